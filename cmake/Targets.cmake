@@ -1,0 +1,91 @@
+# One helper per kind of target. A folder under lib/ is one library; its tests and benchmarks stand beside its sources.
+include(GoogleTest)
+
+# fusionllm_library(NAME n SOURCES a.cc ... HEADERS a.h ... DEPENDS targets ...)
+# Headers are verified to be self-contained by the target all_verify_interface_header_sets.
+function(fusionllm_library)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPENDS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${ARG_NAME} STATIC ${ARG_SOURCES})
+    target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPENDS})
+    target_sources(${ARG_NAME} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
+    set_target_properties(${ARG_NAME} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  else()
+    add_library(${ARG_NAME} INTERFACE)
+    target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPENDS})
+    target_sources(${ARG_NAME} INTERFACE FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
+  endif()
+endfunction()
+
+# fusionllm_test(NAME foo_test [SOURCES ...] DEPENDS ... [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc.
+function(fusionllm_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    set(ARG_SOURCES ${ARG_NAME}.cc)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main)
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # One ctest entry per binary: starting a process per case costs more than most cases. FUSIONLLM_SOURCE_DIR finds committed test data.
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    ENVIRONMENT "FUSIONLLM_SOURCE_DIR=${CMAKE_SOURCE_DIR};FUSIONLLM_BIN_DIR=${CMAKE_BINARY_DIR}/bin;TSAN_OPTIONS=ignore_noninstrumented_modules=1")
+  foreach(source IN LISTS ARG_SOURCES)
+    set_property(GLOBAL APPEND PROPERTY FUSIONLLM_TEST_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+  endforeach()
+endfunction()
+
+# fusionllm_benchmark(NAME foo_bench DEPENDS ...): Google Benchmark from NAME.cc, run by `make bench`, never by ctest.
+function(fusionllm_benchmark)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    set(ARG_SOURCES ${ARG_NAME}.cc)
+  endif()
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} benchmark::benchmark_main)
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/benchmarks)
+endfunction()
+
+# fusionllm_program(NAME fusion-foo SOURCES ... DEPENDS ...): a binary in bin/.
+function(fusionllm_program)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS})
+endfunction()
+
+# fusionllm_proto(NAME n PROTOS a.proto ... [DEPENDS ...]): messages and gRPC stubs; include as "proto/fusionllm/v1/a.pb.h".
+function(fusionllm_proto)
+  cmake_parse_arguments(ARG "" "NAME" "PROTOS;DEPENDS" ${ARGN})
+  set(generated)
+  foreach(proto IN LISTS ARG_PROTOS)
+    file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${proto})
+    string(REGEX REPLACE "\\.proto$" "" stem ${relative})
+    set(outputs ${CMAKE_BINARY_DIR}/${stem}.pb.cc ${CMAKE_BINARY_DIR}/${stem}.pb.h ${CMAKE_BINARY_DIR}/${stem}.grpc.pb.cc ${CMAKE_BINARY_DIR}/${stem}.grpc.pb.h)
+    add_custom_command(
+      OUTPUT ${outputs}
+      COMMAND protobuf::protoc -I ${CMAKE_SOURCE_DIR} --cpp_out=${CMAKE_BINARY_DIR} --grpc_out=${CMAKE_BINARY_DIR}
+              --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${relative}
+      WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+      DEPENDS ${CMAKE_SOURCE_DIR}/${relative} VERBATIM)
+    list(APPEND generated ${outputs})
+  endforeach()
+  add_library(${ARG_NAME} STATIC ${generated})
+  target_link_libraries(${ARG_NAME} PUBLIC gRPC::grpc++ protobuf::libprotobuf ${ARG_DEPENDS})
+  target_compile_options(${ARG_NAME} PRIVATE -w)
+endfunction()
+
+# A *_test.cc that no target names would silently never run: refuse to configure.
+function(fusionllm_check_registered_tests)
+  get_property(registered GLOBAL PROPERTY FUSIONLLM_TEST_SOURCES)
+  foreach(folder IN LISTS FUSIONLLM_FOLDERS)
+    file(GLOB_RECURSE found ${CMAKE_SOURCE_DIR}/${folder}/*_test.cc)
+    foreach(source IN LISTS found)
+      if(NOT source IN_LIST registered)
+        message(FATAL_ERROR "${source} is in no fusionllm_test()")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()

@@ -1,0 +1,26 @@
+# Compiler flags that hold for every target. Warnings are errors.
+option(FUSIONLLM_WERROR "Treat warnings as errors" ON)
+set(FUSIONLLM_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+find_program(LLD_PROGRAM ld.lld)
+if(LLD_PROGRAM)
+  add_link_options(-fuse-ld=lld)
+endif()
+
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+# No contraction into fused multiply-adds behind the author's back: the same source must give the same bits in every translation unit.
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
+if(FUSIONLLM_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(FUSIONLLM_SANITIZE)
+  add_compile_options(-fsanitize=${FUSIONLLM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  add_link_options(-fsanitize=${FUSIONLLM_SANITIZE})
+endif()
+add_link_options(-Wl,--as-needed)
+include_directories(${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
