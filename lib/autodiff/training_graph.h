@@ -1,0 +1,47 @@
+// Reverse-mode differentiation as a graph pass: forward graph -> one graph with forward and backward ops (RAD, arXiv 2410.12707:
+// the pass never looks at placement, so any stage can run its part knowing nothing but its own ops and the messages at its border).
+//
+// Pure function. The first ops of the result are the forward graph's ops with the same ids, then one placeholder (role "loss_gradient",
+// the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse.
+//
+// Bit-equality (contract section 6): a value read by several ops gets its gradient as a left fold of explicit `add` ops in descending order
+// of consumer id, whatever the placement; each use of a parameter has its own gradient value, never summed here.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/opdag/graph.h"
+
+namespace fusionllm::autodiff {
+
+// One use of a trainable parameter by a forward op. Kernels that write `gradient` accumulate into it (KernelArguments::accumulate), in
+// micro-batch order; the runtime keeps one buffer for each use and sums the uses in the order of this list.
+struct ParameterUse {
+  opdag::ParameterId parameter = opdag::kNone;
+  opdag::OpId op = opdag::kNone;  // forward op
+  int slot = 0;                   // index in op.parameters
+  opdag::ValueId gradient = opdag::kNone;
+};
+
+struct TrainingGraph {
+  opdag::Graph graph;
+  int forward_ops = 0;                           // ops with a smaller id are forward
+  opdag::ValueId loss_gradient = opdag::kNone;   // the seed placeholder's value
+  std::vector<opdag::ValueId> gradient_of;       // by value id of the whole graph: the completed gradient of a forward value; kNone where none flows
+  std::vector<opdag::ValueId> differentiates;    // by value id: the forward value of which this value is a (partial) gradient; kNone otherwise
+  std::vector<ParameterUse> uses;                // ordered by (parameter name, op id, slot)
+};
+
+// `forward` must be typed and have a loss. `add` ops of a fold carry forward_op = the consumer whose term they add when all terms so far
+// and the new one come from ops of the same forward consumer set; see Place() for how stages use this.
+// Errors: InvalidArgument when the loss is not set, an op has no gradient rule though a gradient reaches it, or a trainable parameter is
+// not reached by any gradient (named).
+absl::StatusOr<TrainingGraph> Differentiate(const opdag::Graph& forward);
+
+// Stage of each op of the training graph, given the stage of each forward op. A backward op runs where its forward op runs. An `add` of a
+// gradient fold runs where both its operands are if they share a stage, else in the stage of the forward value's producer, so that each
+// stage sends one partial gradient for a value it received and the fold's shape (its bits) never depends on the cut.
+std::vector<int> Place(const TrainingGraph& training, const std::vector<int>& forward_stage_of_op);
+
+}  // namespace fusionllm::autodiff

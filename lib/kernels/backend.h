@@ -1,0 +1,80 @@
+// Op implementations behind one interface; a back end (ref, cpu, later cuda) is chosen at run time by name.
+//
+// A back end has the same file set as its siblings: lib/kernels/<backend>/{attention,convolution,elementwise,embedding,linear,loss,
+// movement,normalization,pooling,reduction}.cc, plus backend.cc that lists them, so a reader finds an op's kernel by its family.
+//
+// Determinism: the same inputs give the same bits in every call, whatever the number of threads and the other work of the machine: work is
+// split into chunks that depend on shapes alone, and sums over chunks run in chunk order.
+// A Kernel is prepared once for one op with fixed types and run many times, from one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/opdag/graph.h"
+#include "lib/tensor/tensor.h"
+
+namespace fusionllm::kernels {
+
+enum class Mode {
+  kTrain,      // batch norm uses and updates statistics, dropout drops
+  kRecompute,  // as kTrain, but updates no state
+  kEvaluate,   // batch norm uses running statistics, dropout is the identity
+};
+
+// What a stochastic kernel may depend on besides its inputs.
+struct RandomContext {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;  // index of the micro-batch's first sample in the global batch
+};
+
+struct KernelArguments {
+  std::span<const tensor::ConstTensorView> inputs;  // as op.inputs
+  std::span<const tensor::TensorView> parameters;   // as op.parameters; written only by batch_norm in kTrain
+  // As op.outputs. An output nobody reads may have data == nullptr: the kernel then need not compute it (first outputs are always given,
+  // except dx of a *_grad op whose parameter gradients alone are wanted).
+  std::span<const tensor::TensorView> outputs;
+  // Parallel to outputs (or empty: all false): add to what is there instead of overwriting it. Set only for parameter gradients.
+  std::span<const bool> accumulate;
+  Mode mode = Mode::kTrain;
+  RandomContext random;
+  std::span<std::byte> workspace;  // at least Kernel::workspace_bytes(), aligned to 64; contents undefined before and after
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual size_t workspace_bytes() const { return 0; }
+  // True when output `index` may share memory with input `input` (elementwise ops).
+  virtual bool CanRunInPlace(int output, int input) const { return false; }
+  // Errors: InvalidArgument for data out of range (a token id beyond the vocabulary, a label beyond the classes), naming the position.
+  virtual absl::Status Run(const KernelArguments& arguments) = 0;
+};
+
+struct BackendOptions {
+  int threads = 1;  // >= 1
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual absl::string_view name() const = 0;
+  // One line for logs: library, version, instruction set chosen.
+  virtual std::string Describe() const = 0;
+  virtual bool Supports(absl::string_view op_type) const = 0;
+  // Prepares a kernel for one op of a typed graph. Errors: Unimplemented naming op type and back end.
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
+};
+
+// "ref" or "cpu". Errors: NotFound naming the choices.
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options);
+std::vector<absl::string_view> BackendNames();
+
+}  // namespace fusionllm::kernels
