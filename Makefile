@@ -1,0 +1,57 @@
+# One command per wish. `make help` lists them; everything is built by CMake (see CMakePresets.json).
+SHELL := /bin/bash
+CORES := $(shell nproc)
+# A gRPC-facing file needs about 1 GB to compile: three at a time fit a small machine. Override: make JOBS=16 build
+JOBS ?= $(shell echo $$(( $(CORES) < 3 ? $(CORES) : 3 )))
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help deps deps-build deps-test deps-verify configure build all test demo bench verify format asan tsan clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  JOBS=$(JOBS) compilers at a time (make JOBS=N ...); SKIP_DEPS=1 leaves the packages alone"
+
+deps:  ## install every missing package (apt, as root or through sudo; says which)
+	@tools/install-deps.sh build test verify
+
+# Quick when nothing is missing: one dpkg query, no network.
+deps-build:
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build)
+deps-test:
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build test)
+deps-verify:
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build verify)
+
+configure: deps-build
+	@cmake --preset release --log-level=WARNING
+
+build: configure  ## build the programs, a release, into build/bin/
+	@cmake --build --preset release -j $(JOBS) --target programs
+
+all: configure  ## build the programs, the tests and the benchmarks
+	@cmake --build --preset release -j $(JOBS)
+
+test: deps-test all  ## build and run all tests
+	@ctest --preset release -j $(JOBS)
+
+demo: build  ## train a small model over emulated slow links on this machine, and report
+	@if [ ! -x build/bin/fusionctl ]; then echo "make demo: build/bin/fusionctl was not built, so there is no demo to run" >&2; exit 1; fi
+	@build/bin/fusionctl demo
+
+bench: all  ## build and run the micro-benchmarks (BENCH_ARGS=--benchmark_filter=... is passed on)
+	@tools/bench.sh build/benchmarks $(BENCH_ARGS)
+
+verify: deps-verify configure  ## check format, scripts, layering, headers, generated files; clang-tidy on changed files
+	@JOBS=$(JOBS) tools/verify.sh
+
+format: deps-verify  ## rewrite the C++ sources in the one format
+	@git ls-files -z '*.h' '*.cc' | xargs -0 clang-format-14 -i
+
+asan tsan: deps-test  ## build and run all tests under AddressSanitizer + UBSan, or ThreadSanitizer
+	@cmake --preset $@ --log-level=WARNING
+	@cmake --build --preset $@ -j $(JOBS)
+	@ctest --preset $@ -j $(JOBS)
+
+clean:  ## remove build/ and build-*/
+	@rm -rf build build-*

@@ -1,0 +1,45 @@
+#!/bin/bash
+# Installs the packages of the named groups (build, test, verify; see packages.txt) that are missing, after saying which.
+# Does nothing, quickly and without the network, when all are there.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+if [ $# -eq 0 ]; then
+  echo "usage: $0 GROUP...   (groups: build test verify)" >&2
+  exit 2
+fi
+for group in "$@"; do
+  case $group in
+    build | test | verify) ;;
+    *) echo "$0: no such group of packages: $group" >&2; exit 2 ;;
+  esac
+done
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "This is not a Debian-like system (no dpkg-query or apt-get). Install the equivalents of tools/packages.txt by hand, then run make with SKIP_DEPS=1." >&2
+  exit 1
+fi
+
+wanted=$(awk -v groups=" $* " '/^[^#]/ && index(groups, " " $2 " ") { print $1 }' packages.txt)
+# shellcheck disable=SC2086  # package names hold no spaces
+installed=$(dpkg-query --show --showformat '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null | awk '$2 == "installed" { print $1 }' || true)
+missing=$(comm -23 <(sort -u <<<"$wanted") <(sort -u <<<"$installed"))
+if [ -z "$missing" ]; then
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "These packages are missing, and installing them takes root or sudo; as root run: apt-get install --no-install-recommends" $missing >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "Missing packages, to be installed with apt-get${as_root:+ through sudo} (and what they depend on):"
+for package in $missing; do
+  echo "  $(awk -v package="$package" '$1 == package { printf "%-24s", $1; for (i = 3; i <= NF; ++i) printf "%s ", $i }' packages.txt)"
+done
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get)
+"${apt[@]}" update -qq
+# shellcheck disable=SC2086
+"${apt[@]}" install -y -qq --no-install-recommends $missing
