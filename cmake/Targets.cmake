@@ -1,20 +1,36 @@
 # One helper per kind of target. A folder under lib/ is one library; its tests and benchmarks stand beside its sources.
 include(GoogleTest)
 
+# Every program (fusionllm_program), without tests and benchmarks.
+add_custom_target(programs)
+
+# An empty main, linked by fusionllm_link_test.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/empty_main.cc CONTENT "int main() { return 0; }\n")
+add_library(empty_main OBJECT ${CMAKE_BINARY_DIR}/generated/empty_main.cc)
+
+# fusionllm_link_test(library): all of the library's objects and what it declares in DEPENDS, nothing else, must link.
+# So a library that calls code it does not declare fails the build even if every present user happens to bring that code along.
+function(fusionllm_link_test library)
+  add_executable(${library}_link_test $<TARGET_OBJECTS:empty_main>)
+  target_link_libraries(${library}_link_test PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${library}>)
+  set_target_properties(${library}_link_test PROPERTIES LINKER_LANGUAGE CXX RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/link_tests)
+endfunction()
+
 # fusionllm_library(NAME n SOURCES a.cc ... HEADERS a.h ... DEPENDS targets ...)
-# Headers are verified to be self-contained by the target all_verify_interface_header_sets.
+# Headers are verified to be self-contained by the target all_verify_interface_header_sets; a library with sources gets a link test.
 function(fusionllm_library)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPENDS" ${ARGN})
   if(ARG_SOURCES)
     add_library(${ARG_NAME} STATIC ${ARG_SOURCES})
     target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPENDS})
     target_sources(${ARG_NAME} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
-    set_target_properties(${ARG_NAME} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+    fusionllm_link_test(${ARG_NAME})
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPENDS})
     target_sources(${ARG_NAME} INTERFACE FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
   endif()
+  set_target_properties(${ARG_NAME} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
 # fusionllm_test(NAME foo_test [SOURCES ...] DEPENDS ... [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc.
@@ -54,6 +70,7 @@ function(fusionllm_program)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS})
+  add_dependencies(programs ${ARG_NAME})
 endfunction()
 
 # fusionllm_proto(NAME n PROTOS a.proto ... [DEPENDS ...]): messages and gRPC stubs; include as "proto/fusionllm/v1/a.pb.h".
