@@ -1,0 +1,128 @@
+#include "tests/tidy/bans.h"
+
+#include <initializer_list>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::tidy {
+namespace {
+
+bool IsHeader(absl::string_view path) { return absl::EndsWith(path, ".h"); }
+bool IsTest(absl::string_view path) { return absl::EndsWith(path, "_test.cc"); }
+bool IsCpp(absl::string_view path) { return IsHeader(path) || absl::EndsWith(path, ".cc"); }
+bool IsLibrary(absl::string_view path) { return IsCpp(path) && absl::StartsWith(path, "lib/"); }
+bool IsAny(absl::string_view) { return true; }
+
+bool IsWordCharacter(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// The start of `needle` in `line` as a word of its own: no letter, digit or underscore touches an end of it that is one itself.
+bool ContainsWord(absl::string_view line, absl::string_view needle) {
+  for (size_t at = line.find(needle); at != absl::string_view::npos; at = line.find(needle, at + 1)) {
+    const size_t end = at + needle.size();
+    const bool starts = at == 0 || !IsWordCharacter(line[at - 1]) || !IsWordCharacter(needle.front());
+    const bool ends = end == line.size() || !IsWordCharacter(line[end]) || !IsWordCharacter(needle.back());
+    if (starts && ends) return true;
+  }
+  return false;
+}
+
+bool ContainsAny(absl::string_view line, std::initializer_list<absl::string_view> needles) {
+  for (absl::string_view needle : needles) {
+    if (ContainsWord(line, needle)) return true;
+  }
+  return false;
+}
+
+bool OpensNamespace(absl::string_view line) { return absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "using namespace "); }
+
+bool Sleeps(absl::string_view line) { return ContainsAny(line, {"sleep_for", "sleep_until", "SleepFor", "usleep", "nanosleep", "sleep("}); }
+
+bool UsesCRand(absl::string_view line) { return ContainsAny(line, {"std::rand(", "srand(", "rand()", "random()", "drand48("}); }
+
+bool NamesPort(absl::string_view line) {
+  for (absl::string_view host : {"localhost:", "127.0.0.1:", "0.0.0.0:", "[::]:", "[::1]:"}) {
+    for (size_t at = line.find(host); at != absl::string_view::npos; at = line.find(host, at + 1)) {
+      const size_t port = at + host.size();
+      if (port < line.size() && line[port] >= '1' && line[port] <= '9') return true;
+    }
+  }
+  return false;
+}
+
+bool IsUnfinished(absl::string_view line) { return ContainsAny(line, {"TODO", "FIXME", "XXX"}); }
+
+bool IncludesIostream(absl::string_view line) {
+  return absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#include") && absl::StrContains(line, "<iostream>");
+}
+
+bool NamesMachinePath(absl::string_view line) {
+  for (absl::string_view root : {"/work/", "/root/"}) {
+    for (size_t at = line.find(root); at != absl::string_view::npos; at = line.find(root, at + 1)) {
+      // "frame/work/x" and "$HOME/work/x" name no machine; a path that starts there does.
+      const char before = at == 0 ? ' ' : line[at - 1];
+      if (!IsWordCharacter(before) && !absl::StrContains(".-}*/", absl::string_view(&before, 1))) return true;
+    }
+  }
+  return false;
+}
+
+struct Ban {
+  absl::string_view rule;
+  bool (*applies)(absl::string_view path);
+  bool (*breaks)(absl::string_view line);
+  absl::string_view message;
+};
+
+constexpr Ban kBans[] = {
+    {"using-namespace", IsHeader, OpensNamespace, "a header must not open a namespace for whoever includes it"},
+    {"sleep", IsTest, Sleeps, "a test waits for a condition with a time limit, it does not sleep"},
+    {"rand", IsCpp, UsesCRand, "use a generator with a seed that a failure can print (lib/base/philox.h)"},
+    {"port", IsCpp, NamesPort, "ask for port 0 and read back the port that was given"},
+    {"unfinished", IsAny, IsUnfinished, "finish it, or say what is left in docs/roadmap.md"},
+    {"iostream", IsLibrary, IncludesIostream, "libraries do not print; use <ostream> or <sstream> for formatting"},
+    {"machine-path", IsAny, NamesMachinePath, "a path that exists on one machine only"},
+};
+
+bool IsAllowed(absl::string_view line, absl::string_view rule) {
+  return absl::StrContains(line, absl::StrCat("tidy-allow: ", rule, " because "));
+}
+
+// Prose may be as long as its subject; generated and recorded data have their own formats.
+bool HasLengthLimit(absl::string_view path) {
+  return IsCpp(path) || absl::EndsWith(path, ".proto") || absl::EndsWith(path, ".cmake") || absl::EndsWith(path, ".sh") ||
+         absl::EndsWith(path, "CMakeLists.txt") || absl::EndsWith(path, "Makefile");
+}
+
+}  // namespace
+
+std::vector<Finding> CheckBans(const SourceFile& file) {
+  std::vector<Finding> findings;
+  std::vector<absl::string_view> lines = absl::StrSplit(file.text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+
+  if (!absl::StartsWith(file.path, "tests/tidy/")) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+      for (const Ban& ban : kBans) {
+        if (ban.applies(file.path) && ban.breaks(lines[i]) && !IsAllowed(lines[i], ban.rule)) {
+          findings.push_back({file.path, static_cast<int>(i + 1), std::string(ban.rule), std::string(ban.message)});
+        }
+      }
+    }
+  }
+  if (IsHeader(file.path) && !absl::StrContains(absl::StrCat("\n", file.text), "\n#pragma once\n")) {
+    findings.push_back({file.path, 0, "pragma-once", "the header has no #pragma once"});
+  }
+  if (HasLengthLimit(file.path) && lines.size() > kWarnLines) {
+    const bool too_long = lines.size() > kMaxLines;
+    findings.push_back({file.path, 0, "length", absl::StrCat(lines.size(), " lines; aim at ", kWarnLines, ", the limit is ", kMaxLines),
+                        too_long ? Severity::kError : Severity::kWarning});
+  }
+  return findings;
+}
+
+}  // namespace fusionllm::tidy

@@ -1,0 +1,174 @@
+// Every rule of the lint flags the snippet it was made for, and leaves its neighbour alone.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tidy/bans.h"
+#include "tests/tidy/folder_table.h"
+#include "tests/tidy/includes.h"
+#include "tests/tidy/repository.h"
+
+namespace fusionllm::tidy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// "rule:line" of every finding.
+std::vector<std::string> Places(const std::vector<Finding>& findings) {
+  std::vector<std::string> places;
+  for (const Finding& finding : findings) places.push_back(absl::StrCat(finding.rule, ":", finding.line));
+  return places;
+}
+
+std::vector<std::string> Bans(const std::string& path, const std::string& text) { return Places(CheckBans({path, text})); }
+
+struct BanCase {
+  std::string name;
+  std::string path;
+  std::string flagged;
+  std::string rule;
+  std::string good_path;
+  std::string good;
+};
+
+class BanTest : public ::testing::TestWithParam<BanCase> {};
+
+TEST_P(BanTest, FlagsTheLineAndSparesItsNeighbour) {
+  const BanCase& c = GetParam();
+  const std::string guard = c.path.ends_with(".h") ? "#pragma once\n" : "\n";
+  EXPECT_THAT(Bans(c.path, guard + c.flagged + "\n"), ElementsAre(c.rule + ":2"));
+  const std::string good_guard = c.good_path.ends_with(".h") ? "#pragma once\n" : "\n";
+  EXPECT_THAT(Bans(c.good_path, good_guard + c.good + "\n"), IsEmpty());
+  EXPECT_THAT(Bans(c.path, guard + c.flagged + "  // tidy-allow: " + c.rule + " because the test says so\n"), IsEmpty());
+  EXPECT_THAT(Bans(c.path, guard + c.flagged + "  // tidy-allow: " + c.rule + "\n"), ElementsAre(c.rule + ":2")) << "a reason is required";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryRule, BanTest,
+    ::testing::Values(
+        BanCase{"UsingNamespace", "lib/a/a.h", "  using namespace std;", "using-namespace", "lib/a/a.cc", "using namespace std;"},
+        BanCase{"Sleep", "lib/a/a_test.cc", "std::this_thread::sleep_for(delay);", "sleep", "lib/a/a.cc",
+                "std::this_thread::sleep_for(delay);"},
+        BanCase{"PlainSleep", "lib/a/a_test.cc", "sleep(1);", "sleep", "lib/a/a_test.cc", "NoSleep(1); asleep(2);"},
+        BanCase{"AbslSleep", "tests/a_test.cc", "absl::SleepFor(d);", "sleep", "tests/a_test.cc", "SleepForever(d);"},
+        BanCase{"Rand", "lib/a/a.cc", "int i = std::rand();", "rand", "lib/a/a.cc", "int i = operand();"},
+        BanCase{"Srand", "cli/a.cc", "srand(1);", "rand", "docs/a.md", "srand(1);"},
+        BanCase{"Port", "lib/a/a_test.cc", "Listen(\"127.0.0.1:5000\");", "port", "lib/a/a_test.cc", "Listen(\"127.0.0.1:0\");"},
+        BanCase{"PortOfAName", "cli/a.cc", "\"localhost:80\"", "port", "docs/a.md", "curl localhost:80"},
+        BanCase{"Todo", "docs/a.md", "TODO: write this", "unfinished", "docs/a.md", "TODOS are banned"},
+        BanCase{"Fixme", "lib/a/a.cc", "// FIXME(me)", "unfinished", "lib/a/a.cc", "// fixme in lower case is a word"},
+        BanCase{"Iostream", "lib/a/a.cc", "#include <iostream>", "iostream", "cli/a.cc", "#include <iostream>"},
+        BanCase{"MachinePath", "docs/a.md", "see /work/main", "machine-path", "docs/a.md", "see frame/work/main and $HOME/work/x"},
+        BanCase{"RootPath", "tools/a.sh", "cd \"/root/x\"", "machine-path", "tools/a.sh", "cd /var/root/x"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BansTest, AHeaderNeedsPragmaOnceOnALineOfItsOwn) {
+  EXPECT_THAT(Bans("lib/a/a.h", "int f();\n"), ElementsAre("pragma-once:0"));
+  EXPECT_THAT(Bans("lib/a/a.h", "// #pragma once\n"), ElementsAre("pragma-once:0"));
+  EXPECT_THAT(Bans("lib/a/a.h", "// What it is.\n#pragma once\n"), IsEmpty());
+}
+
+TEST(BansTest, LengthWarnsAbove500AndFailsAbove1000) {
+  const auto lines = [](int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += "int x;\n";
+    return text;
+  };
+  EXPECT_THAT(CheckBans({"lib/a/a.cc", lines(500)}), IsEmpty());
+  EXPECT_THAT(CheckBans({"docs/a.md", lines(2000)}), IsEmpty());
+  const std::vector<Finding> warned = CheckBans({"lib/a/a.cc", lines(501)});
+  ASSERT_EQ(warned.size(), 1);
+  EXPECT_EQ(warned[0].severity, Severity::kWarning);
+  EXPECT_EQ(CheckBans({"lib/a/a.cc", lines(1000)})[0].severity, Severity::kWarning);
+  EXPECT_EQ(CheckBans({"lib/a/a.cc", lines(1001)})[0].severity, Severity::kError);
+}
+
+TEST(BansTest, TheLintMaySpellWhatItBans) { EXPECT_THAT(Bans("tests/tidy/a.cc", "// TODO\n"), IsEmpty()); }
+
+constexpr char kLayers[] =
+    "# comment\n"
+    "lib/low:\n"
+    "lib/side: lib/low  # why\n"
+    "lib/top: lib/low\n"
+    "cli: *\n"
+    "ban lib/top: grpc chrono$ lib/side/\n";
+
+std::vector<std::string> Includes(const std::string& path, const std::string& text) {
+  static const std::set<std::string> kFiles = {"lib/low/low.h", "lib/side/side.h", "lib/top/top.h", "cli/main.cc", "lib/low/wire.proto"};
+  return Places(CheckIncludes({path, text}, *LayerTable::Parse(kLayers), kFiles));
+}
+
+TEST(IncludesTest, AnIncludeGoesDownTheTable) {
+  EXPECT_THAT(Includes("lib/top/top.cc", "#include \"lib/top/top.h\"\n#include \"lib/low/low.h\"\n"), IsEmpty());
+  EXPECT_THAT(Includes("lib/low/low.cc", "\n#include \"lib/top/top.h\"\n"), ElementsAre("layer:2"));
+  EXPECT_THAT(Includes("lib/side/side.cc", "#  include \"lib/top/top.h\"\n"), ElementsAre("layer:1"));
+  EXPECT_THAT(Includes("cli/main.cc", "#include \"lib/top/top.h\"\n"), IsEmpty());
+}
+
+TEST(IncludesTest, TestsMayLookSidewaysButNotUpToPrograms) {
+  EXPECT_THAT(Includes("lib/low/low_test.cc", "#include \"lib/top/top.h\"\n"), IsEmpty());
+  EXPECT_THAT(Includes("lib/low/low_test.cc", "#include \"cli/main.cc\"\n"), ElementsAre("layer:1"));
+}
+
+TEST(IncludesTest, BansHoldForTestsToo) {
+  EXPECT_THAT(Includes("lib/top/top.cc", "#include <chrono>\n"), ElementsAre("layer-ban:1"));
+  EXPECT_THAT(Includes("lib/top/top_test.cc", "#include <grpcpp/grpcpp.h>\n"), ElementsAre("layer-ban:1"));
+  EXPECT_THAT(Includes("lib/top/top_test.cc", "#include \"lib/side/side.h\"\n"), ElementsAre("layer-ban:1"));
+  EXPECT_THAT(Includes("lib/top/top.cc", "#include <chrono_literals>\n"), IsEmpty()) << "`$` ends the name";
+  EXPECT_THAT(Includes("lib/side/side.cc", "#include <chrono>\n"), IsEmpty());
+}
+
+TEST(IncludesTest, AQuotedIncludeIsAPathFromTheRoot) {
+  EXPECT_THAT(Includes("lib/low/low.cc", "#include \"low.h\"\n"), ElementsAre("include-path:1"));
+  EXPECT_THAT(Includes("lib/low/low.cc", "#include \"../low/low.h\"\n"), ElementsAre("include-path:1"));
+  EXPECT_THAT(Includes("lib/low/low.cc", "#include \"lib/low/gone.h\"\n"), ElementsAre("include-path:1"));
+  EXPECT_THAT(Includes("lib/low/low.cc", "#include <lib/low/low.h>\n"), ElementsAre("include-path:1"));
+  EXPECT_THAT(Includes("lib/low/low.cc", "#include \"absl/status/status.h\"\n#include <vector>\n"), IsEmpty());
+  EXPECT_THAT(Includes("lib/low/low.cc", "#include \"lib/low/wire.pb.h\"\n#include \"lib/low/wire.grpc.pb.h\"\n"), IsEmpty());
+}
+
+TEST(IncludesTest, AFolderOutsideTheTableIsFlagged) { EXPECT_THAT(Includes("lib/new/new.cc", ""), ElementsAre("layer:0")); }
+
+TEST(LayerTableTest, RefusesWhatCouldHideACycleOrAMistake) {
+  EXPECT_THAT(LayerTable::Parse("lib/a: lib/b\nlib/b:\n").status().message(), HasSubstr("layers.txt:1: lib/b has no line above"));
+  EXPECT_THAT(LayerTable::Parse("lib/a:\nlib/a:\n").status().message(), HasSubstr("layers.txt:2: lib/a has two lines"));
+  EXPECT_THAT(LayerTable::Parse("lib/a lib/b\n").status().message(), HasSubstr("layers.txt:1: expected FOLDER"));
+}
+
+std::vector<std::string> FolderProblems(const std::string& readme) {
+  std::vector<std::string> messages;
+  for (const Finding& finding :
+       CheckFolderTable({"README.md", readme}, {"README.md", ".ci/run", "docs/a.md", "lib/low/deep/low.h", "tests/tidy/a.cc"})) {
+    messages.push_back(finding.message);
+  }
+  return messages;
+}
+
+TEST(FolderTableTest, ListsExactlyTheFoldersThatExist) {
+  const std::string rows = "| `docs/` | prose |\n| `lib/` | code |\n| `lib/low/` | base |\n";
+  EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `make test` | a row of another table |\n"), IsEmpty());
+  EXPECT_THAT(FolderProblems(rows), ElementsAre("the table of folders has no row for tests/"));
+  EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `lib/gone/` | was |\n"), ElementsAre("there is no folder lib/gone/"));
+  EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `lib/` | again |\n"), ElementsAre("lib/ has two rows"));
+  EXPECT_THAT(FolderProblems(rows + "| `tests/` | |\n"), ElementsAre("tests/ has a row that does not say what is in it"));
+}
+
+TEST(RepositoryTest, TextIsToldFromData) {
+  EXPECT_TRUE(IsText("lib/a/a.cc"));
+  EXPECT_TRUE(IsText("docker/Dockerfile"));
+  EXPECT_FALSE(IsText("tests/golden/a.safetensors"));
+}
+
+TEST(RepositoryTest, AFolderOutsideGitIsRefusedWithGitsAnswer) {
+  const absl::StatusOr<std::set<std::string>> files = ListFiles("/proc");
+  ASSERT_FALSE(files.ok());
+  EXPECT_THAT(std::string(files.status().message()), HasSubstr("needs a git checkout"));
+}
+
+}  // namespace
+}  // namespace fusionllm::tidy
