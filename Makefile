@@ -6,6 +6,8 @@ JOBS ?= $(shell echo $$(( $(CORES) < 3 ? $(CORES) : 3 )))
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
+# Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
+.NOTPARALLEL:
 .PHONY: help deps deps-build deps-test deps-verify configure build all test demo bench verify format asan tsan clean
 
 help:  ## list the targets
@@ -24,7 +26,7 @@ deps-verify:
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build verify)
 
 configure: deps-build
-	@cmake --preset release --log-level=WARNING
+	@tools/configure.sh release
 
 build: configure  ## build the programs, a release, into build/bin/
 	@cmake --build --preset release -j $(JOBS) --target programs
@@ -49,7 +51,7 @@ format: deps-verify  ## rewrite the C++ sources in the one format
 	@git ls-files -z '*.h' '*.cc' | xargs -0 clang-format-14 -i
 
 asan tsan: deps-test  ## build and run all tests under AddressSanitizer + UBSan, or ThreadSanitizer
-	@cmake --preset $@ --log-level=WARNING
+	@tools/configure.sh $@
 	@cmake --build --preset $@ -j $(JOBS)
 	@ctest --preset $@ -j $(JOBS)
 

@@ -39,7 +39,16 @@ echo "Missing packages, to be installed with apt-get${as_root:+ through sudo} (a
 for package in $missing; do
   echo "  $(awk -v package="$package" '$1 == package { printf "%-24s", $1; for (i = 3; i <= NF; ++i) printf "%s ", $i }' packages.txt)"
 done
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get)
-"${apt[@]}" update -qq
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+quietly() {
+  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "apt-get $* failed" >&2
+    exit 1
+  fi
+}
+quietly update
 # shellcheck disable=SC2086
-"${apt[@]}" install -y -qq --no-install-recommends $missing
+quietly install -y --no-install-recommends $missing
+echo "Installed."
