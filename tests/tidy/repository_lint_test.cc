@@ -7,6 +7,7 @@
 #include "tests/tidy/bans.h"
 #include "tests/tidy/folder_table.h"
 #include "tests/tidy/includes.h"
+#include "tests/tidy/registration.h"
 #include "tests/tidy/repository.h"
 
 namespace fusionllm::tidy {
@@ -56,6 +57,14 @@ TEST_F(RepositoryLint, IncludesFollowTheLayers) {
   for (const std::string& path : files_) {
     if (absl::EndsWith(path, ".h") || absl::EndsWith(path, ".cc")) Report(CheckIncludes({path, Read(path)}, *layers, files_));
   }
+}
+
+TEST_F(RepositoryLint, EveryLibraryHeaderIsInABuildFile) {
+  std::map<std::string, std::string> build_files;
+  for (const std::string& path : files_) {
+    if (absl::EndsWith(path, "/CMakeLists.txt")) build_files[path] = Read(path);
+  }
+  Report(CheckHeaderLists(build_files, files_));
 }
 
 TEST_F(RepositoryLint, ReadmeListsTheFoldersThatExist) { Report(CheckFolderTable({"README.md", Read("README.md")}, files_)); }

@@ -9,6 +9,7 @@
 #include "tests/tidy/bans.h"
 #include "tests/tidy/folder_table.h"
 #include "tests/tidy/includes.h"
+#include "tests/tidy/registration.h"
 #include "tests/tidy/repository.h"
 
 namespace fusionllm::tidy {
@@ -156,6 +157,27 @@ TEST(FolderTableTest, ListsExactlyTheFoldersThatExist) {
   EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `lib/gone/` | was |\n"), ElementsAre("there is no folder lib/gone/"));
   EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `lib/` | again |\n"), ElementsAre("lib/ has two rows"));
   EXPECT_THAT(FolderProblems(rows + "| `tests/` | |\n"), ElementsAre("tests/ has a row that does not say what is in it"));
+}
+
+std::vector<std::string> UnlistedHeaders(const std::string& build_file) {
+  std::vector<std::string> paths;
+  for (const Finding& finding :
+       CheckHeaderLists({{"lib/low/CMakeLists.txt", build_file}}, {"lib/low/low.h", "lib/low/deep/deep.h", "tests/tidy/a.h"})) {
+    paths.push_back(finding.path);
+  }
+  return paths;
+}
+
+TEST(RegistrationTest, AHeaderThatNoBuildFileNamesIsFlagged) {
+  EXPECT_THAT(UnlistedHeaders("fusionllm_library(NAME low HEADERS low.h deep/deep.h)"), IsEmpty());
+  EXPECT_THAT(UnlistedHeaders("fusionllm_library(NAME low HEADERS deep/deep.h\n  slow.h)"), ElementsAre("lib/low/low.h"));
+  EXPECT_THAT(UnlistedHeaders("fusionllm_library(NAME low HEADERS low.h deep.h)"), ElementsAre("lib/low/deep/deep.h"));
+}
+
+TEST(RegistrationTest, AHeaderWithoutABuildFileIsAWarning) {
+  const std::vector<Finding> findings = CheckHeaderLists({{"lib/b/CMakeLists.txt", "a.h"}}, {"lib/a/a.h"});
+  ASSERT_EQ(findings.size(), 1);
+  EXPECT_EQ(findings[0].severity, Severity::kWarning);
 }
 
 TEST(RepositoryTest, TextIsToldFromData) {
