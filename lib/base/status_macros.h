@@ -10,10 +10,9 @@
 #define FUSIONLLM_MACRO_CONCAT_INNER(a, b) a##b
 #define FUSIONLLM_MACRO_CONCAT(a, b) FUSIONLLM_MACRO_CONCAT_INNER(a, b)
 
-#define FUSIONLLM_RETURN_IF_ERROR(expr)                                  \
-  do {                                                                   \
-    if (::absl::Status fusionllm_status = (expr); !fusionllm_status.ok()) \
-      return fusionllm_status;                                           \
+#define FUSIONLLM_RETURN_IF_ERROR(expr)                                                            \
+  do {                                                                                             \
+    if (::absl::Status fusionllm_status = (expr); !fusionllm_status.ok()) return fusionllm_status; \
   } while (false)
 
 #define FUSIONLLM_ASSIGN_OR_RETURN(declaration, expr) \

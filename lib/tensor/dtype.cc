@@ -15,7 +15,8 @@ struct Entry {
 };
 
 // Indexed by the enum's values.
-constexpr std::array<Entry, 6> kEntries = {{{"f32", 4, true}, {"f16", 2, true}, {"bf16", 2, true}, {"i32", 4, false}, {"i64", 8, false}, {"u8", 1, false}}};
+constexpr std::array<Entry, 6> kEntries = {
+    {{"f32", 4, true}, {"f16", 2, true}, {"bf16", 2, true}, {"i32", 4, false}, {"i64", 8, false}, {"u8", 1, false}}};
 
 }  // namespace
 
