@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,7 +40,8 @@ class Attributes {
   std::map<std::string, AttributeValue> values_;
 };
 
-// "causal=true, heads=6, shape=[b, 3]": the text form; numbers print so that they parse back to the same bits.
+// "causal=true, heads=6, shape=[b, 3]": the text form; numbers print so that they parse back to the same bits. A number always shows a
+// point or an exponent, an integer never does; -2 prints as b in the attribute "shape" alone.
 std::string ToString(const Attributes& attributes);
 
 }  // namespace fusionllm::opdag

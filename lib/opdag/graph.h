@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -113,6 +115,9 @@ class Graph {
 // Sets every value's type for micro-batches of `batch` samples by the shape rules of the schemas, in op order.
 // Errors: InvalidArgument naming the op and the shapes that do not fit ("op 'fc1' (linear): input f32[4, 10] does not match weight ...").
 absl::Status InferTypes(Graph& graph, int64_t batch);
+
+// The same for one op whose inputs are typed, with the batch of graph.batch(): for builders and passes that type ops as they append them.
+absl::Status InferOp(Graph& graph, OpId op);
 
 // Checks everything a well-formed graph promises: id ranges, topological order, unique names, producer/consumer agreement, schema arity,
 // a loss that is an f32 scalar (if set), limits. Errors: InvalidArgument naming the op or value.

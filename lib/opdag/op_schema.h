@@ -28,6 +28,11 @@
 //   max_pool2d(x) {kernel, stride, padding} -> y, index i32[like y] (flat h*W+w in the input plane) · avg_pool2d(x) {kernel, stride, padding} -> y (padding counted, as torch)
 //   global_avg_pool(x[b,H,W,C]) -> y[b,C]
 //
+//   Axes are counted from 0 and never negative; `axes` ascend without repeats. kernel, stride, padding, dilation are [height, width];
+//   pooling needs kernel and stride, padding defaults to [0, 0] and is at most half the kernel. Every extent is at least 1. A value is
+//   typed f32 unless it is a placeholder that says otherwise. reshape, broadcast_to, constant and placeholder take "b" in shape;
+//   reshape takes one -1. dropout's name defaults to the op's name. in_shape and the shapes that autodiff writes are concrete.
+//
 //   Made by autodiff only (dy = gradient of the forward op's first output):
 //   embedding_grad(tokens, dy) {vocab, dim, positions} -> dwte[V,D], dwpe[P,D] (when positions > 0)
 //   layer_norm_grad(x, dy, mean, rstd; @weight) -> dx, dweight, dbias
@@ -43,11 +48,13 @@
 //   max_pool2d_grad(dy, index) {.., in_shape} -> dx · avg_pool2d_grad(dy) {.., in_shape} -> dx · global_avg_pool_grad(dy) {height, width} -> dx
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/opdag/graph.h"
@@ -74,6 +81,7 @@ struct AttributeSchema {
   std::string name;
   AttributeKind kind;
   bool required = false;
+  bool defaults_to_op_name = false;  // AddOp writes the op's name when absent
 };
 
 struct OpSchema {
@@ -97,6 +105,7 @@ struct OpSchema {
   std::function<absl::StatusOr<std::vector<tensor::TensorType>>(const Attributes&, const std::vector<tensor::TensorType>& inputs)> parameter_types;
   // FLOPs; bytes are inputs + parameters + outputs unless the rule says otherwise.
   std::function<double(const Graph&, const Op&)> flops;
+  std::function<int64_t(const Graph&, const Op&)> bytes_read;  // empty: inputs + parameters, each once
 };
 
 inline constexpr int kMaxVariadic = 64;
@@ -105,6 +114,10 @@ inline constexpr int kMaxVariadic = 64;
 const OpSchema* FindSchema(absl::string_view type);
 // All schemas, sorted by type.
 const std::vector<const OpSchema*>& AllSchemas();
+
+// Whether an op of this type may have these attributes and this many inputs: names and kinds of attributes, arity, and counts of outputs
+// within kMaxVariadic. Errors: InvalidArgument with the reason; the caller prefixes the op's name.
+absl::Status CheckSignature(const OpSchema& schema, const Attributes& attributes, size_t input_count);
 
 // Needs inferred types.
 OpCost CostOf(const Graph& graph, const Op& op);

@@ -1,0 +1,112 @@
+// Layer norm, batch norm and softmax.
+#include "lib/base/status_macros.h"
+#include "lib/opdag/ops/families.h"
+#include "lib/opdag/ops/shape_rules.h"
+
+namespace fusionllm::opdag::ops {
+namespace {
+
+absl::Status CheckEpsilon(const Attributes& attributes) {
+  const double epsilon = attributes.Number("epsilon", 1e-5);
+  if (!(epsilon >= 0 && epsilon <= 1)) return Refuse("attribute 'epsilon' is ", epsilon, " and must be 0 to 1");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Types> ChannelVectors(const Types& inputs, int count) {
+  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", inputs[0], 1));
+  return Types(count, F32({inputs[0].shape.dim(-1)}));
+}
+
+// dx, dweight, dbias from (x, dy, mean, rstd), where the statistics have `extent` elements.
+absl::StatusOr<Types> InferGrad(const Graph& graph, const Op& op, int64_t extent) {
+  const TensorType& x = InputType(graph, op, 0);
+  FUSIONLLM_RETURN_IF_ERROR(CheckEpsilon(op.attributes));
+  FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 1), x));
+  FUSIONLLM_RETURN_IF_ERROR(WantType("mean", InputType(graph, op, 2), F32({extent})));
+  FUSIONLLM_RETURN_IF_ERROR(WantType("rstd", InputType(graph, op, 3), F32({extent})));
+  const TensorType channels = F32({x.shape.dim(-1)});
+  return Types{x, channels, channels};
+}
+
+OpSchema NormGrad(absl::string_view type) {
+  OpSchema schema = MakeBackward(type, OpClass::kNormalization, {"x", "dy", "mean", "rstd"}, {"dx", "dweight", "dbias"});
+  schema.parameters = {"weight"};
+  schema.parameter_types = [](const Attributes&, const Types& inputs) { return ChannelVectors(inputs, 1); };
+  schema.flops = [](const Graph& graph, const Op& op) { return 14 * InputElements(graph, op); };
+  return schema;
+}
+
+void AddLayerNorm(std::vector<OpSchema>& schemas) {
+  OpSchema forward = MakeSchema("layer_norm", OpKind::kParametric, OpClass::kNormalization, {"x"}, {"y", "mean", "rstd"});
+  forward.parameters = {"weight", "bias"};
+  forward.attributes = {{"epsilon", AttributeKind::kNumber}};
+  forward.parameter_types = [](const Attributes&, const Types& inputs) { return ChannelVectors(inputs, 2); };
+  forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
+    const TensorType& x = InputType(graph, op, 0);
+    FUSIONLLM_RETURN_IF_ERROR(CheckEpsilon(op.attributes));
+    const TensorType statistics = F32({x.shape.rows()});
+    return Types{x, statistics, statistics};
+  };
+  forward.flops = [](const Graph& graph, const Op& op) { return 8 * InputElements(graph, op); };
+  schemas.push_back(std::move(forward));
+
+  OpSchema backward = NormGrad("layer_norm_grad");
+  backward.infer = [](const Graph& graph, const Op& op) { return InferGrad(graph, op, InputType(graph, op, 0).shape.rows()); };
+  schemas.push_back(std::move(backward));
+}
+
+void AddBatchNorm(std::vector<OpSchema>& schemas) {
+  OpSchema forward = MakeSchema("batch_norm", OpKind::kParametric, OpClass::kNormalization, {"x"}, {"y", "mean", "rstd"});
+  forward.parameters = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"};
+  forward.attributes = {{"epsilon", AttributeKind::kNumber}, {"momentum", AttributeKind::kNumber}};
+  forward.parameter_types = [](const Attributes&, const Types& inputs) -> absl::StatusOr<Types> {
+    FUSIONLLM_ASSIGN_OR_RETURN(Types types, ChannelVectors(inputs, 4));
+    types.push_back({tensor::DType::kI64, {}});
+    return types;
+  };
+  forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
+    const TensorType& x = InputType(graph, op, 0);
+    FUSIONLLM_RETURN_IF_ERROR(CheckEpsilon(op.attributes));
+    const double momentum = op.attributes.Number("momentum", 0.1);
+    if (!(momentum >= 0 && momentum <= 1)) return Refuse("attribute 'momentum' is ", momentum, " and must be 0 to 1");
+    const TensorType statistics = F32({x.shape.dim(-1)});
+    return Types{x, statistics, statistics};
+  };
+  forward.flops = [](const Graph& graph, const Op& op) { return 8 * InputElements(graph, op); };
+  schemas.push_back(std::move(forward));
+
+  OpSchema backward = NormGrad("batch_norm_grad");
+  backward.infer = [](const Graph& graph, const Op& op) { return InferGrad(graph, op, InputType(graph, op, 0).shape.dim(-1)); };
+  schemas.push_back(std::move(backward));
+}
+
+void AddSoftmax(std::vector<OpSchema>& schemas) {
+  for (const char* type : {"softmax", "log_softmax"}) {
+    OpSchema forward = MakeSchema(type, OpKind::kNonParametric, OpClass::kNormalization, {"x"}, {"y"});
+    forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
+      FUSIONLLM_RETURN_IF_ERROR(WantF32("x", InputType(graph, op, 0), 1));
+      return Types{InputType(graph, op, 0)};
+    };
+    forward.flops = [](const Graph& graph, const Op& op) { return 11 * InputElements(graph, op); };
+    schemas.push_back(std::move(forward));
+
+    OpSchema backward = MakeBackward(absl::StrCat(type, "_grad"), OpClass::kNormalization, {"y", "dy"}, {"dx"});
+    backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
+      FUSIONLLM_RETURN_IF_ERROR(WantF32("y", InputType(graph, op, 0), 1));
+      FUSIONLLM_RETURN_IF_ERROR(WantSame("y", InputType(graph, op, 0), "dy", InputType(graph, op, 1)));
+      return Types{InputType(graph, op, 0)};
+    };
+    backward.flops = [](const Graph& graph, const Op& op) { return 4 * InputElements(graph, op); };
+    schemas.push_back(std::move(backward));
+  }
+}
+
+}  // namespace
+
+void AddNormalization(std::vector<OpSchema>& schemas) {
+  AddLayerNorm(schemas);
+  AddBatchNorm(schemas);
+  AddSoftmax(schemas);
+}
+
+}  // namespace fusionllm::opdag::ops
