@@ -1,0 +1,91 @@
+#include "lib/kernels/prepared_op.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::kernels {
+namespace {
+
+// These move bytes whatever they mean.
+bool MovesBytesOnly(absl::string_view type) {
+  for (absl::string_view mover : {"placeholder", "reshape", "flatten", "transpose", "concat", "split", "slice", "pad_slice"}) {
+    if (type == mover) return true;
+  }
+  return false;
+}
+
+absl::Status CheckTypes(const PreparedOp& op, const std::vector<tensor::TensorType>& types) {
+  for (const tensor::TensorType& type : types) {
+    if (tensor::IsFloating(type.dtype) && type.dtype != tensor::DType::kF32) {
+      return absl::UnimplementedError(absl::StrCat(op.Prefix(), "computes in f32 only, not on ", type.ToString()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string PreparedOp::Prefix() const { return absl::StrCat("op '", name, "' (", type, "): "); }
+
+absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op& op) {
+  PreparedOp prepared{.name = op.name, .type = op.type, .attributes = op.attributes};
+  const auto collect = [&](const auto& ids, const auto& table, std::vector<tensor::TensorType>& types) {
+    for (const auto id : ids) {
+      if (id < 0 || static_cast<size_t>(id) >= table.size()) return false;
+      types.push_back(table[id].type);
+    }
+    return true;
+  };
+  if (!collect(op.inputs, graph.values(), prepared.inputs) || !collect(op.parameters, graph.parameters(), prepared.parameters) ||
+      !collect(op.outputs, graph.values(), prepared.outputs)) {
+    return absl::InvalidArgumentError(absl::StrCat(prepared.Prefix(), "names a value or parameter that the graph does not have"));
+  }
+  if (!MovesBytesOnly(op.type)) {
+    for (const auto* types : {&prepared.inputs, &prepared.parameters, &prepared.outputs}) {
+      if (absl::Status status = CheckTypes(prepared, *types); !status.ok()) return status;
+    }
+  }
+  return prepared;
+}
+
+bool Accumulates(const KernelArguments& arguments, int index) {
+  return static_cast<size_t>(index) < arguments.accumulate.size() && arguments.accumulate[index];
+}
+
+float* OutputOrNull(const KernelArguments& arguments, int index) {
+  return static_cast<size_t>(index) < arguments.outputs.size() ? arguments.outputs[index].f32() : nullptr;
+}
+
+int NormalizeAxis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
+
+std::array<int64_t, 2> Pair(const opdag::Attributes& attributes, absl::string_view name, std::array<int64_t, 2> fallback) {
+  const std::vector<int64_t> values = attributes.Ints(name);
+  if (values.empty()) return fallback;
+  return {values.front(), values.back()};
+}
+
+std::vector<int64_t> BroadcastStrides(const tensor::Shape& from, const tensor::Shape& to) {
+  std::vector<int64_t> strides(to.rank(), 0);
+  int64_t stride = 1;
+  for (int back = 1; back <= from.rank() && back <= to.rank(); ++back) {
+    if (from.dim(-back) != 1) strides[to.rank() - back] = stride;
+    stride *= from.dim(-back);
+  }
+  return strides;
+}
+
+AxisView AroundAxis(const tensor::Shape& shape, int axis) {
+  AxisView view;
+  for (int i = 0; i < shape.rank(); ++i) (i < axis ? view.outer : i == axis ? view.extent : view.inner) *= shape.dim(i);
+  return view;
+}
+
+absl::Status CheckRange(const PreparedOp& op, absl::string_view what, const int32_t* values, int64_t count, int64_t limit, int64_t ignored) {
+  for (int64_t i = 0; i < count; ++i) {
+    if ((values[i] < 0 || values[i] >= limit) && values[i] != ignored) {
+      return absl::InvalidArgumentError(absl::StrCat(op.Prefix(), what, " at position ", i, " is ", values[i], ", outside [0, ", limit, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::kernels
