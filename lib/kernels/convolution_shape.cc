@@ -20,7 +20,9 @@ ConvolutionShape ShapeOf(const PreparedOp& op, const tensor::Shape& x, const ten
 
 }  // namespace
 
-ConvolutionShape ConvolutionShapeOf(const PreparedOp& op, const tensor::Shape& x, const tensor::Shape& y) { return ShapeOf(op, x, y, {1, 1}); }
+ConvolutionShape ConvolutionShapeOf(const PreparedOp& op, const tensor::Shape& x, const tensor::Shape& y) {
+  return ShapeOf(op, x, y, {1, 1});
+}
 
 ConvolutionShape PoolingShapeOf(const PreparedOp& op, const tensor::Shape& x, const tensor::Shape& y) {
   return ShapeOf(op, x, y, Pair(op.attributes, "kernel", {1, 1}));

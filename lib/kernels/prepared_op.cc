@@ -79,10 +79,12 @@ AxisView AroundAxis(const tensor::Shape& shape, int axis) {
   return view;
 }
 
-absl::Status CheckRange(const PreparedOp& op, absl::string_view what, const int32_t* values, int64_t count, int64_t limit, int64_t ignored) {
+absl::Status CheckRange(const PreparedOp& op, absl::string_view what, const int32_t* values, int64_t count, int64_t limit,
+                        int64_t ignored) {
   for (int64_t i = 0; i < count; ++i) {
     if ((values[i] < 0 || values[i] >= limit) && values[i] != ignored) {
-      return absl::InvalidArgumentError(absl::StrCat(op.Prefix(), what, " at position ", i, " is ", values[i], ", outside [0, ", limit, ")"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.Prefix(), what, " at position ", i, " is ", values[i], ", outside [0, ", limit, ")"));
     }
   }
   return absl::OkStatus();

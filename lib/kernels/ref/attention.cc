@@ -11,7 +11,11 @@ namespace {
 
 struct Extents {
   explicit Extents(const PreparedOp& op)
-      : batch(op.in(0).dim(0)), length(op.in(0).dim(1)), width(op.in(0).dim(2) / 3), heads(op.attributes.Int("heads", 1)), size(width / heads) {
+      : batch(op.in(0).dim(0)),
+        length(op.in(0).dim(1)),
+        width(op.in(0).dim(2) / 3),
+        heads(op.attributes.Int("heads", 1)),
+        size(width / heads) {
     causal = op.attributes.Bool("causal", true);
     scale = 1 / std::sqrt(static_cast<double>(size));
   }

@@ -13,7 +13,8 @@ class ReferenceKernel : public Kernel {
   ReferenceKernel(PreparedOp op, const Entry& entry) : op_(std::move(op)), entry_(entry) {}
 
   bool CanRunInPlace(int output, int input) const override {
-    return entry_.in_place && output == 0 && op_.outputs[0].bytes() == op_.inputs[input].bytes() && op_.inputs[input].dtype == op_.outputs[0].dtype;
+    return entry_.in_place && output == 0 && op_.outputs[0].bytes() == op_.inputs[input].bytes() &&
+           op_.inputs[input].dtype == op_.outputs[0].dtype;
   }
   absl::Status Run(const KernelArguments& arguments) override { return entry_.run(op_, arguments); }
 
@@ -38,8 +39,8 @@ class ReferenceBackend : public Backend {
 const Entry* Find(absl::string_view type) {
   static const auto* const table = [] {
     auto* entries = new std::map<std::string, Entry, std::less<>>;
-    for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(), LossKernels(),
-                              MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
+    for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
+                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
       for (const Entry& entry : family) entries->emplace(std::string(entry.type), entry);
     }
     return entries;

@@ -151,16 +151,16 @@ absl::Status Drop(const PreparedOp& op, const KernelArguments& arguments) {
 
 std::span<const Entry> ElementwiseKernels() {
   static constexpr Entry kEntries[] = {
-      {"add", Add, true},           {"sub", Sub, true},
-      {"mul", Mul, true},           {"div", Div, true},
-      {"relu", Relu, true},         {"relu_grad", ReluGrad, true},
-      {"tanh", Tanh, true},         {"tanh_grad", TanhGrad, true},
-      {"sigmoid", Sigmoid, true},   {"sigmoid_grad", SigmoidGrad, true},
-      {"gelu", Gelu, true},         {"gelu_grad", GeluGrad, true},
-      {"exp", Exp, true},           {"log", Log, true},
-      {"sqrt", Sqrt, true},         {"neg", Neg, true},
-      {"square", Square, true},     {"scale", Scale, true},
-      {"dropout", Drop, true},      {"dropout_grad", Drop, true},
+      {"add", Add, true},         {"sub", Sub, true},
+      {"mul", Mul, true},         {"div", Div, true},
+      {"relu", Relu, true},       {"relu_grad", ReluGrad, true},
+      {"tanh", Tanh, true},       {"tanh_grad", TanhGrad, true},
+      {"sigmoid", Sigmoid, true}, {"sigmoid_grad", SigmoidGrad, true},
+      {"gelu", Gelu, true},       {"gelu_grad", GeluGrad, true},
+      {"exp", Exp, true},         {"log", Log, true},
+      {"sqrt", Sqrt, true},       {"neg", Neg, true},
+      {"square", Square, true},   {"scale", Scale, true},
+      {"dropout", Drop, true},    {"dropout_grad", Drop, true},
   };
   return kEntries;
 }

@@ -113,8 +113,12 @@ absl::Status GlobalAveragePoolGrad(const PreparedOp& op, const KernelArguments& 
 
 std::span<const Entry> PoolingKernels() {
   static constexpr Entry kEntries[] = {
-      {"max_pool2d", MaxPool},           {"max_pool2d_grad", MaxPoolGrad},           {"avg_pool2d", AveragePool},
-      {"avg_pool2d_grad", AveragePoolGrad}, {"global_avg_pool", GlobalAveragePool}, {"global_avg_pool_grad", GlobalAveragePoolGrad},
+      {"max_pool2d", MaxPool},
+      {"max_pool2d_grad", MaxPoolGrad},
+      {"avg_pool2d", AveragePool},
+      {"avg_pool2d_grad", AveragePoolGrad},
+      {"global_avg_pool", GlobalAveragePool},
+      {"global_avg_pool_grad", GlobalAveragePoolGrad},
   };
   return kEntries;
 }

@@ -115,14 +115,8 @@ absl::Status SumTo(const PreparedOp& op, const KernelArguments& arguments) {
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      {"softmax", Softmax},
-      {"log_softmax", Softmax},
-      {"softmax_grad", SoftmaxGrad},
-      {"log_softmax_grad", SoftmaxGrad},
-      {"reduce", Reduce},
-      {"reduce_max_grad", ReduceMaxGrad},
-      {"broadcast_to", BroadcastTo},
-      {"sum_to", SumTo},
+      {"softmax", Softmax}, {"log_softmax", Softmax},           {"softmax_grad", SoftmaxGrad}, {"log_softmax_grad", SoftmaxGrad},
+      {"reduce", Reduce},   {"reduce_max_grad", ReduceMaxGrad}, {"broadcast_to", BroadcastTo}, {"sum_to", SumTo},
   };
   return kEntries;
 }
