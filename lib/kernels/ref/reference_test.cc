@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/op_case.h"
+#include "lib/opdag/op_schema.h"
 
 namespace fusionllm::kernels {
 namespace {
@@ -128,6 +129,45 @@ TEST(ReferenceTest, DropoutDependsOnTheGlobalSampleAndNotOnTheMicroBatch) {
   EXPECT_NE(next.outputs[0].bytes, all.outputs[0].bytes);
   const RunResult evaluated = testing::Run(kMake, whole, {.mode = Mode::kEvaluate});
   EXPECT_EQ(evaluated.outputs[0].bytes, whole.inputs[0].bytes);
+}
+
+// The list of schemas and the list of kernels are written in different libraries.
+TEST(ReferenceTest, HasAKernelForEveryOpOfTheSchemas) {
+  const auto backend = CreateBackend("ref", {});
+  ASSERT_TRUE(backend.ok());
+  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
+}
+
+TEST(ReferenceTest, PreparesAndRunsAnOpOfAGraph) {
+  opdag::Graph graph("g");
+  const opdag::Attributes shape = {
+      {"role", std::string("x")}, {"dtype", std::string("f32")}, {"shape", std::vector<int64_t>{opdag::kBatch, 3}}};
+  ASSERT_TRUE(graph.AddOp({.name = "x", .type = "placeholder", .attributes = shape}).ok());
+  const auto twice = graph.AddOp({.name = "twice", .type = "scale", .attributes = {{"factor", 2.0}}, .inputs = {0}});
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  ASSERT_TRUE(opdag::InferTypes(graph, 2).ok());
+  const auto backend = CreateBackend("ref", {});
+  auto kernel = (*backend)->Prepare(graph, graph.op(*twice));
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  const OpCase op_case = [] {
+    OpCase made = Case("scale", {}, {{DType::kF32, {2, 3}}}, {{DType::kF32, {2, 3}}});
+    std::fill_n(made.inputs[0].f32(), 6, 1.5f);
+    return made;
+  }();
+  const RunResult result = testing::RunKernel(**kernel, op_case, {.in_place = (*kernel)->CanRunInPlace(0, 0)});
+  EXPECT_EQ(result.outputs[0].f32()[5], 3.f);
+}
+
+TEST(ReferenceTest, NamesTheTokenOutsideTheVocabulary) {
+  for (const int32_t token : {-1, 7, 1 << 30}) {
+    OpCase op_case = Case("embedding", {}, {{DType::kI32, {1, 3}}}, {{DType::kF32, {1, 3, 2}}});
+    op_case.op.parameters = {{DType::kF32, {7, 2}}};
+    op_case.parameters.emplace_back(op_case.op.parameters[0]);
+    op_case.inputs[0].i32()[2] = token;
+    const RunResult result = testing::Run(kMake, op_case);
+    EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(result.status.message(), HasSubstr("op 'it' (embedding): token at position 2 is " + std::to_string(token)));
+  }
 }
 
 TEST(ReferenceTest, NamesTheBackEndsThereAre) {
