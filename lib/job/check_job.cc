@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "lib/job/checks.h"
+
+namespace fusionllm::job {
+namespace {
+
+// The name becomes part of Kubernetes object names (RFC 1123 labels) and of folder names.
+bool IsLabel(const std::string& name) {
+  const auto alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !name.empty() && alnum(name.front()) && alnum(name.back()) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return alnum(c) || c == '-'; });
+}
+
+void CheckData(const Spec& spec, const Report& report) {
+  const Data& data = spec.data;
+  if (data.kind != DataKind::kShapes && data.path.empty()) {
+    report({"spec.data.path"}, absl::StrCat("required for data of kind ", ToString(data.kind)));
+  }
+  if (data.validation) {
+    if (data.validation->path.empty() != data.validation->fraction.has_value()) {
+      report({"spec.data.validation"}, "must have exactly one of path and fraction");
+    } else if (data.kind == DataKind::kShapes && !data.validation->path.empty()) {
+      report({"spec.data.validation.path"}, "belongs to data that is read from files, not to shapes: use fraction");
+    }
+  } else if (spec.training.evaluation.every_steps > 0) {
+    report({"spec.training.evaluation.everySteps", "spec.data.validation"}, "needs spec.data.validation: there is nothing to evaluate on");
+  }
+}
+
+void CheckTraining(const Training& training, const Report& report) {
+  if (training.micro_batch_size > 0 && training.global_batch_size % training.micro_batch_size != 0) {
+    report({"spec.training.microBatchSize", "spec.training.globalBatchSize"},
+           absl::StrCat("must divide globalBatchSize, and ", training.global_batch_size, " is no multiple of ", training.micro_batch_size));
+  }
+  const Optimizer& optimizer = training.optimizer;
+  if (training.schedule.min_learning_rate > optimizer.learning_rate) {
+    report({"spec.training.schedule.minLearningRate", "spec.training.optimizer.learningRate"},
+           "must be at most spec.training.optimizer.learningRate");
+  }
+  if (optimizer.nesterov && optimizer.momentum == 0) {
+    report({"spec.training.optimizer.nesterov", "spec.training.optimizer.momentum"}, "needs momentum above 0");
+  }
+}
+
+void CheckStrategy(const Strategy& strategy, const Report& report) {
+  for (size_t i = 0; i < strategy.pins.size(); ++i) {
+    const std::string& device = strategy.pins[i].device;
+    if (std::find(strategy.exclude.begin(), strategy.exclude.end(), device) != strategy.exclude.end()) {
+      report({absl::StrCat("spec.strategy.pins[", i, "].device")}, absl::StrCat(device, " is excluded by spec.strategy.exclude"));
+    }
+  }
+}
+
+void CheckExecutors(const Executors& executors, const Report& report) {
+  if (executors.max && *executors.max < executors.min) {
+    report({"spec.executors.max", "spec.executors.min"},
+           absl::StrCat("must be at least min, which is ", executors.min, ", got ", *executors.max));
+  }
+  if (!executors.replicas) return;
+  if (*executors.replicas < executors.min) {
+    report({"spec.executors.replicas", "spec.executors.min"},
+           absl::StrCat("must be at least min, which is ", executors.min, ", got ", *executors.replicas));
+  } else if (executors.max && *executors.replicas > *executors.max) {
+    report({"spec.executors.replicas", "spec.executors.max"},
+           absl::StrCat("must be at most max, which is ", *executors.max, ", got ", *executors.replicas));
+  }
+}
+
+void CheckPlacement(const Placement& placement, const Report& report) {
+  std::set<std::string> names;
+  for (size_t i = 0; i < placement.clusters.size(); ++i) {
+    const PlacementCluster& cluster = placement.clusters[i];
+    const std::string path = absl::StrCat("spec.placement.clusters[", i, "]");
+    if (!names.insert(cluster.name).second) report({absl::StrCat(path, ".name")}, absl::StrCat(cluster.name, " is given twice"));
+    if (cluster.max && *cluster.max < cluster.min) {
+      report({absl::StrCat(path, ".max")}, absl::StrCat("must be at least min, which is ", cluster.min, ", got ", *cluster.max));
+    }
+  }
+}
+
+}  // namespace
+
+void CheckJob(const FusionJob& job, const Report& report) {
+  if (!IsLabel(job.metadata.name)) {
+    report({"metadata.name"}, "must be lower-case letters, digits and '-', with a letter or digit at both ends");
+  }
+  CheckModel(job.spec, report);
+  CheckData(job.spec, report);
+  CheckTraining(job.spec.training, report);
+  CheckStrategy(job.spec.strategy, report);
+  CheckExecutors(job.spec.executors, report);
+  CheckPlacement(job.spec.placement, report);
+}
+
+}  // namespace fusionllm::job

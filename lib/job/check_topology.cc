@@ -1,0 +1,114 @@
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/job/checks.h"
+#include "lib/job/scalar.h"
+
+namespace fusionllm::job {
+namespace {
+
+constexpr size_t kMaxGaps = 20;
+
+struct End {
+  int site = -1;
+  bool device = false;
+};
+
+using Names = std::unordered_map<std::string, End>;
+
+// Collects all names; false when they are too many or not unique, so that nothing may be looked up by them.
+bool CollectNames(const Topology& topology, const Report& report, Names& names) {
+  bool unique = true;
+  size_t devices = 0;
+  bool executor = false;
+  const auto add = [&](const std::string& path, const std::string& name, End end) {
+    if (names.emplace(name, end).second) return;
+    report({path}, absl::StrCat("the name ", name, " is given twice: sites and devices share one set of names"));
+    unique = false;
+  };
+  for (size_t s = 0; s < topology.spec.sites.size(); ++s) {
+    const Site& site = topology.spec.sites[s];
+    const std::string path = absl::StrCat("spec.sites[", s, "]");
+    add(path + ".name", site.name, {static_cast<int>(s), false});
+    if (site.devices.empty()) report({path + ".devices"}, "must have at least one device");
+    devices += site.devices.size();
+    if (devices > kMaxDevices) {
+      report({path + ".devices"}, absl::StrCat("there are more than ", kMaxDevices, " devices, the limit"));
+      return false;
+    }
+    for (size_t d = 0; d < site.devices.size(); ++d) {
+      add(absl::StrCat(path, ".devices[", d, "].name"), site.devices[d].name, {static_cast<int>(s), true});
+      executor = executor || site.devices[d].role == Role::kExecutor;
+    }
+  }
+  if (topology.spec.sites.empty()) {
+    report({"spec.sites"}, "must have at least one site");
+  } else if (devices > 0 && !executor) {
+    report({"spec.sites"}, "every device is a spare: at least one must have role executor");
+  }
+  return unique;
+}
+
+const End* Lookup(const Names& names, const std::string& path, const std::string& name, const Report& report) {
+  const auto found = names.find(name);
+  if (found != names.end()) return &found->second;
+  std::vector<std::string> known;
+  if (names.size() <= 1000) {  // a guess among more is not worth the time
+    for (const auto& [candidate, end] : names) known.push_back(candidate);
+    std::sort(known.begin(), known.end());
+  }
+  const std::string near = NearestChoice(name, known);
+  report({path}, absl::StrCat("no site or device is named ", name, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+  return nullptr;
+}
+
+bool CheckLinks(const Topology& topology, const Names& names, const Report& report) {
+  bool good = true;
+  std::map<std::pair<std::string, std::string>, size_t> first;
+  for (size_t i = 0; i < topology.spec.links.size(); ++i) {
+    const Link& link = topology.spec.links[i];
+    const std::string path = absl::StrCat("spec.links[", i, "]");
+    const End* from = Lookup(names, path + ".from", link.from, report);
+    const End* to = Lookup(names, path + ".to", link.to, report);
+    const auto [found, fresh] = first.emplace(std::make_pair(link.from, link.to), i);
+    if (from == nullptr || to == nullptr) {
+      good = false;
+    } else if (link.from == link.to) {
+      report({path},
+             absl::StrCat("leads from ", link.from, " to itself", from->device ? "" : ": the network inside a site is its `internal`"));
+    } else if (from->site == to->site && !(from->device && to->device)) {
+      report({path}, absl::StrCat("stays inside site ", topology.spec.sites[from->site].name, ": use its `internal`, or name two devices"));
+    } else if (!fresh) {
+      report({path}, absl::StrCat("from ", link.from, " to ", link.to, " is already given by spec.links[", found->second, "]"));
+    }
+  }
+  return good;
+}
+
+void CheckUplinks(const Topology& topology, const Names& names, const Report& report) {
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < topology.spec.shared_uplinks.size(); ++i) {
+    const SharedUplink& uplink = topology.spec.shared_uplinks[i];
+    const std::string path = absl::StrCat("spec.sharedUplinks[", i, "]");
+    const End* end = Lookup(names, path + ".site", uplink.site, report);
+    if (end != nullptr && end->device) report({path + ".site"}, absl::StrCat(uplink.site, " is a device, not a site"));
+    const auto [found, fresh] = first.emplace(uplink.site, i);
+    if (!fresh) report({path + ".site"}, absl::StrCat(uplink.site, " is already given by spec.sharedUplinks[", found->second, "]"));
+    if (!uplink.egress && !uplink.ingress) report({path}, "must have egress, ingress or both");
+  }
+}
+
+}  // namespace
+
+void CheckTopology(const Topology& topology, const Report& report) {
+  Names names;
+  if (!CollectNames(topology, report, names)) return;
+  const bool links_known = CheckLinks(topology, names, report);
+  CheckUplinks(topology, names, report);
+  if (!links_known) return;  // the missing link may be the misspelt one
+  for (const std::string& gap : LinkTable::Gaps(topology, kMaxGaps)) report({"spec.links"}, gap);
+}
+
+}  // namespace fusionllm::job

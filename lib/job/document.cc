@@ -1,0 +1,305 @@
+#include "lib/job/document.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "lib/job/scalar.h"
+
+namespace fusionllm::job {
+namespace {
+
+// Thrown inside yaml-cpp's callbacks and caught in ParseYaml: the parser has no other way to be stopped.
+struct Refused {
+  int line;
+  std::string why;
+};
+
+// Builds the tree from parser events. yaml-cpp's own node graph is not used: it shares aliased nodes, keeps duplicate keys silently, and
+// its memory for hostile input is not ours to bound.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(Node& root) : root_(root) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { Place(MakeNode(mark, Node::Kind::kNull), anchor); }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    Node node = MakeNode(mark, Node::Kind::kScalar);
+    node.text = value;
+    node.quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
+    if (!node.quoted) CheckTag(mark, tag);
+    Place(std::move(node), anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchored_.find(anchor);
+    if (found == anchored_.end()) throw Refused{Line(mark), "an alias must not stand inside what it refers to"};
+    Count(Line(mark), found->second.second);
+    if (open_.size() + static_cast<size_t>(DepthOf(found->second.first)) > kMaxDocumentDepth) TooDeep(mark);
+    Node copy = found->second.first;
+    copy.line = Line(mark);
+    Place(std::move(copy), 0);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    Open(mark, tag, anchor, Node::Kind::kList);
+  }
+  void OnSequenceEnd() override { Close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    Open(mark, tag, anchor, Node::Kind::kMap);
+  }
+  void OnMapEnd() override { Close(); }
+
+ private:
+  struct OpenNode {
+    Node node;
+    YAML::anchor_t anchor = 0;
+    size_t first_value = 0;        // count of values when it was opened
+    std::optional<Node> key = {};  // of a map: read, its value is still to come
+  };
+
+  static int Line(const YAML::Mark& mark) { return std::max(mark.line, 0) + 1; }
+  [[noreturn]] static void TooDeep(const YAML::Mark& mark) {
+    throw Refused{Line(mark), absl::StrCat("nested more than ", kMaxDocumentDepth, " levels deep")};
+  }
+
+  static int DepthOf(const Node& node) {
+    int depth = 0;
+    for (const Node& item : node.items) depth = std::max(depth, DepthOf(item));
+    return depth + 1;
+  }
+
+  static void CheckTag(const YAML::Mark& mark, const std::string& tag) {
+    if (!tag.empty() && tag != "?" && tag != "!") throw Refused{Line(mark), "YAML tags other than !!str are not supported"};
+  }
+
+  void Count(int line, size_t values) {
+    values_ += values;
+    if (values_ > kMaxDocumentValues) {
+      throw Refused{line, absl::StrCat("the document has more than ", kMaxDocumentValues, " values (aliases are counted expanded)")};
+    }
+  }
+
+  Node MakeNode(const YAML::Mark& mark, Node::Kind kind) {
+    Count(Line(mark), 1);
+    Node node;
+    node.kind = kind;
+    node.line = Line(mark);
+    return node;
+  }
+
+  void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, Node::Kind kind) {
+    CheckTag(mark, tag);
+    if (open_.size() >= static_cast<size_t>(kMaxDocumentDepth)) TooDeep(mark);
+    const size_t first = values_;
+    open_.push_back({.node = MakeNode(mark, kind), .anchor = anchor, .first_value = first});
+  }
+
+  void Close() {
+    OpenNode done = std::move(open_.back());
+    open_.pop_back();
+    if (done.anchor != 0) {
+      const size_t values = values_ - done.first_value;
+      Count(done.node.line, values);  // the copy kept for aliases costs memory too
+      anchored_[done.anchor] = {done.node, values};
+    }
+    Place(std::move(done.node), 0);
+  }
+
+  void Place(Node node, YAML::anchor_t anchor) {
+    if (anchor != 0) anchored_[anchor] = {node, 1};
+    if (open_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    OpenNode& parent = open_.back();
+    if (parent.node.kind == Node::Kind::kList) {
+      parent.node.items.push_back(std::move(node));
+    } else if (!parent.key) {
+      if (node.kind != Node::Kind::kScalar) throw Refused{node.line, "a key must be text"};
+      parent.key = std::move(node);
+    } else {
+      node.line = parent.key->line;
+      parent.node.keys.push_back(std::move(parent.key->text));
+      parent.node.items.push_back(std::move(node));
+      parent.key.reset();
+    }
+  }
+
+  Node& root_;
+  std::vector<OpenNode> open_;
+  std::map<YAML::anchor_t, std::pair<Node, size_t>> anchored_;  // complete anchored nodes and how many values they hold
+  size_t values_ = 0;
+};
+
+// Refuses what must not reach the parser: it takes byte 4 for the end of the text and replaces malformed UTF-8 silently.
+std::optional<Refused> CheckText(absl::string_view text) {
+  if (text.size() > kMaxDocumentBytes) {
+    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", kMaxDocumentBytes)};
+  }
+  int line = 1;
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c == '\n') ++line;
+    if (c < 0x20 && c != '\n' && c != '\r' && c != '\t') {
+      return Refused{line, absl::StrCat("control character ", static_cast<int>(c), " at byte ", i)};
+    }
+    const size_t length = Utf8SequenceLength(text.substr(i));
+    if (length == 0) return Refused{line, absl::StrCat("not UTF-8 at byte ", i)};
+    i += length;
+  }
+  return std::nullopt;
+}
+
+std::optional<Refused> ParseYaml(absl::string_view text, Node& root) {
+  if (std::optional<Refused> refused = CheckText(text)) return refused;
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    TreeBuilder builder(root);
+    if (!parser.HandleNextDocument(builder)) return Refused{1, "the document is empty"};
+    Node second;
+    TreeBuilder second_builder(second);
+    if (parser.HandleNextDocument(second_builder)) return Refused{second.line, "a second document: one file holds one document"};
+  } catch (const Refused& refused) {
+    return refused;
+  } catch (const YAML::Exception& error) {
+    return Refused{std::max(error.mark.line, 0) + 1, absl::StrCat("not YAML: ", error.msg)};
+  } catch (const std::exception& error) {
+    return Refused{1, absl::StrCat("not YAML: ", error.what())};
+  }
+  return std::nullopt;
+}
+
+void RemoveDuplicateKeys(Node& node, const std::string& path, Problems& problems) {
+  if (node.kind == Node::Kind::kMap) {
+    std::unordered_map<std::string, int> first_line;
+    size_t kept = 0;
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      const std::string child = JoinPath(path, node.keys[i]);
+      const auto [found, fresh] = first_line.emplace(node.keys[i], node.items[i].line);
+      if (!fresh) {
+        problems.AddAtNode(node.items[i], child, absl::StrCat("duplicate key, first given on line ", found->second));
+        continue;
+      }
+      RemoveDuplicateKeys(node.items[i], child, problems);
+      if (kept != i) {
+        node.keys[kept] = std::move(node.keys[i]);
+        node.items[kept] = std::move(node.items[i]);
+      }
+      ++kept;
+    }
+    node.keys.resize(kept);
+    node.items.resize(kept);
+  } else {
+    for (size_t i = 0; i < node.items.size(); ++i) RemoveDuplicateKeys(node.items[i], absl::StrCat(path, "[", i, "]"), problems);
+  }
+}
+
+void MarkAsOverride(Node& node, int index) {
+  node.override_index = index;
+  for (Node& item : node.items) MarkAsOverride(item, index);
+}
+
+// Walks to the value that path names, making maps on the way; null and a reason when the path does not fit the tree.
+Node* Reach(absl::string_view path, int index, Node& root, std::string& why) {
+  Node* node = &root;
+  absl::string_view rest = path;
+  for (int depth = 0; !rest.empty(); ++depth) {
+    if (depth == kMaxDocumentDepth / 2) {
+      why = "the path is too deep";
+      return nullptr;
+    }
+    const PathStep step = NextPathStep(rest);
+    const std::string so_far(path.substr(0, path.size() - rest.size()));
+    if (step.index >= 0) {
+      if (node->kind != Node::Kind::kList || static_cast<size_t>(step.index) >= node->items.size()) {
+        why = absl::StrCat(so_far, " does not exist");
+        return nullptr;
+      }
+      node = &node->items[step.index];
+      continue;
+    }
+    if (node->kind == Node::Kind::kNull) node->kind = Node::Kind::kMap;
+    if (step.key.empty() || node->kind != Node::Kind::kMap) {
+      why = absl::StrCat(so_far, step.key.empty() ? " is no path" : " does not exist: what holds it is no mapping");
+      return nullptr;
+    }
+    const auto found = std::find(node->keys.begin(), node->keys.end(), step.key);
+    if (found != node->keys.end()) {
+      node = &node->items[found - node->keys.begin()];
+    } else {
+      node->keys.emplace_back(step.key);
+      Node& made = node->items.emplace_back();
+      made.override_index = index;
+      node = &made;
+    }
+  }
+  return node;
+}
+
+}  // namespace
+
+const Node* Node::Find(absl::string_view key) const {
+  if (kind != Kind::kMap) return nullptr;
+  const auto found = std::find(keys.begin(), keys.end(), key);
+  return found == keys.end() ? nullptr : &items[found - keys.begin()];
+}
+
+bool LoadDocument(absl::string_view text, Node& root, Problems& problems) {
+  if (const std::optional<Refused> refused = ParseYaml(text, root)) {
+    problems.AddAtLine(refused->line, "", refused->why);
+    return false;
+  }
+  if (root.kind == Node::Kind::kNull) {
+    problems.AddAtLine(1, "", "the document is empty");
+    return false;
+  }
+  if (root.kind != Node::Kind::kMap) {
+    problems.AddAtLine(root.line, "", absl::StrCat("the document must be a mapping, got ", Describe(root)));
+    return false;
+  }
+  RemoveDuplicateKeys(root, "", problems);
+  return true;
+}
+
+void ApplyOverrides(std::span<const std::string> overrides, Node& root, Problems& problems) {
+  std::vector<std::string> paths;
+  for (const std::string& text : overrides) paths.push_back(text.substr(0, text.find('=')));
+  problems.SetOverridePaths(paths);
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const size_t equals = overrides[i].find('=');
+    if (equals == std::string::npos || equals == 0) {
+      problems.AddAtOverride(index, "", "write PATH=VALUE, as in spec.training.steps=50");
+      continue;
+    }
+    Node value;
+    const std::string text = overrides[i].substr(equals + 1);
+    if (text.find_first_not_of(" \t\r\n") != std::string::npos) {
+      if (const std::optional<Refused> refused = ParseYaml(text, value)) {
+        problems.AddAtOverride(index, "", refused->why);
+        continue;
+      }
+    }
+    MarkAsOverride(value, index);
+    RemoveDuplicateKeys(value, paths[i], problems);
+    std::string why;
+    Node* target = Reach(paths[i], index, root, why);
+    if (target == nullptr) {
+      problems.AddAtOverride(index, "", why);
+      continue;
+    }
+    *target = std::move(value);
+  }
+}
+
+}  // namespace fusionllm::job

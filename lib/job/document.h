@@ -1,0 +1,90 @@
+// A YAML document from outside as a tree of plain values, within limits, every value with the place it came from; and the list of all
+// that is wrong with it.
+//
+// Limits: 1 MiB of text, 100'000 values after aliases are expanded, 64 levels. Text must be UTF-8 without control characters. Anchors and
+// aliases are followed; tags other than !!str, merge keys and further documents in the same text are refused. Not thread-safe.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::job {
+
+inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
+inline constexpr size_t kMaxDocumentValues = 100'000;
+inline constexpr int kMaxDocumentDepth = 64;
+
+struct Node {
+  enum class Kind { kNull, kScalar, kList, kMap };
+  Kind kind = Kind::kNull;
+  bool quoted = false;            // a scalar in quotes is text, whatever it looks like
+  std::string text;               // of a scalar
+  int line = 1;                   // of a map's value: the line of its key
+  int override_index = -1;        // >= 0: set by that --set instead of by the file
+  std::vector<std::string> keys;  // of a map, parallel to items
+  std::vector<Node> items;        // of a map or a list
+
+  // The value of a key, or null when this is no map or has no such key.
+  const Node* Find(absl::string_view key) const;
+};
+
+// Collects what is wrong with one document: at most 20 findings are kept, the rest counted.
+class Problems {
+ public:
+  explicit Problems(absl::string_view file_name) : file_name_(file_name) {}
+
+  // The document whose places Add() looks up; it must outlive this object's use.
+  void SetRoot(const Node* root) { root_ = root; }
+  // Names the --set overrides in order: "spec.training.steps".
+  void SetOverridePaths(std::vector<std::string> paths) { override_paths_ = std::move(paths); }
+
+  // path: "spec.strategy.pins[0].device"; the place is that of the deepest value that exists along it.
+  void Add(absl::string_view path, absl::string_view message);
+  void AddAtNode(const Node& node, absl::string_view path, absl::string_view message);
+  void AddAtLine(int line, absl::string_view path, absl::string_view message);
+  void AddAtOverride(int index, absl::string_view path, absl::string_view message);
+
+  // Whether something was found at this path, above it or below it.
+  bool Touches(absl::string_view path) const;
+  bool empty() const { return count_ == 0; }
+  // OK, or InvalidArgument with one finding a line in the order of the file: "job.yaml:12: spec.training.steps: must be at least 0, got
+  // -3".
+  absl::Status ToStatus() const;
+
+ private:
+  struct Finding {
+    int order;  // line, or a number past all lines for an override
+    std::string path;
+    std::string text;
+  };
+  void Push(int order, absl::string_view path, std::string text);
+
+  std::string file_name_;
+  const Node* root_ = nullptr;
+  std::vector<std::string> override_paths_;
+  std::vector<Finding> findings_;
+  int count_ = 0;
+};
+
+// Reads text into root. False when it cannot be used at all (not YAML, over a limit, empty); the reason is then in problems.
+// Duplicate keys are reported and the first of them kept.
+bool LoadDocument(absl::string_view text, Node& root, Problems& problems);
+
+// Applies "spec.training.steps=50" to the tree: the value is YAML, missing maps on the way are made, "pins[0].device" reaches into lists
+// that exist. Tells problems the paths; call it once.
+void ApplyOverrides(std::span<const std::string> overrides, Node& root, Problems& problems);
+
+// "spec" and "model": "spec.model". A key that is not plain is quoted and cut.
+std::string JoinPath(absl::string_view path, absl::string_view key);
+// The value as JSON text on one line: numbers, true, false and null stay what they are, everything else is a string.
+std::string ToJson(const Node& node);
+// A JSON string literal, quotes included; YAML reads it back as the same text.
+std::string JsonQuote(absl::string_view text);
+// Text for use in a message: quoted and cut at 40 characters.
+std::string Describe(const Node& node);
+
+}  // namespace fusionllm::job

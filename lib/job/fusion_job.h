@@ -1,0 +1,235 @@
+// FusionJob: what a user asks for, as plain values, in the order of the YAML (`apiVersion: fusionllm.io/v1alpha1`, `kind: FusionJob`).
+//
+// docs/job-reference.md describes every field; it is generated from fusion_job_fields.h. Read with parse.h. A job that came out of
+// ParseFusionJob is valid: within bounds, consistent, defaults filled in. std::optional means that absence says something of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/job/schema.h"
+#include "lib/job/units.h"
+
+namespace fusionllm::job {
+
+enum class Family { kGpt2, kResnet, kMlp };
+enum class Stem { kCifar, kImagenet };
+enum class Activation { kRelu, kGelu, kTanh, kSigmoid };
+enum class DataKind { kText, kTokens, kCifar10, kIdx, kShapes };
+enum class OptimizerName { kAdamw, kSgd };
+enum class ScheduleName { kConstant, kCosine, kLinear };
+enum class Precision { kFp32, kBf16 };
+enum class Recompute { kNone, kAuto, kFull };
+enum class Planner { kOpFence, kEqualOps, kEqualCompute, kDtFm, kExact };
+enum class PipelineSchedule { kAuto, kGpipe, k1f1b };
+enum class Backend { kCpu, kRef };
+enum class CompressionPolicy { kNone, kUniform, kAdatopk };
+enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
+
+struct Metadata {
+  std::string name;
+  std::string name_space;  // metadata.namespace; empty: not given
+  Opaque labels;
+  Opaque annotations;
+  bool operator==(const Metadata&) const = default;
+};
+
+// Overrides of the preset. Only the fields of the model's family may be given; model_config.h resolves them.
+struct ModelSettings {
+  std::optional<int64_t> n_layer, n_head, n_embd, vocab_size, block_size;  // gpt2
+  std::optional<bool> tie_weights;
+  std::optional<Stem> stem;  // resnet
+  std::optional<int64_t> num_classes;
+  std::vector<int64_t> layers;  // mlp: widths, input first
+  std::optional<Activation> activation;
+  bool operator==(const ModelSettings&) const = default;
+};
+
+// The text form of an OP-DAG: exactly one is given.
+struct GraphSource {
+  std::optional<std::string> file;
+  std::optional<std::string> inline_text;
+  bool operator==(const GraphSource&) const = default;
+};
+
+struct Init {
+  int64_t seed = 1;
+  std::optional<std::string> from;  // a checkpoint folder or a .safetensors file
+  bool operator==(const Init&) const = default;
+};
+
+struct Model {
+  std::optional<Family> family;  // exactly one of family and graph
+  std::optional<std::string> preset;
+  ModelSettings config;
+  std::optional<GraphSource> graph;
+  Init init;
+  bool operator==(const Model&) const = default;
+};
+
+// Exactly one is given.
+struct Validation {
+  std::vector<std::string> path;
+  std::optional<double> fraction;  // in (0, 1), of the training data
+  bool operator==(const Validation&) const = default;
+};
+
+struct Shapes {
+  int64_t samples = 10000;
+  int64_t image_size = 32;  // pixels, width and height
+  int64_t num_classes = 10;
+  int64_t seed = 1;
+  bool operator==(const Shapes&) const = default;
+};
+
+struct Data {
+  DataKind kind = DataKind::kText;
+  std::vector<std::string> path;  // files or folders; not for shapes
+  std::optional<Validation> validation;
+  Shapes shapes;
+  Opaque volume;
+  bool operator==(const Data&) const = default;
+};
+
+struct Optimizer {
+  OptimizerName name = OptimizerName::kAdamw;
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adamw
+  double momentum = 0;                                // sgd
+  bool nesterov = false;                              // sgd
+  double weight_decay = 0.01;                         // sgd: 0 unless given
+  bool operator==(const Optimizer&) const = default;
+};
+
+struct Schedule {
+  ScheduleName name = ScheduleName::kConstant;
+  int64_t warmup_steps = 0;
+  double min_learning_rate = 0;
+  bool operator==(const Schedule&) const = default;
+};
+
+struct Evaluation {
+  int64_t every_steps = 0;  // 0: no evaluation
+  int64_t batches = 8;
+  bool operator==(const Evaluation&) const = default;
+};
+
+struct Training {
+  int64_t steps = 100;
+  int64_t global_batch_size = 32;
+  int64_t micro_batch_size = 0;  // 0: the planner decides
+  int64_t sequence_length = 256;
+  Optimizer optimizer;
+  Schedule schedule;
+  double gradient_clip_norm = 0;  // 0: off
+  Precision precision = Precision::kFp32;
+  Recompute recompute = Recompute::kNone;
+  int64_t seed = 1337;
+  Evaluation evaluation;
+  bool operator==(const Training&) const = default;
+};
+
+struct Pin {
+  std::string ops;  // a pattern over op names: "block.0.*"
+  std::string device;
+  bool operator==(const Pin&) const = default;
+};
+
+struct Strategy {
+  Planner planner = Planner::kOpFence;
+  int64_t stages = 0;  // 0: the planner decides
+  PipelineSchedule pipeline_schedule = PipelineSchedule::kAuto;
+  int64_t in_flight = 0;  // micro-batches in flight; 0: the planner decides
+  Backend backend = Backend::kCpu;
+  std::vector<Pin> pins;
+  std::vector<std::string> exclude;
+  bool operator==(const Strategy&) const = default;
+};
+
+struct Compression {
+  CompressionPolicy policy = CompressionPolicy::kNone;
+  Codec codec = Codec::kAuto;
+  double ratio = 100;  // topk: size / kept; the most that any link may use
+  bool error_feedback = false;
+  bool operator==(const Compression&) const = default;
+};
+
+struct Checkpoint {
+  std::string path = "checkpoints/";
+  int64_t every_steps = 100;    // 0: only the last step
+  int64_t keep = 3;             // 0: all
+  std::string resume = "auto";  // auto | never | PATH
+  bool operator==(const Checkpoint&) const = default;
+};
+
+struct Executors {
+  std::optional<int64_t> replicas;  // absent: as many as there are
+  int64_t min = 1;
+  std::optional<int64_t> max;  // absent: all there are
+  int64_t spares = 0;
+  int64_t threads = 0;  // of one executor; 0: what its device has
+  Opaque pod_template;  // "template"
+  bool operator==(const Executors&) const = default;
+};
+
+struct PlacementCluster {
+  std::string name;
+  int64_t min = 0;
+  std::optional<int64_t> max;
+  bool operator==(const PlacementCluster&) const = default;
+};
+
+struct Placement {
+  std::string device = "any";
+  std::vector<PlacementCluster> clusters;
+  Opaque cluster_selector;
+  std::optional<ByteSize> min_memory;
+  std::optional<int64_t> max_egress_bytes_per_step;
+  bool operator==(const Placement&) const = default;
+};
+
+struct Spec {
+  Model model;
+  Data data;
+  Training training;
+  Strategy strategy;
+  Compression compression;
+  std::optional<Checkpoint> checkpoint;  // absent: no checkpoints
+  Executors executors;
+  Placement placement;
+  // Kubernetes only.
+  bool suspend = false;
+  std::optional<std::string> managed_by;
+  Opaque failure_policy;
+  std::optional<int64_t> active_deadline_seconds;
+  std::optional<int64_t> ttl_seconds_after_finished;
+  Opaque network;
+  bool operator==(const Spec&) const = default;
+};
+
+struct FusionJob {
+  Metadata metadata;
+  Spec spec;
+  bool operator==(const FusionJob&) const = default;
+};
+
+FUSIONLLM_JOB_ENUM(Family, {"gpt2", E::kGpt2}, {"resnet", E::kResnet}, {"mlp", E::kMlp});
+FUSIONLLM_JOB_ENUM(Stem, {"cifar", E::kCifar}, {"imagenet", E::kImagenet});
+FUSIONLLM_JOB_ENUM(Activation, {"relu", E::kRelu}, {"gelu", E::kGelu}, {"tanh", E::kTanh}, {"sigmoid", E::kSigmoid});
+FUSIONLLM_JOB_ENUM(DataKind, {"text", E::kText}, {"tokens", E::kTokens}, {"cifar10", E::kCifar10}, {"idx", E::kIdx},
+                   {"shapes", E::kShapes});
+FUSIONLLM_JOB_ENUM(OptimizerName, {"adamw", E::kAdamw}, {"sgd", E::kSgd});
+FUSIONLLM_JOB_ENUM(ScheduleName, {"cosine", E::kCosine}, {"linear", E::kLinear}, {"constant", E::kConstant});
+FUSIONLLM_JOB_ENUM(Precision, {"fp32", E::kFp32}, {"bf16", E::kBf16});
+FUSIONLLM_JOB_ENUM(Recompute, {"none", E::kNone}, {"auto", E::kAuto}, {"full", E::kFull});
+FUSIONLLM_JOB_ENUM(Planner, {"op-fence", E::kOpFence}, {"equal-ops", E::kEqualOps}, {"equal-compute", E::kEqualCompute},
+                   {"dt-fm", E::kDtFm}, {"exact", E::kExact});
+FUSIONLLM_JOB_ENUM(PipelineSchedule, {"auto", E::kAuto}, {"gpipe", E::kGpipe}, {"1f1b", E::k1f1b});
+FUSIONLLM_JOB_ENUM(Backend, {"cpu", E::kCpu}, {"ref", E::kRef});
+FUSIONLLM_JOB_ENUM(CompressionPolicy, {"none", E::kNone}, {"uniform", E::kUniform}, {"adatopk", E::kAdatopk});
+FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16},
+                   {"bf16", E::kBf16}, {"fp32", E::kFp32});
+
+}  // namespace fusionllm::job

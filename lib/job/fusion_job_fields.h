@@ -1,0 +1,216 @@
+// The table of FusionJob's fields (schema.h says who reads it). Order here is the order in printed documents and in the reference.
+#pragma once
+
+#include "lib/job/fusion_job.h"
+
+namespace fusionllm::job {
+
+inline constexpr double kMaxSeed = 9007199254740991;  // 2^53 - 1: exact in every JSON reader
+inline constexpr double kMaxSteps = 1e9;
+inline constexpr double kMaxBatch = 1 << 20;
+inline constexpr double kMaxSequence = 1 << 20;
+inline constexpr double kMaxExecutors = 10000;
+
+template <class V>
+void Visit(V& v, Metadata& m) {
+  v.Field("name", m.name, {.required = true, .name = true}, "Name of the job: lower-case letters, digits and '-', at most 63.");
+  v.Field("namespace", m.name_space, {.name = true, .kubernetes_only = true}, "Kubernetes namespace.");
+  v.Field("labels", m.labels, {}, "Kubernetes labels.");
+  v.Field("annotations", m.annotations, {}, "Kubernetes annotations.");
+}
+
+template <class V>
+void Visit(V& v, ModelSettings& m) {
+  v.Field("nLayer", m.n_layer, {.min = 1, .max = 10000}, "gpt2: transformer blocks.");
+  v.Field("nHead", m.n_head, {.min = 1, .max = 10000}, "gpt2: attention heads; divides nEmbd.");
+  v.Field("nEmbd", m.n_embd, {.min = 1, .max = 1 << 20}, "gpt2: width of the residual stream.");
+  v.Field("vocabSize", m.vocab_size, {.min = 2, .max = 1 << 24}, "gpt2: rows of the token embedding; at least 256 for text.");
+  v.Field("blockSize", m.block_size, {.min = 1, .max = kMaxSequence},
+          "gpt2: positions, at least sequenceLength. Omitted: sequenceLength, whatever the preset.");
+  v.Field("tieWeights", m.tie_weights, {}, "gpt2: the output projection is the token embedding. Omitted: true.");
+  v.Field("stem", m.stem, {}, "resnet: cifar (3x3 stride 1, no pooling) or imagenet (7x7 stride 2, max-pool). Omitted: cifar.");
+  v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "resnet: classes. Omitted: 10.");
+  v.Field("layers", m.layers, {.min = 1, .max = 1e7}, "mlp: widths, input first; at least two. Required for mlp.");
+  v.Field("activation", m.activation, {}, "mlp: between layers, not after the last. Omitted: relu.");
+}
+
+template <class V>
+void Visit(V& v, GraphSource& g) {
+  v.Field("file", g.file, {}, "File with the text form of an OP-DAG, relative to the job file.");
+  v.Field("inline", g.inline_text, {.max_length = 1 << 19}, "The text itself.");
+}
+
+template <class V>
+void Visit(V& v, Init& i) {
+  v.Field("seed", i.seed, {.min = 0, .max = kMaxSeed}, "Seed of the initial parameters.");
+  v.Field("from", i.from, {}, "Checkpoint folder or .safetensors file to start from, relative to the job file.");
+}
+
+template <class V>
+void Visit(V& v, Model& m) {
+  v.Field("family", m.family, {}, "Built-in model. Exactly one of family and graph.");
+  v.Field("preset", m.preset, {},
+          "Size: gpt2 tiny, small, medium, large, xl (omitted: small); resnet 18, 34, 50, 101, 152 (omitted: 18); mlp has none.");
+  v.Field("config", m.config, {}, "Overrides of the preset; only the family's own fields.");
+  v.Field("graph", m.graph, {}, "Any model as an OP-DAG: exactly one of file and inline.");
+  v.Field("init", m.init, {}, "Initial parameters.");
+}
+
+template <class V>
+void Visit(V& v, Validation& d) {
+  v.Field("path", d.path, {.one_or_many = true}, "Files or folders, relative to the job file.");
+  v.Field("fraction", d.fraction, {.min = 0, .max = 1, .above_min = true, .below_max = true}, "Share of the training data held out.");
+}
+
+template <class V>
+void Visit(V& v, Shapes& s) {
+  v.Field("samples", s.samples, {.min = 1, .max = 1e8}, "Images in an epoch.");
+  v.Field("imageSize", s.image_size, {.min = 8, .max = 512}, "Width and height in pixels; three channels.");
+  v.Field("numClasses", s.num_classes, {.min = 2, .max = 10}, "Classes: so many different shapes.");
+  v.Field("seed", s.seed, {.min = 0, .max = kMaxSeed}, "Seed of the images.");
+}
+
+template <class V>
+void Visit(V& v, Data& d) {
+  v.Field("kind", d.kind, {}, "text (bytes), tokens (.bin of uint16 or uint32), cifar10, idx, or shapes (images made up on the fly).");
+  const bool files = d.kind != DataKind::kShapes;
+  v.Field("path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
+          "Files or folders, read in sorted order, relative to the job file. Required unless kind is shapes.");
+  v.Field("validation", d.validation, {}, "Data for evaluation: exactly one of path and fraction. Omitted: none.");
+  v.Field("shapes", d.shapes, {.applies = !files, .belongs_to = "data of kind shapes"}, "For kind shapes.");
+  v.Field("volume", d.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path.");
+}
+
+template <class V>
+void Visit(V& v, Optimizer& o) {
+  v.Field("name", o.name, {}, "adamw (decoupled weight decay) or sgd (coupled), both as in PyTorch.");
+  const bool adamw = o.name == OptimizerName::kAdamw;
+  if (V::kFillsIn) o.weight_decay = adamw ? 0.01 : 0;
+  v.Field("learningRate", o.learning_rate, {.min = 0, .max = 1000}, "Peak learning rate.");
+  v.Field("beta1", o.beta1, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
+  v.Field("beta2", o.beta2, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
+  v.Field("epsilon", o.epsilon, {.min = 0, .max = 1, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
+  v.Field("momentum", o.momentum, {.min = 0, .max = 1, .below_max = true, .applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd.");
+  v.Field("nesterov", o.nesterov, {.applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd: needs momentum above 0.");
+  v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000}, "On parameters of two or more dimensions. Omitted with sgd: 0.");
+}
+
+template <class V>
+void Visit(V& v, Schedule& s) {
+  v.Field("name", s.name, {}, "Shape of the learning rate after the warm-up: falls to minLearningRate at the last step, or stays.");
+  v.Field("warmupSteps", s.warmup_steps, {.min = 0, .max = kMaxSteps}, "Steps of linear rise.");
+  v.Field("minLearningRate", s.min_learning_rate, {.min = 0, .max = 1000}, "At most learningRate.");
+}
+
+template <class V>
+void Visit(V& v, Evaluation& e) {
+  v.Field("everySteps", e.every_steps, {.min = 0, .max = kMaxSteps}, "0: no evaluation.");
+  v.Field("batches", e.batches, {.min = 1, .max = 1e6}, "Global batches of validation data in one evaluation.");
+}
+
+template <class V>
+void Visit(V& v, Training& t) {
+  v.Field("steps", t.steps, {.min = 0, .max = kMaxSteps}, "Optimizer steps; 0 initialises, writes step-000000 and ends.");
+  v.Field("globalBatchSize", t.global_batch_size, {.min = 1, .max = kMaxBatch}, "Samples in one step, over all micro-batches.");
+  v.Field("microBatchSize", t.micro_batch_size, {.min = 1, .max = kMaxBatch, .zero_is_auto = true},
+          "Samples in one pass; divides globalBatchSize. auto: the planner decides.");
+  v.Field("sequenceLength", t.sequence_length, {.min = 1, .max = kMaxSequence}, "Tokens in a sample of text or tokens.");
+  v.Field("optimizer", t.optimizer, {}, "Optimizer.");
+  v.Field("schedule", t.schedule, {}, "Learning-rate schedule.");
+  v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9}, "Largest global gradient norm; 0: off.");
+  v.Field("precision", t.precision, {}, "Arithmetic of the passes; parameters are kept in fp32.");
+  v.Field("recompute", t.recompute, {}, "Activation checkpointing.");
+  v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed}, "Seed of data order and dropout.");
+  v.Field("evaluation", t.evaluation, {}, "Evaluation on the validation data.");
+}
+
+template <class V>
+void Visit(V& v, Pin& p) {
+  v.Field("ops", p.ops, {.required = true}, "Pattern over op names; '*' stands for any text.");
+  v.Field("device", p.device, {.required = true, .name = true}, "Device that must run them.");
+}
+
+template <class V>
+void Visit(V& v, Strategy& s) {
+  v.Field("planner", s.planner, {}, "How ops are placed on devices.");
+  v.Field("stages", s.stages, {.min = 0, .max = kMaxExecutors}, "0: the planner decides; N: exactly N.");
+  v.Field("pipelineSchedule", s.pipeline_schedule, {}, "Order of forward and backward passes.");
+  v.Field("inFlight", s.in_flight, {.min = 0, .max = kMaxBatch, .zero_is_auto = true},
+          "Micro-batches in flight in the pipeline. auto: the planner decides.");
+  v.Field("backend", s.backend, {}, "Kernels: cpu (fast) or ref (plain loops, the yardstick of the tests).");
+  v.Field("pins", s.pins, {}, "Ops that must run on a certain device.");
+  v.Field("exclude", s.exclude, {.name = true}, "Devices that must not be used.");
+}
+
+template <class V>
+void Visit(V& v, Compression& c) {
+  v.Field("policy", c.policy, {}, "none (codec and ratio are ignored), uniform (every cut the same) or adatopk (per link).");
+  v.Field("codec", c.codec, {}, "auto: per link, what hides it at the least loss; fp32: exact.");
+  v.Field("ratio", c.ratio, {.min = 1, .max = 1e6}, "topk: size / kept; the most that any link may use.");
+  v.Field("errorFeedback", c.error_feedback, {}, "Add what was dropped to the next message.");
+}
+
+template <class V>
+void Visit(V& v, Checkpoint& c) {
+  v.Field("path", c.path, {}, "Folder; relative to the run's output folder.");
+  v.Field("everySteps", c.every_steps, {.min = 0, .max = kMaxSteps}, "0: only the last step, which is always saved.");
+  v.Field("keep", c.keep, {.min = 0, .max = 1e6}, "Newest checkpoints to keep; 0: all.");
+  v.Field("resume", c.resume, {}, "auto (the newest whole one, if any), never, or the path of a checkpoint.");
+}
+
+template <class V>
+void Visit(V& v, Executors& e) {
+  v.Field("replicas", e.replicas, {.min = 1, .max = kMaxExecutors}, "Executors wanted. Omitted: as many as there are, within min and max.");
+  v.Field("min", e.min, {.min = 1, .max = kMaxExecutors}, "Fewest that may train.");
+  v.Field("max", e.max, {.min = 1, .max = kMaxExecutors}, "Most that may train. Omitted: all there are.");
+  v.Field("spares", e.spares, {.min = 0, .max = kMaxExecutors}, "Idle executors that replace a lost one.");
+  v.Field("threads", e.threads, {.min = 0, .max = 1024, .zero_is_auto = true},
+          "Compute threads of an executor. auto: what its device has.");
+  v.Field("template", e.pod_template, {.kubernetes_only = true}, "PodTemplateSpec.");
+}
+
+template <class V>
+void Visit(V& v, PlacementCluster& c) {
+  v.Field("name", c.name, {.required = true, .name = true}, "Member cluster.");
+  v.Field("min", c.min, {.min = 0, .max = kMaxExecutors}, "Fewest executors there.");
+  v.Field("max", c.max, {.min = 0, .max = kMaxExecutors}, "Most executors there. Omitted: any number.");
+}
+
+template <class V>
+void Visit(V& v, Placement& p) {
+  v.Field("device", p.device, {.name = true, .kubernetes_only = true}, "Kind of device, or any.");
+  v.Field("clusters", p.clusters, {.kubernetes_only = true}, "Member clusters that may be used. Omitted: all.");
+  v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
+  v.Field("minMemory", p.min_memory, {.kubernetes_only = true}, "Memory that a device must have.");
+  v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed, .kubernetes_only = true},
+          "Bytes that may leave a cluster in one step. Omitted: no limit.");
+}
+
+template <class V>
+void Visit(V& v, Spec& s) {
+  v.Field("model", s.model, {.required = true}, "What is trained.");
+  v.Field("data", s.data, {.required = true}, "On what.");
+  v.Field("training", s.training, {}, "How.");
+  v.Field("strategy", s.strategy, {}, "How the model is cut and run.");
+  v.Field("compression", s.compression, {}, "Of activations and gradients between stages. Omitted: none.");
+  v.Field("checkpoint", s.checkpoint, {}, "Omitted: no checkpoints.");
+  v.Field("executors", s.executors, {}, "How many processes train.");
+  v.Field("placement", s.placement, {}, "Where they may run.");
+  v.Field("suspend", s.suspend, {.kubernetes_only = true}, "Create nothing, or save a checkpoint and stop.");
+  v.Field("managedBy", s.managed_by, {.kubernetes_only = true}, "Controller that owns the job.");
+  v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true}, "What restarts and what fails the job.");
+  v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true}, "Longest run.");
+  v.Field("ttlSecondsAfterFinished", s.ttl_seconds_after_finished, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
+          "When a finished job is deleted.");
+  v.Field("network", s.network, {.kubernetes_only = true}, "Network of the executors.");
+}
+
+template <class V>
+void Visit(V& v, FusionJob& j) {
+  v.Constant("apiVersion", kApiVersion);
+  v.Constant("kind", "FusionJob");
+  v.Field("metadata", j.metadata, {.required = true}, "Identity.");
+  v.Field("spec", j.spec, {.required = true}, "The wish.");
+}
+
+}  // namespace fusionllm::job

@@ -1,0 +1,72 @@
+// What the repository shows to users must be true: the examples, and the reference page.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/job/model_config.h"
+#include "lib/job/parse.h"
+#include "lib/job/reference.h"
+
+namespace fusionllm::job {
+namespace {
+
+std::filesystem::path SourceDir() {
+  const char* folder = std::getenv("FUSIONLLM_SOURCE_DIR");
+  return folder == nullptr ? "." : folder;
+}
+
+std::vector<std::string> YamlFiles(const std::filesystem::path& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TEST(JobExamplesTest, EveryJobParsesAndItsFilesExist) {
+  const std::vector<std::string> files = YamlFiles(SourceDir() / "examples/jobs");
+  EXPECT_GE(files.size(), 4u);
+  for (const std::string& file : files) {
+    const absl::StatusOr<FusionJob> job = LoadFusionJob(file);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_TRUE(ResolveModel(job->spec).ok()) << file;
+    for (const std::string& path : job->spec.data.path) EXPECT_TRUE(std::filesystem::exists(path)) << file << ": " << path;
+    if (job->spec.data.validation) {
+      for (const std::string& path : job->spec.data.validation->path) EXPECT_TRUE(std::filesystem::exists(path)) << file << ": " << path;
+    }
+    if (job->spec.model.graph && job->spec.model.graph->file) {
+      EXPECT_TRUE(std::filesystem::exists(*job->spec.model.graph->file)) << file;
+    }
+    EXPECT_EQ(*ParseFusionJob(ToYaml(*job), "printed.yaml"), *job) << file;
+  }
+}
+
+TEST(JobExamplesTest, EveryTopologyParsesAndFitsTwoCores) {
+  const std::vector<std::string> files = YamlFiles(SourceDir() / "examples/topologies");
+  EXPECT_GE(files.size(), 3u);
+  for (const std::string& file : files) {
+    const absl::StatusOr<Topology> topology = LoadTopology(file);
+    ASSERT_TRUE(topology.ok()) << topology.status();
+    double cores = 0;
+    for (const Site& site : topology->spec.sites) {
+      for (const Device& device : site.devices) cores += device.compute_scale;
+    }
+    EXPECT_LE(cores, 1.5 + 1e-9) << file << ": emulated devices would contend for a two-core machine";
+    EXPECT_EQ(*ParseTopology(ToYaml(*topology), "printed.yaml"), *topology) << file;
+  }
+}
+
+TEST(JobExamplesTest, TheReferencePageIsTheOneTheFieldTablesGive) {
+  const std::filesystem::path file = SourceDir() / "docs/job-reference.md";
+  if (std::getenv("FUSIONLLM_REGENERATE") != nullptr) std::ofstream(file) << ReferencePage();
+  std::ostringstream committed;
+  committed << std::ifstream(file).rdbuf();
+  EXPECT_TRUE(committed.str() == ReferencePage()) << file << " is stale: FUSIONLLM_REGENERATE=1 build/tests/job_examples_test";
+}
+
+}  // namespace
+}  // namespace fusionllm::job

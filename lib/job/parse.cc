@@ -1,0 +1,109 @@
+#include "lib/job/parse.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/checks.h"
+#include "lib/job/document.h"
+#include "lib/job/fusion_job_fields.h"
+#include "lib/job/printer.h"
+#include "lib/job/reader.h"
+#include "lib/job/topology_fields.h"
+
+namespace fusionllm::job {
+namespace {
+
+void Check(const FusionJob& job, const Report& report) { CheckJob(job, report); }
+void Check(const Topology& topology, const Report& report) { CheckTopology(topology, report); }
+
+// Reading a Topology as a FusionJob would give twenty findings that all miss the point.
+bool IsOtherKind(const Node& root, absl::string_view kind) {
+  const Node* given = root.Find("kind");
+  return given != nullptr && (given->kind != Node::Kind::kScalar || given->text != kind);
+}
+
+template <class T>
+absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, absl::string_view kind,
+                        std::span<const std::string> overrides) {
+  Problems problems(file_name);
+  Node root;
+  if (!LoadDocument(yaml, root, problems)) return problems.ToStatus();
+  problems.SetRoot(&root);
+  ApplyOverrides(overrides, root, problems);
+  Reader reader(root, problems);
+  T value;
+  if (IsOtherKind(root, kind)) {
+    reader.Constant("apiVersion", kApiVersion);
+    reader.Constant("kind", kind);
+    return problems.ToStatus();
+  }
+  reader.ReadObject(value);
+  const Problems reading = problems;
+  Check(value, [&](std::initializer_list<absl::string_view> paths, absl::string_view message) {
+    // A field that could not be read stands at its default: what that breaks is not the user's doing.
+    for (const absl::string_view path : paths) {
+      if (reading.Touches(path)) return;
+    }
+    problems.Add(*paths.begin(), message);
+  });
+  FUSIONLLM_RETURN_IF_ERROR(problems.ToStatus());
+  return value;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(path, error);
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  if (folder || !stream) {
+    return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", folder ? "it is a folder" : std::strerror(errno)));
+  }
+  std::string text(kMaxDocumentBytes + 1, '\0');  // one more than is allowed: LoadDocument then says so
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  text.resize(static_cast<size_t>(stream.gcount()));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides) {
+  return Parse<FusionJob>(yaml, file_name, "FusionJob", overrides);
+}
+
+absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name) {
+  return Parse<Topology>(yaml, file_name, "Topology", {});
+}
+
+absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, ParseFusionJob(text, path, overrides));
+  ResolvePaths(std::filesystem::path(path).parent_path().string(), job);
+  return job;
+}
+
+absl::StatusOr<Topology> LoadTopology(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return ParseTopology(text, path);
+}
+
+void ResolvePaths(absl::string_view folder, FusionJob& job) {
+  const std::filesystem::path base{std::string(folder)};
+  const auto resolve = [&](std::string& path) { path = (base / path).lexically_normal().string(); };
+  for (std::string& path : job.spec.data.path) resolve(path);
+  if (job.spec.data.validation) {
+    for (std::string& path : job.spec.data.validation->path) resolve(path);
+  }
+  if (job.spec.model.graph && job.spec.model.graph->file) resolve(*job.spec.model.graph->file);
+  if (job.spec.model.init.from) resolve(*job.spec.model.init.from);
+}
+
+std::string ToYaml(const FusionJob& job) { return Printer::Print(job); }
+std::string ToYaml(const Topology& topology) { return Printer::Print(topology); }
+
+}  // namespace fusionllm::job

@@ -1,0 +1,38 @@
+// FusionJob and Topology from YAML and back.
+//
+// Every error is InvalidArgument with up to 20 findings, one a line, in the order of the file:
+//   job.yaml:12: spec.training.steps: must be at least 0, got -3
+//   --set spec.training.steps: must be at least 0, got -3
+// (Load... also NotFound when the file cannot be read.) What is returned is valid and has its defaults filled in. Unknown and duplicate
+// keys are errors. Limits on the text: document.h. Thread-safe; no exception leaves this library.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/job/fusion_job.h"
+#include "lib/job/topology.h"
+
+namespace fusionllm::job {
+
+// file_name is used in messages only; paths in the job stay as they are written.
+// overrides: "spec.training.steps=50"; the value is YAML, "spec.strategy.pins[0].device=lab-1" reaches into a list.
+absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides = {});
+
+// Reads a file, and makes data, graph and init.from paths, which are relative to the job file, usable from the working directory.
+// Blocks on the disk. "-" is not special.
+absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {});
+
+absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name);
+absl::StatusOr<Topology> LoadTopology(const std::string& path);
+
+// data.path, data.validation.path, model.graph.file and model.init.from under `folder` unless they are absolute.
+void ResolvePaths(absl::string_view folder, FusionJob& job);
+
+// A complete document: every field that applies, defaults included. Parses back to an equal value.
+std::string ToYaml(const FusionJob& job);
+std::string ToYaml(const Topology& topology);
+
+}  // namespace fusionllm::job

@@ -1,0 +1,135 @@
+#include "lib/job/reader.h"
+
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+
+namespace fusionllm::job {
+namespace {
+
+std::string Got(const Node& node) { return absl::StrCat(", got ", Describe(node)); }
+
+// A null Node is an absent value, so both read the same: `steps:` with nothing behind it is a slip that deserves a word.
+bool IsPlain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }
+
+std::string CheckBounds(double value, const Rule& rule, const std::string& got) {
+  if (value < rule.min) return absl::StrCat("must be ", rule.above_min ? "above " : "at least ", NumberText(rule.min), got);
+  if (rule.above_min && value == rule.min) return absl::StrCat("must be above ", NumberText(rule.min), got);
+  if (value > rule.max) return absl::StrCat("must be ", rule.below_max ? "below " : "at most ", NumberText(rule.max), got);
+  if (rule.below_max && value == rule.max) return absl::StrCat("must be below ", NumberText(rule.max), got);
+  return "";
+}
+
+bool IsInteger(absl::string_view text) {
+  const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
+  const absl::string_view digits = text.substr(sign);
+  return !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+template <class T>
+std::string ReadQuantity(const Node& node, absl::StatusOr<T> (*parse)(absl::string_view), absl::string_view what, T& out) {
+  if (node.kind != Node::Kind::kScalar) return absl::StrCat("must be a ", what, Got(node));
+  absl::StatusOr<T> value = parse(node.text);
+  if (!value.ok()) return std::string(value.status().message());
+  out = *value;
+  return "";
+}
+
+}  // namespace
+
+std::string ReadScalar(const Node& node, const Rule& rule, bool& out) {
+  const bool yes = node.text == "true" || node.text == "True" || node.text == "TRUE";
+  const bool no = node.text == "false" || node.text == "False" || node.text == "FALSE";
+  if (!IsPlain(node) || !(yes || no)) return absl::StrCat("must be true or false", Got(node));
+  out = yes;
+  return "";
+}
+
+std::string ReadScalar(const Node& node, const Rule& rule, int64_t& out) {
+  if (rule.zero_is_auto && node.kind == Node::Kind::kScalar && node.text == "auto") {
+    out = 0;
+    return "";
+  }
+  const absl::string_view expected = rule.zero_is_auto ? "must be a whole number or auto" : "must be a whole number";
+  if (!IsPlain(node) || !IsInteger(node.text)) return absl::StrCat(expected, Got(node));
+  // Through double first: a number of fifty digits is out of bounds, not malformed. All bounds are below 2^53.
+  double approximate = 0;
+  int64_t value = 0;
+  if (!absl::SimpleAtod(node.text, &approximate)) return absl::StrCat(expected, Got(node));
+  std::string wrong = CheckBounds(approximate, rule, Got(node));
+  if (!wrong.empty()) return wrong;
+  if (!absl::SimpleAtoi(node.text, &value)) return absl::StrCat("is too large", Got(node));
+  out = value;
+  return "";
+}
+
+std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
+  if (!IsPlain(node)) return absl::StrCat("must be a number", Got(node));
+  const std::optional<double> value = ToFiniteDouble(node.text);
+  if (!value) {
+    const std::string lower = absl::AsciiStrToLower(node.text);
+    const bool not_finite = LooksLikeNumber(node.text) || lower.find("inf") != std::string::npos || lower.find("nan") != std::string::npos;
+    return absl::StrCat(not_finite ? "must be a finite number" : "must be a number", Got(node));
+  }
+  std::string wrong = CheckBounds(*value, rule, Got(node));
+  if (wrong.empty()) out = *value == 0 ? 0 : *value;  // -0 becomes 0
+  return wrong;
+}
+
+std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
+  if (node.kind != Node::Kind::kScalar) return absl::StrCat("must be text", Got(node));
+  if (node.text.empty()) return "must not be empty";
+  if (node.text.size() > rule.max_length) {
+    return absl::StrCat("must have at most ", rule.max_length, " bytes, got ", node.text.size());
+  }
+  if (rule.name) {
+    const bool ok =
+        node.text.size() <= 63 &&
+        std::all_of(node.text.begin(), node.text.end(),
+                    [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; }) &&
+        absl::ascii_isalnum(static_cast<unsigned char>(node.text[0]));
+    if (!ok) return absl::StrCat("must be 1 to 63 letters, digits, '-', '_' or '.', the first a letter or digit", Got(node));
+  } else if (node.text.find('\0') != std::string::npos) {
+    return "must not contain a zero byte";
+  }
+  out = node.text;
+  return "";
+}
+
+std::string ReadScalar(const Node& node, const Rule& rule, Bandwidth& out) { return ReadQuantity(node, &ParseBandwidth, "bandwidth", out); }
+std::string ReadScalar(const Node& node, const Rule& rule, ByteSize& out) { return ReadQuantity(node, &ParseByteSize, "size", out); }
+std::string ReadScalar(const Node& node, const Rule& rule, Duration& out) { return ReadQuantity(node, &ParseDuration, "duration", out); }
+
+int ReadChoice(const Node& node, const std::vector<std::string>& choices, std::string& wrong) {
+  if (node.kind == Node::Kind::kScalar) {
+    const auto found = std::find(choices.begin(), choices.end(), node.text);
+    if (found != choices.end()) return static_cast<int>(found - choices.begin());
+  }
+  wrong = absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), Got(node));
+  const std::string near = node.kind == Node::Kind::kScalar ? NearestChoice(node.text, choices) : "";
+  if (!near.empty()) absl::StrAppend(&wrong, "; did you mean ", near, "?");
+  return -1;
+}
+
+void Reader::Constant(absl::string_view name, absl::string_view expected) {
+  known_.emplace_back(name);
+  const Node* node = map_->Find(name);
+  if (node == nullptr) {
+    problems_.AddAtNode(*map_, JoinPath(path_, name), absl::StrCat("required: ", expected));
+  } else if (node->kind != Node::Kind::kScalar || node->text != expected) {
+    problems_.AddAtNode(*node, JoinPath(path_, name), absl::StrCat("must be ", expected, Got(*node)));
+  }
+}
+
+void Reader::ReportUnknownKeys() {
+  for (size_t i = 0; i < map_->keys.size(); ++i) {
+    const std::string& key = map_->keys[i];
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    const std::string near = NearestChoice(key, known_);
+    problems_.AddAtNode(map_->items[i], JoinPath(path_, key),
+                        absl::StrCat("unknown field", near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+  }
+}
+
+}  // namespace fusionllm::job

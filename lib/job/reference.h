@@ -1,0 +1,17 @@
+// The field tables as data (for generators of documents and schemas) and as the page docs/job-reference.md. Pure functions.
+#pragma once
+
+#include <string>
+
+#include "lib/job/schema.h"
+
+namespace fusionllm::job {
+
+// The root objects; their children are the fields in the order of the tables.
+FieldSchema FusionJobSchema();
+FieldSchema TopologySchema();
+
+// Markdown; docs/job-reference.md is this text.
+std::string ReferencePage();
+
+}  // namespace fusionllm::job

@@ -1,0 +1,129 @@
+#include "lib/job/scalar.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::job {
+namespace {
+
+std::string Fold(absl::string_view text) {
+  std::string folded;
+  for (const char c : text.substr(0, 64)) {
+    if (c != '_' && c != '-') folded += absl::ascii_tolower(static_cast<unsigned char>(c));
+  }
+  return folded;
+}
+
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+PathStep NextPathStep(absl::string_view& path) {
+  PathStep step;
+  if (path[0] == '[') {
+    const size_t close = path.find(']');
+    int64_t index = 0;
+    const bool ok = close != absl::string_view::npos && absl::SimpleAtoi(path.substr(1, close - 1), &index) && index >= 0;
+    if (ok) step.index = index;
+    path.remove_prefix(ok ? close + 1 : path.size());
+  } else {
+    const size_t end = std::min(path.find_first_of(".["), path.size());
+    step.key = path.substr(0, end);
+    path.remove_prefix(end);
+  }
+  if (!path.empty() && path[0] == '.') {
+    path.remove_prefix(1);
+    if (path.empty()) step = {};  // "spec." names nothing
+  }
+  return step;
+}
+
+size_t Utf8SequenceLength(absl::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and code points past U+10FFFF.
+  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F)) return 0;
+  if ((lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)) return 0;
+  return length;
+}
+
+bool LooksLikeNumber(absl::string_view text) {
+  size_t i = 0;
+  const auto digits = [&] {
+    const size_t start = i;
+    while (i < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[i]))) ++i;
+    return i > start;
+  };
+  if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
+  bool mantissa = digits();
+  if (i < text.size() && text[i] == '.') {
+    ++i;
+    mantissa = digits() || mantissa;
+  }
+  if (!mantissa) return false;
+  if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
+    ++i;
+    if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
+    if (!digits()) return false;
+  }
+  return i == text.size();
+}
+
+std::optional<double> ToFiniteDouble(absl::string_view text) {
+  double value = 0;
+  if (!LooksLikeNumber(text) || !absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::string NumberText(double value) {
+  if (value == std::floor(value) && std::abs(value) < 9007199254740992.0 && !std::signbit(value)) {
+    return absl::StrCat(static_cast<int64_t>(value));
+  }
+  char buffer[64];
+  std::string text(buffer, std::to_chars(buffer, buffer + sizeof(buffer), value).ptr);
+  const size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  return text;
+}
+
+std::string NearestChoice(absl::string_view text, std::span<const std::string> choices) {
+  const std::string wanted = Fold(text);
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, wanted.size() / 3) + 1;
+  for (const std::string& choice : choices) {
+    const size_t distance = EditDistance(wanted, Fold(choice));
+    if (distance < best_distance && distance < choice.size()) {
+      best_distance = distance;
+      best = choice;
+    }
+  }
+  return best;
+}
+
+}  // namespace fusionllm::job

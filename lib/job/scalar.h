@@ -1,0 +1,37 @@
+// The small lexical rules that reading, printing and messages share: paths, numbers, near misses. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::job {
+
+// One step of a path: a key, or an index into a list (then key is empty).
+struct PathStep {
+  absl::string_view key;
+  int64_t index = -1;
+};
+
+// Takes the first step off a path such as "pins[0].device". A malformed path gives a step with neither key nor index.
+PathStep NextPathStep(absl::string_view& path);
+
+// Bytes of the UTF-8 sequence at the start of text, which is not empty; 0 when it is malformed.
+size_t Utf8SequenceLength(absl::string_view text);
+
+// Decimal numbers as JSON and YAML write them; nothing else (no hexadecimal, no infinities, no spaces).
+bool LooksLikeNumber(absl::string_view text);
+std::optional<double> ToFiniteDouble(absl::string_view text);
+
+// The shortest text that reads back as the same number, always with a decimal point when there is an exponent ("3.0e-04"), because some
+// YAML readers take 3e-04 for text. Whole numbers below 2^53 come out as such.
+std::string NumberText(double value);
+
+// The choice that a reader of `text` probably meant, or empty when none is near: letter case, '_' and '-' do not count, and at most a
+// third of the letters may differ.
+std::string NearestChoice(absl::string_view text, std::span<const std::string> choices);
+
+}  // namespace fusionllm::job
