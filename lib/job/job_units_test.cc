@@ -55,12 +55,12 @@ TEST(UnitsTest, PrintsTheLargestExactUnit) {
 
 TEST(UnitsTest, EveryValueReadsBackAsItIsPrinted) {
   for (uint32_t seed = 0; seed < 2000; ++seed) {
-    std::mt19937_64 random(seed);
-    const int64_t value = static_cast<int64_t>(random() % 1'000'000'000'000'000) >> (random() % 50);
+    std::mt19937_64 draw(seed);
+    const int64_t value = static_cast<int64_t>(draw() % 1'000'000'000'000'000) >> (draw() % 50);
     EXPECT_EQ(ParseByteSize(ToString(ByteSize{value}))->bytes, value) << "seed " << seed;
     EXPECT_EQ(ParseDuration(ToString(Duration{value}))->ns, value) << "seed " << seed;
     EXPECT_EQ(ParseBandwidth(ToString(Bandwidth{value + 1}))->bits_per_s, value + 1) << "seed " << seed;
-    const double number = std::ldexp(static_cast<double>(static_cast<int64_t>(random())), static_cast<int>(random() % 600) - 300);
+    const double number = std::ldexp(static_cast<double>(static_cast<int64_t>(draw())), static_cast<int>(draw() % 600) - 300);
     EXPECT_EQ(ToFiniteDouble(NumberText(number)), number) << "seed " << seed;
   }
 }
