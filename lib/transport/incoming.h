@@ -1,0 +1,44 @@
+// The receiving half of a peer: sequence check, reassembly by priority.
+//
+// Plain data without locks or threads: the thread that reads the peer's stream owns it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "lib/tensor/tensor.h"
+#include "lib/transport/frame.h"
+
+namespace fusionllm::transport {
+
+class Incoming {
+ public:
+  using Message = std::pair<MessageHeader, Payload>;
+
+  explicit Incoming(uint64_t message_bytes_max = kMessageBytesMax) : message_bytes_max_(message_bytes_max) {}
+
+  // Takes a DATA or SKIP frame; returns the message that it completes, if any. Messages of epochs < oldest_epoch are dropped (control
+  // excepted). Errors mean that the peer cannot be trusted: a gap in sequence numbers, a chunk out of place, a corrupt frame, a message
+  // over the limit.
+  absl::StatusOr<std::optional<Message>> Take(Frame frame, uint32_t oldest_epoch);
+
+  uint64_t next_sequence() const { return next_sequence_; }
+
+ private:
+  struct Partial {
+    bool active = false;
+    MessageHeader header;
+    tensor::Buffer buffer;
+    uint64_t total = 0;
+    uint64_t received = 0;
+  };
+
+  uint64_t message_bytes_max_;
+  uint64_t next_sequence_ = 0;
+  std::array<Partial, kPriorityCount> partial_;
+};
+
+}  // namespace fusionllm::transport

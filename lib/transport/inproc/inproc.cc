@@ -1,0 +1,209 @@
+#include "lib/transport/inproc/inproc.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::transport {
+namespace {
+
+constexpr size_t kPipeBytesMax = 4u << 20;
+
+// One direction of a stream.
+struct Pipe {
+  std::deque<Frame> frames;
+  size_t bytes = 0;
+  bool closed = false;
+};
+
+// Both directions, shared by the two ends.
+struct Connection {
+  std::mutex mu;
+  std::condition_variable changed;
+  Pipe to_server, to_client;
+  bool cancelled = false;
+  bool server_done = false;
+  absl::Status result;  // what the server ended the stream with
+};
+
+class InprocStream : public FrameStream {
+ public:
+  InprocStream(std::shared_ptr<Connection> connection, bool client)
+      : connection_(std::move(connection)),
+        in_(client ? connection_->to_client : connection_->to_server),
+        out_(client ? connection_->to_server : connection_->to_client),
+        client_(client) {}
+  ~InprocStream() override { InprocStream::Cancel(); }
+
+  bool Write(const Frame& frame) override {
+    std::unique_lock lock(connection_->mu);
+    connection_->changed.wait(lock, [&] { return Ended() || out_.bytes < kPipeBytesMax; });
+    if (Ended() || out_.closed) return false;
+    out_.bytes += frame.wire_bytes();
+    out_.frames.push_back(frame);
+    connection_->changed.notify_all();
+    return true;
+  }
+
+  bool Read(Frame* frame) override {
+    std::unique_lock lock(connection_->mu);
+    connection_->changed.wait(lock,
+                              [&] { return connection_->cancelled || !in_.frames.empty() || in_.closed || connection_->server_done; });
+    if (connection_->cancelled || in_.frames.empty()) return false;
+    *frame = std::move(in_.frames.front());
+    in_.frames.pop_front();
+    in_.bytes -= frame->wire_bytes();
+    connection_->changed.notify_all();
+    return true;
+  }
+
+  void CloseWrites() override {
+    std::lock_guard lock(connection_->mu);
+    out_.closed = true;
+    connection_->changed.notify_all();
+  }
+
+  void Cancel() override {
+    std::lock_guard lock(connection_->mu);
+    if (!connection_->server_done) connection_->cancelled = true;
+    connection_->changed.notify_all();
+  }
+
+  absl::Status Finish() override {
+    std::unique_lock lock(connection_->mu);
+    if (!client_) return connection_->cancelled ? absl::CancelledError("stream cancelled") : absl::OkStatus();
+    connection_->changed.wait(lock, [&] { return connection_->cancelled || connection_->server_done; });
+    return connection_->server_done ? connection_->result : absl::CancelledError("stream cancelled");
+  }
+
+ private:
+  bool Ended() const { return connection_->cancelled || connection_->server_done; }
+
+  std::shared_ptr<Connection> connection_;
+  Pipe& in_;
+  Pipe& out_;
+  const bool client_;
+};
+
+// The place of an endpoint in the network. It outlives the endpoint; `users` are threads in Accept().
+struct Port {
+  std::mutex mu;
+  std::condition_variable changed;
+  StreamEndpoint* endpoint = nullptr;
+  int users = 0;
+};
+
+absl::Status AcceptAt(Port& port, FrameStream& stream) {
+  StreamEndpoint* endpoint;
+  {
+    std::lock_guard lock(port.mu);
+    endpoint = port.endpoint;
+    if (endpoint == nullptr) return absl::UnavailableError("the endpoint has closed");
+    ++port.users;
+  }
+  absl::Status status = endpoint->Accept(stream);
+  std::lock_guard lock(port.mu);
+  --port.users;
+  port.changed.notify_all();
+  return status;
+}
+
+}  // namespace
+
+struct InprocNetwork::State {
+  struct Server {
+    std::thread thread;
+    std::shared_ptr<Connection> connection;
+  };
+  std::mutex mu;
+  std::map<std::string, std::shared_ptr<Port>, std::less<>> ports;
+  std::vector<Server> servers;
+
+  ~State() {
+    for (Server& server : servers) server.thread.join();
+  }
+
+  std::unique_ptr<FrameStream> Connect(std::shared_ptr<Port> port) {
+    auto connection = std::make_shared<Connection>();
+    std::lock_guard lock(mu);
+    std::erase_if(servers, [](Server& server) {
+      {
+        std::lock_guard done(server.connection->mu);
+        if (!server.connection->server_done) return false;
+      }
+      server.thread.join();
+      return true;
+    });
+    std::thread thread([connection, port] {
+      InprocStream stream(connection, false);
+      absl::Status status = AcceptAt(*port, stream);
+      std::lock_guard done(connection->mu);
+      connection->result = std::move(status);
+      connection->server_done = true;
+      connection->changed.notify_all();
+    });
+    servers.push_back({std::move(thread), connection});
+    return std::make_unique<InprocStream>(std::move(connection), true);
+  }
+};
+
+namespace {
+
+class InprocDialer : public Dialer {
+ public:
+  explicit InprocDialer(std::shared_ptr<InprocNetwork::State> state) : state_(std::move(state)) {}
+
+  // Any name: its owner may appear later.
+  absl::Status CanReach(absl::string_view) const override { return absl::OkStatus(); }
+
+  absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override {
+    std::shared_ptr<Port> port;
+    {
+      std::lock_guard lock(state_->mu);
+      const auto found = state_->ports.find(std::string(peer));
+      if (found == state_->ports.end()) return absl::UnavailableError(absl::StrCat("no endpoint is called ", std::string(peer)));
+      port = found->second;
+    }
+    return state_->Connect(std::move(port));
+  }
+
+ private:
+  std::shared_ptr<InprocNetwork::State> state_;
+};
+
+class InprocEndpoint : public StreamEndpoint {
+ public:
+  InprocEndpoint(EndpointOptions options, std::shared_ptr<InprocNetwork::State> state)
+      : StreamEndpoint(std::move(options), std::make_unique<InprocDialer>(state)), port_(std::make_shared<Port>()) {
+    port_->endpoint = this;
+    std::lock_guard lock(state->mu);
+    state->ports[std::string(name())] = port_;
+  }
+  ~InprocEndpoint() override { InprocEndpoint::Close(); }
+
+  void Close() override {
+    StreamEndpoint::Close();
+    std::unique_lock lock(port_->mu);
+    port_->endpoint = nullptr;
+    port_->changed.wait(lock, [&] { return port_->users == 0; });
+  }
+
+ private:
+  std::shared_ptr<Port> port_;
+};
+
+}  // namespace
+
+InprocNetwork::InprocNetwork() : state_(std::make_shared<State>()) {}
+InprocNetwork::~InprocNetwork() = default;
+
+std::unique_ptr<StreamEndpoint> InprocNetwork::MakeEndpoint(EndpointOptions options) {
+  return std::make_unique<InprocEndpoint>(std::move(options), state_);
+}
+
+}  // namespace fusionllm::transport

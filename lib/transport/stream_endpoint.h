@@ -1,0 +1,117 @@
+// Endpoint over frame streams: sessions, resumption, failure. What carries the frames (pipes, gRPC, relay) is a Dialer and calls of
+// Accept().
+//
+// A stream carries data one way, from the side that dialled it, and acknowledgements back; two peers that talk both ways use two streams,
+// so there is no tie to break when both dial. Per peer: one writer thread, one thread that reads acknowledgements, and the caller's thread
+// in Accept(). One more thread per endpoint watches deadlines and runs failure callbacks.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/transport/endpoint.h"
+#include "lib/transport/frame_stream.h"
+#include "lib/transport/outgoing.h"
+
+namespace fusionllm::transport {
+
+struct EndpointOptions {
+  std::string name;           // 1 to 253 bytes, unique in the job
+  uint64_t job_hash = 0;      // peers of another job are refused
+  uint64_t incarnation = 0;   // must grow with every start under the same name; 0: taken from the wall clock
+  std::string build_version;  // shown in refusals
+  OutgoingLimits limits;
+  uint64_t message_bytes_max = kMessageBytesMax;
+  // How long a peer may stay unreachable before it is broken.
+  std::chrono::milliseconds reconnect_timeout{10'000};
+  std::chrono::milliseconds backoff_min{20};
+  std::chrono::milliseconds backoff_max{1'000};
+  // How long Close() waits for queued messages to be acknowledged and for peers to hang up.
+  std::chrono::milliseconds linger{1'000};
+  // Wraps every outgoing stream; for fault injection.
+  std::function<std::unique_ptr<FrameStream>(absl::string_view peer, std::unique_ptr<FrameStream>)> decorate_stream;
+};
+
+class StreamEndpoint : public Endpoint {
+ public:
+  StreamEndpoint(EndpointOptions options, std::unique_ptr<Dialer> dialer);
+  ~StreamEndpoint() override;
+
+  absl::string_view name() const override { return options_.name; }
+  absl::Status Send(absl::string_view peer, const MessageHeader& header, Payload payload) override;
+  void SetReceiver(Receiver receiver) override;
+  void SetPeerFailure(PeerFailure callback) override;
+  void CancelEpoch(uint32_t epoch) override;
+  void ForgetPeer(absl::string_view peer) override;
+  LinkStats stats(absl::string_view peer) const override;
+  void Close() override;
+
+  // Serves a stream that a peer dialled, on the caller's thread, until it ends; the result is the status to end it with.
+  // `authenticated_names`: when not empty, the handshake must come from one of them (UNAUTHENTICATED otherwise).
+  absl::Status Accept(FrameStream& stream, const std::vector<std::string>& authenticated_names = {});
+
+  const EndpointOptions& options() const { return options_; }
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Peer;
+  struct Handshake {
+    FrameStream* stream;
+    TimePoint deadline;
+  };
+
+  std::shared_ptr<Peer> FindOrMakePeer(absl::string_view name);  // mu_ held, as for all *Locked
+  absl::Status CheckSend(const Peer& peer, const MessageHeader& header) const;
+  void EmptyQueue(Peer& peer) const;
+  void FailLocked(Peer& peer, const absl::Status& why);
+  void DepartLocked(Peer& peer);
+  void ResetLocked(Peer& peer);
+
+  void RunOutgoing(std::shared_ptr<Peer> peer);
+  absl::Status RunStream(const std::shared_ptr<Peer>& peer, uint64_t session);
+  absl::Status ShakeHands(FrameStream& stream, Peer& peer, uint64_t session);
+  absl::Status WriteFrames(FrameStream& stream, Peer& peer, uint64_t session);
+  absl::Status ReadAcknowledgements(FrameStream& stream, Peer& peer, uint64_t session);
+
+  absl::StatusOr<std::shared_ptr<Peer>> Admit(FrameStream& stream, const std::vector<std::string>& authenticated_names, uint64_t* session);
+  absl::Status CheckHello(const Hello& hello, const std::vector<std::string>& authenticated_names) const;
+  absl::Status Serve(FrameStream& stream, Peer& peer, uint64_t session);
+  static bool WriteIncoming(Peer& peer, Frame frame);
+
+  void RunWatch();
+  TimePoint CheckDeadlinesLocked(TimePoint now);
+
+  const EndpointOptions options_;
+  const std::unique_ptr<Dialer> dialer_;
+
+  mutable std::mutex mu_;            // guards all below; never held during callbacks or stream reads and writes
+  std::condition_variable changed_;  // anything that Send(), Accept() or Close() may wait for
+  std::condition_variable watch_wake_;
+  Receiver receiver_;
+  PeerFailure peer_failure_;
+  std::map<std::string, std::shared_ptr<Peer>, std::less<>> peers_;
+  std::vector<std::shared_ptr<Peer>> forgotten_;  // their writers are still to be joined
+  std::deque<std::pair<std::string, absl::Status>> failures_;
+  std::list<Handshake> handshakes_;
+  uint32_t oldest_epoch_ = 0;
+  uint64_t sessions_ = 0;
+  int accepts_ = 0;
+  bool closing_ = false;   // no new messages, streams or peers
+  bool stopping_ = false;  // streams are to end
+  bool closed_ = false;
+  TimePoint stop_deadline_;
+  std::mutex close_mu_;  // one Close() at a time
+  std::thread watch_;
+};
+
+}  // namespace fusionllm::transport

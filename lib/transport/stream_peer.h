@@ -1,0 +1,51 @@
+// What a StreamEndpoint knows of one peer. Private to stream_endpoint*.cc.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "lib/transport/incoming.h"
+#include "lib/transport/stream_endpoint.h"
+
+namespace fusionllm::transport {
+
+// All but `writer` and `in` is guarded by StreamEndpoint::mu_.
+struct StreamEndpoint::Peer {
+  Peer(std::string name, const OutgoingLimits& limits) : name(std::move(name)), out(limits) {}
+
+  const std::string name;
+  uint64_t incarnation = 0;  // the newest that has spoken; 0: none yet
+  absl::Status failed;       // OK while healthy
+  bool departed = false;     // said goodbye with nothing left undelivered
+  bool forgotten = false;
+  LinkStats counters;
+
+  // Towards the peer.
+  Outgoing out;
+  uint64_t session = 0;               // of `out`; a stream started for another session must end
+  FrameStream* out_stream = nullptr;  // while RunStream() has one
+  bool out_ended = false;             // its reading side has ended
+  bool connected_before = false;
+  bool connected = false;
+  std::optional<TimePoint> out_deadline;  // set while there is something to send and no connection
+  absl::Status last_error;                // why the last connection ended
+  std::condition_variable wake;           // the writer's
+  std::thread writer;
+
+  // From the peer.
+  uint64_t in_session = 0;
+  std::unique_ptr<Incoming> in;  // owned by the thread in Serve() while in_active
+  bool in_active = false;
+  FrameStream* in_stream = nullptr;
+  std::optional<TimePoint> in_deadline;    // set while a stream that broke may yet be resumed
+  std::mutex in_write_mu;                  // one writer of in_write_stream at a time
+  FrameStream* in_write_stream = nullptr;  // guarded by in_write_mu
+
+  bool Usable() const { return failed.ok() && !departed && !forgotten; }
+};
+
+}  // namespace fusionllm::transport
