@@ -61,9 +61,12 @@ Mask Mask::FromIndices(int64_t elements, std::span<const uint32_t> indices) {
   }
   mask.block_counts_.resize(Blocks(elements));
   mask.offsets_.resize(indices.size());
-  for (size_t i = 0; i < indices.size(); ++i) {
-    ++mask.block_counts_[indices[i] / kBlock];
-    mask.offsets_[i] = static_cast<uint16_t>(indices[i] % kBlock);
+  for (size_t i = 0; i < indices.size(); ++i) mask.offsets_[i] = static_cast<uint16_t>(indices[i] % kBlock);
+  auto begin = indices.begin();
+  for (size_t block = 0; block < mask.block_counts_.size(); ++block) {
+    const auto end = std::lower_bound(begin, indices.end(), (block + 1) * kBlock);
+    mask.block_counts_[block] = static_cast<uint32_t>(end - begin);
+    begin = end;
   }
   return mask;
 }

@@ -25,24 +25,34 @@ struct Kth {
   size_t above = 0;
 };
 
-// Three histogram passes over 11, 11 and 9 bits: whatever the distribution, the cost is the same.
-Kth KthGreatest(std::span<const float> values, size_t k) {
-  struct Digit {
-    int shift;
-    uint32_t mask;
-  };
+// Narrows the range that holds the k-th by a histogram of 2048 equal parts until one magnitude is left: at most three rounds. The parts
+// follow the range, not fixed bits, so that candidates just above a threshold spread over all counters (equal ones would wait for each
+// other: 2.5 times slower at 1 %).
+Kth KthGreatest(std::span<const float> values, size_t k, std::vector<uint32_t>* work) {
+  work->resize(values.size());
+  std::transform(values.begin(), values.end(), work->begin(), MagnitudeOf);
   Kth kth;
-  uint32_t prefix_mask = 0;
-  for (const Digit digit : {Digit{20, 2047}, Digit{9, 2047}, Digit{0, 511}}) {
-    std::array<size_t, 2048> histogram{};
-    for (float x : values) {
-      const uint32_t magnitude = MagnitudeOf(x);
-      if ((magnitude & prefix_mask) == kth.magnitude) ++histogram[(magnitude >> digit.shift) & digit.mask];
+  size_t left = work->size();
+  while (left > 0) {
+    uint32_t least = work->front(), greatest = work->front();
+    for (size_t i = 0; i < left; ++i) {
+      least = std::min(least, (*work)[i]);
+      greatest = std::max(greatest, (*work)[i]);
     }
-    uint32_t bucket = digit.mask;
-    while (kth.above + histogram[bucket] < k) kth.above += histogram[bucket--];
-    kth.magnitude |= bucket << digit.shift;
-    prefix_mask |= digit.mask << digit.shift;
+    const int shift = std::max(0, static_cast<int>(std::bit_width(greatest - least)) - 11);
+    std::array<uint32_t, 2048> histogram{};
+    for (size_t i = 0; i < left; ++i) ++histogram[((*work)[i] - least) >> shift];
+    uint32_t part = (greatest - least) >> shift;
+    while (kth.above + histogram[part] < k) kth.above += histogram[part--];
+    kth.magnitude = least + part;
+    if (shift == 0) break;
+    size_t kept = 0;
+    for (size_t i = 0; i < left; ++i) {
+      const uint32_t magnitude = (*work)[i];
+      (*work)[kept] = magnitude;
+      kept += (magnitude - least) >> shift == part;
+    }
+    left = kept;
   }
   return kth;
 }
@@ -71,7 +81,7 @@ void KeepExactly(size_t candidates, size_t k, Kth kth, Index index, Value value,
 absl::Status SelectByRadix(std::span<const float> values, size_t k, SelectionScratch* scratch) {
   ++scratch->radix_selections;
   if (const size_t bad = FindUnencodable(values.data(), values.size()); bad < values.size()) return UnencodableError(values, bad);
-  const Kth kth = KthGreatest(values, k);
+  const Kth kth = KthGreatest(values, k, &scratch->work);
   scratch->indices.resize(k);
   scratch->values.resize(k);
   KeepExactly(
@@ -89,7 +99,7 @@ absl::StatusOr<bool> SelectByThreshold(std::span<const float> values, size_t k, 
   const size_t bad = FindUnencodable(scratch->values.data(), std::min(found, capacity));
   if (bad < std::min(found, capacity)) return UnencodableError(values, scratch->indices[bad]);
   if (found < k || found > capacity) return false;
-  const Kth kth = KthGreatest(std::span(scratch->values).first(found), k);
+  const Kth kth = KthGreatest(std::span(scratch->values).first(found), k, &scratch->work);
   KeepExactly(
       found, k, kth, [&](size_t i) { return scratch->indices[i]; }, [&](size_t i) { return scratch->values[i]; }, scratch);
   return true;

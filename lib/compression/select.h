@@ -2,7 +2,7 @@
 //
 // Cost: a sampled threshold and one compaction pass over the input (compression-and-sync recipe: every (n/m)-th cache line, threshold at
 // sample rank r + 3.5·√r + 2); the threshold of the last call, kept in the scratch, replaces the sample when it still fits. Inputs on which
-// a threshold fails (constants, ties, few non-zeros, unlucky samples, n < 8192) take an exact radix selection of three passes.
+// a threshold fails (constants, ties, few non-zeros, unlucky samples, n < 8192) take an exact selection by histograms over the whole input.
 // Pure but for the scratch; one scratch serves one caller at a time.
 #pragma once
 

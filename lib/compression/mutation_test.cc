@@ -1,0 +1,148 @@
+// Damaged messages of every codec against the decoders: nothing may crash, read or write out of bounds (run it under a sanitizer), allocate
+// more than the message and the tensor warrant, or let a number through that is not finite.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lib/compression/codec.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace {
+size_t greatest_allocation = 0;
+}  // namespace
+
+// Replaced for this program to see the size of every allocation. Not inlined, or the compiler takes free() for a mismatch.
+[[gnu::noinline]] void* operator new(size_t size) {
+  greatest_allocation = std::max(greatest_allocation, size);
+  if (void* memory = std::malloc(size)) return memory;
+  std::abort();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace fusionllm::compression {
+namespace {
+
+constexpr int kMutationsPerCodec = 25000;
+
+struct Seed {
+  const char* name;
+  uint8_t decoder;   // as LLVMFuzzerTestOneInput chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers
+  const char* spec;  // null: integers
+};
+
+constexpr Seed kSeeds[] = {
+    {"fp32", 0, "fp32"},
+    {"fp16", 0, "fp16"},
+    {"bf16", 0, "bf16"},
+    {"int8", 0, "int8"},
+    {"int4", 0, "int4"},
+    {"int8 gradient", 1, "int4"},
+    {"top-k offsets", 0, "topk@40:int8"},
+    {"top-k bitmap", 0, "topk@3:fp16"},
+    {"masked int8", 2, "topk@3:int8"},
+    {"masked fp16", 2, "topk@3:fp16"},
+    {"integers", 3, nullptr},
+};
+
+std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
+  const size_t n = seed.decoder == 2 || rng() % 2 ? rng() % 400 + 1 : rng() % 3000 + 1;
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& x : values) x = normal(rng);
+  std::vector<std::byte> message;
+  absl::Status status;
+  if (seed.spec == nullptr) {
+    std::vector<int32_t> integers(n);
+    for (int32_t& x : integers) x = static_cast<int32_t>(rng() % (rng() % 2 ? 200 : 60000));
+    status = EncodeIntegers(integers, &message);
+  } else {
+    std::vector<uint32_t> indices;
+    for (size_t i = 0; i < n; i += 3) indices.push_back(static_cast<uint32_t>(i));
+    const Mask mask = seed.decoder == 2 ? Mask::FromIndices(static_cast<int64_t>(n), indices) : Mask();
+    const auto direction = seed.decoder == 0 ? Direction::kForward : Direction::kBackward;
+    status = Encode(*ParseCodecSpec(seed.spec), direction, values, &mask, nullptr, &message, nullptr);
+  }
+  EXPECT_TRUE(status.ok()) << seed.name << ": " << status;
+  std::vector<uint8_t> input = {seed.decoder, static_cast<uint8_t>(n), static_cast<uint8_t>(n >> 8)};
+  input.resize(3 + message.size());
+  std::memcpy(input.data() + 3, message.data(), message.size());
+  return input;
+}
+
+// The header is where lies do most harm, so half of the damage goes there.
+void Mutate(std::vector<uint8_t>& input, std::mt19937_64& rng) {
+  for (uint64_t edits = rng() % 4 + 1; edits > 0; --edits) {
+    const size_t reach = rng() % 2 ? std::min<size_t>(input.size(), 3 + kHeaderBytes) : input.size();
+    const size_t at = 3 + rng() % std::max<size_t>(1, reach - std::min<size_t>(reach, 3));
+    switch (rng() % 7) {
+      case 0:
+        if (at < input.size()) input[at] ^= static_cast<uint8_t>(1u << rng() % 8);
+        break;
+      case 1:
+        if (at < input.size()) input[at] = static_cast<uint8_t>(rng());
+        break;
+      case 2:
+        if (at + 2 <= input.size()) input[at] = input[at + 1] = rng() % 2 ? 0xff : 0x7f;
+        break;
+      case 3:
+        input.resize(3 + rng() % (input.size() - 2));
+        break;
+      case 4:
+        input.resize(input.size() + rng() % 40, static_cast<uint8_t>(rng()));
+        break;
+      case 5:
+        if (at + 4 <= input.size()) std::memset(input.data() + at, rng() % 2 ? 0xff : 0, 4);
+        break;
+      case 6:
+        input[1] = static_cast<uint8_t>(rng());  // another expected size
+        break;
+    }
+  }
+}
+
+class MutationTest : public testing::TestWithParam<Seed> {};
+
+TEST_P(MutationTest, DamagedMessagesAreHarmless) {
+  const uint64_t seed = 20240 + static_cast<uint64_t>(&GetParam() - kSeeds);
+  std::mt19937_64 rng(seed);
+  for (int i = 0; i < kMutationsPerCodec; ++i) {
+    std::vector<uint8_t> input = ValidInput(GetParam(), rng);
+    Mutate(input, rng);
+    const size_t elements = input[1] | size_t{input[2]} << 8;
+    greatest_allocation = 0;
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+    ASSERT_LE(greatest_allocation, std::max<size_t>(1024, 4 * elements + input.size())) << "seed " << seed << ", mutation " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryCodec, MutationTest, testing::ValuesIn(kSeeds), [](const testing::TestParamInfo<Seed>& info) {
+  std::string name = info.param.name;
+  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+  return name;
+});
+
+TEST(UntrustedSizesTest, AHeaderThatClaimsMuchAllocatesLittle) {
+  // Claims 2^30 elements, of which it keeps 2^30, in 16 bytes, while 4 elements are expected.
+  std::vector<std::byte> message(16, std::byte{0});
+  const uint32_t claim = 1u << 30;
+  for (uint8_t layout = 0; layout < 8; ++layout) {
+    message[0] = std::byte{1};
+    message[1] = std::byte{layout};
+    std::memcpy(message.data() + 4, &claim, 4);
+    std::memcpy(message.data() + 8, &claim, 4);
+    float out[4];
+    greatest_allocation = 0;
+    EXPECT_FALSE(Decode(Direction::kForward, message, nullptr, out, nullptr).ok());
+    EXPECT_LE(greatest_allocation, 1024u) << static_cast<int>(layout);
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::compression
