@@ -5,7 +5,13 @@
 // the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse.
 //
 // Bit-equality (contract section 6): a value read by several ops gets its gradient as a left fold of explicit `add` ops in descending order
-// of consumer id, whatever the placement; each use of a parameter has its own gradient value, never summed here.
+// of consumer id (an op that reads the value twice: in descending order of input), whatever the placement; each use of a parameter has its
+// own gradient value, never summed here.
+//
+// Every gradient value belongs to one forward value: where a rule passes dy on as it is (add, a cut of a residual), an identity `reshape`
+// stands between, run in the stage of the op that passes it on, so a gradient always returns over the edges its value came by.
+//
+// Backward attributes hold concrete extents: a training graph is bound to the micro-batch of its forward graph.
 #pragma once
 
 #include <vector>
@@ -26,15 +32,17 @@ struct ParameterUse {
 
 struct TrainingGraph {
   opdag::Graph graph;
-  int forward_ops = 0;                           // ops with a smaller id are forward
-  opdag::ValueId loss_gradient = opdag::kNone;   // the seed placeholder's value
-  std::vector<opdag::ValueId> gradient_of;       // by value id of the whole graph: the completed gradient of a forward value; kNone where none flows
-  std::vector<opdag::ValueId> differentiates;    // by value id: the forward value of which this value is a (partial) gradient; kNone otherwise
-  std::vector<ParameterUse> uses;                // ordered by (parameter name, op id, slot)
+  int forward_ops = 0;                          // ops with a smaller id are forward
+  opdag::ValueId loss_gradient = opdag::kNone;  // the seed placeholder's value
+  std::vector<opdag::ValueId>
+      gradient_of;  // by value id of the whole graph: the completed gradient of a forward value; kNone where none flows
+  std::vector<opdag::ValueId>
+      differentiates;              // by value id: the forward value of which this value is a (partial) gradient; kNone otherwise
+  std::vector<ParameterUse> uses;  // ordered by (parameter name, op id, slot)
 };
 
-// `forward` must be typed and have a loss. `add` ops of a fold carry forward_op = the consumer whose term they add when all terms so far
-// and the new one come from ops of the same forward consumer set; see Place() for how stages use this.
+// `forward` must be typed and have a loss. `add` ops of a fold carry forward_op = the consumer whose term they add; their stage is
+// Place()'s own rule. The result is typed.
 // Errors: InvalidArgument when the loss is not set, an op has no gradient rule though a gradient reaches it, or a trainable parameter is
 // not reached by any gradient (named).
 absl::StatusOr<TrainingGraph> Differentiate(const opdag::Graph& forward);

@@ -1,0 +1,23 @@
+#include "lib/autodiff/rules/families.h"
+
+namespace fusionllm::autodiff::rules {
+namespace {
+
+void CrossEntropy(RuleContext& c) {
+  c.SetInputGradient(0, c.Emit("", "cross_entropy_grad", {c.input(0), c.input(1), c.output(2), c.dy()}, c.attributes()));
+}
+
+void Mse(RuleContext& c) {
+  const opdag::ValueId dx = c.Emit("", "mse_grad", {c.input(0), c.input(1), c.dy()});
+  if (c.Wants(0)) c.SetInputGradient(0, dx);
+  if (c.Wants(1)) c.SetInputGradient(1, c.Emit("target", "neg", {dx}));
+}
+
+}  // namespace
+
+void AddLoss(std::vector<GradientRule>& rules) {
+  rules.push_back({"cross_entropy", CrossEntropy});
+  rules.push_back({"mse", Mse});
+}
+
+}  // namespace fusionllm::autodiff::rules
