@@ -20,12 +20,12 @@ TEST(Crc32c, GivesThePublishedValues) {
 TEST(Crc32c, TablesAndInstructionAgreeOnAnyLengthAndSplit) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
-  std::mt19937 random(seed);
+  std::mt19937 draw(seed);
   std::vector<std::byte> bytes(300);
-  for (auto& b : bytes) b = static_cast<std::byte>(random());
+  for (auto& b : bytes) b = static_cast<std::byte>(draw());
   for (size_t n = 0; n < bytes.size(); ++n) {
     const std::span<const std::byte> all(bytes.data() + n % 7, n > 7 ? n - 7 : 0);
-    const size_t split = all.empty() ? 0 : random() % all.size();
+    const size_t split = all.empty() ? 0 : draw() % all.size();
     const uint32_t whole = internal::ExtendCrc32cByTable(0, all);
     EXPECT_EQ(ExtendCrc32c(0, all), whole);
     EXPECT_EQ(ExtendCrc32c(ExtendCrc32c(0, all.first(split)), all.subspan(split)), whole);

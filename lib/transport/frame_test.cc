@@ -100,15 +100,15 @@ TEST(Frame, AbsurdHeadersAreRefusedByName) {
 TEST(Frame, RandomBytesNeverMakeAHandshake) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
-  std::mt19937 random(seed);
+  std::mt19937 draw(seed);
   const Payload good = EncodeHello({"a", "b", "build", 1, 2, 3});
   for (int i = 0; i < 2000; ++i) {
     std::string bytes(good.text().data(), good.size());
     // Lengths are what a decoder trusts too easily: overwrite one of them, or cut the end.
     if (i % 2 == 0) {
-      bytes.resize(random() % bytes.size());
+      bytes.resize(draw() % bytes.size());
     } else {
-      const uint64_t length = (static_cast<uint64_t>(random()) << 32 | random()) >> random() % 64;
+      const uint64_t length = (static_cast<uint64_t>(draw()) << 32 | draw()) >> draw() % 64;
       if (length == 1) continue;
       std::memcpy(bytes.data() + 24, &length, 8);
     }

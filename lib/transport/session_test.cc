@@ -119,7 +119,7 @@ TEST(Session, AGapAForeignChunkOrAnEmptyChunkIsRefused) {
 TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOrder) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
-  std::mt19937 random(seed);
+  std::mt19937 draw(seed);
   for (int round = 0; round < 200; ++round) {
     Outgoing out(kLimits);
     Incoming in;
@@ -135,11 +135,11 @@ TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOr
       arrived[static_cast<size_t>((*message)->first.priority)].push_back((*message)->first.step);
     };
     for (int action = 0; action < 300; ++action) {
-      switch (random() % 12) {
+      switch (draw() % 12) {
         case 0:
         case 1:
         case 2: {
-          const auto priority = static_cast<Priority>(random() % kPriorityCount);
+          const auto priority = static_cast<Priority>(draw() % kPriorityCount);
           out.Push(Header(step, priority, epoch), Bytes(static_cast<size_t>(step % 7 * 60)));
           sent[static_cast<size_t>(priority)].push_back(step++);
           break;
@@ -149,13 +149,13 @@ TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOr
           ASSERT_TRUE(out.Resume(in.next_sequence(), action).ok());
           break;
         case 4:
-          if (random() % 4 == 0) out.CancelEpoch(++epoch);
+          if (draw() % 4 == 0) out.CancelEpoch(++epoch);
           break;
         case 5:
           ASSERT_TRUE(out.Acknowledge(in.next_sequence(), action).ok());
           break;
         default:
-          if (random() % 2 == 0) {
+          if (draw() % 2 == 0) {
             if (auto frame = out.Next(action)) {
               Seal(*frame);
               wire.push_back(*frame);

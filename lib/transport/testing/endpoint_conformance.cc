@@ -27,8 +27,8 @@ namespace {
 
 Payload Pattern(size_t bytes, uint32_t seed) {
   tensor::Buffer buffer(bytes);
-  std::minstd_rand random(seed + 1);
-  for (size_t i = 0; i < bytes; ++i) buffer.data()[i] = static_cast<std::byte>(random() >> 8);
+  std::minstd_rand draw(seed + 1);
+  for (size_t i = 0; i < bytes; ++i) buffer.data()[i] = static_cast<std::byte>(draw() >> 8);
   return Payload::Of(std::move(buffer));
 }
 
@@ -74,11 +74,11 @@ TEST_P(EndpointConformance, MessagesOfOnePriorityKeepTheirOrder) {
   inbox.Listen(*b);
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
-  std::minstd_rand random(seed);
+  std::minstd_rand draw(seed);
   constexpr int kMessages = 400;
   for (int i = 0; i < kMessages; ++i) {
-    const size_t bytes = random() % 10 == 0 ? random() % 200'000 : random() % 2'000;
-    ASSERT_TRUE(a->Send("b", Header(i, static_cast<Priority>(random() % kPriorityCount)), Pattern(bytes, i)).ok());
+    const size_t bytes = draw() % 10 == 0 ? draw() % 200'000 : draw() % 2'000;
+    ASSERT_TRUE(a->Send("b", Header(i, static_cast<Priority>(draw() % kPriorityCount)), Pattern(bytes, i)).ok());
   }
   ASSERT_TRUE(inbox.WaitForMessages(kMessages));
   std::array<int64_t, kPriorityCount> last;
