@@ -133,13 +133,12 @@ absl::Status StreamEndpoint::WriteFrames(FrameStream& stream, Peer& peer, uint64
     } else {
       frame = *peer.out.Next(NowSeconds());
     }
+    peer.counters.wire_bytes_sent += frame.wire_bytes();
     lock.unlock();
     Seal(frame);
-    const size_t bytes = frame.wire_bytes();
     const bool written = stream.Write(frame);
     if (goodbye) stream.CloseWrites();
     lock.lock();
-    if (written) peer.counters.wire_bytes_sent += bytes;
     changed_.notify_all();  // there may be room in the queue now
     if (!written || goodbye) return absl::OkStatus();
   }
