@@ -1,0 +1,76 @@
+// What stages say to each other, without saying how it travels.
+//
+// The runtime knows no transport: it sends through a MessagePort and takes what has arrived from an Inbox. The executor service joins both
+// to a network; tests join stages of one process directly.
+#pragma once
+
+#include <compare>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace fusionllm::runtime {
+
+enum class MessageKind : uint8_t {
+  kValue,        // a cut edge of the training graph: activation, label or gradient; id = value id
+  kEvaluation,   // the same for a forward pass of an evaluation; id = value id
+  kUseGradient,  // gradient of one use of a parameter shared between stages; id = index in TrainingGraph::uses
+  kReport,       // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
+  kDecision,     // from stage 0: the norm and what follows the step; id = 0
+};
+inline constexpr int kMessageKinds = 5;
+
+// Names a message within one plan epoch. Unique per (sender, receiver).
+struct MessageKey {
+  int64_t step = 0;
+  MessageKind kind = MessageKind::kValue;
+  int32_t micro_batch = 0;
+  int32_t id = 0;
+  auto operator<=>(const MessageKey&) const = default;
+};
+
+using Payload = std::vector<std::byte>;
+
+class MessagePort {
+ public:
+  virtual ~MessagePort() = default;
+  // Hands a message over; returns before it has arrived. Blocks while the outgoing queue is full. Messages to one stage may overtake
+  // each other. Errors: Unavailable when the peer is lost, Cancelled when the epoch is over.
+  virtual absl::Status Send(int to_stage, const MessageKey& key, Payload payload) = 0;
+};
+
+// Mailbox of one stage. Thread-safe: transport threads deliver, the stage's own thread takes.
+// Bounded by the senders: a stage never has more than in-flight micro-batches under way.
+class Inbox {
+ public:
+  // A second message of the same key is dropped: a reconnecting transport may repeat itself. After Cancel all messages are dropped.
+  void Deliver(const MessageKey& key, Payload payload);
+
+  // Ends every wait, now and later, with `status` (not OK). The first call decides.
+  void Cancel(absl::Status status);
+
+  bool HasAll(std::span<const MessageKey> keys) const;
+  // Blocks until the message is there or the inbox is cancelled.
+  absl::StatusOr<Payload> Take(const MessageKey& key);
+  // Counts deliveries, so that a caller can wait for news without missing any.
+  uint64_t deliveries() const;
+  // Blocks until deliveries() != seen, or cancelled.
+  absl::Status WaitForNews(uint64_t seen);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable news_;
+  std::map<MessageKey, Payload> messages_;
+  uint64_t deliveries_ = 0;
+  absl::Status cancelled_;
+};
+
+}  // namespace fusionllm::runtime

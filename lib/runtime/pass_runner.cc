@@ -1,0 +1,195 @@
+#include "lib/runtime/pass_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::runtime {
+
+using opdag::kNone;
+using opdag::Op;
+using opdag::OpId;
+using opdag::ValueId;
+
+struct PassRunner::BoundOp {
+  std::vector<tensor::ConstTensorView> inputs;
+  std::vector<tensor::TensorView> parameters;
+  std::vector<tensor::TensorView> outputs;
+  std::unique_ptr<bool[]> accumulate;  // outputs that are parameter gradients
+};
+
+namespace {
+
+absl::Status WithOp(const absl::Status& status, const Op& op) {
+  return absl::Status(status.code(), absl::StrFormat("op '%s' (%s): %s", op.name, op.type, std::string(status.message())));
+}
+
+bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
+
+}  // namespace
+
+PassRunner::PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, EdgeCodec& codec,
+                       MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill)
+    : training_(training),
+      program_(program),
+      store_(store),
+      codec_(codec),
+      port_(port),
+      inbox_(inbox),
+      pacer_(pacer),
+      fill_(std::move(fill)),
+      kernels_(training.graph.ops().size()),
+      scratch_(program.scratch_bytes),
+      sent_bytes_(program.stages, 0) {}
+
+absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::TrainingGraph& training, const StageProgram& program,
+                                                               int slots, ParameterStore& store, kernels::Backend& backend,
+                                                               EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer,
+                                                               FillPlaceholder fill) {
+  std::unique_ptr<PassRunner> runner(new PassRunner(training, program, store, codec, port, inbox, pacer, std::move(fill)));
+  for (int slot = 0; slot < slots; ++slot) runner->slots_.emplace_back(program.stash_bytes_per_slot);
+  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.forward, slots, backend, runner->forward_));
+  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.backward, slots, backend, runner->backward_));
+  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.evaluate, 1, backend, runner->evaluate_));
+  size_t workspace_bytes = 0;
+  for (const auto& kernel : runner->kernels_) {
+    if (kernel != nullptr) workspace_bytes = std::max(workspace_bytes, kernel->workspace_bytes());
+  }
+  runner->workspace_ = tensor::Buffer(workspace_bytes);
+  return runner;
+}
+
+tensor::TensorView PassRunner::ViewOf(const Pass& pass, ValueId value, int slot) const {
+  const Location& location = pass.location[value];
+  const tensor::TensorType& type = training_.graph.value(value).type;
+  switch (location.arena) {
+    case Arena::kNone: return {type, nullptr};
+    case Arena::kScratch: return {type, scratch_.data() + location.offset};
+    case Arena::kStash: return {type, slots_[slot].data() + location.offset};
+    case Arena::kUseGradient: return store_.use_gradient(location.use);
+  }
+  return {type, nullptr};
+}
+
+tensor::TensorView PassRunner::ValueAfter(const Pass& pass, ValueId value, int slot) const { return ViewOf(pass, value, slot); }
+
+absl::Status PassRunner::Bind(const Pass& pass, int slots, kernels::Backend& backend, std::vector<std::vector<BoundOp>>& bound) {
+  for (const ProgramOp& program_op : pass.ops) {
+    const Op& op = training_.graph.op(program_op.op);
+    if (IsPlaceholder(op) || kernels_[program_op.op] != nullptr) continue;
+    FUSIONLLM_ASSIGN_OR_RETURN(kernels_[program_op.op], backend.Prepare(training_.graph, op));
+  }
+  bound.resize(slots);
+  for (int slot = 0; slot < slots; ++slot) {
+    for (const ProgramOp& program_op : pass.ops) {
+      const Op& op = training_.graph.op(program_op.op);
+      BoundOp& out = bound[slot].emplace_back();
+      for (const ValueId input : op.inputs) out.inputs.emplace_back(ViewOf(pass, input, slot));
+      for (const opdag::ParameterId parameter : op.parameters) out.parameters.push_back(store_.parameter(parameter));
+      out.accumulate = std::make_unique<bool[]>(op.outputs.size());
+      for (size_t i = 0; i < op.outputs.size(); ++i) {
+        out.outputs.push_back(ViewOf(pass, op.outputs[i], slot));
+        out.accumulate[i] = pass.location[op.outputs[i]].arena == Arena::kUseGradient;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+const std::vector<std::vector<PassRunner::BoundOp>>& PassRunner::BoundOf(const Pass& pass) const {
+  if (&pass == &program_.forward) return forward_;
+  if (&pass == &program_.backward) return backward_;
+  return evaluate_;
+}
+
+std::vector<MessageKey> PassRunner::Awaited(const Pass& pass, const PassContext& context) const {
+  std::vector<MessageKey> keys;
+  for (const CutEdge& edge : pass.receives) {
+    keys.push_back({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value});
+  }
+  return keys;
+}
+
+absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
+  for (const CutEdge& edge : pass.receives) {
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const Payload payload,
+        inbox_.Take({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}));
+    const int64_t begin = ThreadCpuNanoseconds();
+    if (absl::Status status = codec_.Decode(edge, context.slot, payload, ViewOf(pass, edge.value, context.slot)); !status.ok()) {
+      return WithOp(status, training_.graph.op(training_.graph.value(edge.value).producer));
+    }
+    pacer_.ChargeCpu(ThreadCpuNanoseconds() - begin);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context) {
+  for (const CutEdge& edge : op.sends) {
+    const int64_t begin = ThreadCpuNanoseconds();
+    absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, ViewOf(pass, edge.value, context.slot));
+    if (!payload.ok()) return WithOp(payload.status(), training_.graph.op(op.op));
+    pacer_.ChargeCpu(ThreadCpuNanoseconds() - begin);
+    pacer_.CatchUp();
+    sent_bytes_[edge.peer] += static_cast<int64_t>(payload->size());
+    FUSIONLLM_RETURN_IF_ERROR(port_.Send(
+        edge.peer, {.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}, *std::move(payload)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, const PassContext& context) {
+  const Op& op = training_.graph.op(program_op.op);
+  if (IsPlaceholder(op)) return fill_(context, op, bound.outputs[0]);
+  const int64_t begin = ThreadCpuNanoseconds();
+  const absl::Status status = kernels_[program_op.op]->Run(
+      {.inputs = bound.inputs,
+       .parameters = bound.parameters,
+       .outputs = bound.outputs,
+       .accumulate = context.accumulate ? std::span<const bool>(bound.accumulate.get(), bound.outputs.size()) : std::span<const bool>(),
+       .mode = program_op.recompute ? kernels::Mode::kRecompute : context.mode,
+       .random = context.random,
+       .workspace = {workspace_.data(), workspace_.size()}});
+  if (!status.ok()) return WithOp(status, op);
+  pacer_.ChargeOp(program_op.op, ThreadCpuNanoseconds() - begin);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
+  auto& bound = const_cast<std::vector<BoundOp>&>(BoundOf(pass)[context.slot]);
+  pacer_.BeginPass();
+  FUSIONLLM_RETURN_IF_ERROR(Receive(pass, context));
+  for (size_t i = 0; i < pass.ops.size(); ++i) {
+    FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
+    FUSIONLLM_RETURN_IF_ERROR(SendEdges(pass, pass.ops[i], context));
+  }
+  return pacer_.EndPass();
+}
+
+absl::Status PassRunner::Measure(int repeats) {
+  std::vector<double> seconds(training_.graph.ops().size(), -1);
+  // Ops are run in program order on zeroed memory: ids and labels are then in range, and no NaN slows an instruction down.
+  std::memset(scratch_.data(), 0, scratch_.size());
+  std::memset(slots_[0].data(), 0, slots_[0].size());
+  for (const Pass* pass : {&program_.forward, &program_.backward}) {
+    auto& bound = const_cast<std::vector<BoundOp>&>(BoundOf(*pass)[0]);
+    for (size_t i = 0; i < pass->ops.size(); ++i) {
+      const OpId id = pass->ops[i].op;
+      if (IsPlaceholder(training_.graph.op(id))) continue;
+      const PassContext context{.mode = kernels::Mode::kRecompute};
+      for (int r = 0; r < repeats; ++r) {
+        const int64_t begin = MonotonicNanoseconds();
+        FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass->ops[i], context));
+        const double elapsed = static_cast<double>(MonotonicNanoseconds() - begin) * 1e-9;
+        if (seconds[id] < 0 || elapsed < seconds[id]) seconds[id] = elapsed;
+      }
+    }
+  }
+  pacer_.SetSeconds(std::move(seconds));
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::runtime

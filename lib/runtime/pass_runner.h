@@ -1,0 +1,84 @@
+// Runs the passes of a stage program: kernels bound to their memory, received edges decoded, cut edges sent as soon as they exist.
+// Internal to lib/runtime. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/autodiff/training_graph.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/edge_codec.h"
+#include "lib/runtime/message.h"
+#include "lib/runtime/parameter_store.h"
+#include "lib/runtime/stage_program.h"
+
+namespace fusionllm::runtime {
+
+// One run of a pass.
+struct PassContext {
+  MessageKind kind = MessageKind::kValue;
+  int64_t step = 0;
+  int micro_batch = 0;
+  int slot = 0;
+  bool accumulate = false;  // parameter gradients: add to what earlier micro-batches left
+  kernels::Mode mode = kernels::Mode::kTrain;
+  kernels::RandomContext random;
+};
+
+class PassRunner {
+ public:
+  // Fills the placeholders that the pass meets.
+  using FillPlaceholder = std::function<absl::Status(const PassContext&, const opdag::Op&, tensor::TensorView)>;
+
+  // Every reference must outlive the runner. Errors: what Backend::Prepare says.
+  static absl::StatusOr<std::unique_ptr<PassRunner>> Create(const autodiff::TrainingGraph& training, const StageProgram& program, int slots,
+                                                            ParameterStore& store, kernels::Backend& backend, EdgeCodec& codec,
+                                                            MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
+
+  // The messages a run waits for.
+  std::vector<MessageKey> Awaited(const Pass& pass, const PassContext& context) const;
+  // Runs `pass` of the program, one of program.{forward, backward, evaluate}; its messages must have arrived or Run blocks for them.
+  // Errors name the op. Returns the device's seconds.
+  absl::StatusOr<double> Run(const Pass& pass, const PassContext& context);
+  // Value after a pass; of the ops that own_loss keeps alive.
+  tensor::TensorView ValueAfter(const Pass& pass, opdag::ValueId value, int slot) const;
+
+  // Runs each op `repeats` times on whatever memory holds and keeps the least CPU seconds for the pacer.
+  absl::Status Measure(int repeats);
+
+  const std::vector<int64_t>& sent_bytes() const { return sent_bytes_; }
+
+ private:
+  struct BoundOp;
+  PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, EdgeCodec& codec,
+             MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
+  absl::Status Bind(const Pass& pass, int slots, kernels::Backend& backend, std::vector<std::vector<BoundOp>>& bound);
+  const std::vector<std::vector<BoundOp>>& BoundOf(const Pass& pass) const;
+  absl::Status Receive(const Pass& pass, const PassContext& context);
+  absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
+  absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);
+  tensor::TensorView ViewOf(const Pass& pass, opdag::ValueId value, int slot) const;
+
+  const autodiff::TrainingGraph& training_;
+  const StageProgram& program_;
+  ParameterStore& store_;
+  EdgeCodec& codec_;
+  MessagePort& port_;
+  Inbox& inbox_;
+  DevicePacer& pacer_;
+  const FillPlaceholder fill_;
+
+  std::vector<std::unique_ptr<kernels::Kernel>> kernels_;  // by op id; empty for other stages' ops
+  tensor::Buffer scratch_;
+  tensor::Buffer workspace_;
+  std::vector<tensor::Buffer> slots_;
+  // By slot, then by position in the pass.
+  std::vector<std::vector<BoundOp>> forward_;
+  std::vector<std::vector<BoundOp>> backward_;
+  std::vector<std::vector<BoundOp>> evaluate_;
+  std::vector<int64_t> sent_bytes_;
+};
+
+}  // namespace fusionllm::runtime

@@ -1,0 +1,241 @@
+#include "lib/runtime/stage_executor.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/runtime/pass_runner.h"
+#include "lib/runtime/step_exchange.h"
+
+namespace fusionllm::runtime {
+namespace {
+
+using tensor::TensorView;
+
+constexpr char kLossGradientRole[] = "loss_gradient";
+
+}  // namespace
+
+class StageExecutor::Impl {
+ public:
+  Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, MessagePort& port,
+       Inbox& inbox, BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks)
+      : training_(training),
+        program_(std::move(program)),
+        config_(config),
+        codecs_(std::move(codecs)),
+        inbox_(inbox),
+        source_(source),
+        pacer_(pacer),
+        callbacks_(std::move(callbacks)),
+        store_(training, program_, config.optimizer),
+        exchange_(training, program_, store_, port, inbox) {}
+
+  absl::Status Prepare(kernels::Backend& backend, MessagePort& port) {
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        runner_, PassRunner::Create(training_, program_, config_.in_flight, store_, backend, *codecs_, port, inbox_, pacer_,
+                                    [this](const PassContext& context, const opdag::Op& op, TensorView out) { return Fill(context, op, out); }));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int64_t> Run(int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, RunStep(step));
+      if (decision.checkpoint && callbacks_.on_checkpoint) FUSIONLLM_RETURN_IF_ERROR(callbacks_.on_checkpoint(step));
+      if (decision.stop) return step;
+    }
+    return last;
+  }
+
+  absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches) {
+    double loss_sum = 0, correct = 0;
+    const int passes = batches * config_.micro_batches;
+    for (int i = 0; i < passes; ++i) {
+      PassContext context{.kind = MessageKind::kEvaluation, .step = step, .micro_batch = i, .mode = kernels::Mode::kEvaluate};
+      FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
+      if (!program_.owns_loss) continue;
+      const opdag::Op& loss_op = LossOp();
+      loss_sum += *runner_->ValueAfter(program_.evaluate, loss_op.outputs[0], 0).f32();
+      if (loss_op.outputs.size() > 1) correct += *runner_->ValueAfter(program_.evaluate, loss_op.outputs[1], 0).f32();
+    }
+    const double labels = static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements());
+    return EvaluationResult{.loss = loss_sum / passes, .accuracy = correct / (labels * passes)};
+  }
+
+  ParameterStore& store() { return store_; }
+  const StageProgram& program() const { return program_; }
+  PassRunner& runner() { return *runner_; }
+  StageMemory memory() const {
+    return MemoryOf(program_, training_, config_.in_flight, static_cast<int>(StateNames(config_.optimizer).size()));
+  }
+
+ private:
+  const opdag::Op& LossOp() const { return training_.graph.op(training_.graph.value(training_.graph.loss()).producer); }
+
+  absl::Status Fill(const PassContext& context, const opdag::Op& op, TensorView out) {
+    if (op.attributes.Text("role") == kLossGradientRole) {
+      *out.f32() = 1.0f / static_cast<float>(config_.micro_batches);
+      return absl::OkStatus();
+    }
+    if (context.kind == MessageKind::kEvaluation) {
+      return source_.Fill(true, context.micro_batch / config_.micro_batches, context.micro_batch % config_.micro_batches, op, out);
+    }
+    return source_.Fill(false, context.step, context.micro_batch, op, out);
+  }
+
+  PassContext ContextOf(int64_t step, int micro_batch) const {
+    return {.step = step,
+            .micro_batch = micro_batch,
+            .slot = micro_batch % config_.in_flight,
+            .accumulate = micro_batch > 0,
+            .random = {.seed = config_.seed, .step = step, .first_sample = micro_batch * config_.micro_batch_size}};
+  }
+
+  // Runs the next pass that may run; blocks until one may. Updates the counters of passes done.
+  absl::Status RunNextPass(int64_t step, int& forward_done, int& backward_done) {
+    const bool all_forward_first = config_.schedule == PipelineSchedule::kGPipe;
+    while (true) {
+      const uint64_t seen = inbox_.deliveries();
+      const bool backward_allowed = backward_done < forward_done && (!all_forward_first || forward_done == config_.micro_batches);
+      if (backward_allowed && inbox_.HasAll(runner_->Awaited(program_.backward, ContextOf(step, backward_done)))) {
+        return RunBackward(step, backward_done++);
+      }
+      const bool forward_allowed = forward_done < config_.micro_batches && forward_done - backward_done < config_.in_flight;
+      if (forward_allowed && inbox_.HasAll(runner_->Awaited(program_.forward, ContextOf(step, forward_done)))) {
+        return RunForward(step, forward_done++);
+      }
+      const int64_t begin = MonotonicNanoseconds();
+      FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(seen));
+      Trace(TraceSpan::Kind::kWait, -1, step, begin);
+      times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - begin) * 1e-9;
+    }
+  }
+
+  absl::Status RunForward(int64_t step, int micro_batch) {
+    const int64_t begin = MonotonicNanoseconds();
+    FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch)));
+    times_.forward_seconds += seconds;
+    if (program_.owns_loss) loss_sum_ += *runner_->ValueAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight).f32();
+    Trace(TraceSpan::Kind::kForward, micro_batch, step, begin);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunBackward(int64_t step, int micro_batch) {
+    const int64_t begin = MonotonicNanoseconds();
+    FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.backward, ContextOf(step, micro_batch)));
+    times_.backward_seconds += seconds;
+    Trace(TraceSpan::Kind::kBackward, micro_batch, step, begin);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<StepDecision> RunStep(int64_t step) {
+    times_ = {.step = step};
+    loss_sum_ = 0;
+    const double overrun_before = pacer_.overrun_seconds();
+    int forward_done = 0, backward_done = 0;
+    while (backward_done < config_.micro_batches) FUSIONLLM_RETURN_IF_ERROR(RunNextPass(step, forward_done, backward_done));
+
+    const int64_t combine_begin = MonotonicNanoseconds();
+    FUSIONLLM_RETURN_IF_ERROR(exchange_.CombineSharedGradients(step));
+    StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / config_.micro_batches)};
+    pacer_.BeginPass();
+    int64_t cpu_begin = ThreadCpuNanoseconds();
+    report.sums_of_squares = store_.SumsOfSquares();
+    pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
+    double update_seconds = pacer_.EndPass();
+    FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report));
+    if (!std::isfinite(decision.loss) || !std::isfinite(decision.norm)) return NotFinite(step, decision);
+    times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - combine_begin) * 1e-9 - update_seconds;
+
+    const int64_t update_begin = MonotonicNanoseconds();
+    pacer_.BeginPass();
+    cpu_begin = ThreadCpuNanoseconds();
+    store_.Update(LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step), step,
+                  ClipScale(decision.norm, config_.gradient_clip_norm));
+    pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
+    update_seconds += pacer_.EndPass();
+    Trace(TraceSpan::Kind::kUpdate, -1, step, update_begin);
+    times_.busy_seconds = times_.forward_seconds + times_.backward_seconds + update_seconds;
+    times_.overrun_seconds = pacer_.overrun_seconds() - overrun_before;
+    if (callbacks_.on_stage_step) callbacks_.on_stage_step(times_);
+    return decision;
+  }
+
+  absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report) {
+    if (program_.stage != 0) {
+      FUSIONLLM_RETURN_IF_ERROR(exchange_.SendReport(step, report));
+      return exchange_.AwaitDecision(step);
+    }
+    FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_.CollectReports(step, report));
+    const bool finite = std::isfinite(decision.loss) && std::isfinite(decision.norm);
+    if (finite && callbacks_.on_step) {
+      const StageCallbacks::Decision wish =
+          callbacks_.on_step({.step = step,
+                              .loss = decision.loss,
+                              .gradient_norm = decision.norm,
+                              .learning_rate = LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step)});
+      decision.stop = wish.stop;
+      decision.checkpoint = wish.checkpoint;
+    }
+    FUSIONLLM_RETURN_IF_ERROR(exchange_.SendDecision(step, decision));
+    return decision;
+  }
+
+  absl::Status NotFinite(int64_t step, const StepDecision& decision) {
+    const std::string parameter = store_.FirstNonFiniteGradient();
+    const std::string where = parameter.empty() ? absl::StrCat("no gradient of stage ", program_.stage, " is affected")
+                                                : absl::StrFormat("first affected gradient on stage %d: '%s'", program_.stage, parameter);
+    if (!std::isfinite(decision.loss)) {
+      return absl::DataLossError(absl::StrFormat("loss of op '%s' is %f at step %d; %s", LossOp().name, decision.loss, step, where));
+    }
+    return absl::DataLossError(absl::StrFormat("gradient norm is %f at step %d; %s", decision.norm, step, where));
+  }
+
+  void Trace(TraceSpan::Kind kind, int micro_batch, int64_t step, int64_t begin_ns) const {
+    if (callbacks_.on_span) callbacks_.on_span({kind, micro_batch, step, begin_ns, MonotonicNanoseconds()});
+  }
+
+  const autodiff::TrainingGraph& training_;
+  const StageProgram program_;
+  const StageConfig config_;
+  const EdgeCodecs codecs_;
+  Inbox& inbox_;
+  BatchSource& source_;
+  DevicePacer& pacer_;
+  const StageCallbacks callbacks_;
+  ParameterStore store_;
+  StepExchange exchange_;
+  std::unique_ptr<PassRunner> runner_;
+  StageStepTimes times_;
+  double loss_sum_ = 0;
+};
+
+StageExecutor::StageExecutor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StageExecutor::~StageExecutor() = default;
+
+absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autodiff::TrainingGraph& training,
+                                                                     const std::vector<int>& stage_of_op, int stage, int stages,
+                                                                     const StageConfig& config, EdgeCodecs codecs, kernels::Backend& backend,
+                                                                     MessagePort& port, Inbox& inbox, BatchSource& source,
+                                                                     DevicePacer& pacer, StageCallbacks callbacks) {
+  if (config.micro_batches < 1 || config.in_flight < 1 || config.in_flight > config.micro_batches ||
+      (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
+    return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute));
+  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), port, inbox, source, pacer, std::move(callbacks));
+  FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port));
+  return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));
+}
+
+ParameterStore& StageExecutor::store() { return impl_->store(); }
+const StageProgram& StageExecutor::program() const { return impl_->program(); }
+StageMemory StageExecutor::memory() const { return impl_->memory(); }
+const std::vector<int64_t>& StageExecutor::sent_bytes() const { return impl_->runner().sent_bytes(); }
+absl::Status StageExecutor::MeasureOps(int repeats) { return impl_->runner().Measure(repeats); }
+absl::StatusOr<int64_t> StageExecutor::Run(int64_t first, int64_t last) { return impl_->Run(first, last); }
+absl::StatusOr<EvaluationResult> StageExecutor::Evaluate(int64_t step, int batches) { return impl_->Evaluate(step, batches); }
+
+}  // namespace fusionllm::runtime

@@ -1,0 +1,138 @@
+// Runs one stage of a plan: micro-batches forward and backward, optimizer steps, evaluation. The heart of remote automatic differentiation:
+// a stage knows its own ops and the messages at its border, nothing else.
+//
+// One thread calls Run, Evaluate and the store; Inbox may be filled from any thread and cancelled from any thread, which ends Run early.
+//
+// A step (contract section 6): m micro-batches, each forward then backward, both in ascending order whatever the schedule; then the use
+// gradients of shared parameters are exchanged, every stage reports sums of squares to stage 0, which combines them in the order of
+// parameter names and decides; then each stage updates its parameters. Stage 0 finishes its backward pass last, so that round trip mostly
+// hides behind it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/autodiff/training_graph.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/edge_codec.h"
+#include "lib/runtime/message.h"
+#include "lib/runtime/optimizer.h"
+#include "lib/runtime/parameter_store.h"
+#include "lib/runtime/stage_program.h"
+
+namespace fusionllm::runtime {
+
+enum class PipelineSchedule : uint8_t {
+  k1F1B,   // backward first, forward while fewer than `in_flight` micro-batches are under way
+  kGPipe,  // all forward passes, then all backward passes; needs a slot for each micro-batch
+};
+
+struct StageConfig {
+  int micro_batches = 1;
+  int in_flight = 1;  // slots; at most micro_batches, and equal to it for GPipe
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  Recompute recompute = Recompute::kNone;
+  OptimizerConfig optimizer;
+  LearningRateSchedule learning_rate;
+  double gradient_clip_norm = 0;  // 0: off
+  uint64_t seed = 0;
+  int64_t micro_batch_size = 1;   // samples; for dropout's sample index
+};
+
+// Fills the placeholders (data and labels) of the stage that owns them.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // `step` counts from 1; for an evaluation it counts batches from 0 and `evaluation` is set.
+  virtual absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) = 0;
+};
+
+// What stage 0 knows after a step.
+struct StepResult {
+  int64_t step = 0;
+  float loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+};
+
+// What every stage knows after a step; seconds of this stage's (emulated) device.
+struct StageStepTimes {
+  int64_t step = 0;
+  double busy_seconds = 0;     // running ops, codecs, updates
+  double forward_seconds = 0;  // of busy
+  double backward_seconds = 0;
+  double wait_seconds = 0;     // for messages
+  double overrun_seconds = 0;  // the emulated device was late because this machine was busy
+};
+
+// Span of the timeline of a step, for `fusionctl trace` and the report. Times on CLOCK_MONOTONIC.
+struct TraceSpan {
+  enum class Kind : uint8_t { kForward, kBackward, kUpdate, kWait, kEvaluate };
+  Kind kind;
+  int32_t micro_batch;
+  int64_t step;
+  int64_t begin_ns;
+  int64_t end_ns;
+};
+
+struct StageCallbacks {
+  // On stage 0, before the decision is sent: may ask for an end after this step and a checkpoint. Called on the stage's thread.
+  struct Decision {
+    bool stop = false;
+    bool checkpoint = false;
+  };
+  std::function<Decision(const StepResult&)> on_step;
+  // On every stage, after its update.
+  std::function<void(const StageStepTimes&)> on_stage_step;
+  // On every stage when the decision asks for a checkpoint of the state after `step`.
+  std::function<absl::Status(int64_t step)> on_checkpoint;
+  std::function<void(const TraceSpan&)> on_span;  // optional
+};
+
+struct EvaluationResult {
+  double loss = 0;      // mean over all targets
+  double accuracy = 0;  // share of targets whose label had the largest logit
+};
+
+class StageExecutor {
+ public:
+  // `training` typed for config.micro_batch_size; it, the backend, port, inbox, source and pacer must outlive the executor.
+  // `codecs`: one for each cut edge of the program, see EdgeCodecs. Errors: what BuildStageProgram and Backend::Prepare say.
+  static absl::StatusOr<std::unique_ptr<StageExecutor>> Create(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op,
+                                                               int stage, int stages, const StageConfig& config, EdgeCodecs codecs,
+                                                               kernels::Backend& backend, MessagePort& port, Inbox& inbox,
+                                                               BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks);
+  ~StageExecutor();
+
+  ParameterStore& store();
+  const StageProgram& program() const;
+  StageMemory memory() const;
+  // Wire bytes of encoded messages handed to the port since creation, by receiving stage.
+  const std::vector<int64_t>& sent_bytes() const;
+
+  // Measures every op's uncontended seconds (the least of `repeats` runs) with arbitrary contents and gives them to the pacer; leaves
+  // parameters as they were. The caller makes sure that nothing else runs on the machine meanwhile.
+  absl::Status MeasureOps(int repeats);
+
+  // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.
+  // Errors: Cancelled/Unavailable from the inbox or port; DataLoss "loss is nan at step 12 ..." when a loss or norm is not finite, naming
+  // the first parameter affected on this stage (the parameters keep the values before the step); kernels' and the source's errors.
+  absl::StatusOr<int64_t> Run(int64_t first, int64_t last);
+
+  // Forward passes over `batches` batches of micro_batches each; every stage must call it at the same point. `step` names the messages.
+  // The result is meaningful on the stage that owns the loss.
+  absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches);
+
+ private:
+  class Impl;
+  explicit StageExecutor(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fusionllm::runtime
