@@ -1,9 +1,9 @@
 // Emulates a device that is slower than this machine (contract section 2, computeScale).
 //
 // An op takes its own uncontended time, measured on this machine before training, divided by the scale; what is left of it after the real
-// work is waited out. Time is kept per pass: an op that was late may be caught up by the next ones, and only a pass that ends late counts as
-// an overrun. Work without a measured time (codecs, updates) is charged by the thread's CPU time divided by the scale.
-// With scale 1 and no emulation nothing waits. Not thread-safe: used by the stage's thread.
+// work is waited out. Time is kept per pass: an op that was late may be caught up by the next ones, and only a pass that ends late counts
+// as an overrun. Work without a measured time (codecs, updates) is charged by the thread's CPU time divided by the scale. With scale 1 and
+// no emulation nothing waits. Not thread-safe: used by the stage's thread.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class DevicePacer {
   // Uncontended seconds by key (program op index, see StageExecutor); negative: unknown.
   void SetSeconds(std::vector<double> seconds) { seconds_ = std::move(seconds); }
 
-  void BeginPass();             // starts the device's clock now
+  void BeginPass();                        // starts the device's clock now
   void ChargeOp(int key, int64_t cpu_ns);  // an op has run, using cpu_ns of this thread
   void ChargeCpu(int64_t cpu_ns);          // other work has run
   // Waits until the device would have come this far; returns when a message may leave or the pass ends.

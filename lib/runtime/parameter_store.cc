@@ -25,10 +25,18 @@ void Initialize(const opdag::Parameter& parameter, uint64_t seed, tensor::Tensor
   uint64_t index = 0;
   for (float& x : Floats(out)) {
     switch (parameter.initializer.kind) {
-      case Initializer::Kind::kZeros: x = 0; break;
-      case Initializer::Kind::kOnes: x = 1; break;
-      case Initializer::Kind::kNormal: x = scale * rng.Normal(index); break;
-      case Initializer::Kind::kUniform: x = scale * (2 * rng.Uniform(index) - 1); break;
+      case Initializer::Kind::kZeros:
+        x = 0;
+        break;
+      case Initializer::Kind::kOnes:
+        x = 1;
+        break;
+      case Initializer::Kind::kNormal:
+        x = scale * rng.Normal(index);
+        break;
+      case Initializer::Kind::kUniform:
+        x = scale * (2 * rng.Uniform(index) - 1);
+        break;
     }
     ++index;
   }
@@ -94,7 +102,8 @@ absl::Status ParameterStore::CombineUses(const std::map<int, Payload>& remote) {
       const auto found = remote.find(use);
       if (found == remote.end() || found->second.size() != count * sizeof(float)) {
         return absl::InvalidArgumentError(absl::StrFormat("gradient of '%s' from op '%s' is missing or of the wrong size",
-                                                          training_.graph.parameter(id).name, training_.graph.op(training_.uses[use].op).name));
+                                                          training_.graph.parameter(id).name,
+                                                          training_.graph.op(training_.uses[use].op).name));
       }
       terms.push_back(reinterpret_cast<const float*>(found->second.data()));
     }

@@ -52,7 +52,7 @@ class ParameterStore {
   struct Entry {
     tensor::Tensor value;
     std::vector<tensor::Tensor> state;
-    std::vector<int> uses;  // all uses, of every stage, in canonical order
+    std::vector<int> uses;          // all uses, of every stage, in canonical order
     int result_use = opdag::kNone;  // the first local one
     bool owned = false;
   };

@@ -14,13 +14,6 @@ using opdag::Op;
 using opdag::OpId;
 using opdag::ValueId;
 
-struct PassRunner::BoundOp {
-  std::vector<tensor::ConstTensorView> inputs;
-  std::vector<tensor::TensorView> parameters;
-  std::vector<tensor::TensorView> outputs;
-  std::unique_ptr<bool[]> accumulate;  // outputs that are parameter gradients
-};
-
 namespace {
 
 absl::Status WithOp(const absl::Status& status, const Op& op) {
@@ -66,10 +59,14 @@ tensor::TensorView PassRunner::ViewOf(const Pass& pass, ValueId value, int slot)
   const Location& location = pass.location[value];
   const tensor::TensorType& type = training_.graph.value(value).type;
   switch (location.arena) {
-    case Arena::kNone: return {type, nullptr};
-    case Arena::kScratch: return {type, scratch_.data() + location.offset};
-    case Arena::kStash: return {type, slots_[slot].data() + location.offset};
-    case Arena::kUseGradient: return store_.use_gradient(location.use);
+    case Arena::kNone:
+      return {type, nullptr};
+    case Arena::kScratch:
+      return {type, scratch_.data() + location.offset};
+    case Arena::kStash:
+      return {type, slots_[slot].data() + location.offset};
+    case Arena::kUseGradient:
+      return store_.use_gradient(location.use);
   }
   return {type, nullptr};
 }
@@ -99,10 +96,10 @@ absl::Status PassRunner::Bind(const Pass& pass, int slots, kernels::Backend& bac
   return absl::OkStatus();
 }
 
-const std::vector<std::vector<PassRunner::BoundOp>>& PassRunner::BoundOf(const Pass& pass) const {
-  if (&pass == &program_.forward) return forward_;
-  if (&pass == &program_.backward) return backward_;
-  return evaluate_;
+std::vector<PassRunner::BoundOp>& PassRunner::BoundOf(const Pass& pass, int slot) {
+  if (&pass == &program_.forward) return forward_[slot];
+  if (&pass == &program_.backward) return backward_[slot];
+  return evaluate_[slot];
 }
 
 std::vector<MessageKey> PassRunner::Awaited(const Pass& pass, const PassContext& context) const {
@@ -135,8 +132,9 @@ absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const 
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - begin);
     pacer_.CatchUp();
     sent_bytes_[edge.peer] += static_cast<int64_t>(payload->size());
-    FUSIONLLM_RETURN_IF_ERROR(port_.Send(
-        edge.peer, {.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}, *std::move(payload)));
+    FUSIONLLM_RETURN_IF_ERROR(port_.Send(edge.peer,
+                                         {.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value},
+                                         *std::move(payload)));
   }
   return absl::OkStatus();
 }
@@ -159,7 +157,7 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
 }
 
 absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
-  auto& bound = const_cast<std::vector<BoundOp>&>(BoundOf(pass)[context.slot]);
+  std::vector<BoundOp>& bound = BoundOf(pass, context.slot);
   pacer_.BeginPass();
   FUSIONLLM_RETURN_IF_ERROR(Receive(pass, context));
   for (size_t i = 0; i < pass.ops.size(); ++i) {
@@ -175,7 +173,7 @@ absl::Status PassRunner::Measure(int repeats) {
   std::memset(scratch_.data(), 0, scratch_.size());
   std::memset(slots_[0].data(), 0, slots_[0].size());
   for (const Pass* pass : {&program_.forward, &program_.backward}) {
-    auto& bound = const_cast<std::vector<BoundOp>&>(BoundOf(*pass)[0]);
+    std::vector<BoundOp>& bound = BoundOf(*pass, 0);
     for (size_t i = 0; i < pass->ops.size(); ++i) {
       const OpId id = pass->ops[i].op;
       if (IsPlaceholder(training_.graph.op(id))) continue;

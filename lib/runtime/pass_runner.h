@@ -2,6 +2,7 @@
 // Internal to lib/runtime. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -51,11 +52,17 @@ class PassRunner {
   const std::vector<int64_t>& sent_bytes() const { return sent_bytes_; }
 
  private:
-  struct BoundOp;
+  // An op's kernel arguments with every address resolved, for one slot.
+  struct BoundOp {
+    std::vector<tensor::ConstTensorView> inputs;
+    std::vector<tensor::TensorView> parameters;
+    std::vector<tensor::TensorView> outputs;
+    std::unique_ptr<bool[]> accumulate;  // by output: it is a parameter gradient
+  };
   PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, EdgeCodec& codec,
              MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
   absl::Status Bind(const Pass& pass, int slots, kernels::Backend& backend, std::vector<std::vector<BoundOp>>& bound);
-  const std::vector<std::vector<BoundOp>>& BoundOf(const Pass& pass) const;
+  std::vector<BoundOp>& BoundOf(const Pass& pass, int slot);
   absl::Status Receive(const Pass& pass, const PassContext& context);
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
   absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);

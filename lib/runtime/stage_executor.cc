@@ -34,9 +34,10 @@ class StageExecutor::Impl {
         exchange_(training, program_, store_, port, inbox) {}
 
   absl::Status Prepare(kernels::Backend& backend, MessagePort& port) {
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        runner_, PassRunner::Create(training_, program_, config_.in_flight, store_, backend, *codecs_, port, inbox_, pacer_,
-                                    [this](const PassContext& context, const opdag::Op& op, TensorView out) { return Fill(context, op, out); }));
+    FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, store_, backend, *codecs_, port, inbox_,
+                                                           pacer_, [this](const PassContext& context, const opdag::Op& op, TensorView out) {
+                                                             return Fill(context, op, out);
+                                                           }));
     return absl::OkStatus();
   }
 
@@ -117,7 +118,8 @@ class StageExecutor::Impl {
     const int64_t begin = MonotonicNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch)));
     times_.forward_seconds += seconds;
-    if (program_.owns_loss) loss_sum_ += *runner_->ValueAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight).f32();
+    if (program_.owns_loss)
+      loss_sum_ += *runner_->ValueAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight).f32();
     Trace(TraceSpan::Kind::kForward, micro_batch, step, begin);
     return absl::OkStatus();
   }
@@ -217,15 +219,16 @@ StageExecutor::~StageExecutor() = default;
 
 absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autodiff::TrainingGraph& training,
                                                                      const std::vector<int>& stage_of_op, int stage, int stages,
-                                                                     const StageConfig& config, EdgeCodecs codecs, kernels::Backend& backend,
-                                                                     MessagePort& port, Inbox& inbox, BatchSource& source,
-                                                                     DevicePacer& pacer, StageCallbacks callbacks) {
+                                                                     const StageConfig& config, EdgeCodecs codecs,
+                                                                     kernels::Backend& backend, MessagePort& port, Inbox& inbox,
+                                                                     BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks) {
   if (config.micro_batches < 1 || config.in_flight < 1 || config.in_flight > config.micro_batches ||
       (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute));
-  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), port, inbox, source, pacer, std::move(callbacks));
+  auto impl =
+      std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), port, inbox, source, pacer, std::move(callbacks));
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port));
   return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));
 }

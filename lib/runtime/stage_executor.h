@@ -42,7 +42,7 @@ struct StageConfig {
   LearningRateSchedule learning_rate;
   double gradient_clip_norm = 0;  // 0: off
   uint64_t seed = 0;
-  int64_t micro_batch_size = 1;   // samples; for dropout's sample index
+  int64_t micro_batch_size = 1;  // samples; for dropout's sample index
 };
 
 // Fills the placeholders (data and labels) of the stage that owns them.

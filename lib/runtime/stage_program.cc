@@ -256,7 +256,8 @@ absl::StatusOr<StageProgram> BuildStageProgram(const TrainingGraph& training, co
   }
   for (size_t op = 0; op < stage_of_op.size(); ++op) {
     if (stage_of_op[op] < 0 || stage_of_op[op] >= stages) {
-      return absl::InvalidArgumentError(absl::StrFormat("op '%s' is placed on stage %d of %d", training.graph.op(op).name, stage_of_op[op], stages));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("op '%s' is placed on stage %d of %d", training.graph.op(op).name, stage_of_op[op], stages));
     }
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckAcyclic(training, stage_of_op, stages));

@@ -18,8 +18,8 @@ namespace fusionllm::runtime {
 // A value that crosses the border of the stage.
 struct CutEdge {
   opdag::ValueId value = opdag::kNone;
-  int peer = 0;           // the other stage
-  bool gradient = false;  // of forward value `of`, which travelled the other way on the same edge
+  int peer = 0;                      // the other stage
+  bool gradient = false;             // of forward value `of`, which travelled the other way on the same edge
   opdag::ValueId of = opdag::kNone;  // the forward value; == value for forward edges
 };
 
@@ -34,20 +34,20 @@ struct Location {
 
 struct ProgramOp {
   opdag::OpId op = opdag::kNone;
-  bool recompute = false;           // run again in the backward pass: updates no state, sends nothing
-  std::vector<CutEdge> sends;       // leave as soon as the op has run
+  bool recompute = false;      // run again in the backward pass: updates no state, sends nothing
+  std::vector<CutEdge> sends;  // leave as soon as the op has run
 };
 
 struct Pass {
-  std::vector<CutEdge> receives;        // all of them must have arrived before the pass starts
+  std::vector<CutEdge> receives;  // all of them must have arrived before the pass starts
   std::vector<ProgramOp> ops;
-  std::vector<Location> location;       // by value id
+  std::vector<Location> location;  // by value id
 };
 
 // What a stage needs, in bytes; the estimator predicts the same sums (contract: memory predicted within 15 %).
 struct StageMemory {
   size_t parameters = 0;
-  size_t gradients = 0;        // one buffer for each use
+  size_t gradients = 0;  // one buffer for each use
   size_t optimizer = 0;
   size_t stash_per_slot = 0;
   size_t slots = 0;
@@ -60,12 +60,12 @@ struct StageProgram {
   int stages = 1;
   Pass forward;
   Pass backward;
-  Pass evaluate;  // the forward ops with a memory plan of their own: nothing is kept
+  Pass evaluate;                               // the forward ops with a memory plan of their own: nothing is kept
   std::vector<opdag::ParameterId> parameters;  // used by the stage's ops, ascending
   std::vector<int> local_uses;                 // indices in TrainingGraph::uses, ascending
   // For each parameter used in several stages: all stages that use it, ascending. By parameter id; empty for the others.
   std::vector<std::vector<int>> sharers;
-  size_t scratch_bytes = 0;         // the largest of the passes
+  size_t scratch_bytes = 0;  // the largest of the passes
   size_t stash_bytes_per_slot = 0;
   bool owns_loss = false;
 };

@@ -30,7 +30,8 @@ struct StepDecision {
 class StepExchange {
  public:
   // All references must outlive the exchange.
-  StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, MessagePort& port, Inbox& inbox);
+  StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, MessagePort& port,
+               Inbox& inbox);
 
   // Sends local use gradients of shared parameters to their other users, takes theirs and combines all uses.
   absl::Status CombineSharedGradients(int64_t step);
