@@ -1,0 +1,290 @@
+// The state machine of one training run: who is a member, which plan epoch is in force, what happens when somebody is lost.
+//
+// Pure: events in, actions out; no clock, thread, file or network. A shell (services/broker) feeds it and carries its actions out in order,
+// so a whole run with its failures can be replayed from a list of events. Not thread-safe.
+//
+// Phases
+//   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver)
+//   kCalibrating  one executor after the other measures its ops, alone on its machine
+//   kProbing      one representative pair of every ordered pair of sites measures its link
+//   kPlanning     the scheduler has been asked for a plan
+//   kLoading      the plan's executors build their stages and restore
+//   kRunning      steps are being made
+//   kDraining     a member of the epoch was lost or failed: the others stop before the next plan
+//   kFinishing    all stages have ended; shards of the last checkpoint may still be under way
+//   kDone, kFailed  terminal
+//
+//            joined        measured       probed        planned      ready
+// kGathering ----> kCalibrating ----> kProbing ----> kPlanning ----> kLoading ----> kRunning --ended--> kFinishing --> kDone
+//                                                       ^                ^             |  lost
+//                                                       | too few spares | spare       v
+//                                                       +----------------+-------- kDraining
+// From any phase: a refusal of the planner or an error that a retry cannot cure leads to kFailed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace fusionllm::broker {
+
+struct Member {
+  std::string name;
+  uint64_t incarnation = 0;
+  std::string site;
+  bool spare = false;
+  int32_t pid = 0;
+  int64_t memory_bytes = 0;
+  std::string data_address;
+};
+
+struct Link {
+  std::string src, dst;
+  double rtt_s = 0;
+  double bytes_per_s = 0;
+  bool operator==(const Link&) const = default;
+};
+
+// What the state machine must know of a plan; the document itself is opaque to it.
+struct PlanSummary {
+  std::string document;
+  std::vector<std::string> devices;   // by stage
+  std::vector<int64_t> memory_bytes;  // by stage
+};
+
+struct ShardFile {
+  std::string name;
+  int64_t bytes = 0;
+  std::string sha256;
+  std::vector<std::string> tensors;
+};
+
+struct StepRecord {
+  int64_t step = 0;
+  float loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double step_seconds = 0;
+};
+
+// ---- Events -----------------------------------------------------------------------------------------------------------------------------
+struct Joined {
+  Member member;
+  // What a rejoining executor is running; 0: nothing.
+  uint32_t epoch = 0;
+};
+struct Left {
+  std::string name;
+  uint64_t incarnation = 0;
+  std::string why;
+};
+struct GatheringOver {};  // no more executors are waited for
+struct Calibrated {
+  std::string name;
+  std::string profile_document;
+  absl::Status status;
+};
+struct LinkProbed {
+  Link link;
+  absl::Status status;
+};
+struct Planned {
+  PlanSummary plan;
+};
+struct PlanRefused {
+  std::string reason;
+  std::string message;
+};
+struct Ready {
+  uint32_t epoch = 0;
+  std::string name;
+  absl::Status status;
+};
+struct StepDone {
+  uint32_t epoch = 0;
+  StepRecord record;
+};
+struct ShardWritten {
+  uint32_t epoch = 0;
+  int64_t step = 0;
+  int stage = 0;
+  std::vector<ShardFile> files;
+  absl::Status status;
+};
+struct CheckpointCommitted {
+  int64_t step = 0;
+  std::string path;
+  absl::Status status;
+};
+struct Ended {
+  uint32_t epoch = 0;
+  std::string name;
+  int64_t last_step = 0;
+  absl::Status status;
+  std::string lost_peer;
+};
+struct StopAsked {};
+// The shell's timer for what it was asked to Expect has run out.
+struct Overdue {
+  uint64_t id = 0;
+};
+
+using Event = std::variant<Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, Ready, StepDone, ShardWritten,
+                           CheckpointCommitted, Ended, StopAsked, Overdue>;
+
+// ---- Actions ----------------------------------------------------------------------------------------------------------------------------
+struct AskCalibrate {
+  std::string name;
+};
+struct AskProbe {
+  std::string src, dst;
+};
+struct AskPlan {
+  std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
+};
+struct SendAssign {
+  std::string name;
+  uint32_t epoch = 0;
+  int stage = 0;
+  std::string restore_from;  // empty: initialise
+  int64_t first_step = 1;
+};
+struct SendStart {
+  std::string name;
+  uint32_t epoch = 0;
+};
+struct SendAbort {
+  std::string name;
+  uint32_t epoch = 0;
+  std::string why;
+};
+struct SendStop {
+  std::string name;
+};
+struct CommitCheckpoint {
+  int64_t step = 0;
+  std::vector<ShardFile> files;
+};
+struct Announce {  // an event of contract section 4
+  std::string reason;
+  int64_t step = 0;
+  std::string message;
+  std::string device;
+  int32_t pid = 0;
+  std::optional<int> stage;
+};
+struct PublishPlan {};  // the plan in force changed: print it
+struct PublishStep {
+  uint32_t epoch = 0;
+  StepRecord record;
+};
+struct Expect {  // start a timer; a later Expect replaces it, id 0 stops it
+  uint64_t id = 0;
+  double seconds = 0;
+  std::string what;
+};
+struct Finish {  // terminal
+  absl::Status status;
+  bool interrupted = false;
+  std::string refusal_reason;  // set when the planner refused
+};
+
+using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, CommitCheckpoint, Announce,
+                            PublishPlan, PublishStep, Expect, Finish>;
+
+enum class Phase { kGathering, kCalibrating, kProbing, kPlanning, kLoading, kRunning, kDraining, kFinishing, kDone, kFailed };
+const char* Name(Phase phase);
+
+struct RunOptions {
+  std::set<std::string> expected;  // executors to wait for, spares included; empty: until GatheringOver
+  int64_t total_steps = 0;
+  bool checkpoints = false;      // the job keeps checkpoints
+  int64_t start_step = 0;        // steps already done by the checkpoint to resume from
+  std::string start_checkpoint;  // its folder; empty: from the start
+  int max_recoveries = 100;
+  // What must survive a restart of the broker; see journal.h.
+  uint32_t last_epoch = 0;
+};
+
+class RunState {
+ public:
+  explicit RunState(RunOptions options);
+
+  // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew.
+  void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step);
+
+  std::vector<Action> On(const Event& event);
+
+  Phase phase() const { return phase_; }
+  uint32_t epoch() const { return epoch_; }
+  int64_t last_step() const { return last_step_; }
+  const PlanSummary& plan() const { return plan_; }
+  const std::map<std::string, Member>& members() const { return members_; }
+  const std::map<std::string, std::string>& profiles() const { return profiles_; }
+  const std::vector<Link>& links() const { return links_; }
+
+ private:
+  // One handler per event; they append to actions_.
+  void Handle(const Joined& event);
+  void Handle(const Left& event);
+  void Handle(const GatheringOver& event);
+  void Handle(const Calibrated& event);
+  void Handle(const LinkProbed& event);
+  void Handle(const Planned& event);
+  void Handle(const PlanRefused& event);
+  void Handle(const Ready& event);
+  void Handle(const StepDone& event);
+  void Handle(const ShardWritten& event);
+  void Handle(const CheckpointCommitted& event);
+  void Handle(const Ended& event);
+  void Handle(const StopAsked& event);
+  void Handle(const Overdue& event);
+
+  void Do(Action action) { actions_.push_back(std::move(action)); }
+  void Await(double seconds, std::string what);
+  void Fail(absl::Status status, std::string refusal_reason = "");
+  int StageOf(const std::string& name) const;  // -1: not in the plan
+  bool Present(const std::string& name) const { return members_.contains(name); }
+  std::string IdleSpareFor(int stage) const;
+
+  void CalibrateNext();
+  void ProbeNext();
+  void AskForPlan();
+  void Load();
+  void StartAll();
+  void Drain(const std::string& why);
+  void DrainedOne(const std::string& name);
+  void Recover();
+  void MaybeFinish();
+
+  const RunOptions options_;
+  Phase phase_ = Phase::kGathering;
+  std::map<std::string, Member> members_;
+  std::map<std::string, std::string> profiles_;
+  std::vector<Link> links_;
+  std::vector<std::pair<std::string, std::string>> probes_left_;
+  PlanSummary plan_;
+  uint32_t epoch_ = 0;
+  bool adopted_ = false;           // waiting for executors of an epoch that outlived the broker
+  std::set<std::string> waiting_;  // for Ready, Ended or an adopted rejoin, by phase
+  std::map<std::string, int64_t> ended_at_;
+  int64_t last_step_ = 0;
+  int64_t checkpoint_step_ = 0;
+  std::string checkpoint_path_;
+  std::map<int64_t, std::map<int, std::vector<ShardFile>>> shards_;  // by step, stage
+  std::set<int64_t> committing_;
+  bool stop_asked_ = false;
+  bool plan_is_stale_ = false;  // no spare fitted: plan anew
+  int recoveries_ = 0;
+  int64_t drained_at_step_ = 0;
+  uint64_t expect_id_ = 0;
+  std::vector<Action> actions_;
+};
+
+}  // namespace fusionllm::broker
