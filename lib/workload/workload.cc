@@ -1,0 +1,165 @@
+#include "lib/workload/workload.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/philox.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/model_config.h"
+#include "lib/opdag/models/gpt2.h"
+#include "lib/opdag/models/mlp.h"
+#include "lib/opdag/models/resnet.h"
+#include "lib/opdag/text.h"
+
+namespace fusionllm::workload {
+namespace {
+
+constexpr int64_t kAutoMicroBatches = 8;
+constexpr size_t kMaxGraphBytes = size_t{16} << 20;
+
+absl::StatusOr<std::string> ReadGraphFile(const std::string& base_directory, const std::string& file) {
+  const std::filesystem::path path = std::filesystem::path(base_directory) / file;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat("spec.model.graph.file: cannot read ", path.string()));
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (text.str().size() > kMaxGraphBytes) return absl::InvalidArgumentError(absl::StrCat(path.string(), " is larger than 16 MiB"));
+  return text.str();
+}
+
+int64_t ImageSizeOf(const job::Spec& spec) {
+  if (spec.data.kind == job::DataKind::kShapes) return spec.data.shapes.image_size;
+  return spec.data.kind == job::DataKind::kIdx ? 28 : 32;
+}
+
+absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
+  if (const auto* gpt = std::get_if<job::GptConfig>(&model)) {
+    return opdag::BuildGpt2({.layers = gpt->n_layer, .heads = gpt->n_head, .embd = gpt->n_embd, .vocab = gpt->vocab_size,
+                             .positions = gpt->block_size, .sequence = spec.training.sequence_length, .tied = gpt->tie_weights});
+  }
+  if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) {
+    return opdag::BuildResNet({.depth = static_cast<int>(resnet->depth),
+                               .stem = resnet->stem == job::Stem::kCifar ? "cifar" : "imagenet",
+                               .num_classes = resnet->num_classes,
+                               .image_size = ImageSizeOf(spec)});
+  }
+  const auto& mlp = std::get<job::MlpConfig>(model);
+  return opdag::BuildMlp({.layers = mlp.layers, .activation = std::string(job::NameOf(mlp.activation))});
+}
+
+// The largest divisor of the global batch that still leaves kAutoMicroBatches micro-batches, so that a pipeline has something to overlap.
+int64_t AutoMicroBatchSize(int64_t global_batch_size) {
+  for (int64_t size = std::max<int64_t>(1, global_batch_size / kAutoMicroBatches); size > 1; --size) {
+    if (global_batch_size % size == 0) return size;
+  }
+  return 1;
+}
+
+runtime::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
+  const bool adamw = optimizer.name == job::OptimizerName::kAdamw;
+  return {.kind = adamw ? runtime::OptimizerConfig::Kind::kAdamW : runtime::OptimizerConfig::Kind::kSgd,
+          .learning_rate = optimizer.learning_rate,
+          .weight_decay = optimizer.weight_decay,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .epsilon = optimizer.epsilon,
+          .momentum = adamw ? 0 : optimizer.momentum,
+          .nesterov = optimizer.nesterov};
+}
+
+runtime::LearningRateSchedule ScheduleOf(const job::Training& training) {
+  using Kind = runtime::LearningRateSchedule::Kind;
+  Kind kind = Kind::kConstant;
+  if (training.schedule.name == job::ScheduleName::kCosine) kind = Kind::kCosine;
+  if (training.schedule.name == job::ScheduleName::kLinear) kind = Kind::kLinear;
+  return {.kind = kind,
+          .warmup_steps = training.schedule.warmup_steps,
+          .total_steps = training.steps,
+          .minimum = training.schedule.min_learning_rate};
+}
+
+data::DatasetKind KindOf(job::DataKind kind) {
+  switch (kind) {
+    case job::DataKind::kText: return data::DatasetKind::kText;
+    case job::DataKind::kTokens: return data::DatasetKind::kTokens;
+    case job::DataKind::kCifar10: return data::DatasetKind::kCifar10;
+    case job::DataKind::kIdx: return data::DatasetKind::kIdx;
+    case job::DataKind::kShapes: return data::DatasetKind::kShapes;
+  }
+  return data::DatasetKind::kText;
+}
+
+data::DatasetConfig DataOf(const job::Spec& spec, const job::ResolvedModel& model, const std::string& base_directory) {
+  data::DatasetConfig config{.kind = KindOf(spec.data.kind), .paths = spec.data.path, .base_folder = base_directory};
+  config.sequence_length = spec.training.sequence_length;
+  if (const auto* gpt = std::get_if<job::GptConfig>(&model)) config.vocabulary_size = gpt->vocab_size;
+  if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) config.num_classes = resnet->num_classes;
+  if (const auto* mlp = std::get_if<job::MlpConfig>(&model)) config.num_classes = mlp->layers.back();
+  config.shapes = {.samples = spec.data.shapes.samples,
+                   .image_size = spec.data.shapes.image_size,
+                   .num_classes = spec.data.shapes.num_classes,
+                   .seed = static_cast<uint64_t>(spec.data.shapes.seed)};
+  if (spec.data.validation.has_value()) {
+    config.validation_paths = spec.data.validation->path;
+    config.validation_fraction = spec.data.validation->fraction.value_or(0);
+  }
+  return config;
+}
+
+}  // namespace
+
+absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
+  const auto* source = std::get_if<job::GraphSource>(&model);
+  if (source == nullptr) return BuildFamily(job.spec, model);
+  if (source->inline_text.has_value()) return opdag::ParseGraph(*source->inline_text, "spec.model.graph.inline");
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadGraphFile(base_directory, *source->file));
+  return opdag::ParseGraph(text, *source->file);
+}
+
+absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory) {
+  if (job.spec.training.precision != job::Precision::kFp32) {
+    return absl::InvalidArgumentError("spec.training.precision: bf16 needs a back end with bf16 arithmetic; the CPU back ends compute in fp32");
+  }
+  auto workload = std::make_unique<Workload>();
+  workload->job = job;
+  workload->base_directory = base_directory;
+  const job::Training& training = job.spec.training;
+  workload->micro_batch_size = training.micro_batch_size > 0 ? training.micro_batch_size : AutoMicroBatchSize(training.global_batch_size);
+  workload->micro_batches = static_cast<int>(training.global_batch_size / workload->micro_batch_size);
+
+  FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, BuildForwardGraph(job, base_directory));
+  FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
+  FUSIONLLM_RETURN_IF_ERROR(opdag::Verify(graph));
+  workload->graph_hash = base::StableHash(absl::StrCat(opdag::PrintGraph(graph), "\nbatch ", workload->micro_batch_size));
+  FUSIONLLM_ASSIGN_OR_RETURN(workload->training, autodiff::Differentiate(graph));
+
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
+  workload->data = DataOf(job.spec, model, base_directory);
+  if (job.spec.data.kind == job::DataKind::kText || job.spec.data.kind == job::DataKind::kTokens) {
+    workload->targets_per_sample = training.sequence_length;
+  }
+  workload->optimizer = OptimizerOf(training.optimizer);
+  workload->learning_rate = ScheduleOf(training);
+  return workload;
+}
+
+runtime::StageConfig StageConfigOf(const Workload& workload) {
+  const job::Training& training = workload.job.spec.training;
+  return {.micro_batches = workload.micro_batches,
+          .in_flight = 1,
+          .recompute = training.recompute == job::Recompute::kFull ? runtime::Recompute::kFull : runtime::Recompute::kNone,
+          .optimizer = workload.optimizer,
+          .learning_rate = workload.learning_rate,
+          .gradient_clip_norm = training.gradient_clip_norm,
+          .seed = static_cast<uint64_t>(training.seed),
+          .micro_batch_size = workload.micro_batch_size};
+}
+
+}  // namespace fusionllm::workload

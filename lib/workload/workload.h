@@ -1,0 +1,71 @@
+// A FusionJob turned into things that can be planned and run: graphs, data, optimizer, batches.
+//
+// Every process of a run resolves the same canonical job by itself, so all agree without exchanging graphs; `graph_hash` proves it.
+// Plain data once made. Resolve may read files that the job names (graph.file), not the training data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/autodiff/training_graph.h"
+#include "lib/data/config.h"
+#include "lib/data/dataset.h"
+#include "lib/data/sampler.h"
+#include "lib/job/fusion_job.h"
+#include "lib/runtime/optimizer.h"
+#include "lib/runtime/stage_executor.h"
+
+namespace fusionllm::workload {
+
+struct Workload {
+  job::FusionJob job;
+  std::string base_directory;      // the job's relative paths start here
+  autodiff::TrainingGraph training;  // typed for micro_batch_size
+  uint64_t graph_hash = 0;         // of its text form and batch
+  int64_t micro_batch_size = 1;
+  int micro_batches = 1;
+  int64_t targets_per_sample = 1;  // tokens, or 1 for images
+  data::DatasetConfig data;
+  runtime::OptimizerConfig optimizer;
+  runtime::LearningRateSchedule learning_rate;
+};
+
+// Errors: InvalidArgument naming the field or op; NotFound for a graph file.
+absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory);
+
+// The job's forward graph, untyped for the batch. Same errors.
+absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory);
+
+// Stage settings that do not depend on the plan.
+runtime::StageConfig StageConfigOf(const Workload& workload);
+
+// Feeds the placeholders of a stage from the job's dataset: roles "tokens" and "images" get inputs, "labels" targets.
+// One thread at a time.
+class DatasetSource : public runtime::BatchSource {
+ public:
+  // Opens the data. Errors: those of data::OpenTrainingData, and InvalidArgument when samples do not fit the graph's placeholders.
+  static absl::StatusOr<std::unique_ptr<DatasetSource>> Open(const Workload& workload);
+
+  // Step `first_step` starts at this position of the sample order; without the call step 1 starts at 0.
+  void StartAt(int64_t first_step, data::DataCursor cursor);
+  // Where the order stands after `step` steps: what a checkpoint of that step keeps.
+  data::DataCursor CursorAfter(int64_t step) const;
+
+  absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
+
+  // Batches that a whole pass over the validation data has; 0 without validation data.
+  int64_t validation_batches() const;
+
+ private:
+  DatasetSource(const Workload& workload, data::TrainingData data, data::BatchSampler sampler);
+  const Workload& workload_;
+  data::TrainingData data_;
+  data::BatchSampler sampler_;
+  int64_t first_step_ = 1;
+  data::DataCursor start_;
+};
+
+}  // namespace fusionllm::workload
