@@ -1,0 +1,172 @@
+#include "services/broker/attendance.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::services {
+namespace {
+
+constexpr auto kShutdownPatience = std::chrono::seconds(3);
+
+v1::BrokerMessage Refuse(const std::string& reason, const std::string& message) {
+  v1::BrokerMessage refusal;
+  refusal.mutable_refusal()->set_reason(reason);
+  refusal.mutable_refusal()->set_message(message);
+  return refusal;
+}
+
+// The machine reason of a refusal travels in front of the sentence, see Examine.
+std::pair<std::string, std::string> SplitReason(const absl::Status& status) {
+  const std::string text(status.message());
+  const size_t colon = text.find(": ");
+  return {text.substr(0, colon), text.substr(colon + 2)};
+}
+
+}  // namespace
+
+Attendance::Attendance(AttendanceOptions options, Handlers handlers) : options_(std::move(options)), handlers_(std::move(handlers)) {}
+
+absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const {
+  if (!first.has_hello()) return absl::InvalidArgumentError("MalformedHandshake: the first message must be Hello");
+  const v1::Hello& hello = first.hello();
+  if (hello.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrFormat("IncompatibleProtocol: executor %s speaks protocol version %d (build %s), this broker %d (build %s)",
+                                                         hello.name(), hello.protocol_version(), hello.build_version(), kProtocolVersion,
+                                                         options_.build_version));
+  }
+  if (hello.name().empty() || hello.name().size() > 253) return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
+  if (!options_.require_certificate) return absl::OkStatus();
+  const auto identity = context.auth_context()->GetPeerIdentity();
+  const bool own_name = std::any_of(identity.begin(), identity.end(), [&](const grpc::string_ref& name) {
+    return std::string(name.data(), name.size()) == hello.name();
+  });
+  if (!own_name) {
+    return absl::UnauthenticatedError(absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
+  }
+  return absl::OkStatus();
+}
+
+void Attendance::Enqueue(Line& line, v1::BrokerMessage message) {
+  const std::lock_guard lock(line.mutex);
+  if (line.closed) return;
+  line.queue.push_back(std::move(message));
+  line.news.notify_all();
+}
+
+void Attendance::Close(Line& line) {
+  const std::lock_guard lock(line.mutex);
+  line.closed = true;
+  line.news.notify_all();
+}
+
+grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) {
+  v1::ExecutorMessage message;
+  if (!stream->Read(&message)) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no Hello");
+  if (const absl::Status status = Examine(*context, message); !status.ok()) {
+    const auto [reason, sentence] = SplitReason(status);
+    stream->Write(Refuse(reason, sentence));
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), sentence);
+  }
+  const v1::Hello hello = message.hello();
+  auto line = std::make_shared<Line>();
+  line->context = context;
+  std::shared_ptr<Line> replaced;
+  {
+    const std::lock_guard lock(mutex_);
+    if (shutting_down_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the broker is shutting down");
+    std::swap(replaced, lines_[hello.name()]);
+    lines_[hello.name()] = line;
+  }
+  if (replaced != nullptr) Close(*replaced);  // a stream whose end has not been noticed yet; its reader finds out by itself
+
+  v1::BrokerMessage welcome;
+  *welcome.mutable_welcome() = options_.welcome;
+  Enqueue(*line, std::move(welcome));
+  std::thread writer([&line, stream] {
+    while (true) {
+      v1::BrokerMessage next;
+      {
+        std::unique_lock lock(line->mutex);
+        line->news.wait(lock, [&] { return line->closed || !line->queue.empty(); });
+        if (line->queue.empty()) break;
+        next = std::move(line->queue.front());
+        line->queue.pop_front();
+      }
+      if (!stream->Write(next)) break;
+    }
+    const std::lock_guard lock(line->mutex);
+    line->closed = line->drained = true;
+    line->news.notify_all();
+  });
+
+  handlers_.on_joined(hello);
+  while (stream->Read(&message)) {
+    handlers_.on_message(hello.name(), message);
+    if (message.sequence() == 0) continue;
+    v1::BrokerMessage ack;
+    ack.mutable_ack()->set_sequence(message.sequence());
+    Enqueue(*line, std::move(ack));
+  }
+  Close(*line);
+  writer.join();
+  bool current = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = lines_.find(hello.name());
+    current = found != lines_.end() && found->second == line;
+    if (current) lines_.erase(found);
+  }
+  if (current) handlers_.on_left(hello.name(), hello.incarnation(), "its connection to the broker broke");
+  return grpc::Status::OK;
+}
+
+grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRequest* request, v1::EnrollResponse* response) {
+  if (request->protocol_version() != kProtocolVersion) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                        absl::StrFormat("protocol version %d, this broker speaks %d", request->protocol_version(), kProtocolVersion));
+  }
+  absl::StatusOr<v1::EnrollResponse> answer = handlers_.on_enroll(*request);
+  if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
+  *response = *std::move(answer);
+  return grpc::Status::OK;
+}
+
+bool Attendance::Send(const std::string& name, v1::BrokerMessage message) {
+  std::shared_ptr<Line> line;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = lines_.find(name);
+    if (found == lines_.end()) return false;
+    line = found->second;
+  }
+  Enqueue(*line, std::move(message));
+  return true;
+}
+
+void Attendance::Shutdown(const std::string& reason) {
+  std::vector<std::shared_ptr<Line>> lines;
+  {
+    const std::lock_guard lock(mutex_);
+    shutting_down_ = true;
+    for (const auto& [name, line] : lines_) lines.push_back(line);
+  }
+  for (const auto& line : lines) {
+    v1::BrokerMessage shutdown;
+    shutdown.mutable_shutdown()->set_reason(reason);
+    Enqueue(*line, std::move(shutdown));
+    Close(*line);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kShutdownPatience;
+  for (const auto& line : lines) {
+    std::unique_lock lock(line->mutex);
+    line->news.wait_until(lock, deadline, [&] { return line->drained; });
+  }
+}
+
+}  // namespace fusionllm::services

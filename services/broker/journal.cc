@@ -1,0 +1,100 @@
+#include "services/broker/journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+void Replay(const json& entry, JournalState& state) {
+  const std::string kind = entry.at("entry");
+  if (kind == "epoch") {
+    state.epoch = entry.at("epoch");
+    state.plan = {.document = entry.at("plan"), .devices = entry.at("devices"), .memory_bytes = entry.at("memory_bytes")};
+    state.profiles = entry.at("profiles").get<std::map<std::string, std::string>>();
+    state.links.clear();
+    for (const json& link : entry.at("links")) {
+      state.links.push_back({.src = link.at("src"), .dst = link.at("dst"), .rtt_s = link.at("rtt_s"), .bytes_per_s = link.at("bytes_per_s")});
+    }
+    state.last_step = state.checkpoint_step;
+  } else if (kind == "step") {
+    state.last_step = entry.at("step");
+  } else if (kind == "checkpoint") {
+    state.checkpoint_step = entry.at("step");
+    state.checkpoint_path = entry.at("path");
+  } else if (kind == "end") {
+    state.ended = true;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* state) {
+  std::ifstream in(path);
+  std::string line;
+  size_t valid_bytes = 0;
+  for (int number = 1; std::getline(in, line); ++number) {
+    const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (in.eof() || entry.is_discarded()) {
+      if (in.peek() != std::ifstream::traits_type::eof()) {
+        return absl::DataLossError(absl::StrFormat("%s:%d: not a journal entry", path, number));
+      }
+      break;  // torn by the death of its writer; what it said had not been told to anybody
+    }
+    try {
+      Replay(entry, *state);
+    } catch (const json::exception& error) {
+      return absl::DataLossError(absl::StrFormat("%s:%d: %s", path, number, error.what()));
+    }
+    valid_bytes += line.size() + 1;
+  }
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(valid_bytes)) != 0 || lseek(fd, 0, SEEK_END) < 0) {
+    return absl::UnavailableError(absl::StrCat("cannot open journal ", path, ": ", std::strerror(errno)));
+  }
+  return Journal(fd, path);
+}
+
+Journal::~Journal() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status Journal::Append(const std::string& line, bool sync) {
+  const std::string text = line + "\n";
+  if (write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) || (sync && fdatasync(fd_) != 0)) {
+    return absl::UnavailableError(absl::StrCat("cannot write journal ", path_, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
+                                  const std::vector<broker::Link>& links) {
+  json entry = {{"entry", "epoch"}, {"epoch", epoch}, {"plan", plan.document}, {"devices", plan.devices}, {"memory_bytes", plan.memory_bytes}, {"profiles", profiles}, {"links", json::array()}};
+  for (const broker::Link& link : links) {
+    entry["links"].push_back({{"src", link.src}, {"dst", link.dst}, {"rtt_s", link.rtt_s}, {"bytes_per_s", link.bytes_per_s}});
+  }
+  return Append(entry.dump(), /*sync=*/true);
+}
+
+absl::Status Journal::RecordStep(uint32_t epoch, int64_t step) {
+  // Not synced: after a power cut the checkpoint decides anyway, after a crash of the process the page cache has it.
+  return Append(json{{"entry", "step"}, {"epoch", epoch}, {"step", step}}.dump(), /*sync=*/false);
+}
+
+absl::Status Journal::RecordCheckpoint(int64_t step, const std::string& path) {
+  return Append(json{{"entry", "checkpoint"}, {"step", step}, {"path", path}}.dump(), /*sync=*/true);
+}
+
+absl::Status Journal::RecordEnd() { return Append(json{{"entry", "end"}}.dump(), /*sync=*/true); }
+
+}  // namespace fusionllm::services

@@ -1,0 +1,48 @@
+// What must survive a broker's death: the plan in force, the profiles it was made from, how far training came.
+//
+// A file of JSON lines, appended and synced before the world hears of what it says; a torn last line is ignored. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/broker/run_state.h"
+
+namespace fusionllm::services {
+
+struct JournalState {
+  uint32_t epoch = 0;  // 0: no plan was ever in force
+  bool ended = false;  // the run had finished
+  broker::PlanSummary plan;
+  std::map<std::string, std::string> profiles;
+  std::vector<broker::Link> links;
+  int64_t last_step = 0;
+  int64_t checkpoint_step = 0;
+  std::string checkpoint_path;
+};
+
+class Journal {
+ public:
+  // Opens or creates the file and replays it into *state. Errors: Unavailable (I/O) naming the path; DataLoss for a line that is not a
+  // journal entry, naming file and line, unless it is the last.
+  static absl::StatusOr<Journal> Open(const std::string& path, JournalState* state);
+  Journal(Journal&& other) noexcept : fd_(other.fd_), path_(std::move(other.path_)) { other.fd_ = -1; }
+  ~Journal();
+
+  absl::Status RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
+                           const std::vector<broker::Link>& links);
+  absl::Status RecordStep(uint32_t epoch, int64_t step);
+  absl::Status RecordCheckpoint(int64_t step, const std::string& path);
+  absl::Status RecordEnd();
+
+ private:
+  Journal(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  absl::Status Append(const std::string& line, bool sync);
+  int fd_ = -1;
+  std::string path_;
+};
+
+}  // namespace fusionllm::services
