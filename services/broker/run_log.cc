@@ -1,0 +1,153 @@
+#include "services/broker/run_log.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+// The first two steps of a plan warm caches and connections up; the contract leaves them out of the median.
+constexpr size_t kWarmUpSteps = 2;
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+json ParsePlan(const broker::PlanSummary& plan) {
+  json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return json::object();
+  // A spare may have taken a stage since the plan was made.
+  json& stages = document["stages"];
+  for (size_t i = 0; i < plan.devices.size() && stages.is_array() && i < stages.size(); ++i) stages[i]["devices"] = {plan.devices[i]};
+  return document;
+}
+
+}  // namespace
+
+RunLog::RunLog(std::FILE* out, int64_t tokens_per_step) : out_(out), tokens_per_step_(tokens_per_step) {}
+
+void RunLog::Write(const json& line) {
+  // NaN and infinity have no JSON form; nlohmann writes null.
+  const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  std::fwrite(text.data(), 1, text.size(), out_);
+  std::fflush(out_);
+}
+
+void RunLog::Plan(const broker::PlanSummary& plan, uint32_t epoch) {
+  for (const auto& [device, totals] : stages_) {
+    for (const auto& [peer, link] : totals.links) earlier_bytes_[device][peer] += link.wire_bytes_sent();
+  }
+  plan_ = plan;
+  stages_.clear();
+  step_seconds_.clear();
+  json line = {{"type", "plan"}, {"epoch", epoch}};
+  line.update(ParsePlan(plan));
+  Write(line);
+}
+
+void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
+  steps_[record.step] = record;
+  step_seconds_.push_back(record.step_seconds);
+  Write({{"type", "step"},
+         {"step", record.step},
+         {"loss", record.loss},
+         {"loss_bits", absl::StrFormat("%08x", std::bit_cast<uint32_t>(record.loss))},
+         {"grad_norm", record.gradient_norm},
+         {"learning_rate", record.learning_rate},
+         {"step_seconds", record.step_seconds},
+         {"tokens_per_second", record.step_seconds > 0 ? static_cast<double>(tokens_per_step_) / record.step_seconds : 0.0},
+         {"epoch", epoch}});
+}
+
+void RunLog::Event(const broker::Announce& event) {
+  json line = {{"type", "event"}, {"reason", event.reason}, {"step", event.step}, {"message", event.message}};
+  if (!event.device.empty()) line["device"] = event.device;
+  if (event.pid != 0) line["pid"] = event.pid;
+  if (event.stage.has_value()) {
+    line["stage"] = *event.stage;
+  } else if (event.reason == "ExecutorJoined") {
+    line["stage"] = nullptr;
+  }
+  Write(line);
+}
+
+void RunLog::Evaluation(const v1::EvaluationReport& report) {
+  Write({{"type", "eval"}, {"step", report.step()}, {"loss", report.loss()}, {"accuracy", report.accuracy()}});
+}
+
+void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) {
+  StageTotals& totals = stages_[device];
+  ++totals.steps;
+  totals.busy_seconds += times.busy_seconds();
+  totals.overrun_seconds += times.overrun_seconds();
+  totals.peak_memory_bytes = std::max(totals.peak_memory_bytes, times.peak_memory_bytes());
+  for (const v1::LinkBytes& link : times.links()) totals.links[link.peer()] = link;
+  if (times.spans().empty()) return;
+  json spans = json::array();
+  for (const v1::Span& span : times.spans()) spans.push_back({span.kind(), span.micro_batch(), span.begin_ns(), span.end_ns()});
+  Write({{"type", "trace"}, {"device", device}, {"step", times.step()}, {"spans", std::move(spans)}});
+}
+
+void RunLog::Summary() {
+  std::vector<double> counted = step_seconds_;
+  counted.erase(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(std::min(counted.size(), kWarmUpSteps)));
+  const json plan = ParsePlan(plan_);
+  json line = {{"type", "summary"},
+               {"steps", steps_.empty() ? 0 : steps_.rbegin()->first},
+               {"final_loss", steps_.empty() ? json() : json(steps_.rbegin()->second.loss)},
+               {"median_step_seconds", Median(counted)},
+               {"predicted_step_seconds", plan.value("predicted_step_seconds", 0.0)},
+               {"links", json::array()},
+               {"stages", json::array()}};
+  double seconds = 0;
+  for (const double step : step_seconds_) seconds += step;
+
+  std::map<std::pair<std::string, std::string>, json> planned_links;
+  for (const json& link : plan.value("links", json::array())) planned_links[{link.value("src", ""), link.value("dst", "")}] = link;
+  std::map<std::string, std::map<std::string, int64_t>> bytes = earlier_bytes_;
+  std::map<std::string, std::map<std::string, double>> bandwidth;
+  for (const auto& [device, totals] : stages_) {
+    for (const auto& [peer, link] : totals.links) {
+      bytes[device][peer] += link.wire_bytes_sent();
+      bandwidth[device][peer] = link.bandwidth_bytes_per_second();
+    }
+  }
+  int64_t wire_bytes = 0;
+  for (const auto& [src, peers] : bytes) {
+    for (const auto& [dst, count] : peers) {
+      wire_bytes += count;
+      const auto planned = planned_links.find({src, dst});
+      line["links"].push_back({{"src", src},
+                               {"dst", dst},
+                               {"bytes", count},
+                               {"codec", planned == planned_links.end() ? "fp32" : planned->second.value("codec", "fp32")},
+                               {"ratio", planned == planned_links.end() ? 1.0 : planned->second.value("ratio", 1.0)},
+                               {"bandwidth_bytes_per_second", bandwidth[src][dst]}});
+    }
+  }
+  line["wire_bytes"] = wire_bytes;
+  for (size_t i = 0; i < plan_.devices.size(); ++i) {
+    const StageTotals& totals = stages_[plan_.devices[i]];
+    line["stages"].push_back({{"index", i},
+                              {"device", plan_.devices[i]},
+                              {"busy_ratio", seconds > 0 ? totals.busy_seconds / seconds : 0.0},
+                              {"overrun_seconds", totals.overrun_seconds},
+                              {"peak_memory_bytes", totals.peak_memory_bytes},
+                              {"predicted_memory_bytes", plan_.memory_bytes[i]}});
+  }
+  Write(line);
+}
+
+void RunLog::Error(const absl::Status& status, const std::string& refusal_reason) {
+  Write({{"type", "error"}, {"code", absl::StatusCodeToString(status.code())}, {"reason", refusal_reason}, {"message", std::string(status.message())}});
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,49 @@
+// What a run prints: one JSON object a line (contract section 4), and the figures its summary needs.
+// Not thread-safe: used by the broker's loop.
+#pragma once
+
+#include <cstdio>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "lib/broker/run_state.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+class RunLog {
+ public:
+  // `tokens_per_step`: targets of a global batch. Lines go to `out`, flushed one by one.
+  RunLog(std::FILE* out, int64_t tokens_per_step);
+
+  void Plan(const broker::PlanSummary& plan, uint32_t epoch);
+  void Step(uint32_t epoch, const broker::StepRecord& record);
+  void Event(const broker::Announce& event);
+  void Evaluation(const v1::EvaluationReport& report);
+  void StageTimes(const std::string& device, const v1::StageTimes& times);
+  void Summary();
+  // A failure, for who started the broker: {"type":"error", ...}.
+  void Error(const absl::Status& status, const std::string& refusal_reason);
+
+ private:
+  struct StageTotals {
+    double busy_seconds = 0;
+    double overrun_seconds = 0;
+    int64_t steps = 0;
+    int64_t peak_memory_bytes = 0;
+    std::map<std::string, v1::LinkBytes> links;
+  };
+  void Write(const nlohmann::json& line);
+
+  std::FILE* const out_;
+  const int64_t tokens_per_step_;
+  broker::PlanSummary plan_;
+  std::map<int64_t, broker::StepRecord> steps_;  // the newest record of each step
+  std::vector<double> step_seconds_;             // of the plan in force
+  std::map<std::string, StageTotals> stages_;    // by device, of the plan in force
+  std::map<std::string, std::map<std::string, int64_t>> earlier_bytes_;  // of earlier epochs, by src, dst
+};
+
+}  // namespace fusionllm::services

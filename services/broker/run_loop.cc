@@ -1,0 +1,304 @@
+#include "services/broker/run_loop.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
+
+// {reason, message} of a refusal document, or nothing when the document is a plan.
+std::optional<broker::PlanRefused> RefusalIn(const json& document) {
+  if (!document.contains("refused")) return std::nullopt;
+  return broker::PlanRefused{.reason = document["refused"].value("reason", "Refused"), .message = document["refused"].value("message", "")};
+}
+
+absl::StatusOr<broker::PlanSummary> SummaryOf(const std::string& text, const json& document) {
+  broker::PlanSummary plan{.document = text};
+  for (const json& stage : document.value("stages", json::array())) {
+    const auto devices = stage.value("devices", std::vector<std::string>());
+    if (devices.size() != 1) return absl::InternalError("the scheduler answered with a stage that has not exactly one device");
+    plan.devices.push_back(devices[0]);
+    plan.memory_bytes.push_back(stage.value("memory_bytes", int64_t{0}));
+  }
+  if (plan.devices.empty()) return absl::InternalError("the scheduler answered with a plan without stages");
+  return plan;
+}
+
+broker::Member MemberOf(const v1::Hello& hello) {
+  return {.name = hello.name(),
+          .incarnation = hello.incarnation(),
+          .site = hello.site(),
+          .spare = hello.spare(),
+          .pid = hello.pid(),
+          .memory_bytes = hello.memory_bytes(),
+          .data_address = hello.data_address()};
+}
+
+}  // namespace
+
+RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan)
+    : options_(std::move(options)), plan_(std::move(plan)), state_(std::move(state)), journal_(std::move(journal)), log_(std::move(log)) {}
+
+RunLoop::~RunLoop() {
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void RunLoop::Post(Work work) {
+  const std::lock_guard lock(mutex_);
+  work_.push_back(std::move(work));
+  news_.notify_one();
+}
+
+void RunLoop::PostEvent(broker::Event event) {
+  Post([this, event = std::move(event)] { Feed(event); });
+}
+
+void RunLoop::OnJoined(const v1::Hello& hello) { PostEvent(broker::Joined{.member = MemberOf(hello), .epoch = hello.epoch()}); }
+
+void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
+  PostEvent(broker::Left{.name = name, .incarnation = incarnation, .why = why});
+}
+
+void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
+
+void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& message) {
+  switch (message.kind_case()) {
+    case v1::ExecutorMessage::kCalibration:
+      PostEvent(broker::Calibrated{.name = name,
+                                   .profile_document = message.calibration().profile_document(),
+                                   .status = StatusOf(message.calibration().error())});
+      break;
+    case v1::ExecutorMessage::kLink: {
+      const v1::LinkReport& link = message.link();
+      PostEvent(broker::LinkProbed{
+          .link = {.src = name, .dst = link.peer(), .rtt_s = link.rtt_seconds(), .bytes_per_s = link.bandwidth_bytes_per_second()},
+          .status = StatusOf(link.error())});
+      break;
+    }
+    case v1::ExecutorMessage::kReady:
+      PostEvent(broker::Ready{.epoch = message.ready().epoch(),
+                              .name = name,
+                              .status = absl::Status(static_cast<absl::StatusCode>(message.ready().code()), message.ready().error())});
+      break;
+    case v1::ExecutorMessage::kStep: {
+      const v1::StepReport& step = message.step();
+      PostEvent(broker::StepDone{.epoch = step.epoch(),
+                                 .record = {.step = step.step(),
+                                            .loss = step.loss(),
+                                            .gradient_norm = step.gradient_norm(),
+                                            .learning_rate = step.learning_rate(),
+                                            .step_seconds = step.step_seconds()}});
+      break;
+    }
+    case v1::ExecutorMessage::kShard: {
+      const v1::ShardReport& shard = message.shard();
+      broker::ShardWritten event{.epoch = shard.epoch(), .step = shard.step(), .stage = shard.stage(), .status = StatusOf(shard.error())};
+      for (const v1::ShardFile& file : shard.files()) {
+        event.files.push_back({.name = file.name(), .bytes = file.bytes(), .sha256 = file.sha256(), .tensors = {file.tensors().begin(), file.tensors().end()}});
+      }
+      PostEvent(std::move(event));
+      break;
+    }
+    case v1::ExecutorMessage::kEnded: {
+      const v1::StageEnded& ended = message.ended();
+      PostEvent(broker::Ended{.epoch = ended.epoch(),
+                              .name = name,
+                              .last_step = ended.last_step(),
+                              .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
+                              .lost_peer = ended.lost_peer()});
+      break;
+    }
+    case v1::ExecutorMessage::kTimes:
+      Post([this, name, times = message.times()] {
+        if (times.epoch() == state_.epoch()) log_.StageTimes(name, times);
+      });
+      break;
+    case v1::ExecutorMessage::kEvaluation:
+      Post([this, report = message.evaluation()] {
+        if (report.epoch() == state_.epoch()) log_.Evaluation(report);
+      });
+      break;
+    case v1::ExecutorMessage::kHello:
+    case v1::ExecutorMessage::kHeartbeat:
+    case v1::ExecutorMessage::KIND_NOT_SET: break;
+  }
+}
+
+void RunLoop::Feed(const broker::Event& event) {
+  for (const broker::Action& action : state_.On(event)) {
+    std::visit([this](const auto& a) { Carry(a); }, action);
+  }
+}
+
+RunOutcome RunLoop::Run(Attendance& attendance) {
+  attendance_ = &attendance;
+  const auto gather_deadline = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                                      std::chrono::duration<double>(options_.gather_seconds));
+  bool gathering = options_.gather_seconds > 0;
+  while (!outcome_.has_value()) {
+    Work work;
+    {
+      std::unique_lock lock(mutex_);
+      auto deadline = std::chrono::steady_clock::now() + std::chrono::hours(24);
+      if (timer_.has_value()) deadline = std::min(deadline, timer_->second);
+      if (gathering) deadline = std::min(deadline, gather_deadline);
+      news_.wait_until(lock, deadline, [this] { return !work_.empty(); });
+      if (!work_.empty()) {
+        work = std::move(work_.front());
+        work_.pop_front();
+      }
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (work) {
+      work();
+    } else if (timer_.has_value() && now >= timer_->second) {
+      const uint64_t id = timer_->first;
+      timer_.reset();
+      Feed(broker::Overdue{.id = id});
+    }
+    if (gathering && now >= gather_deadline) {
+      gathering = false;
+      Feed(broker::GatheringOver{});
+    }
+  }
+  return *outcome_;
+}
+
+// A broker that cannot write its journal could not be replaced after a crash without lying about the past: end the run instead.
+void RunLoop::RecordOrDie(const absl::Status& status) {
+  if (!status.ok() && !outcome_.has_value()) {
+    log_.Error(status, "JournalFailed");
+    outcome_ = RunOutcome{.status = status};
+  }
+}
+
+v1::Peer RunLoop::PeerOf(const std::string& name) const {
+  v1::Peer peer;
+  peer.set_name(name);
+  const auto found = state_.members().find(name);
+  if (found != state_.members().end()) peer.set_address(found->second.data_address);
+  return peer;
+}
+
+void RunLoop::Carry(const broker::AskCalibrate& action) {
+  v1::BrokerMessage message;
+  message.mutable_calibrate();
+  attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::Carry(const broker::AskProbe& action) {
+  v1::BrokerMessage message;
+  *message.mutable_probe()->add_peers() = PeerOf(action.dst);
+  attendance_->Send(action.src, std::move(message));
+}
+
+std::string RunLoop::ProfilesDocument(const std::vector<std::string>& devices) const {
+  json document = {{"devices", json::array()}, {"links", json::array()}};
+  for (const std::string& device : devices) {
+    const auto profile = state_.profiles().find(device);
+    if (profile == state_.profiles().end()) continue;
+    json entry = json::parse(profile->second, nullptr, /*allow_exceptions=*/false);
+    if (entry.is_object()) document["devices"].push_back(std::move(entry));
+  }
+  for (const broker::Link& link : state_.links()) {
+    document["links"].push_back({{"src", link.src}, {"dst", link.dst}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}});
+  }
+  return document.dump();
+}
+
+void RunLoop::Carry(const broker::AskPlan& action) {
+  helpers_.emplace_back([this, devices = action.devices, profiles = ProfilesDocument(action.devices)] {
+    const absl::StatusOr<std::string> text = plan_(profiles, devices);
+    if (!text.ok()) {
+      PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(text.status().message())});
+      return;
+    }
+    const json document = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (const auto refusal = RefusalIn(document); refusal.has_value()) {
+      PostEvent(*refusal);
+      return;
+    }
+    const absl::StatusOr<broker::PlanSummary> plan = SummaryOf(*text, document);
+    if (plan.ok()) {
+      PostEvent(broker::Planned{*plan});
+    } else {
+      PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(plan.status().message())});
+    }
+  });
+}
+
+void RunLoop::Carry(const broker::SendAssign& action) {
+  v1::BrokerMessage message;
+  v1::Assign& assign = *message.mutable_assign();
+  assign.set_epoch(action.epoch);
+  assign.set_plan_document(state_.plan().document);
+  assign.set_stage(action.stage);
+  for (const std::string& device : state_.plan().devices) *assign.add_peers() = PeerOf(device);
+  assign.set_restore_from(action.restore_from);
+  assign.set_first_step(action.first_step);
+  assign.set_job_hash(options_.job_hash);
+  attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::Carry(const broker::SendStart& action) {
+  v1::BrokerMessage message;
+  message.mutable_start()->set_epoch(action.epoch);
+  attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::Carry(const broker::SendAbort& action) {
+  v1::BrokerMessage message;
+  message.mutable_abort()->set_epoch(action.epoch);
+  message.mutable_abort()->set_reason(action.why);
+  attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::Carry(const broker::SendStop& action) {
+  v1::BrokerMessage message;
+  message.mutable_stop();
+  attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::Carry(const broker::CommitCheckpoint& action) {
+  const absl::StatusOr<std::string> path = Commit(action);
+  if (path.ok()) RecordOrDie(journal_.RecordCheckpoint(action.step, *path));
+  PostEvent(broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()});
+}
+
+void RunLoop::Carry(const broker::Announce& action) { log_.Event(action); }
+
+void RunLoop::Carry(const broker::PublishPlan& action) {
+  RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links()));
+  log_.Plan(state_.plan(), state_.epoch());
+}
+
+void RunLoop::Carry(const broker::PublishStep& action) {
+  RecordOrDie(journal_.RecordStep(action.epoch, action.record.step));
+  log_.Step(action.epoch, action.record);
+}
+
+void RunLoop::Carry(const broker::Expect& action) {
+  timer_.emplace(action.id, std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                                   std::chrono::duration<double>(action.seconds)));
+}
+
+void RunLoop::Carry(const broker::Finish& action) {
+  if (action.status.ok()) {
+    RecordOrDie(journal_.RecordEnd());
+    log_.Summary();
+  } else {
+    log_.Error(action.status, action.refusal_reason);
+  }
+  if (!outcome_.has_value()) outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};
+}
+
+}  // namespace fusionllm::services

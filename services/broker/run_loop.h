@@ -1,0 +1,95 @@
+// Feeds the run's state machine with what happens and carries out what it decides: the impure half of the broker.
+//
+// One thread runs Run(); every other thread posts. Blocking work (the scheduler's answer) happens on helper threads that post back.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/broker/run_state.h"
+#include "lib/job/fusion_job.h"
+#include "services/broker/attendance.h"
+#include "services/broker/journal.h"
+#include "services/broker/run_log.h"
+
+namespace fusionllm::services {
+
+// Asks the scheduler; blocks. `profiles_document` as in scheduler.proto. The answer is a plan document (a plan or a refusal).
+using PlanFunction = std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const std::vector<std::string>& devices)>;
+
+struct RunLoopOptions {
+  job::FusionJob job;
+  std::string checkpoint_directory;  // empty: the job keeps none
+  uint64_t job_hash = 0;
+  double gather_seconds = 0;         // > 0: plan with whoever has joined by then
+};
+
+struct RunOutcome {
+  absl::Status status;
+  bool interrupted = false;
+  std::string refusal_reason;
+};
+
+class RunLoop {
+ public:
+  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan);
+  ~RunLoop();
+
+  // From attendance threads.
+  void OnJoined(const v1::Hello& hello);
+  void OnMessage(const std::string& name, const v1::ExecutorMessage& message);
+  void OnLeft(const std::string& name, uint64_t incarnation, const std::string& why);
+  void Stop();  // from a signal thread
+
+  // Returns when the run has ended. `attendance` must outlive the call.
+  RunOutcome Run(Attendance& attendance);
+
+ private:
+  using Work = std::function<void()>;
+  void Post(Work work);
+  void PostEvent(broker::Event event);
+  void Feed(const broker::Event& event);
+
+  void Carry(const broker::AskCalibrate& action);
+  void Carry(const broker::AskProbe& action);
+  void Carry(const broker::AskPlan& action);
+  void Carry(const broker::SendAssign& action);
+  void Carry(const broker::SendStart& action);
+  void Carry(const broker::SendAbort& action);
+  void Carry(const broker::SendStop& action);
+  void Carry(const broker::CommitCheckpoint& action);
+  void Carry(const broker::Announce& action);
+  void Carry(const broker::PublishPlan& action);
+  void Carry(const broker::PublishStep& action);
+  void Carry(const broker::Expect& action);
+  void Carry(const broker::Finish& action);
+  v1::Peer PeerOf(const std::string& name) const;
+  std::string ProfilesDocument(const std::vector<std::string>& devices) const;
+  absl::StatusOr<std::string> Commit(const broker::CommitCheckpoint& action) const;
+  void RecordOrDie(const absl::Status& status);
+
+  const RunLoopOptions options_;
+  const PlanFunction plan_;
+  broker::RunState state_;
+  Journal journal_;
+  RunLog log_;
+  Attendance* attendance_ = nullptr;
+
+  std::mutex mutex_;
+  std::condition_variable news_;
+  std::deque<Work> work_;
+  // Below: the loop's thread only.
+  std::optional<std::pair<uint64_t, std::chrono::steady_clock::time_point>> timer_;
+  std::optional<RunOutcome> outcome_;
+  std::vector<std::thread> helpers_;
+};
+
+}  // namespace fusionllm::services
