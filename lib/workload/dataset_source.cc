@@ -33,10 +33,9 @@ DatasetSource::DatasetSource(const Workload& workload, data::TrainingData data, 
 absl::StatusOr<std::unique_ptr<DatasetSource>> DatasetSource::Open(const Workload& workload) {
   FUSIONLLM_ASSIGN_OR_RETURN(data::TrainingData data, data::OpenTrainingData(workload.data));
   FUSIONLLM_RETURN_IF_ERROR(CheckFits(workload, data.training->sample_type()));
-  FUSIONLLM_ASSIGN_OR_RETURN(
-      data::BatchSampler sampler,
-      data::BatchSampler::Create(data.training->size(), workload.micro_batch_size * workload.micro_batches,
-                                 static_cast<uint64_t>(workload.job.spec.training.seed)));
+  FUSIONLLM_ASSIGN_OR_RETURN(data::BatchSampler sampler,
+                             data::BatchSampler::Create(data.training->size(), workload.micro_batch_size * workload.micro_batches,
+                                                        static_cast<uint64_t>(workload.job.spec.training.seed)));
   return std::unique_ptr<DatasetSource>(new DatasetSource(workload, std::move(data), std::move(sampler)));
 }
 
@@ -57,7 +56,8 @@ absl::Status DatasetSource::Fill(bool evaluation, int64_t step, int micro_batch,
   for (int64_t i = 0; i < size; ++i) {
     const int64_t offset = micro_batch * size + i;
     // Evaluation reads in file order and starts again when the data is short; training follows the seeded order.
-    indices[i] = evaluation ? (step * global + offset) % dataset.size() : sampler_.SampleAt(CursorAfter(step - 1).samples_consumed + offset);
+    indices[i] =
+        evaluation ? (step * global + offset) % dataset.size() : sampler_.SampleAt(CursorAfter(step - 1).samples_consumed + offset);
   }
   const bool target = IsTarget(placeholder);
   const data::SampleType& sample = dataset.sample_type();

@@ -40,8 +40,13 @@ int64_t ImageSizeOf(const job::Spec& spec) {
 
 absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
   if (const auto* gpt = std::get_if<job::GptConfig>(&model)) {
-    return opdag::BuildGpt2({.layers = gpt->n_layer, .heads = gpt->n_head, .embd = gpt->n_embd, .vocab = gpt->vocab_size,
-                             .positions = gpt->block_size, .sequence = spec.training.sequence_length, .tied = gpt->tie_weights});
+    return opdag::BuildGpt2({.layers = gpt->n_layer,
+                             .heads = gpt->n_head,
+                             .embd = gpt->n_embd,
+                             .vocab = gpt->vocab_size,
+                             .positions = gpt->block_size,
+                             .sequence = spec.training.sequence_length,
+                             .tied = gpt->tie_weights});
   }
   if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) {
     return opdag::BuildResNet({.depth = static_cast<int>(resnet->depth),
@@ -86,11 +91,16 @@ runtime::LearningRateSchedule ScheduleOf(const job::Training& training) {
 
 data::DatasetKind KindOf(job::DataKind kind) {
   switch (kind) {
-    case job::DataKind::kText: return data::DatasetKind::kText;
-    case job::DataKind::kTokens: return data::DatasetKind::kTokens;
-    case job::DataKind::kCifar10: return data::DatasetKind::kCifar10;
-    case job::DataKind::kIdx: return data::DatasetKind::kIdx;
-    case job::DataKind::kShapes: return data::DatasetKind::kShapes;
+    case job::DataKind::kText:
+      return data::DatasetKind::kText;
+    case job::DataKind::kTokens:
+      return data::DatasetKind::kTokens;
+    case job::DataKind::kCifar10:
+      return data::DatasetKind::kCifar10;
+    case job::DataKind::kIdx:
+      return data::DatasetKind::kIdx;
+    case job::DataKind::kShapes:
+      return data::DatasetKind::kShapes;
   }
   return data::DatasetKind::kText;
 }
@@ -125,7 +135,8 @@ absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const 
 
 absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory) {
   if (job.spec.training.precision != job::Precision::kFp32) {
-    return absl::InvalidArgumentError("spec.training.precision: bf16 needs a back end with bf16 arithmetic; the CPU back ends compute in fp32");
+    return absl::InvalidArgumentError(
+        "spec.training.precision: bf16 needs a back end with bf16 arithmetic; the CPU back ends compute in fp32");
   }
   auto workload = std::make_unique<Workload>();
   workload->job = job;

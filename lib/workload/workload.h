@@ -22,9 +22,9 @@ namespace fusionllm::workload {
 
 struct Workload {
   job::FusionJob job;
-  std::string base_directory;      // the job's relative paths start here
+  std::string base_directory;        // the job's relative paths start here
   autodiff::TrainingGraph training;  // typed for micro_batch_size
-  uint64_t graph_hash = 0;         // of its text form and batch
+  uint64_t graph_hash = 0;           // of its text form and batch
   int64_t micro_batch_size = 1;
   int micro_batches = 1;
   int64_t targets_per_sample = 1;  // tokens, or 1 for images

@@ -36,18 +36,19 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
   if (!first.has_hello()) return absl::InvalidArgumentError("MalformedHandshake: the first message must be Hello");
   const v1::Hello& hello = first.hello();
   if (hello.protocol_version() != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrFormat("IncompatibleProtocol: executor %s speaks protocol version %d (build %s), this broker %d (build %s)",
-                                                         hello.name(), hello.protocol_version(), hello.build_version(), kProtocolVersion,
-                                                         options_.build_version));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("IncompatibleProtocol: executor %s speaks protocol version %d (build %s), this broker %d (build %s)", hello.name(),
+                        hello.protocol_version(), hello.build_version(), kProtocolVersion, options_.build_version));
   }
-  if (hello.name().empty() || hello.name().size() > 253) return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
+  if (hello.name().empty() || hello.name().size() > 253)
+    return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
   if (!options_.require_certificate) return absl::OkStatus();
   const auto identity = context.auth_context()->GetPeerIdentity();
-  const bool own_name = std::any_of(identity.begin(), identity.end(), [&](const grpc::string_ref& name) {
-    return std::string(name.data(), name.size()) == hello.name();
-  });
+  const bool own_name = std::any_of(identity.begin(), identity.end(),
+                                    [&](const grpc::string_ref& name) { return std::string(name.data(), name.size()) == hello.name(); });
   if (!own_name) {
-    return absl::UnauthenticatedError(absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
+    return absl::UnauthenticatedError(
+        absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
   }
   return absl::OkStatus();
 }

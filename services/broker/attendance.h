@@ -19,7 +19,7 @@ namespace fusionllm::services {
 inline constexpr uint32_t kProtocolVersion = 1;
 
 struct AttendanceOptions {
-  std::string token;             // what Hello's certificate stands for; Enroll wants it in clear
+  std::string token;  // what Hello's certificate stands for; Enroll wants it in clear
   std::string build_version;
   bool require_certificate = true;  // refuse streams whose peer has no certificate of the job's CA
   v1::Welcome welcome;

@@ -24,7 +24,8 @@ void Replay(const json& entry, JournalState& state) {
     state.profiles = entry.at("profiles").get<std::map<std::string, std::string>>();
     state.links.clear();
     for (const json& link : entry.at("links")) {
-      state.links.push_back({.src = link.at("src"), .dst = link.at("dst"), .rtt_s = link.at("rtt_s"), .bytes_per_s = link.at("bytes_per_s")});
+      state.links.push_back(
+          {.src = link.at("src"), .dst = link.at("dst"), .rtt_s = link.at("rtt_s"), .bytes_per_s = link.at("bytes_per_s")});
     }
     state.last_step = state.checkpoint_step;
   } else if (kind == "step") {
@@ -79,7 +80,13 @@ absl::Status Journal::Append(const std::string& line, bool sync) {
 
 absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
                                   const std::vector<broker::Link>& links) {
-  json entry = {{"entry", "epoch"}, {"epoch", epoch}, {"plan", plan.document}, {"devices", plan.devices}, {"memory_bytes", plan.memory_bytes}, {"profiles", profiles}, {"links", json::array()}};
+  json entry = {{"entry", "epoch"},
+                {"epoch", epoch},
+                {"plan", plan.document},
+                {"devices", plan.devices},
+                {"memory_bytes", plan.memory_bytes},
+                {"profiles", profiles},
+                {"links", json::array()}};
   for (const broker::Link& link : links) {
     entry["links"].push_back({{"src", link.src}, {"dst", link.dst}, {"rtt_s", link.rtt_s}, {"bytes_per_s", link.bytes_per_s}});
   }

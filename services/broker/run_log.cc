@@ -147,7 +147,10 @@ void RunLog::Summary() {
 }
 
 void RunLog::Error(const absl::Status& status, const std::string& refusal_reason) {
-  Write({{"type", "error"}, {"code", absl::StatusCodeToString(status.code())}, {"reason", refusal_reason}, {"message", std::string(status.message())}});
+  Write({{"type", "error"},
+         {"code", absl::StatusCodeToString(status.code())},
+         {"reason", refusal_reason},
+         {"message", std::string(status.message())}});
 }
 
 }  // namespace fusionllm::services

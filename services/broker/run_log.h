@@ -40,9 +40,9 @@ class RunLog {
   std::FILE* const out_;
   const int64_t tokens_per_step_;
   broker::PlanSummary plan_;
-  std::map<int64_t, broker::StepRecord> steps_;  // the newest record of each step
-  std::vector<double> step_seconds_;             // of the plan in force
-  std::map<std::string, StageTotals> stages_;    // by device, of the plan in force
+  std::map<int64_t, broker::StepRecord> steps_;                          // the newest record of each step
+  std::vector<double> step_seconds_;                                     // of the plan in force
+  std::map<std::string, StageTotals> stages_;                            // by device, of the plan in force
   std::map<std::string, std::map<std::string, int64_t>> earlier_bytes_;  // of earlier epochs, by src, dst
 };
 

@@ -73,9 +73,8 @@ void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& message) {
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
-      PostEvent(broker::Calibrated{.name = name,
-                                   .profile_document = message.calibration().profile_document(),
-                                   .status = StatusOf(message.calibration().error())});
+      PostEvent(broker::Calibrated{
+          .name = name, .profile_document = message.calibration().profile_document(), .status = StatusOf(message.calibration().error())});
       break;
     case v1::ExecutorMessage::kLink: {
       const v1::LinkReport& link = message.link();
@@ -103,7 +102,10 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
       const v1::ShardReport& shard = message.shard();
       broker::ShardWritten event{.epoch = shard.epoch(), .step = shard.step(), .stage = shard.stage(), .status = StatusOf(shard.error())};
       for (const v1::ShardFile& file : shard.files()) {
-        event.files.push_back({.name = file.name(), .bytes = file.bytes(), .sha256 = file.sha256(), .tensors = {file.tensors().begin(), file.tensors().end()}});
+        event.files.push_back({.name = file.name(),
+                               .bytes = file.bytes(),
+                               .sha256 = file.sha256(),
+                               .tensors = {file.tensors().begin(), file.tensors().end()}});
       }
       PostEvent(std::move(event));
       break;
@@ -129,7 +131,8 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
       break;
     case v1::ExecutorMessage::kHello:
     case v1::ExecutorMessage::kHeartbeat:
-    case v1::ExecutorMessage::KIND_NOT_SET: break;
+    case v1::ExecutorMessage::KIND_NOT_SET:
+      break;
   }
 }
 
@@ -210,7 +213,8 @@ std::string RunLoop::ProfilesDocument(const std::vector<std::string>& devices) c
     if (entry.is_object()) document["devices"].push_back(std::move(entry));
   }
   for (const broker::Link& link : state_.links()) {
-    document["links"].push_back({{"src", link.src}, {"dst", link.dst}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}});
+    document["links"].push_back(
+        {{"src", link.src}, {"dst", link.dst}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}});
   }
   return document.dump();
 }
@@ -298,7 +302,8 @@ void RunLoop::Carry(const broker::Finish& action) {
   } else {
     log_.Error(action.status, action.refusal_reason);
   }
-  if (!outcome_.has_value()) outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};
+  if (!outcome_.has_value())
+    outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};
 }
 
 }  // namespace fusionllm::services

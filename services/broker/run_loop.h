@@ -23,13 +23,14 @@
 namespace fusionllm::services {
 
 // Asks the scheduler; blocks. `profiles_document` as in scheduler.proto. The answer is a plan document (a plan or a refusal).
-using PlanFunction = std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const std::vector<std::string>& devices)>;
+using PlanFunction =
+    std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const std::vector<std::string>& devices)>;
 
 struct RunLoopOptions {
   job::FusionJob job;
   std::string checkpoint_directory;  // empty: the job keeps none
   uint64_t job_hash = 0;
-  double gather_seconds = 0;         // > 0: plan with whoever has joined by then
+  double gather_seconds = 0;  // > 0: plan with whoever has joined by then
 };
 
 struct RunOutcome {
