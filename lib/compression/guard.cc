@@ -1,0 +1,108 @@
+#include "lib/compression/guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::compression {
+namespace {
+
+constexpr char kReason[] = "CompressionBackoff";
+
+struct Line {
+  double mean = 0;
+  double deviation = 0;  // of the values about their least-squares line
+};
+
+Line FitLine(std::deque<double>::const_iterator begin, int count) {
+  Line line;
+  for (int i = 0; i < count; ++i) line.mean += begin[i] / count;
+  const double middle = (count - 1) / 2.0;
+  double covariance = 0, variance = 0;
+  for (int i = 0; i < count; ++i) {
+    covariance += (i - middle) * (begin[i] - line.mean);
+    variance += (i - middle) * (i - middle);
+  }
+  const double slope = covariance / variance;
+  double squares = 0;
+  for (int i = 0; i < count; ++i) {
+    const double off = begin[i] - line.mean - slope * (i - middle);
+    squares += off * off;
+  }
+  line.deviation = std::sqrt(squares / (count - 2));
+  return line;
+}
+
+}  // namespace
+
+absl::StatusOr<CompressionError> CompareTensors(std::span<const float> original, std::span<const float> decoded) {
+  if (original.size() != decoded.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("comparison of ", original.size(), " elements with ", decoded.size()));
+  }
+  double original_squares = 0, decoded_squares = 0, residual_squares = 0, product = 0, greatest = 0;
+  for (size_t i = 0; i < original.size(); ++i) {
+    const double a = original[i], b = decoded[i], off = std::abs(a - b);
+    original_squares += a * a;
+    decoded_squares += b * b;
+    residual_squares += off * off;
+    product += a * b;
+    if (off > greatest || std::isnan(off)) greatest = off;
+  }
+  CompressionError error;
+  error.original_norm = std::sqrt(original_squares);
+  error.residual_norm = std::sqrt(residual_squares);
+  error.greatest_error = greatest;
+  if (original_squares == 0) {
+    error.relative_error = residual_squares == 0 ? 0 : std::numeric_limits<double>::infinity();
+  } else {
+    error.relative_error = error.residual_norm / error.original_norm;
+  }
+  if (original_squares == 0 || decoded_squares == 0) {
+    error.cosine = original_squares == decoded_squares ? 1 : 0;
+  } else {
+    error.cosine = product / (error.original_norm * std::sqrt(decoded_squares));
+  }
+  return error;
+}
+
+LossTrendWatcher::LossTrendWatcher(const Options& options) : options_(options) {
+  options_.window = std::clamp(options_.window, 4, 10'000);
+  options_.recent = std::clamp(options_.recent, 1, options_.window);
+}
+
+void LossTrendWatcher::Reset() {
+  losses_.clear();
+  best_mean_.reset();
+  deviation_ = 0;
+}
+
+std::optional<LossTrendWatcher::Backoff> LossTrendWatcher::Observe(int64_t step, double loss) {
+  if (!std::isfinite(loss)) {
+    Reset();
+    return Backoff{kReason, absl::StrFormat("step %d: the loss is %f; compression backs off", step, loss)};
+  }
+  losses_.push_back(loss);
+  const size_t needed = options_.window + options_.recent;
+  if (losses_.size() > needed) losses_.pop_front();
+  if (losses_.size() < needed) return std::nullopt;
+  // The window ends before the recent losses, so that a rise does not hide itself in the reference.
+  const Line window = FitLine(losses_.begin(), options_.window);
+  // The best of many windows is a lucky one and tends to look calm, so the noise is averaged over all of them.
+  deviation_ = best_mean_.has_value() ? deviation_ + (window.deviation - deviation_) / options_.window : window.deviation;
+  best_mean_ = std::min(best_mean_.value_or(window.mean), window.mean);
+  double recent = 0;
+  for (int i = 0; i < options_.recent; ++i) recent += losses_[options_.window + i] / options_.recent;
+  const double standard_error = deviation_ * std::sqrt(1.0 / options_.recent + 1.0 / options_.window);
+  const double bound = *best_mean_ + std::max(options_.sigmas * standard_error, options_.min_relative_rise * std::abs(*best_mean_));
+  if (recent <= bound) return std::nullopt;
+  const double best = *best_mean_;
+  Reset();
+  return Backoff{kReason, absl::StrFormat("step %d: the mean loss of the last %d steps is %.4f, the best of %d steps was %.4f "
+                                          "(bound %.4f); compression backs off",
+                                          step, options_.recent, recent, options_.window, best, bound)};
+}
+
+}  // namespace fusionllm::compression

@@ -1,0 +1,268 @@
+#include "lib/compression/policy.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::compression {
+namespace {
+
+struct ProbePoint {
+  double ratio, loss_increase;
+};
+// docs/compression.md, "The probe"; ratio 1 keeps everything.
+constexpr std::array<ProbePoint, 6> kTopKProbe = {{{1, 0}, {3, 0.042}, {5, 0.048}, {10, 0.082}, {30, 0.148}, {100, 0.479}}};
+// int8 values at 1/10 reached the loss of fp16 values, so the kind of values does not enter.
+constexpr double kInt4LossIncrease = 0.008;
+// From the least ratio at which the probe tried it up to 114, a trained bottleneck lost less than top-k (and than no compression at all).
+constexpr double kBottleneckFromWireRatio = 8;
+
+double NominalRatio(CodecKind kind) {
+  switch (kind) {
+    case CodecKind::kFp16:
+    case CodecKind::kBf16:
+      return 2;
+    case CodecKind::kInt8:
+      return 4;
+    case CodecKind::kInt4:
+      return 8;
+    case CodecKind::kExact:
+    case CodecKind::kTopK:
+      break;
+  }
+  return 1;
+}
+
+absl::Status FieldError(const LinkLoad& link, absl::string_view field, double value) {
+  return absl::InvalidArgumentError(absl::StrCat("link '", link.name, "': ", field, " must not be ", value));
+}
+
+absl::Status CheckLink(const LinkLoad& link) {
+  for (const auto& [name, bandwidth] : {std::pair{"forward bandwidth", link.forward_bandwidth_bytes_per_s},
+                                        std::pair{"backward bandwidth", link.backward_bandwidth_bytes_per_s}}) {
+    if (!(bandwidth > 0) || !std::isfinite(bandwidth)) return FieldError(link, name, bandwidth);
+  }
+  for (const auto& [name, latency] :
+       {std::pair{"forward latency", link.forward_latency_s}, std::pair{"backward latency", link.backward_latency_s}}) {
+    if (!(latency >= 0) || !std::isfinite(latency)) return FieldError(link, name, latency);
+  }
+  if (link.lossless_bytes < 0 || link.lossless_bytes > (int64_t{1} << 50)) {
+    return FieldError(link, "lossless bytes", static_cast<double>(link.lossless_bytes));
+  }
+  if (link.tensors.size() > kMaxTensorsPerLink) return FieldError(link, "number of tensors", static_cast<double>(link.tensors.size()));
+  for (const CutTensor& tensor : link.tensors) {
+    if (tensor.elements < 0 || tensor.elements > kMaxElements) {
+      return FieldError(link, "elements of a tensor", static_cast<double>(tensor.elements));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPolicy(const Policy& policy, double target_s) {
+  if (!(target_s > 0) || !std::isfinite(target_s)) {
+    return absl::InvalidArgumentError(absl::StrCat("compression: the target of ", target_s, " s per micro-batch is not a positive time"));
+  }
+  if (!(policy.max_ratio >= 1 && policy.max_ratio <= kMaxTopKRatio)) {
+    return absl::InvalidArgumentError(absl::StrCat("compression: ratio ", policy.max_ratio, " is outside [1, ", kMaxTopKRatio, "]"));
+  }
+  return absl::OkStatus();
+}
+
+CodecSpec SpecOf(const Policy& policy, CodecKind kind, double ratio) {
+  CodecSpec spec = {.kind = kind, .top_k_values = policy.top_k_values};
+  if (kind == CodecKind::kTopK) spec.ratio = ratio;
+  spec.error_feedback = policy.error_feedback && kind != CodecKind::kExact;
+  return spec;
+}
+
+// Rounded up to three digits, so that plans and texts stay short.
+double ThreeDigitsUp(double ratio) {
+  const double unit = std::pow(10.0, std::floor(std::log10(ratio)) - 2);
+  double rounded = std::ceil(ratio / unit) * unit;
+  // 123 times 0.1 is not the number that "12.3" reads as.
+  if (double read = 0; absl::SimpleAtod(absl::StrFormat("%.10g", rounded), &read)) rounded = read;
+  return rounded;
+}
+
+// The least top-k ratio that hides the link; max_ratio when none does. Encoded bytes never grow with the ratio, so bisection is safe.
+double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double target_s) {
+  const auto hides = [&](double ratio) { return PriceLink(SpecOf(policy, CodecKind::kTopK, ratio), link, target_s).hidden; };
+  if (hides(1)) return 1;
+  if (!hides(policy.max_ratio)) return policy.max_ratio;
+  double low = 1, high = policy.max_ratio;
+  while (high / low > 1.001) {
+    const double middle = std::sqrt(low * high);
+    (hides(middle) ? high : low) = middle;
+  }
+  return std::min(policy.max_ratio, ThreeDigitsUp(high));
+}
+
+// The rungs a link may use, mildest first.
+std::vector<CodecSpec> Rungs(const Policy& policy, const LinkLoad& link, double target_s) {
+  std::vector<CodecSpec> rungs = {SpecOf(policy, CodecKind::kExact, 1)};
+  if (policy.codec.has_value() && *policy.codec != CodecKind::kTopK) {
+    if (*policy.codec != CodecKind::kExact) rungs.push_back(SpecOf(policy, *policy.codec, 1));
+    return rungs;
+  }
+  if (!policy.codec.has_value()) {
+    for (CodecKind kind : {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4}) {
+      if (NominalRatio(kind) <= policy.max_ratio) rungs.push_back(SpecOf(policy, kind, 1));
+    }
+  }
+  // A ladder with max_ratio 1 keeps to fp32; top-k asked for by name at ratio 1 would only make the values coarse.
+  if (policy.max_ratio > 1) rungs.push_back(SpecOf(policy, CodecKind::kTopK, LeastHidingRatio(policy, link, target_s)));
+  return rungs;
+}
+
+// The mildest rung that hides the link, or the fastest (the milder of equals).
+LinkChoice Climb(std::span<const CodecSpec> rungs, const LinkLoad& link, double target_s) {
+  LinkChoice best = PriceLink(rungs.front(), link, target_s);
+  for (const CodecSpec& rung : rungs.subspan(1)) {
+    if (best.hidden) break;
+    LinkChoice choice = PriceLink(rung, link, target_s);
+    if (choice.hidden || choice.busy_s < best.busy_s) best = std::move(choice);
+  }
+  return best;
+}
+
+std::string Times(const LinkChoice& choice, double target_s) {
+  return absl::StrFormat("%.3g ms a micro-batch of a target of %.3g ms", 1e3 * choice.busy_s, 1e3 * target_s);
+}
+
+void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkChoice* choice) {
+  const std::string codec = ToString(choice->spec);
+  const LinkChoice exact = PriceLink(Exact(), link, target_s);
+  choice->needed_ratio =
+      std::max(AdaTopKRatio(exact.forward_bytes, link.forward_bandwidth_bytes_per_s, target_s, std::numeric_limits<double>::infinity()),
+               AdaTopKRatio(exact.backward_bytes, link.backward_bandwidth_bytes_per_s, target_s, std::numeric_limits<double>::infinity()));
+  if (policy.kind == PolicyKind::kNone) {
+    choice->reason_code = "PolicyNone";
+    choice->reason = absl::StrCat("the job asks for no compression; busy ", Times(*choice, target_s));
+  } else if (policy.kind == PolicyKind::kUniform) {
+    choice->reason_code = "Uniform";
+    choice->reason = absl::StrCat(codec, " on every link; busy ", Times(*choice, target_s));
+  } else if (choice->spec.kind == CodecKind::kExact && choice->hidden) {
+    choice->reason_code = "Hidden";
+    choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
+  } else {
+    choice->reason_code = choice->hidden                                                ? "HiddenByCodec"
+                          : policy.codec.value_or(CodecKind::kTopK) == CodecKind::kTopK ? "LimitedByRatio"
+                                                                                        : "LimitedByCodec";
+    choice->reason =
+        absl::StrFormat("dense fp32 would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
+                        choice->hidden ? "hides the link" : "is the most the job allows and does not hide it", Times(*choice, target_s));
+  }
+  if (choice->expected_loss_increase > 0) {
+    absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (probe)", choice->expected_loss_increase);
+  }
+  if (choice->bottleneck_would_do_better) choice->reason += "; a trained bottleneck at this cut would do better";
+}
+
+}  // namespace
+
+double AdaTopKRatio(int64_t bytes, double bandwidth_bytes_per_s, double target_s, double max_ratio) {
+  return std::clamp(static_cast<double>(bytes) / (bandwidth_bytes_per_s * target_s), 1.0, max_ratio);
+}
+
+double ExpectedLossIncrease(const CodecSpec& spec) {
+  if (spec.kind == CodecKind::kInt4) return kInt4LossIncrease;
+  if (spec.kind != CodecKind::kTopK) return 0;
+  size_t i = 1;
+  while (i + 1 < kTopKProbe.size() && kTopKProbe[i].ratio < spec.ratio) ++i;
+  const ProbePoint a = kTopKProbe[i - 1], b = kTopKProbe[i];
+  return a.loss_increase + (b.loss_increase - a.loss_increase) * std::log(spec.ratio / a.ratio) / std::log(b.ratio / a.ratio);
+}
+
+LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s) {
+  LinkChoice choice = {.spec = spec, .forward_bytes = load.lossless_bytes};
+  int64_t dense_bytes = load.lossless_bytes;
+  bool lossy = false;
+  for (const CutTensor& tensor : load.tensors) {
+    choice.forward_bytes += EncodedBytes(spec, tensor.elements, Direction::kForward);
+    if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(spec, tensor.elements, Direction::kBackward);
+    dense_bytes += 4 * tensor.elements * (tensor.has_gradient ? 2 : 1);
+    lossy |= tensor.elements > 0;
+  }
+  const int64_t encoded_bytes = choice.forward_bytes + choice.backward_bytes;
+  if (dense_bytes > 0) choice.ratio = static_cast<double>(dense_bytes) / static_cast<double>(encoded_bytes);
+  const double forward_busy_s = static_cast<double>(choice.forward_bytes) / load.forward_bandwidth_bytes_per_s;
+  const double backward_busy_s = static_cast<double>(choice.backward_bytes) / load.backward_bandwidth_bytes_per_s;
+  choice.forward_s = load.forward_latency_s + forward_busy_s;
+  choice.backward_s = load.backward_latency_s + backward_busy_s;
+  choice.busy_s = std::max(forward_busy_s, backward_busy_s);
+  choice.hidden = choice.busy_s <= target_s;
+  choice.expected_loss_increase = lossy ? ExpectedLossIncrease(spec) : 0;
+  choice.bottleneck_would_do_better = spec.kind == CodecKind::kTopK && choice.ratio >= kBottleneckFromWireRatio;
+  return choice;
+}
+
+absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::span<const LinkLoad> links, double target_s) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckPolicy(policy, target_s));
+  if (links.size() > kMaxLinks) return absl::InvalidArgumentError(absl::StrCat("compression: ", links.size(), " links are too many"));
+  std::vector<LinkChoice> choices;
+  for (const LinkLoad& link : links) {
+    FUSIONLLM_RETURN_IF_ERROR(CheckLink(link));
+    const bool adaptive = policy.kind == PolicyKind::kAdaTopK || (policy.kind == PolicyKind::kUniform && !policy.codec.has_value());
+    CodecSpec fixed;
+    if (policy.kind == PolicyKind::kUniform) fixed = SpecOf(policy, policy.codec.value_or(CodecKind::kExact), policy.max_ratio);
+    choices.push_back(adaptive ? Climb(Rungs(policy, link, target_s), link, target_s) : PriceLink(fixed, link, target_s));
+  }
+  if (policy.kind == PolicyKind::kUniform && !policy.codec.has_value() && !choices.empty()) {
+    // One for all: the furthest up the ladder that any link needs.
+    const auto harsher = [](const LinkChoice& a, const LinkChoice& b) {
+      return std::pair(a.spec.kind, a.spec.ratio) < std::pair(b.spec.kind, b.spec.ratio);
+    };
+    const CodecSpec needed = std::max_element(choices.begin(), choices.end(), harsher)->spec;
+    for (size_t i = 0; i < links.size(); ++i) choices[i] = PriceLink(needed, links[i], target_s);
+  }
+  for (size_t i = 0; i < links.size(); ++i) Explain(policy, links[i], target_s, &choices[i]);
+  return choices;
+}
+
+CodecSpec Milder(const CodecSpec& spec) {
+  CodecSpec milder = spec;
+  switch (spec.kind) {
+    case CodecKind::kTopK:
+      if (spec.ratio >= 6) {
+        milder.ratio = spec.ratio / 2;
+        return milder;
+      }
+      milder.kind = CodecKind::kInt4;
+      milder.ratio = 1;
+      return milder;
+    case CodecKind::kInt4:
+      milder.kind = CodecKind::kInt8;
+      return milder;
+    case CodecKind::kInt8:
+      milder.kind = CodecKind::kFp16;
+      return milder;
+    case CodecKind::kFp16:
+    case CodecKind::kBf16:
+    case CodecKind::kExact:
+      break;
+  }
+  return Exact();
+}
+
+bool Hysteresis::ShouldSwitch(const LinkChoice& current, const LinkChoice& proposed, double target_s) {
+  // What is hidden costs nothing, so times count from the target on.
+  const double before_s = std::max(current.busy_s, target_s), after_s = std::max(proposed.busy_s, target_s);
+  const bool faster = after_s < before_s * (1 - min_gain_);
+  const bool better = after_s <= before_s && current.expected_loss_increase > 0 &&
+                      proposed.expected_loss_increase <= current.expected_loss_increase * (1 - min_gain_);
+  // fp16 and int8 cost nothing in the probe, but bits that need not go should not.
+  const bool milder = after_s <= before_s && proposed.expected_loss_increase <= current.expected_loss_increase &&
+                      proposed.ratio < current.ratio * (1 - min_gain_);
+  in_a_row_ = faster || better || milder ? in_a_row_ + 1 : 0;
+  if (in_a_row_ < confirmations_) return false;
+  in_a_row_ = 0;
+  return true;
+}
+
+}  // namespace fusionllm::compression

@@ -1,0 +1,229 @@
+#include "lib/compression/policy.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::compression {
+namespace {
+
+using ::testing::HasSubstr;
+
+auto EachOfThree(const std::string& text) { return testing::ElementsAre(text, text, text); }
+
+constexpr int64_t kElements = 1 << 20;  // 4 MiB a micro-batch and direction
+
+// A link whose dense messages take `times` the target of one second.
+LinkLoad LinkOf(double times) {
+  const double bandwidth = 4.0 * kElements / times;
+  return {.name = "paris-0 -> tokyo-0",
+          .tensors = {{kElements}},
+          .forward_bandwidth_bytes_per_s = bandwidth,
+          .backward_bandwidth_bytes_per_s = bandwidth};
+}
+
+LinkChoice Choose(const Policy& policy, const LinkLoad& link, double target_s = 1) {
+  const auto choices = ChooseCodecs(policy, std::span(&link, 1), target_s);
+  EXPECT_TRUE(choices.ok()) << choices.status();
+  return choices.ok() ? choices->front() : LinkChoice();
+}
+
+const Policy kAuto = {.kind = PolicyKind::kAdaTopK};
+
+TEST(AdaTopKRatioTest, IsJustWhatHidesTheLink) {
+  EXPECT_DOUBLE_EQ(AdaTopKRatio(1000, 10, 20, 100), 5);
+  EXPECT_DOUBLE_EQ(AdaTopKRatio(1000, 1000, 20, 100), 1);
+  EXPECT_DOUBLE_EQ(AdaTopKRatio(1000000, 1, 1, 100), 100);
+}
+
+TEST(LadderTest, ClimbsOneRungAtATimeAsTheLinkSlows) {
+  const std::pair<double, const char*> rungs[] = {{0.5, "fp32"}, {0.99, "fp32"}, {1.5, "fp16"}, {1.99, "fp16"}, {3, "int8"}, {3.8, "int8"}};
+  for (const auto& [times, codec] : rungs) {
+    const LinkChoice choice = Choose(kAuto, LinkOf(times));
+    EXPECT_EQ(ToString(choice.spec), codec) << times;
+    EXPECT_TRUE(choice.hidden) << times;
+  }
+  // Gradients of int4 travel as int8, so int4 hides nothing more on a link that is as slow backward as forward.
+  EXPECT_EQ(Choose(kAuto, LinkOf(5)).spec.kind, CodecKind::kTopK);
+}
+
+TEST(LadderTest, TakesInt4WhenOnlyTheForwardLinkIsSlow) {
+  LinkLoad link = LinkOf(6);
+  link.backward_bandwidth_bytes_per_s *= 10;
+  EXPECT_EQ(ToString(Choose(kAuto, link).spec), "int4");
+}
+
+TEST(LadderTest, TakesNoGreaterTopKRatioThanItNeeds) {
+  for (double times : {5.0, 8.0, 20.0, 60.0, 130.0}) {
+    const LinkLoad link = LinkOf(times);
+    const LinkChoice choice = Choose(kAuto, link);
+    ASSERT_EQ(choice.spec.kind, CodecKind::kTopK);
+    EXPECT_TRUE(choice.hidden) << choice.reason;
+    CodecSpec milder = choice.spec;
+    milder.ratio *= 0.98;
+    EXPECT_FALSE(milder.ratio >= 1 && PriceLink(milder, link, 1).hidden) << ToString(choice.spec) << " at " << times;
+  }
+}
+
+TEST(LadderTest, StopsAtTheRatioOfTheJobAndSaysSo) {
+  const LinkChoice choice = Choose(kAuto, LinkOf(100000));
+  EXPECT_EQ(ToString(choice.spec), "topk@100:int8");
+  EXPECT_FALSE(choice.hidden);
+  EXPECT_EQ(choice.reason_code, "LimitedByRatio");
+  EXPECT_THAT(choice.reason, HasSubstr("does not hide it"));
+  EXPECT_THAT(choice.reason, HasSubstr("trained bottleneck"));
+  EXPECT_TRUE(choice.bottleneck_would_do_better);
+  EXPECT_NEAR(choice.needed_ratio, 100000, 10);
+}
+
+TEST(LadderTest, ARatioOfTheJobBelowARungRulesItOut) {
+  Policy policy = kAuto;
+  policy.max_ratio = 3;
+  EXPECT_EQ(Choose(policy, LinkOf(3)).spec.kind, CodecKind::kTopK);
+  policy.max_ratio = 1;
+  EXPECT_EQ(Choose(policy, LinkOf(3)).spec, Exact());
+}
+
+TEST(PolicyTest, BytesAreThoseOfTheEncoder) {
+  LinkLoad link = LinkOf(3);
+  link.tensors = {{1000}, {500, false}};
+  link.lossless_bytes = 77;
+  const CodecSpec spec = {.kind = CodecKind::kInt4};
+  const LinkChoice choice = PriceLink(spec, link, 1);
+  EXPECT_EQ(choice.forward_bytes, EncodedBytes(spec, 1000, Direction::kForward) + EncodedBytes(spec, 500, Direction::kForward) + 77);
+  EXPECT_EQ(choice.backward_bytes, EncodedBytes(spec, 1000, Direction::kBackward));
+  EXPECT_DOUBLE_EQ(choice.ratio, (4 * 1000 * 2 + 4 * 500 + 77.0) / static_cast<double>(choice.forward_bytes + choice.backward_bytes));
+}
+
+TEST(PolicyTest, LatencyEntersTheTimeButDoesNotCallForCompression) {
+  LinkLoad link = LinkOf(0.5);
+  link.forward_latency_s = 3;
+  const LinkChoice choice = Choose(kAuto, link);
+  EXPECT_EQ(choice.spec, Exact());
+  EXPECT_NEAR(choice.forward_s, 3.5, 1e-4);
+  EXPECT_NEAR(choice.backward_s, 0.5, 1e-4);
+}
+
+TEST(PolicyTest, NoneAndUniformTreatAllLinksAlike) {
+  const std::vector<LinkLoad> links = {LinkOf(0.1), LinkOf(3), LinkOf(50)};
+  const auto all = [&](const Policy& policy) {
+    std::vector<std::string> specs;
+    const auto choices = ChooseCodecs(policy, links, 1);
+    if (!choices.ok()) return specs;
+    for (const LinkChoice& choice : *choices) specs.push_back(ToString(choice.spec));
+    return specs;
+  };
+  EXPECT_THAT(all({.kind = PolicyKind::kNone, .codec = CodecKind::kTopK}), EachOfThree("fp32"));
+  EXPECT_THAT(all({.kind = PolicyKind::kUniform, .codec = CodecKind::kTopK, .max_ratio = 30}), EachOfThree("topk@30:int8"));
+  EXPECT_THAT(all({.kind = PolicyKind::kUniform, .codec = CodecKind::kInt8, .max_ratio = 30}), EachOfThree("int8"));
+  EXPECT_THAT(all({.kind = PolicyKind::kUniform, .codec = CodecKind::kExact, .error_feedback = true}), EachOfThree("fp32"));
+  const auto uniform_auto = all({.kind = PolicyKind::kUniform});
+  EXPECT_THAT(uniform_auto, EachOfThree(ToString(Choose(kAuto, links[2]).spec)));
+}
+
+TEST(PolicyTest, AdaTopKWithANamedCodecUsesItOnlyWhereNeeded) {
+  const auto codec = [](CodecKind kind, double times) {
+    return ToString(Choose({.kind = PolicyKind::kAdaTopK, .codec = kind}, LinkOf(times)).spec);
+  };
+  EXPECT_EQ(codec(CodecKind::kInt8, 0.5), "fp32");
+  EXPECT_EQ(codec(CodecKind::kInt8, 2), "int8");
+  EXPECT_EQ(codec(CodecKind::kTopK, 0.5), "fp32");
+  EXPECT_EQ(codec(CodecKind::kTopK, 200000), "topk@100:int8");
+  EXPECT_EQ(codec(CodecKind::kExact, 200), "fp32");
+  EXPECT_EQ(Choose({.kind = PolicyKind::kAdaTopK, .codec = CodecKind::kInt8}, LinkOf(10)).reason_code, "LimitedByCodec");
+}
+
+TEST(PolicyTest, ASlowerLinkIsNeverGivenMoreBytesNorLessLoss) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    std::mt19937_64 rng(seed);
+    std::uniform_real_distribution<double> exponent(-2, 4);
+    LinkLoad link = LinkOf(std::pow(10, exponent(rng)));
+    link.tensors = {{static_cast<int64_t>(rng() % 1000000 + 1)}, {static_cast<int64_t>(rng() % 1000 + 1), rng() % 2 == 0}};
+    Policy policy = kAuto;
+    policy.max_ratio = std::pow(10, exponent(rng) / 2 + 1);
+    if (rng() % 3 == 0) policy.codec = CodecKind::kTopK;
+    LinkLoad slower = link;
+    const double factor = 1 + static_cast<double>(rng() % 1000) / 100;
+    slower.forward_bandwidth_bytes_per_s /= factor;
+    slower.backward_bandwidth_bytes_per_s /= factor;
+    const LinkChoice a = Choose(policy, link), b = Choose(policy, slower);
+    EXPECT_LE(b.forward_bytes + b.backward_bytes, a.forward_bytes + a.backward_bytes) << "seed " << seed;
+    EXPECT_GE(b.expected_loss_increase, a.expected_loss_increase) << "seed " << seed;
+    EXPECT_LE(b.spec.ratio, policy.max_ratio) << "seed " << seed;
+    EXPECT_GE(b.busy_s, 0) << "seed " << seed;
+  }
+}
+
+TEST(PolicyTest, LossGrowsAlongTheLadderAndMeetsTheProbe) {
+  EXPECT_EQ(ExpectedLossIncrease({CodecKind::kInt8}), 0);
+  EXPECT_EQ(ExpectedLossIncrease({CodecKind::kInt4}), 0.008);
+  EXPECT_NEAR(ExpectedLossIncrease(TopK(10)), 2.763 - 2.681, 1e-9);
+  EXPECT_NEAR(ExpectedLossIncrease(TopK(100)), 3.160 - 2.681, 1e-9);
+  double last = 0;
+  for (double ratio = 1; ratio < 5000; ratio *= 1.3) {
+    EXPECT_GE(ExpectedLossIncrease(TopK(ratio)), last) << ratio;
+    last = ExpectedLossIncrease(TopK(ratio));
+  }
+}
+
+TEST(PolicyTest, RefusesNonsenseByName) {
+  const auto message = [](auto change) {
+    LinkLoad link = LinkOf(1);
+    Policy policy = kAuto;
+    double target_s = 1;
+    change(link, policy, target_s);
+    return std::string(ChooseCodecs(policy, std::span(&link, 1), target_s).status().message());
+  };
+  EXPECT_THAT(message([](auto& link, auto&, auto&) { link.backward_bandwidth_bytes_per_s = 0; }),
+              HasSubstr("'paris-0 -> tokyo-0': backward bandwidth"));
+  EXPECT_THAT(message([](auto& link, auto&, auto&) { link.forward_latency_s = std::nan(""); }), HasSubstr("forward latency"));
+  EXPECT_THAT(message([](auto& link, auto&, auto&) { link.tensors[0].elements = -1; }), HasSubstr("elements of a tensor"));
+  EXPECT_THAT(message([](auto& link, auto&, auto&) { link.tensors.resize(20000); }), HasSubstr("number of tensors"));
+  EXPECT_THAT(message([](auto&, auto& policy, auto&) { policy.max_ratio = 0.5; }), HasSubstr("ratio 0.5"));
+  EXPECT_THAT(message([](auto&, auto&, auto& target_s) { target_s = 0; }), HasSubstr("target of 0 s"));
+}
+
+TEST(MilderTest, EveryCodecComesDownToFp32) {
+  for (const char* text : {"topk@100:int8", "topk@1e6:fp16", "int4", "bf16", "topk@3:int8+ef"}) {
+    CodecSpec spec = *ParseCodecSpec(text);
+    double loss = ExpectedLossIncrease(spec);
+    for (int steps = 0; spec != Exact(); ++steps) {
+      spec = Milder(spec);
+      ASSERT_TRUE(Validate(spec).ok()) << text;
+      ASSERT_LE(ExpectedLossIncrease(spec), loss) << text;
+      loss = ExpectedLossIncrease(spec);
+      ASSERT_LT(steps, 40) << text;
+    }
+  }
+}
+
+TEST(HysteresisTest, WaitsForTwoPromisesInARow) {
+  const LinkLoad now = LinkOf(10);
+  const LinkChoice current = PriceLink({CodecKind::kInt8}, now, 1), better = Choose(kAuto, now);
+  Hysteresis hysteresis;
+  EXPECT_FALSE(hysteresis.ShouldSwitch(current, better, 1));
+  EXPECT_FALSE(hysteresis.ShouldSwitch(current, current, 1));
+  EXPECT_FALSE(hysteresis.ShouldSwitch(current, better, 1));
+  EXPECT_TRUE(hysteresis.ShouldSwitch(current, better, 1));
+  EXPECT_FALSE(hysteresis.ShouldSwitch(current, better, 1));
+}
+
+TEST(HysteresisTest, ComesDownTheLadderWhenTheLinkRecovers) {
+  const LinkLoad now = LinkOf(0.5);
+  const LinkChoice current = PriceLink(TopK(20), now, 1), milder = Choose(kAuto, now);
+  Hysteresis hysteresis(0.1, 1);
+  EXPECT_TRUE(hysteresis.ShouldSwitch(current, milder, 1));
+}
+
+TEST(HysteresisTest, IgnoresAGainThatIsTooSmall) {
+  const LinkLoad now = LinkOf(60);
+  Hysteresis hysteresis(0.1, 1);
+  EXPECT_FALSE(hysteresis.ShouldSwitch(PriceLink(TopK(3), now, 1), PriceLink(TopK(3.1), now, 1), 1));
+  EXPECT_FALSE(hysteresis.ShouldSwitch(PriceLink(TopK(3.1), now, 1), PriceLink(TopK(3), now, 1), 1));
+}
+
+}  // namespace
+}  // namespace fusionllm::compression
