@@ -1,0 +1,152 @@
+#include "lib/runtime/stage_executor.h"
+
+#include <bit>
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/opdag/models/gpt2.h"
+#include "lib/opdag/models/mlp.h"
+#include "lib/runtime/testing/local_pipeline.h"
+
+namespace fusionllm::runtime {
+namespace {
+
+using testing::ContiguousStages;
+using testing::PipelineOptions;
+using testing::PipelineResult;
+using testing::RunPipeline;
+using testing::SyntheticSource;
+
+constexpr int kVocabulary = 17;
+constexpr int kMicroBatches = 4;
+
+autodiff::TrainingGraph SmallGpt2(bool tied) {
+  opdag::Graph graph =
+      *opdag::BuildGpt2({.layers = 2, .heads = 2, .embd = 16, .vocab = kVocabulary, .positions = 8, .sequence = 8, .tied = tied});
+  EXPECT_TRUE(opdag::InferTypes(graph, 2).ok());
+  return *autodiff::Differentiate(graph);
+}
+
+PipelineOptions Options(const autodiff::TrainingGraph& training, int stages, const std::string& backend) {
+  PipelineOptions options{.stage_of_forward_op = ContiguousStages(training, stages), .stages = stages, .backend = backend};
+  options.config.micro_batches = kMicroBatches;
+  options.config.in_flight = kMicroBatches;
+  options.config.optimizer.learning_rate = 1e-2;
+  options.config.optimizer.weight_decay = 0.1;
+  options.config.gradient_clip_norm = 0.5;
+  options.config.micro_batch_size = 2;
+  return options;
+}
+
+std::vector<uint32_t> LossBits(const PipelineResult& result) {
+  std::vector<uint32_t> bits;
+  for (const StepResult& step : result.steps) bits.push_back(std::bit_cast<uint32_t>(step.loss));
+  return bits;
+}
+
+PipelineResult MustRun(const autodiff::TrainingGraph& training, const PipelineOptions& options) {
+  const auto source = SyntheticSource(7, kVocabulary);
+  absl::StatusOr<PipelineResult> result = RunPipeline(training, options, *source);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *std::move(result) : PipelineResult{};
+}
+
+class StagesAreBitEqual : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(StagesAreBitEqual, ForGpt2WithTiedAndFreeHead) {
+  for (const bool tied : {true, false}) {
+    const autodiff::TrainingGraph training = SmallGpt2(tied);
+    const PipelineResult whole = MustRun(training, Options(training, 1, GetParam()));
+    ASSERT_EQ(whole.steps.size(), 3u);
+    EXPECT_LT(whole.steps[2].loss, whole.steps[0].loss + 1);
+    EXPECT_GT(whole.steps[0].gradient_norm, 0);
+    for (const int stages : {2, 4, 6}) {
+      const PipelineResult cut = MustRun(training, Options(training, stages, GetParam()));
+      EXPECT_EQ(LossBits(cut), LossBits(whole)) << stages << " stages, tied " << tied;
+      EXPECT_EQ(cut.parameters, whole.parameters) << stages << " stages, tied " << tied;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, StagesAreBitEqual, ::testing::Values("ref"));
+
+TEST(StageExecutorTest, ScheduleAndDepthDoNotChangeABit) {
+  const autodiff::TrainingGraph training = SmallGpt2(true);
+  const PipelineResult expected = MustRun(training, Options(training, 3, "ref"));
+  for (const int in_flight : {1, 2, 3}) {
+    PipelineOptions options = Options(training, 3, "ref");
+    options.config.in_flight = in_flight;
+    EXPECT_EQ(MustRun(training, options).parameters, expected.parameters) << in_flight << " in flight";
+  }
+  PipelineOptions gpipe = Options(training, 3, "ref");
+  gpipe.config.schedule = PipelineSchedule::kGPipe;
+  EXPECT_EQ(MustRun(training, gpipe).parameters, expected.parameters);
+}
+
+TEST(StageExecutorTest, RecomputationDoesNotChangeABitAndKeepsLess) {
+  const autodiff::TrainingGraph training = SmallGpt2(true);
+  const PipelineResult expected = MustRun(training, Options(training, 2, "ref"));
+  PipelineOptions options = Options(training, 2, "ref");
+  options.config.recompute = Recompute::kFull;
+  EXPECT_EQ(MustRun(training, options).parameters, expected.parameters);
+  const std::vector<int> placement = autodiff::Place(training, options.stage_of_forward_op);
+  const auto kept = BuildStageProgram(training, placement, 0, 2, Recompute::kNone);
+  const auto made_again = BuildStageProgram(training, placement, 0, 2, Recompute::kFull);
+  ASSERT_TRUE(kept.ok() && made_again.ok());
+  EXPECT_LT(made_again->stash_bytes_per_slot, kept->stash_bytes_per_slot / 4);
+}
+
+TEST(StageExecutorTest, TrainingLowersTheLoss) {
+  opdag::Graph graph = *opdag::BuildMlp({.layers = {12, 16, 4}});
+  ASSERT_TRUE(opdag::InferTypes(graph, 4).ok());
+  const autodiff::TrainingGraph training = *autodiff::Differentiate(graph);
+  PipelineOptions options = Options(training, 2, "ref");
+  options.steps = 30;
+  options.config.gradient_clip_norm = 0;
+
+  // The same batch again and again: a network that learns must come close to it.
+  class OneBatch : public BatchSource {
+   public:
+    absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
+      return inner_->Fill(evaluation, 1, micro_batch, placeholder, out);
+    }
+    std::unique_ptr<BatchSource> inner_ = SyntheticSource(3, 4);
+  } source;
+  const auto result = RunPipeline(training, options, source);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_LT(result->steps.back().loss, 0.7 * result->steps.front().loss);
+}
+
+TEST(StageExecutorTest, ALossThatIsNotFiniteNamesTheStepAndStopsBeforeTheUpdate) {
+  opdag::Graph graph = *opdag::BuildMlp({.layers = {4, 3}});
+  ASSERT_TRUE(opdag::InferTypes(graph, 2).ok());
+  const autodiff::TrainingGraph training = *autodiff::Differentiate(graph);
+  PipelineOptions options = Options(training, 1, "ref");
+  options.prepare = [](int, StageExecutor& executor) {
+    executor.store().ForEachParameter([](const std::string&, tensor::TensorView view) { view.f32()[0] = NAN; }, true);
+  };
+  const auto source = SyntheticSource(1, 3);
+  const auto result = RunPipeline(training, options, *source);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(result.status().message()), ::testing::AllOf(::testing::HasSubstr("loss"), ::testing::HasSubstr("step 1")));
+}
+
+TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {
+  const autodiff::TrainingGraph training = SmallGpt2(true);
+  PipelineOptions options = Options(training, 2, "ref");
+  options.steps = 1000;
+  class FailsAtStep5 : public BatchSource {
+   public:
+    absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
+      if (step == 5) return absl::DataLossError("the data ends here");
+      return inner_->Fill(evaluation, step, micro_batch, placeholder, out);
+    }
+    std::unique_ptr<BatchSource> inner_ = SyntheticSource(3, kVocabulary);
+  } source;
+  const auto result = RunPipeline(training, options, source);
+  EXPECT_EQ(result.status().message(), "the data ends here");
+}
+
+}  // namespace
+}  // namespace fusionllm::runtime

@@ -1,0 +1,43 @@
+// All stages of a plan in one process, one thread each, joined by their inboxes: for tests of the runtime and what builds on it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/autodiff/training_graph.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/stage_executor.h"
+
+namespace fusionllm::runtime::testing {
+
+struct PipelineOptions {
+  std::vector<int> stage_of_forward_op;  // by forward op id; size of the forward graph
+  int stages = 1;
+  StageConfig config;
+  std::string backend = "ref";
+  uint64_t parameter_seed = 1;
+  int64_t steps = 3;
+  std::function<EdgeCodecs()> codecs = ExactEdgeCodec;
+  // Called on each stage before its first step, after initialisation.
+  std::function<void(int stage, StageExecutor&)> prepare;
+};
+
+struct PipelineResult {
+  std::vector<StepResult> steps;
+  // Bytes of every parameter after the last step, by name.
+  std::map<std::string, std::vector<std::byte>> parameters;
+};
+
+// Data for every micro-batch from a counter-based generator: token-like integers below `classes`, images uniform in [-1, 1).
+std::unique_ptr<BatchSource> SyntheticSource(uint64_t seed, int64_t classes);
+
+// Runs all steps; the first error of any stage wins and ends the others.
+absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& training, const PipelineOptions& options, BatchSource& source);
+
+// Contiguous pieces of the forward ops in graph order, of nearly equal count; placeholders go to stage 0.
+std::vector<int> ContiguousStages(const autodiff::TrainingGraph& training, int stages);
+
+}  // namespace fusionllm::runtime::testing
