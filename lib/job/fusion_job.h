@@ -47,10 +47,10 @@ struct ModelSettings {
   bool operator==(const ModelSettings&) const = default;
 };
 
-// The text form of an OP-DAG: exactly one is given, the other is empty.
+// The text form of an OP-DAG: exactly one is given.
 struct GraphSource {
-  std::string file;
-  std::string inline_text;
+  std::optional<std::string> file;
+  std::optional<std::string> inline_text;
   bool operator==(const GraphSource&) const = default;
 };
 

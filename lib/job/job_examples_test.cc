@@ -38,8 +38,8 @@ TEST(JobExamplesTest, EveryJobParsesAndItsFilesExist) {
     if (job->spec.data.validation) {
       for (const std::string& path : job->spec.data.validation->path) EXPECT_TRUE(std::filesystem::exists(path)) << file << ": " << path;
     }
-    if (job->spec.model.graph && !job->spec.model.graph->file.empty()) {
-      EXPECT_TRUE(std::filesystem::exists(job->spec.model.graph->file)) << file;
+    if (job->spec.model.graph && job->spec.model.graph->file) {
+      EXPECT_TRUE(std::filesystem::exists(*job->spec.model.graph->file)) << file;
     }
     EXPECT_EQ(*ParseFusionJob(ToYaml(*job), "printed.yaml"), *job) << file;
   }

@@ -162,7 +162,7 @@ std::optional<ResolvedModel> Resolve(const Spec& spec, const Report& report) {
   CheckOwners(spec, report);
   CheckDataFits(spec, report);
   if (model.graph) {
-    if (model.graph->file.empty() == model.graph->inline_text.empty()) {
+    if (model.graph->file.has_value() == model.graph->inline_text.has_value()) {
       report({"spec.model.graph"}, "must have exactly one of file and inline");
     }
     if (model.preset) report({"spec.model.preset"}, "belongs to a family, not to a graph");

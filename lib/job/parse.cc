@@ -99,7 +99,7 @@ void ResolvePaths(absl::string_view folder, FusionJob& job) {
   if (job.spec.data.validation) {
     for (std::string& path : job.spec.data.validation->path) resolve(path);
   }
-  if (job.spec.model.graph && !job.spec.model.graph->file.empty()) resolve(job.spec.model.graph->file);
+  if (job.spec.model.graph && job.spec.model.graph->file) resolve(*job.spec.model.graph->file);
   if (job.spec.model.init.from) resolve(*job.spec.model.init.from);
 }
 
