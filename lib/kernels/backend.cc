@@ -2,17 +2,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/kernels/cpu/cpu.h"
 #include "lib/kernels/ref/reference.h"
 
 namespace fusionllm::kernels {
 
-std::vector<absl::string_view> BackendNames() { return {"ref"}; }
+std::vector<absl::string_view> BackendNames() { return {"ref", "cpu"}; }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options) {
   constexpr int kMaxThreads = 1024;
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(absl::StrCat("a back end runs on 1 to ", kMaxThreads, " threads, not ", options.threads));
   }
+  if (name == "cpu") return cpu::CreateCpuBackend(options);
   if (name == "ref") return ref::CreateReferenceBackend();
   return absl::NotFoundError(absl::StrCat("no back end '", name, "'; there are: ", absl::StrJoin(BackendNames(), ", ")));
 }

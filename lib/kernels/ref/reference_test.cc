@@ -40,7 +40,7 @@ void ExpectMatchesDifferences(const OpCase& forward, const std::string& wanted, 
     for (int side = 0; side < 2; ++side) {
       OpCase moved = forward;
       Wanted(moved, wanted).f32()[i] += side == 0 ? kStep : -kStep;
-      value[side] = Project(testing::Run(kMake, moved).outputs[0], dy);
+      value[side] = Project(testing::RunCase(kMake, moved).outputs[0], dy);
     }
     const double expected = (value[0] - value[1]) / (2 * kStep);
     EXPECT_NEAR(gradient.f32()[i], expected, 5e-3 * (1 + std::abs(expected))) << "gradient of " << wanted << ", element " << i;
@@ -51,12 +51,12 @@ TEST(ReferenceTest, BackwardOpsMatchFiniteDifferences) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     for (const OpCase& forward : testing::RandomCases(seed, 1)) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << forward.op.Prefix());
-      const RunResult result = testing::Run(kMake, forward);
+      const RunResult result = testing::RunCase(kMake, forward);
       ASSERT_TRUE(result.status.ok()) << result.status;
       EXPECT_EQ(result.overrun, "");
       const Array dy = testing::RandomArray(result.outputs[0].type, seed + 1000);
       for (const BackwardOp& backward : forward.backward) {
-        const RunResult gradients = testing::Run(kMake, BackwardCase(forward, backward, result.outputs, dy));
+        const RunResult gradients = testing::RunCase(kMake, BackwardCase(forward, backward, result.outputs, dy));
         ASSERT_TRUE(gradients.status.ok()) << gradients.status;
         EXPECT_EQ(gradients.overrun, "") << backward.type;
         for (size_t i = 0; i < backward.outputs.size(); ++i) {
@@ -81,7 +81,7 @@ TEST(ReferenceTest, CrossEntropyCountsHitsAndSkipsIgnoredLabels) {
   std::copy_n(logits, 6, op_case.inputs[0].f32());
   const int32_t labels[] = {1, 1, -100};
   std::copy_n(labels, 3, op_case.inputs[1].i32());
-  const RunResult result = testing::Run(kMake, op_case);
+  const RunResult result = testing::RunCase(kMake, op_case);
   ASSERT_TRUE(result.status.ok());
   EXPECT_NEAR(*result.outputs[0].f32(), 0.5 * (std::log(4 / 3.) + std::log(1 + std::exp(2))), 1e-6);
   EXPECT_EQ(*result.outputs[1].f32(), 1);
@@ -96,12 +96,12 @@ TEST(ReferenceTest, BatchNormUpdatesRunningStatisticsWithTheUnbiasedVarianceInTr
     double mean = 0, square = 0;
     for (int64_t r = 0; r < rows; ++r) mean += op_case.inputs[0].f32()[r * channels] / static_cast<double>(rows);
     for (int64_t r = 0; r < rows; ++r) square += std::pow(op_case.inputs[0].f32()[r * channels] - mean, 2);
-    const RunResult train = testing::Run(kMake, op_case);
+    const RunResult train = testing::RunCase(kMake, op_case);
     EXPECT_NEAR(train.parameters[2].f32()[0], 0.9 * op_case.parameters[2].f32()[0] + 0.1 * mean, 1e-5);
     EXPECT_NEAR(train.parameters[3].f32()[0], 0.9 * op_case.parameters[3].f32()[0] + 0.1 * square / static_cast<double>(rows - 1), 1e-5);
     EXPECT_EQ(*reinterpret_cast<const int64_t*>(train.parameters[4].bytes.data()), 1);
     for (const Mode mode : {Mode::kRecompute, Mode::kEvaluate}) {
-      const RunResult other = testing::Run(kMake, op_case, {.mode = mode});
+      const RunResult other = testing::RunCase(kMake, op_case, {.mode = mode});
       EXPECT_EQ(other.parameters[2].bytes, op_case.parameters[2].bytes);
       EXPECT_EQ(other.outputs[0].bytes == train.outputs[0].bytes, mode == Mode::kRecompute);
     }
@@ -115,8 +115,8 @@ TEST(ReferenceTest, DropoutDependsOnTheGlobalSampleAndNotOnTheMicroBatch) {
   OpCase part = Case("dropout", attributes, {two}, {two});
   std::fill_n(whole.inputs[0].f32(), 200, 1.f);
   std::fill_n(part.inputs[0].f32(), 100, 1.f);
-  const RunResult all = testing::Run(kMake, whole, {.random = {.seed = 3, .step = 5, .first_sample = 0}});
-  const RunResult second = testing::Run(kMake, part, {.random = {.seed = 3, .step = 5, .first_sample = 2}});
+  const RunResult all = testing::RunCase(kMake, whole, {.random = {.seed = 3, .step = 5, .first_sample = 0}});
+  const RunResult second = testing::RunCase(kMake, part, {.random = {.seed = 3, .step = 5, .first_sample = 2}});
   EXPECT_TRUE(std::equal(second.outputs[0].f32(), second.outputs[0].f32() + 100, all.outputs[0].f32() + 100));
   int kept = 0;
   for (int i = 0; i < 200; ++i) {
@@ -125,9 +125,9 @@ TEST(ReferenceTest, DropoutDependsOnTheGlobalSampleAndNotOnTheMicroBatch) {
   }
   EXPECT_GT(kept, 70);
   EXPECT_LT(kept, 130);
-  const RunResult next = testing::Run(kMake, whole, {.random = {.seed = 3, .step = 6}});
+  const RunResult next = testing::RunCase(kMake, whole, {.random = {.seed = 3, .step = 6}});
   EXPECT_NE(next.outputs[0].bytes, all.outputs[0].bytes);
-  const RunResult evaluated = testing::Run(kMake, whole, {.mode = Mode::kEvaluate});
+  const RunResult evaluated = testing::RunCase(kMake, whole, {.mode = Mode::kEvaluate});
   EXPECT_EQ(evaluated.outputs[0].bytes, whole.inputs[0].bytes);
 }
 
@@ -164,7 +164,7 @@ TEST(ReferenceTest, NamesTheTokenOutsideTheVocabulary) {
     op_case.op.parameters = {{DType::kF32, {7, 2}}};
     op_case.parameters.emplace_back(op_case.op.parameters[0]);
     op_case.inputs[0].i32()[2] = token;
-    const RunResult result = testing::Run(kMake, op_case);
+    const RunResult result = testing::RunCase(kMake, op_case);
     EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(result.status.message(), HasSubstr("op 'it' (embedding): token at position 2 is " + std::to_string(token)));
   }

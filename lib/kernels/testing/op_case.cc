@@ -94,7 +94,7 @@ RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& opt
   return result;
 }
 
-RunResult Run(const KernelMaker& make, const OpCase& op_case, const RunOptions& options) {
+RunResult RunCase(const KernelMaker& make, const OpCase& op_case, const RunOptions& options) {
   auto kernel = make(op_case.op);
   if (!kernel.ok()) return {.status = kernel.status()};
   return RunKernel(**kernel, op_case, options);
@@ -132,7 +132,7 @@ std::string Difference(const Array& a, const Array& b, double tolerance) {
   const double rms = std::sqrt(square / static_cast<double>(count));
   for (int64_t i = 0; i < count; ++i) {
     const double difference = std::abs(static_cast<double>(a.f32()[i]) - b.f32()[i]);
-    if (!(difference <= tolerance * std::max(std::abs(static_cast<double>(a.f32()[i])), rms))) {
+    if (!(difference <= kAbsoluteTolerance + tolerance * std::max(std::abs(static_cast<double>(a.f32()[i])), rms))) {
       return absl::StrCat("element ", i, " of ", a.type.ToString(), ": ", a.f32()[i], " against ", b.f32()[i], " (rms ", rms, ")");
     }
   }

@@ -13,6 +13,9 @@
 
 namespace fusionllm::kernels::testing {
 
+// Inputs are of order 1, so a result far below 1 is what cancellation left: its rounding error is that of numbers of order 1.
+inline constexpr double kAbsoluteTolerance = 1e-6;
+
 // A tensor by value.
 struct Array {
   tensor::TensorType type;
@@ -36,7 +39,7 @@ struct OpCase {
   PreparedOp op;
   std::vector<Array> inputs, parameters;
   std::vector<BackwardOp> backward;
-  // Largest |difference| between back ends, relative to max(|reference|, rms of the reference tensor).
+  // Largest |difference| between back ends, relative to max(|reference|, rms of the reference tensor), beyond kAbsoluteTolerance.
   double tolerance = 1e-5;
 };
 
@@ -58,7 +61,7 @@ struct RunResult {
 using KernelMaker = std::function<absl::StatusOr<std::unique_ptr<Kernel>>(PreparedOp)>;
 
 RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& options = {});
-RunResult Run(const KernelMaker& make, const OpCase& op_case, const RunOptions& options = {});
+RunResult RunCase(const KernelMaker& make, const OpCase& op_case, const RunOptions& options = {});
 
 // The case of a backward op, fed from the forward case, its outputs and a gradient `dy` of y0.
 OpCase BackwardCase(const OpCase& forward, const BackwardOp& backward, const std::vector<Array>& outputs, const Array& dy);

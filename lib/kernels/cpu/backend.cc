@@ -1,0 +1,77 @@
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hwy/targets.h"
+#include "lib/base/status_macros.h"
+#include "lib/kernels/cpu/cpu.h"
+#include "lib/kernels/cpu/vector/target.h"
+#include "lib/kernels/ref/reference.h"
+#include "oneapi/dnnl/dnnl.h"
+
+namespace fusionllm::kernels::cpu {
+namespace {
+
+const std::map<std::string, Factory>& Factories() {
+  static const auto* const factories = [] {
+    auto* all = new std::map<std::string, Factory>;
+    for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
+                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
+      for (const Entry& entry : family) all->emplace(std::string(entry.type), entry.make);
+    }
+    return all;
+  }();
+  return *factories;
+}
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(int threads) : pool_(std::make_shared<WorkerPool>(threads)) {}
+
+  absl::string_view name() const override { return "cpu"; }
+  std::string Describe() const override {
+    const dnnl_version_t* version = dnnl_version();
+    return absl::StrCat("cpu: oneDNN ", version->major, ".", version->minor, ".", version->patch, " (", OneDnnInstructionSet(),
+                        "), vector code for ", VectorTarget(), ", ", pool_->threads(), pool_->threads() == 1 ? " thread" : " threads");
+  }
+  bool Supports(absl::string_view op_type) const override { return Factories().contains(std::string(op_type)); }
+  absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
+    return MakeKernel(std::move(prepared), pool_);
+  }
+
+ private:
+  static absl::string_view OneDnnInstructionSet() {
+    switch (dnnl_get_effective_cpu_isa()) {
+      case dnnl_cpu_isa_sse41:
+        return "SSE4.1";
+      case dnnl_cpu_isa_avx:
+        return "AVX";
+      case dnnl_cpu_isa_avx2:
+      case dnnl_cpu_isa_avx2_vnni:
+        return "AVX2";
+      case dnnl_cpu_isa_all:
+        return "no vector extension";
+      default:
+        return "AVX-512";
+    }
+  }
+
+  const std::shared_ptr<WorkerPool> pool_;
+};
+
+}  // namespace
+
+MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool>) { return ref::MakeKernel(std::move(op)); }
+
+MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+  const auto found = Factories().find(op.type);
+  if (found == Factories().end()) {
+    return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cpu' has no kernel for this op type"));
+  }
+  return found->second(std::move(op), std::move(pool));
+}
+
+std::unique_ptr<Backend> CreateCpuBackend(const BackendOptions& options) { return std::make_unique<CpuBackend>(options.threads); }
+
+}  // namespace fusionllm::kernels::cpu

@@ -1,0 +1,145 @@
+#include <algorithm>
+
+#include "lib/kernels/cpu/cpu.h"
+#include "lib/kernels/cpu/gemm.h"
+#include "lib/kernels/cpu/vector/spans.h"
+
+namespace fusionllm::kernels::cpu {
+namespace {
+
+bool IsInputOutput(const PreparedOp& op) { return op.attributes.Text("layout", "io") == "io"; }
+
+class Linear : public PooledKernel {
+ public:
+  using PooledKernel::PooledKernel;
+  absl::Status Run(const KernelArguments& arguments) override {
+    const int64_t in = op_.in(0).dim(-1);
+    const int64_t out = op_.out(0).dim(-1);
+    const bool io = IsInputOutput(op_);
+    const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
+    float* y = arguments.outputs[0].f32();
+    const Gemm gemm{.transpose_b = !io,
+                    .m = op_.in(0).rows(),
+                    .n = out,
+                    .k = in,
+                    .a = arguments.inputs[0].f32(),
+                    .lda = in,
+                    .b = arguments.parameters[0].f32(),
+                    .ldb = io ? out : in,
+                    .c = y,
+                    .ldc = out};
+    Multiply(*pool_, gemm, [&](int64_t first, int64_t rows) {
+      for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, y + row * out, out);
+    });
+    return absl::OkStatus();
+  }
+};
+
+class LinearGradInput : public PooledKernel {
+ public:
+  using PooledKernel::PooledKernel;
+  absl::Status Run(const KernelArguments& arguments) override {
+    const int64_t out = op_.in(0).dim(-1);
+    const int64_t in = op_.out(0).dim(-1);
+    const bool io = IsInputOutput(op_);
+    Multiply(*pool_, {.transpose_b = io,
+                      .m = op_.in(0).rows(),
+                      .n = in,
+                      .k = out,
+                      .a = arguments.inputs[0].f32(),
+                      .lda = out,
+                      .b = arguments.parameters[0].f32(),
+                      .ldb = io ? out : in,
+                      .c = arguments.outputs[0].f32(),
+                      .ldc = in});
+    return absl::OkStatus();
+  }
+};
+
+class LinearGradWeight : public PooledKernel {
+ public:
+  using PooledKernel::PooledKernel;
+
+  size_t workspace_bytes() const override { return sizeof(float) * ChunkCount(rows(), kBiasRows) * out(); }
+
+  absl::Status Run(const KernelArguments& arguments) override {
+    const int64_t in = op_.in(0).dim(-1);
+    const float* x = arguments.inputs[0].f32();
+    const float* dy = arguments.inputs[1].f32();
+    if (float* dw = OutputOrNull(arguments, 0); dw != nullptr) {
+      const bool io = IsInputOutput(op_);
+      Multiply(*pool_, {.transpose_a = true,
+                        .m = io ? in : out(),
+                        .n = io ? out() : in,
+                        .k = rows(),
+                        .a = io ? x : dy,
+                        .lda = io ? in : out(),
+                        .b = io ? dy : x,
+                        .ldb = io ? out() : in,
+                        .beta = Accumulates(arguments, 0) ? 1.f : 0.f,
+                        .c = dw,
+                        .ldc = io ? out() : in});
+    }
+    if (float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr; dbias != nullptr) {
+      SumRows(dy, dbias, Accumulates(arguments, 1), reinterpret_cast<float*>(arguments.workspace.data()));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kBiasRows = 128;
+
+  int64_t rows() const { return op_.in(0).rows(); }
+  int64_t out() const { return op_.in(1).dim(-1); }
+
+  void SumRows(const float* dy, float* dbias, bool accumulate, float* partials) const {
+    const int64_t chunks = ChunkCount(rows(), kBiasRows);
+    pool_->Run(chunks, [&](int64_t chunk, int) {
+      float* partial = partials + chunk * out();
+      std::fill_n(partial, out(), 0.f);
+      for (int64_t row = chunk * kBiasRows; row < std::min(rows(), (chunk + 1) * kBiasRows); ++row) AddTo(dy + row * out(), partial, out());
+    });
+    for (int64_t chunk = 1; chunk < chunks; ++chunk) AddTo(partials + chunk * out(), partials, out());
+    if (!accumulate) std::fill_n(dbias, out(), 0.f);
+    if (chunks > 0) AddTo(partials, dbias, out());
+  }
+};
+
+class MatMul : public PooledKernel {
+ public:
+  using PooledKernel::PooledKernel;
+  absl::Status Run(const KernelArguments& arguments) override {
+    const bool transpose_a = op_.attributes.Bool("transpose_a");
+    const bool transpose_b = op_.attributes.Bool("transpose_b");
+    const bool shared = op_.in(1).rank() == 2;
+    const int64_t m = op_.out(0).dim(-2);
+    const int64_t n = op_.out(0).dim(-1);
+    const int64_t k = op_.in(0).dim(transpose_a ? -2 : -1);
+    pool_->Run(m * n == 0 ? 0 : op_.out(0).elements() / (m * n), [&](int64_t i, int) {
+      Multiply({.transpose_a = transpose_a,
+                .transpose_b = transpose_b,
+                .m = m,
+                .n = n,
+                .k = k,
+                .a = arguments.inputs[0].f32() + i * m * k,
+                .lda = transpose_a ? m : k,
+                .b = arguments.inputs[1].f32() + (shared ? 0 : i * k * n),
+                .ldb = transpose_b ? k : n,
+                .c = arguments.outputs[0].f32() + i * m * n,
+                .ldc = n});
+    });
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::span<const Entry> LinearKernels() {
+  static constexpr Entry kEntries[] = {{"linear", Make<Linear>},
+                                       {"linear_grad_input", Make<LinearGradInput>},
+                                       {"linear_grad_weight", Make<LinearGradWeight>},
+                                       {"matmul", Make<MatMul>}};
+  return kEntries;
+}
+
+}  // namespace fusionllm::kernels::cpu

@@ -1,0 +1,98 @@
+// Vector functions against libm in double, over their whole range and at lengths that no register divides.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lib/kernels/cpu/vector/rows.h"
+#include "lib/kernels/cpu/vector/spans.h"
+#include "lib/kernels/cpu/vector/target.h"
+
+namespace fusionllm::kernels::cpu {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> Range(double low, double high, int64_t count) {
+  std::vector<float> x(count);
+  for (int64_t i = 0; i < count; ++i)
+    x[i] = static_cast<float>(low + (high - low) * static_cast<double>(i) / static_cast<double>(count - 1));
+  return x;
+}
+
+double WorstRelativeError(const std::vector<float>& x, const std::vector<float>& y, double (*exact)(double)) {
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = exact(x[i]);
+    if (std::abs(want) > 1e-37) worst = std::max(worst, std::abs(y[i] - want) / std::abs(want));
+  }
+  return worst;
+}
+
+TEST(VectorTest, ExpIsWithinTwoTenMillionthsOfLibm) {
+  const std::vector<float> x = Range(-87, 87, 1'000'003);
+  std::vector<float> y(x.size());
+  RowExp(x.data(), 0, y.data(), static_cast<int64_t>(x.size()));
+  EXPECT_LT(WorstRelativeError(x, y, [](double v) { return std::exp(v); }), 2e-7);
+}
+
+TEST(VectorTest, ExpGivesZeroFarBelowAndKeepsNaN) {
+  const float x[] = {-kInfinity, -1000, -87.4f, kNaN, 0};
+  float y[5];
+  RowExp(x, 0, y, 5);
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_EQ(y[2], 0);
+  EXPECT_TRUE(std::isnan(y[3]));
+  EXPECT_EQ(y[4], 1);
+}
+
+TEST(VectorTest, TanhAndSigmoidAreWithinThreeTenMillionthsOfLibm) {
+  const std::vector<float> x = Range(-20, 20, 1'000'003);
+  std::vector<float> y(x.size());
+  Apply(UnaryFunction::kTanh, x.data(), y.data(), static_cast<int64_t>(x.size()));
+  EXPECT_LT(WorstRelativeError(x, y, [](double v) { return std::tanh(v); }), 3e-7);
+  Apply(UnaryFunction::kSigmoid, x.data(), y.data(), static_cast<int64_t>(x.size()));
+  EXPECT_LT(WorstRelativeError(x, y, [](double v) { return 1 / (1 + std::exp(-v)); }), 3e-7);
+}
+
+double ExactGelu(double x) { return 0.5 * x * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
+
+TEST(VectorTest, GeluIsWithinAMillionthOfLibmOfItsScale) {
+  const std::vector<float> x = Range(-12, 12, 1'000'003);
+  std::vector<float> y(x.size());
+  Apply(UnaryFunction::kGeluTanh, x.data(), y.data(), static_cast<int64_t>(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(y[i], ExactGelu(x[i]), 2.5e-7 * std::max(1.0, std::abs(ExactGelu(x[i])))) << "x = " << x[i];
+  }
+}
+
+TEST(VectorTest, SpansKeepNaNSoThatADivergedLossShows) {
+  for (const UnaryFunction function : {UnaryFunction::kRelu, UnaryFunction::kTanh, UnaryFunction::kSigmoid, UnaryFunction::kGeluTanh}) {
+    std::vector<float> x(37, 0.5f);
+    x[20] = x[36] = kNaN;
+    Apply(function, x.data(), x.data(), 37);
+    EXPECT_TRUE(std::isnan(x[20]) && std::isnan(x[36])) << static_cast<int>(function);
+    EXPECT_FALSE(std::isnan(x[19]) || std::isnan(x[35])) << static_cast<int>(function);
+  }
+}
+
+TEST(VectorTest, RowReductionsSeeEveryElementAndNothingBeyond) {
+  for (int64_t n = 1; n < 100; ++n) {
+    std::vector<float> x(n + 1, 2.f);
+    x[n] = 1000;  // beyond the row
+    for (int64_t place = 0; place < n; ++place) {
+      x[place] = 3;
+      EXPECT_EQ(RowMax(x.data(), n), 3) << n << " " << place;
+      EXPECT_EQ(RowSum(x.data(), n), static_cast<float>(2 * n + 1));
+      EXPECT_EQ(RowDot(x.data(), x.data(), n), static_cast<float>(4 * n + 5));
+      x[place] = 2;
+    }
+  }
+}
+
+TEST(VectorTest, NamesAnInstructionSet) { EXPECT_FALSE(VectorTarget().empty()); }
+
+}  // namespace
+}  // namespace fusionllm::kernels::cpu

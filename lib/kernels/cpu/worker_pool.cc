@@ -1,0 +1,68 @@
+#include "lib/kernels/cpu/worker_pool.h"
+
+// oneDNN's OpenMP runtime; declared here because nothing else of it is used.
+extern "C" int omp_get_max_threads();
+extern "C" void omp_set_num_threads(int);
+
+namespace fusionllm::kernels::cpu {
+
+SingleThreadedOneDnn::SingleThreadedOneDnn() : before_(omp_get_max_threads()) {
+  if (before_ != 1) omp_set_num_threads(1);
+}
+
+SingleThreadedOneDnn::~SingleThreadedOneDnn() {
+  if (before_ != 1) omp_set_num_threads(before_);
+}
+
+WorkerPool::WorkerPool(int threads) {
+  for (int slot = 1; slot < threads; ++slot) workers_.emplace_back([this, slot] { Work(slot); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void WorkerPool::Run(int64_t chunks, Body body) {
+  const SingleThreadedOneDnn single_threaded;
+  if (workers_.empty() || chunks <= 1 || !busy_.try_lock()) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
+    return;
+  }
+  const std::lock_guard holder(busy_, std::adopt_lock);
+  {
+    const std::lock_guard lock(mutex_);
+    body_ = &body;
+    chunks_ = chunks;
+    next_.store(0, std::memory_order_relaxed);
+    working_ = static_cast<int>(workers_.size());
+    ++round_;
+  }
+  wake_.notify_all();
+  for (int64_t chunk = next_.fetch_add(1); chunk < chunks; chunk = next_.fetch_add(1)) body(chunk, 0);
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return working_ == 0; });
+}
+
+void WorkerPool::Work(int slot) {
+  omp_set_num_threads(1);
+  uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return stopping_ || round_ != seen; });
+    if (stopping_) return;
+    seen = round_;
+    const Body& body = *body_;
+    const int64_t chunks = chunks_;
+    lock.unlock();
+    for (int64_t chunk = next_.fetch_add(1); chunk < chunks; chunk = next_.fetch_add(1)) body(chunk, slot);
+    lock.lock();
+    if (--working_ == 0) done_.notify_one();
+  }
+}
+
+}  // namespace fusionllm::kernels::cpu
