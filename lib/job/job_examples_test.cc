@@ -9,6 +9,8 @@
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
 #include "lib/job/reference.h"
+#include "lib/opdag/graph.h"
+#include "lib/opdag/text.h"
 
 namespace fusionllm::job {
 namespace {
@@ -29,7 +31,7 @@ std::vector<std::string> YamlFiles(const std::filesystem::path& folder) {
 
 TEST(JobExamplesTest, EveryJobParsesAndItsFilesExist) {
   const std::vector<std::string> files = YamlFiles(SourceDir() / "examples/jobs");
-  EXPECT_GE(files.size(), 4u);
+  EXPECT_GE(files.size(), 5u);
   for (const std::string& file : files) {
     const absl::StatusOr<FusionJob> job = LoadFusionJob(file);
     ASSERT_TRUE(job.ok()) << job.status();
@@ -45,6 +47,14 @@ TEST(JobExamplesTest, EveryJobParsesAndItsFilesExist) {
   }
 }
 
+TEST(JobExamplesTest, TheGraphWrittenInAJobIsOneThatCanTrain) {
+  const absl::StatusOr<FusionJob> job = LoadFusionJob((SourceDir() / "examples/jobs/custom-graph.yaml").string());
+  ASSERT_TRUE(job.ok()) << job.status();
+  absl::StatusOr<opdag::Graph> graph = opdag::ParseGraph(*job->spec.model.graph->inline_text, "spec.model.graph.inline");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(opdag::InferTypes(*graph, job->spec.training.micro_batch_size).ok());
+}
+
 TEST(JobExamplesTest, EveryTopologyParsesAndFitsTwoCores) {
   const std::vector<std::string> files = YamlFiles(SourceDir() / "examples/topologies");
   EXPECT_GE(files.size(), 3u);
@@ -58,6 +68,14 @@ TEST(JobExamplesTest, EveryTopologyParsesAndFitsTwoCores) {
     EXPECT_LE(cores, 1.5 + 1e-9) << file << ": emulated devices would contend for a two-core machine";
     EXPECT_EQ(*ParseTopology(ToYaml(*topology), "printed.yaml"), *topology) << file;
   }
+}
+
+TEST(JobExamplesTest, ALoadedJobsPathsAreAbsoluteAndAMissingFileIsNamed) {
+  const absl::StatusOr<FusionJob> job = LoadFusionJob((SourceDir() / "examples/jobs/gpt2-tiny.yaml").string());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.data.path[0], (std::filesystem::absolute(SourceDir()) / "README.md").lexically_normal().string());
+  EXPECT_EQ(LoadFusionJob("no/such.yaml").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadTopology(SourceDir().string()).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(JobExamplesTest, TheReferencePageIsTheOneTheFieldTablesGive) {

@@ -83,7 +83,10 @@ absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view
 absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, ParseFusionJob(text, path, overrides));
-  ResolvePaths(std::filesystem::path(path).parent_path().string(), job);
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (error) return absl::NotFoundError(absl::StrCat(path, ": has no absolute path: ", error.message()));
+  ResolvePaths(absolute.parent_path().string(), job);
   return job;
 }
 

@@ -21,8 +21,8 @@ namespace fusionllm::job {
 // overrides: "spec.training.steps=50"; the value is YAML, "spec.strategy.pins[0].device=lab-1" reaches into a list.
 absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides = {});
 
-// Reads a file, and makes data, graph and init.from paths, which are relative to the job file, usable from the working directory.
-// Blocks on the disk. "-" is not special.
+// Reads a file, and makes data, graph and init.from paths, which are relative to the job file, absolute: the job can then be handed to a
+// process with another working directory. Blocks on the disk.
 absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {});
 
 absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name);

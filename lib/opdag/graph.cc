@@ -57,9 +57,8 @@ absl::StatusOr<OpId> Graph::AddOp(Op op) {
   op.outputs.clear();
   const int outputs = schema->output_count(op.attributes);
   for (int i = 0; i < outputs; ++i) {
-    const bool named = i < static_cast<int>(schema->outputs.size());
     Value value;
-    value.name = i == 0 ? op.name : absl::StrCat(op.name, ":", named ? schema->outputs[i] : absl::StrCat("y", i));
+    value.name = i == 0 ? op.name : absl::StrCat(op.name, ":", OutputName(*schema, i));
     value.producer = id;
     op.outputs.push_back(static_cast<ValueId>(values_.size()));
     values_.push_back(std::move(value));

@@ -153,6 +153,10 @@ absl::Status CheckSignature(const OpSchema& schema, const Attributes& attributes
   return absl::OkStatus();
 }
 
+std::string OutputName(const OpSchema& schema, int index) {
+  return index < static_cast<int>(schema.outputs.size()) ? schema.outputs[index] : absl::StrCat("y", index);
+}
+
 OpCost CostOf(const Graph& graph, const Op& op) {
   const OpSchema* schema = FindSchema(op.type);
   OpCost cost;

@@ -122,6 +122,9 @@ const std::vector<const OpSchema*>& AllSchemas();
 // within kMaxVariadic. Errors: InvalidArgument with the reason; the caller prefixes the op's name.
 absl::Status CheckSignature(const OpSchema& schema, const Attributes& attributes, size_t input_count);
 
+// Name of an output: the schema's, or "y<index>" where a variadic count passes the list. "op:<name>" refers to it, the first one aside.
+std::string OutputName(const OpSchema& schema, int index);
+
 // Needs inferred types.
 OpCost CostOf(const Graph& graph, const Op& op);
 

@@ -4,10 +4,13 @@
 // (the choice of a top-k codec), on both ends. Not thread-safe: used by the stage's thread.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/compression/spec.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/stage_program.h"
 #include "lib/tensor/tensor.h"
@@ -27,5 +30,11 @@ using EdgeCodecs = std::unique_ptr<EdgeCodec>;
 
 // The bytes of the tensor, little-endian, as they are.
 EdgeCodecs ExactEdgeCodec();
+
+// By (stage that makes the activation, stage that reads it). A gradient follows the spec of its activation's pair.
+using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
+
+// lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none), integers without loss.
+EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links);
 
 }  // namespace fusionllm::runtime

@@ -11,6 +11,7 @@
 // peers is what the thread-per-peer implementations are meant for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -46,6 +47,9 @@ class Endpoint {
   // Errors: NOT_FOUND: no way to that peer is known; UNAVAILABLE or the peer's failure: it is broken; CANCELLED: this endpoint is closed,
   // or CancelEpoch() outdated the message; INVALID_ARGUMENT: over the size limit.
   virtual absl::Status Send(absl::string_view peer, const MessageHeader& header, Payload payload) = 0;
+
+  // The error with which Send() would refuse such a message at once, OK if it would take it or wait.
+  virtual absl::Status CanSend(absl::string_view peer, const MessageHeader& header, size_t bytes) const = 0;
 
   // Received payloads are aligned to 64 bytes. Messages that come before a receiver is set wait for it.
   virtual void SetReceiver(Receiver receiver) = 0;

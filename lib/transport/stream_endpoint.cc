@@ -47,13 +47,25 @@ absl::Status StreamEndpoint::CheckSend(const Peer& peer, const MessageHeader& he
   return absl::OkStatus();
 }
 
-absl::Status StreamEndpoint::Send(absl::string_view to, const MessageHeader& header, Payload payload) {
-  if (payload.size() > options_.message_bytes_max) {
+absl::Status StreamEndpoint::CheckTarget(absl::string_view peer, size_t bytes) const {
+  if (bytes > options_.message_bytes_max) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("message of %d bytes to %s is over the limit of %d", payload.size(), std::string(to), options_.message_bytes_max));
+        absl::StrFormat("message of %d bytes to %s is over the limit of %d", bytes, std::string(peer), options_.message_bytes_max));
   }
-  if (to.empty() || to.size() > 253) return absl::InvalidArgumentError("a peer's name has 1 to 253 bytes");
-  FUSIONLLM_RETURN_IF_ERROR(dialer_->CanReach(to));
+  if (peer.empty() || peer.size() > 253) return absl::InvalidArgumentError("a peer's name has 1 to 253 bytes");
+  return dialer_->CanReach(peer);
+}
+
+absl::Status StreamEndpoint::CanSend(absl::string_view to, const MessageHeader& header, size_t bytes) const {
+  FUSIONLLM_RETURN_IF_ERROR(CheckTarget(to, bytes));
+  std::lock_guard lock(mu_);
+  const auto found = peers_.find(std::string(to));
+  if (found != peers_.end()) return CheckSend(*found->second, header);
+  return CheckSend(Peer(std::string(to), options_.limits), header);
+}
+
+absl::Status StreamEndpoint::Send(absl::string_view to, const MessageHeader& header, Payload payload) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckTarget(to, payload.size()));
   std::unique_lock lock(mu_);
   if (closing_) return absl::CancelledError(absl::StrCat("endpoint ", options_.name, " is closed"));
   const std::shared_ptr<Peer> peer = FindOrMakePeer(to);

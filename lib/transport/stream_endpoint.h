@@ -49,6 +49,7 @@ class StreamEndpoint : public Endpoint {
 
   absl::string_view name() const override { return options_.name; }
   absl::Status Send(absl::string_view peer, const MessageHeader& header, Payload payload) override;
+  absl::Status CanSend(absl::string_view peer, const MessageHeader& header, size_t bytes) const override;
   void SetReceiver(Receiver receiver) override;
   void SetPeerFailure(PeerFailure callback) override;
   void CancelEpoch(uint32_t epoch) override;
@@ -70,7 +71,8 @@ class StreamEndpoint : public Endpoint {
     TimePoint deadline;
   };
 
-  std::shared_ptr<Peer> FindOrMakePeer(absl::string_view name);  // mu_ held, as for all *Locked
+  std::shared_ptr<Peer> FindOrMakePeer(absl::string_view name);          // mu_ held, as for all *Locked
+  absl::Status CheckTarget(absl::string_view peer, size_t bytes) const;  // mu_ not held
   absl::Status CheckSend(const Peer& peer, const MessageHeader& header) const;
   void EmptyQueue(Peer& peer) const;
   void FailLocked(Peer& peer, const absl::Status& why);

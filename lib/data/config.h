@@ -1,0 +1,45 @@
+// What a dataset is made of: the fields of `spec.data` that the library needs, free of YAML.
+//
+// Plain values; the job library fills them. Fields that a kind does not use are ignored.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::data {
+
+enum class DatasetKind : uint8_t { kText, kTokens, kCifar10, kIdx, kShapes };
+
+absl::string_view Name(DatasetKind kind);                              // "text", "tokens", "cifar10", "idx", "shapes"
+absl::StatusOr<DatasetKind> ParseDatasetKind(absl::string_view name);  // InvalidArgument lists the known names
+inline bool IsImages(DatasetKind kind) { return kind >= DatasetKind::kCifar10; }
+
+// Generated images; see shapes.h.
+struct ShapesConfig {
+  int64_t samples = 10000;   // 1 .. 2^31
+  int64_t image_size = 32;   // pixels of a side, 8 .. 512
+  int64_t num_classes = 10;  // 2 .. 10
+  uint64_t seed = 1;
+};
+
+struct DatasetConfig {
+  DatasetKind kind = DatasetKind::kText;
+  std::vector<std::string> paths;  // files or folders, in this order; each folder in sorted order
+  std::string base_folder;         // what relative paths are relative to; empty: the working directory
+
+  int64_t sequence_length = 0;  // text, tokens: tokens of a window, 1 .. 2^24
+  int64_t vocabulary_size = 0;  // text, tokens: ids at or above it are an error; 0: not checked
+  std::string token_dtype;      // tokens: "uint16", "uint32", or empty: by the extension (tokens.h)
+  int64_t num_classes = 0;      // cifar10, idx: labels at or above it are an error; 0: not checked
+  ShapesConfig shapes;
+
+  // At most one of the two. The fraction is of the samples, taken from the end; training then uses the rest.
+  std::vector<std::string> validation_paths;
+  double validation_fraction = 0;  // 0: none; else in (0, 1)
+};
+
+}  // namespace fusionllm::data

@@ -1,0 +1,62 @@
+// The files behind a dataset: which ones a list of paths means, and positioned reads from them.
+//
+// Files are neither mapped nor read whole: a sample is fetched with pread(2) when a batch asks for it. A mapping would turn a file that
+// shrinks or a disk that fails under a running job into SIGBUS; a read turns it into an error that names the file, and memory use does not
+// depend on the size of the data. The page cache keeps repeated epochs fast.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::data {
+
+inline constexpr size_t kMaxFiles = 1'000'000;
+inline constexpr int kMaxFolderDepth = 64;
+
+// Decides by its name whether a file found inside a folder belongs to the dataset. Files that are listed by name always belong.
+using FileFilter = std::function<bool(absl::string_view file_name)>;
+
+// The files that `paths` mean: a file is itself; a folder is its files at any depth, sorted by path components. Inside a folder hidden
+// names (a leading dot) and everything that is not a regular file are skipped; a link counts as the file it points to (Kubernetes mounts
+// ConfigMaps as links), links to folders are not followed. Relative paths start at `base_folder`.
+// Blocks on the file system.
+// Errors: NotFound for a missing path; InvalidArgument for an empty list, a folder without a fitting file, a path that is neither file nor
+// folder, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path.
+absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
+                                                     const FileFilter& filter = nullptr);
+
+// One file open for reading. Movable. Reads may run on several threads at once.
+class SourceFile {
+ public:
+  // With keep_open false each read opens the file anew: datasets of thousands of small files would run out of descriptors.
+  static absl::StatusOr<SourceFile> Open(std::string path, bool keep_open);
+  SourceFile(SourceFile&& other) noexcept;
+  SourceFile& operator=(SourceFile&& other) noexcept;
+  ~SourceFile();
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  // bytes, when it was opened
+
+  // Fills `into` from byte `offset` on. DataLoss when the file has become shorter, Unavailable for other read errors; both name the file.
+  absl::Status ReadAt(int64_t offset, std::span<std::byte> into) const;
+
+ private:
+  SourceFile(std::string path, int64_t size, int descriptor) : path_(std::move(path)), size_(size), descriptor_(descriptor) {}
+
+  std::string path_;
+  int64_t size_ = 0;
+  int descriptor_ = -1;
+};
+
+// Opens all of `paths`; keeps descriptors when there are few files.
+absl::StatusOr<std::vector<SourceFile>> OpenFiles(std::span<const std::string> paths);
+
+}  // namespace fusionllm::data

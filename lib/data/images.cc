@@ -1,0 +1,223 @@
+#include "lib/data/images.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/data/files.h"
+
+namespace fusionllm::data {
+namespace {
+
+constexpr int64_t kCifarSide = 32;
+constexpr int64_t kCifarPlane = kCifarSide * kCifarSide;
+constexpr int64_t kCifarRecord = 1 + 3 * kCifarPlane;
+constexpr int64_t kCifarClasses = 10;
+
+std::string BaseName(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+// Folders keep the files of training and of testing side by side. Of the files that came out of a folder (those not listed by name), keeps
+// only the ones that start with `prefix`, if there are any.
+absl::StatusOr<std::vector<std::string>> ExpandTrainingFiles(const DatasetConfig& config, absl::string_view prefix,
+                                                             const FileFilter& filter) {
+  std::vector<std::string> kept;
+  if (config.paths.empty()) return ExpandPaths(config.paths, config.base_folder, filter).status();
+  for (const std::string& path : config.paths) {
+    FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> found, ExpandPaths({&path, 1}, config.base_folder, filter));
+    const auto is_training = [&](const std::string& file) { return absl::StartsWith(BaseName(file), prefix); };
+    if (found.size() > 1 && std::any_of(found.begin(), found.end(), is_training)) {
+      found.erase(std::remove_if(found.begin(), found.end(), std::not_fn(is_training)), found.end());
+    }
+    kept.insert(kept.end(), found.begin(), found.end());
+  }
+  return kept;
+}
+
+absl::Status CheckLabel(int64_t label, int64_t limit, int64_t offset, const std::string& path) {
+  if (label < limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("label ", label, " at byte ", offset, " of ", path, " is outside the ", limit, " classes"));
+}
+
+// Which part a sample lies in, when part i starts at starts[i].
+size_t PartOf(const std::vector<int64_t>& starts, int64_t index) {
+  return static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), index) - starts.begin()) - 1;
+}
+
+class Cifar10 : public Dataset {
+ public:
+  Cifar10(int64_t samples, int64_t label_limit, std::vector<SourceFile> files, std::vector<int64_t> starts)
+      : Dataset(samples, {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}),
+        label_limit_(label_limit),
+        files_(std::move(files)),
+        starts_(std::move(starts)),
+        scale_{PixelScale(0.4914, 0.2470), PixelScale(0.4822, 0.2435), PixelScale(0.4465, 0.2616)} {}
+
+ protected:
+  absl::Status FillSample(int64_t index, void* input, void* target) const override {
+    const size_t part = PartOf(starts_, index);
+    const int64_t offset = (index - starts_[part]) * kCifarRecord;
+    std::array<uint8_t, kCifarRecord> record;
+    FUSIONLLM_RETURN_IF_ERROR(files_[part].ReadAt(offset, std::as_writable_bytes(std::span(record))));
+    FUSIONLLM_RETURN_IF_ERROR(CheckLabel(record[0], label_limit_, offset, files_[part].path()));
+    if (target != nullptr) *static_cast<int32_t*>(target) = record[0];
+    if (auto* pixel = static_cast<float*>(input); pixel != nullptr) {
+      for (size_t i = 0; i < kCifarPlane; ++i) {
+        for (size_t channel = 0; channel < 3; ++channel) *pixel++ = scale_[channel][record[1 + channel * kCifarPlane + i]];
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t label_limit_;
+  std::vector<SourceFile> files_;
+  std::vector<int64_t> starts_;  // of each file, in samples
+  std::array<PixelScale, 3> scale_;
+};
+
+// One idx file whose header has been checked against its size.
+struct IdxFile {
+  SourceFile file;
+  int64_t header_bytes = 0;
+  std::vector<int64_t> extents;  // rank 1: labels; 3 or 4: images
+};
+
+absl::StatusOr<IdxFile> OpenIdxFile(const std::string& path, bool keep_open) {
+  FUSIONLLM_ASSIGN_OR_RETURN(SourceFile file, SourceFile::Open(path, keep_open));
+  std::array<uint8_t, 4> magic = {};
+  if (file.size() < 4) return absl::InvalidArgumentError(absl::StrCat(path, " has ", file.size(), " bytes, too few for an idx header"));
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(magic))));
+  if (magic[0] == 0x1f && magic[1] == 0x8b) return absl::InvalidArgumentError(absl::StrCat(path, " is compressed: gunzip it first"));
+  const int rank = magic[3];
+  if (magic[0] != 0 || magic[1] != 0 || magic[2] != 0x08 || (rank != 1 && rank != 3 && rank != 4)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not an idx file of u8 labels [N] or images [N, H, W] or [N, H, W, C]"));
+  }
+  IdxFile result{std::move(file), 4 + 4 * rank, {}};
+  std::vector<uint8_t> sizes(static_cast<size_t>(4 * rank));
+  if (result.file.size() < result.header_bytes) return absl::InvalidArgumentError(absl::StrCat(path, " ends inside its idx header"));
+  FUSIONLLM_RETURN_IF_ERROR(result.file.ReadAt(4, std::as_writable_bytes(std::span(sizes))));
+  int64_t item_bytes = 1;
+  for (size_t i = 0; i < static_cast<size_t>(rank); ++i) {
+    const int64_t extent =
+        int64_t{sizes[4 * i]} << 24 | int64_t{sizes[4 * i + 1]} << 16 | int64_t{sizes[4 * i + 2]} << 8 | sizes[4 * i + 3];
+    result.extents.push_back(extent);
+    if (i == 0) continue;
+    if (extent < 1 || extent > kMaxImageBytes / item_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " claims images of an extent of ", extent, ", which is out of range"));
+    }
+    item_bytes *= extent;
+  }
+  const int64_t wanted = result.header_bytes + result.extents[0] * item_bytes;  // < 2^32 * 2^24
+  if (result.file.size() != wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has ", result.file.size(), " bytes but its idx header asks for ", wanted, ": is it cut off?"));
+  }
+  return result;
+}
+
+class IdxImages : public Dataset {
+ public:
+  IdxImages(int64_t samples, tensor::Shape shape, int64_t label_limit, std::vector<IdxFile> images, std::vector<IdxFile> labels,
+            std::vector<int64_t> starts)
+      : Dataset(samples, {{tensor::DType::kF32, std::move(shape)}, {tensor::DType::kI32, {}}}),
+        label_limit_(label_limit),
+        images_(std::move(images)),
+        labels_(std::move(labels)),
+        starts_(std::move(starts)),
+        scale_(0.1307, 0.3081) {}
+
+ protected:
+  absl::Status FillSample(int64_t index, void* input, void* target) const override {
+    const size_t part = PartOf(starts_, index);
+    const int64_t item = index - starts_[part];
+    if (target != nullptr) {
+      uint8_t label = 0;
+      const int64_t offset = labels_[part].header_bytes + item;
+      FUSIONLLM_RETURN_IF_ERROR(labels_[part].file.ReadAt(offset, std::as_writable_bytes(std::span(&label, 1))));
+      FUSIONLLM_RETURN_IF_ERROR(CheckLabel(label, label_limit_, offset, labels_[part].file.path()));
+      *static_cast<int32_t*>(target) = label;
+    }
+    if (input != nullptr) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(sample_type().input.elements()));
+      const int64_t offset = images_[part].header_bytes + item * static_cast<int64_t>(bytes.size());
+      FUSIONLLM_RETURN_IF_ERROR(images_[part].file.ReadAt(offset, std::as_writable_bytes(std::span(bytes))));
+      std::transform(bytes.begin(), bytes.end(), static_cast<float*>(input), [&](uint8_t byte) { return scale_[byte]; });
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t label_limit_;
+  std::vector<IdxFile> images_;
+  std::vector<IdxFile> labels_;
+  std::vector<int64_t> starts_;  // of each pair, in samples
+  PixelScale scale_;
+};
+
+}  // namespace
+
+PixelScale::PixelScale(double mean, double std) {
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>((static_cast<double>(i) / 255.0 - mean) / std);
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config) {
+  const FileFilter filter = [](absl::string_view name) { return absl::EndsWith(name, ".bin"); };
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "data_batch", filter));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<SourceFile> files, OpenFiles(paths));
+  std::vector<int64_t> starts;
+  int64_t samples = 0;
+  for (const SourceFile& file : files) {
+    if (file.size() == 0 || file.size() % kCifarRecord != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(file.path(), " has ", file.size(),
+                                                     " bytes, which is not a whole number of CIFAR-10 records of ", kCifarRecord,
+                                                     " bytes: is it cut off, or not the binary version?"));
+    }
+    starts.push_back(samples);
+    samples += file.size() / kCifarRecord;
+  }
+  const int64_t limit = config.num_classes > 0 ? std::min(config.num_classes, kCifarClasses) : kCifarClasses;
+  return std::make_unique<Cifar10>(samples, limit, std::move(files), std::move(starts));
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
+  const FileFilter filter = [](absl::string_view name) { return absl::StrContains(name, "idx"); };
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "train", filter));
+  std::vector<IdxFile> images, labels;
+  for (const std::string& path : paths) {
+    FUSIONLLM_ASSIGN_OR_RETURN(IdxFile file, OpenIdxFile(path, paths.size() <= 128));
+    std::vector<IdxFile>& list = file.extents.size() == 1 ? labels : images;
+    list.push_back(std::move(file));
+  }
+  if (images.size() != labels.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("idx data needs as many label files as image files, but there are ", images.size(),
+                                                   " of images and ", labels.size(), " of labels (first file ", paths[0], ")"));
+  }
+  std::vector<int64_t> starts;
+  int64_t samples = 0;
+  std::vector<int64_t> extents(images[0].extents.begin() + 1, images[0].extents.end());
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (images[i].extents[0] != labels[i].extents[0]) {
+      return absl::InvalidArgumentError(absl::StrCat(images[i].file.path(), " has ", images[i].extents[0], " images but ",
+                                                     labels[i].file.path(), " has ", labels[i].extents[0], " labels"));
+    }
+    if (!std::equal(extents.begin(), extents.end(), images[i].extents.begin() + 1, images[i].extents.end())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(images[i].file.path(), " and ", images[0].file.path(), " have images of different extents"));
+    }
+    starts.push_back(samples);
+    samples += images[i].extents[0];
+  }
+  if (samples == 0) return absl::InvalidArgumentError(absl::StrCat(images[0].file.path(), " has no images"));
+  if (extents.size() == 2) extents.push_back(1);
+  const int64_t limit = config.num_classes > 0 ? config.num_classes : 256;
+  return std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), limit, std::move(images), std::move(labels),
+                                     std::move(starts));
+}
+
+}  // namespace fusionllm::data

@@ -1,0 +1,45 @@
+// Labelled images from files: CIFAR-10's binary version and MNIST-style idx pairs.
+//
+// A sample is f32 NHWC (one image [H, W, C]) with values (byte / 255 - mean) / std for each channel, and an i32 label.
+// The constants are those of each training set, as commonly published:
+//   cifar10  mean 0.4914 0.4822 0.4465, std 0.2470 0.2435 0.2616
+//   idx      mean 0.1307, std 0.3081 (MNIST), for every channel
+//   shapes   mean 0.5, std 0.25 (shapes.h)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "lib/data/config.h"
+#include "lib/data/dataset.h"
+
+namespace fusionllm::data {
+
+inline constexpr int64_t kMaxImageBytes = int64_t{1} << 24;
+
+// The normalised value of each byte for one channel: a table makes the result the same everywhere it is used.
+class PixelScale {
+ public:
+  PixelScale(double mean, double std);
+  float operator[](uint8_t byte) const { return values_[byte]; }
+
+ private:
+  std::array<float, 256> values_;
+};
+
+// Records of 3073 bytes: a label below 10, then 32 x 32 red, green and blue planes. From a folder come its data_batch*.bin, or all *.bin if
+// it has none of them: test_batch.bin is for validation and is named by path.
+// Errors: InvalidArgument for an empty file, a size that is not a whole number of records, a label out of range (when it is read; names
+// file and byte).
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config);
+
+// Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], told apart by their magic numbers and paired in order. From a
+// folder come its files with "idx" in their name: those that start with "train" if there are any, else all. Not gzipped.
+// Errors: InvalidArgument for a foreign magic number, sizes that disagree with the header, images without labels, pairs of different
+// extents, a label out of range.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config);
+
+}  // namespace fusionllm::data

@@ -1,0 +1,143 @@
+#include "lib/data/tokens.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/data/files.h"
+
+namespace fusionllm::data {
+namespace {
+
+bool HasExtension(absl::string_view path, std::initializer_list<absl::string_view> extensions) {
+  return std::any_of(extensions.begin(), extensions.end(), [&](absl::string_view e) { return absl::EndsWith(path, e); });
+}
+
+bool IsWide(absl::string_view path) { return HasExtension(path, {".u32", ".uint32"}); }
+bool IsNarrow(absl::string_view path) { return HasExtension(path, {".bin", ".u16", ".uint16"}); }
+
+// Bytes of one token of `path`.
+absl::StatusOr<int64_t> TokenWidth(const DatasetConfig& config, absl::string_view path) {
+  if (config.kind == DatasetKind::kText) return 1;
+  if (config.token_dtype == "uint16") return 2;
+  if (config.token_dtype == "uint32") return 4;
+  if (!config.token_dtype.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown token dtype '", config.token_dtype, "'; known: uint16 uint32"));
+  }
+  if (IsWide(path)) return 4;
+  if (IsNarrow(path)) return 2;
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot tell the token width of ", path, " from its name: end it in .bin, .u16 or .u32, or give the dtype"));
+}
+
+int64_t Decode(const std::byte* at, int64_t width) {
+  uint32_t id = 0;
+  for (int64_t i = 0; i < width; ++i) id |= std::to_integer<uint32_t>(at[i]) << (8 * i);
+  return id;
+}
+
+class TokenWindows : public Dataset {
+ public:
+  TokenWindows(int64_t windows, const DatasetConfig& config, int64_t width, std::vector<SourceFile> files, std::vector<int64_t> starts)
+      : Dataset(windows, {{tensor::DType::kI32, {config.sequence_length}}, {tensor::DType::kI32, {config.sequence_length}}}),
+        length_(config.sequence_length),
+        width_(width),
+        limit_(config.vocabulary_size > 0 ? std::min(config.vocabulary_size, int64_t{1} << 31) : int64_t{1} << 31),
+        files_(std::move(files)),
+        starts_(std::move(starts)) {}
+
+  // Reads tokens [first, first + count) and checks them; either output may be null.
+  absl::Status Read(int64_t first, int64_t count, int32_t* ids) const {
+    std::vector<std::byte> raw;
+    auto file = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
+    for (; count > 0; ++file) {
+      const int64_t within = first - starts_[file];
+      const int64_t run = std::min(count, files_[file].size() / width_ - within);
+      raw.resize(static_cast<size_t>(run * width_));
+      if (run > 0) {
+        FUSIONLLM_RETURN_IF_ERROR(files_[file].ReadAt(within * width_, raw));
+      }
+      for (int64_t i = 0; i < run; ++i) {
+        const int64_t id = Decode(raw.data() + i * width_, width_);
+        if (id >= limit_) {
+          return absl::InvalidArgumentError(absl::StrCat("token ", id, " at byte ", (within + i) * width_, " of ", files_[file].path(),
+                                                         " is outside the vocabulary of ", limit_));
+        }
+        if (ids != nullptr) *ids++ = static_cast<int32_t>(id);
+      }
+      first += run;
+      count -= run;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckStart() const {
+    constexpr int64_t kChunk = 1 << 20;
+    const int64_t end = std::min(size() * length_ + 1, kTokensCheckedAtOpen);
+    for (int64_t first = 0; first < end; first += kChunk) {
+      FUSIONLLM_RETURN_IF_ERROR(Read(first, std::min(kChunk, end - first), nullptr));
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status FillSample(int64_t index, void* input, void* target) const override {
+    std::vector<int32_t> ids(static_cast<size_t>(length_) + 1);
+    FUSIONLLM_RETURN_IF_ERROR(Read(index * length_, length_ + 1, ids.data()));
+    const size_t bytes = static_cast<size_t>(length_) * sizeof(int32_t);
+    if (input != nullptr) std::memcpy(input, ids.data(), bytes);
+    if (target != nullptr) std::memcpy(target, ids.data() + 1, bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t length_;
+  int64_t width_;
+  int64_t limit_;  // ids are below it
+  std::vector<SourceFile> files_;
+  std::vector<int64_t> starts_;  // of each file, in tokens
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& config) {
+  const int64_t length = config.sequence_length;
+  if (length < 1 || length > kMaxSequenceLength) {
+    return absl::InvalidArgumentError(absl::StrCat("the sequence length is ", length, " but must be in 1 .. ", kMaxSequenceLength));
+  }
+  const bool tokens = config.kind == DatasetKind::kTokens;
+  const FileFilter filter = [](absl::string_view name) { return IsWide(name) || IsNarrow(name); };
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                             ExpandPaths(config.paths, config.base_folder, tokens ? filter : nullptr));
+  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, TokenWidth(config, paths[0]));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<SourceFile> files, OpenFiles(paths));
+  std::vector<int64_t> starts;
+  int64_t total = 0;
+  for (const SourceFile& file : files) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t its_width, TokenWidth(config, file.path()));
+    if (its_width != width) {
+      return absl::InvalidArgumentError(absl::StrCat(paths[0], " and ", file.path(), " have tokens of different widths"));
+    }
+    if (file.size() % width != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(file.path(), " has ", file.size(), " bytes, which is not a whole number of ", width,
+                                                     "-byte tokens: is it cut off?"));
+    }
+    starts.push_back(total);
+    total += file.size() / width;
+  }
+  if (total == 0) return absl::InvalidArgumentError(absl::StrCat("the data is empty: ", files.size(), " file(s), first ", paths[0]));
+  const int64_t windows = (total - 1) / length;
+  if (windows < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("the data has ", total, " tokens (first file ", paths[0], "), but one window of ",
+                                                   length, " and its targets needs ", length + 1));
+  }
+  auto dataset = std::make_unique<TokenWindows>(windows, config, width, std::move(files), std::move(starts));
+  FUSIONLLM_RETURN_IF_ERROR(dataset->CheckStart());
+  return dataset;
+}
+
+}  // namespace fusionllm::data

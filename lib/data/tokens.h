@@ -1,0 +1,27 @@
+// Windows of tokens: raw bytes of any files (kind text) or ready token ids (kind tokens).
+//
+// Files are concatenated in the order of ExpandPaths, nothing between them, and cut into windows of T tokens with stride T; the targets are
+// the same window one token further, so n tokens make floor((n - 1) / T) windows. What is left at the end is not used.
+//
+// Kind tokens: little-endian ids without a header. The width is the option token_dtype, else the extension: .u32 and .uint32 are 32 bits;
+// .bin, .u16 and .uint16 are 16 bits. In a folder only files with these extensions count. 32-bit ids must be below 2^31.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "lib/data/config.h"
+#include "lib/data/dataset.h"
+
+namespace fusionllm::data {
+
+inline constexpr int64_t kMaxSequenceLength = int64_t{1} << 24;
+// Ids are checked against the vocabulary whenever they are read, and the first kTokensCheckedAtOpen of them when the dataset is opened, so
+// that a wrong vocabulary is an error before the first step and opening a huge file stays quick.
+inline constexpr int64_t kTokensCheckedAtOpen = int64_t{1} << 25;
+
+// Errors: InvalidArgument for a bad sequence length or dtype, a file that is not a whole number of tokens, less than one window, an id
+// at or above vocabulary_size (names file, byte offset, id).
+absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& config);
+
+}  // namespace fusionllm::data

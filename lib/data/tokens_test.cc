@@ -1,0 +1,207 @@
+#include "lib/data/tokens.h"
+
+#include <filesystem>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/data/sampler.h"
+
+namespace fusionllm::data {
+namespace {
+
+using tensor::DType;
+using tensor::Tensor;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Ids = std::vector<int32_t>;
+
+DatasetConfig Text(const base::TempFolder& folder, std::vector<std::string> paths, int64_t length) {
+  DatasetConfig config;
+  config.paths = std::move(paths);
+  config.base_folder = folder.path();
+  config.sequence_length = length;
+  return config;
+}
+
+DatasetConfig Tokens(const base::TempFolder& folder, std::vector<std::string> paths, int64_t length) {
+  DatasetConfig config = Text(folder, std::move(paths), length);
+  config.kind = DatasetKind::kTokens;
+  return config;
+}
+
+struct Window {
+  Ids inputs, targets;
+};
+
+Window Read(const Dataset& dataset, int64_t index) {
+  const int64_t length = dataset.targets_per_sample();
+  Tensor inputs({DType::kI32, {1, length}}), targets({DType::kI32, {1, length}});
+  const absl::Status status = dataset.FillBatch(std::vector<int64_t>{index}, inputs.view(), targets.view());
+  EXPECT_TRUE(status.ok()) << status;
+  return {Ids(inputs.as<int32_t>(), inputs.as<int32_t>() + length), Ids(targets.as<int32_t>(), targets.as<int32_t>() + length)};
+}
+
+std::string U16(std::initializer_list<int> ids) {
+  std::string bytes;
+  for (const int id : ids) bytes += {static_cast<char>(id & 0xff), static_cast<char>(id >> 8)};
+  return bytes;
+}
+
+TEST(TokenWindowsTest, CutsBytesIntoWindowsWithTargetsOneFurther) {
+  const base::TempFolder folder;
+  folder.Write("text", "abcdefghi\xff");
+  const auto dataset = OpenDataset(Text(folder, {"text"}, 3));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->size(), 3);
+  EXPECT_THAT(Read(**dataset, 0).inputs, ElementsAre('a', 'b', 'c'));
+  EXPECT_THAT(Read(**dataset, 0).targets, ElementsAre('b', 'c', 'd'));
+  EXPECT_THAT(Read(**dataset, 2).targets, ElementsAre('h', 'i', 255));
+}
+
+TEST(TokenWindowsTest, NeedsOneTokenMoreThanTheWindows) {
+  const base::TempFolder folder;
+  folder.Write("six", "abcdef");
+  folder.Write("seven", "abcdefg");
+  EXPECT_EQ(OpenDataset(Text(folder, {"six"}, 3)).value()->size(), 1);
+  EXPECT_EQ(OpenDataset(Text(folder, {"seven"}, 3)).value()->size(), 2);
+}
+
+TEST(TokenWindowsTest, RunsWindowsAcrossFilesEvenEmptyOnes) {
+  const base::TempFolder folder;
+  folder.Write("docs/1", "ab");
+  folder.Write("docs/2", "");
+  folder.Write("docs/3", "c");
+  folder.Write("last", "defg");
+  const auto dataset = OpenDataset(Text(folder, {"docs", "last"}, 2));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->size(), 3);
+  EXPECT_THAT(Read(**dataset, 0).targets, ElementsAre('b', 'c'));
+  EXPECT_THAT(Read(**dataset, 1).inputs, ElementsAre('c', 'd'));
+  EXPECT_THAT(Read(**dataset, 2).targets, ElementsAre('f', 'g'));
+}
+
+TEST(TokenWindowsTest, ReadsTheSameBytesFromMoreFilesThanDescriptors) {
+  const base::TempFolder folder;
+  std::string all;
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = absl::StrCat("file ", 1000 + i);
+    folder.Write(absl::StrCat("docs/", 1000 + i), text);
+    all += text;
+  }
+  const auto dataset = OpenDataset(Text(folder, {"docs"}, 20));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::string read;
+  for (int64_t i = 0; i < (*dataset)->size(); ++i) {
+    for (const int32_t id : Read(**dataset, i).inputs) read += static_cast<char>(id);
+  }
+  EXPECT_EQ(read, all.substr(0, read.size()));
+  EXPECT_GE(read.size(), all.size() - 20);
+}
+
+TEST(TokenWindowsTest, ReadsLittleEndianTokensOfBothWidths) {
+  const base::TempFolder folder;
+  folder.Write("a.bin", U16({1, 50256, 3, 65535}));
+  folder.Write("b.u32", std::string("\x01\0\0\0\0\0\x01\0\xff\xff\xff\x7f", 12));
+  EXPECT_THAT(Read(*OpenDataset(Tokens(folder, {"a.bin"}, 3)).value(), 0).targets, ElementsAre(50256, 3, 65535));
+  EXPECT_THAT(Read(*OpenDataset(Tokens(folder, {"b.u32"}, 2)).value(), 0).targets, ElementsAre(65536, 2147483647));
+  DatasetConfig forced = Tokens(folder, {"a.bin"}, 1);
+  forced.token_dtype = "uint32";
+  EXPECT_EQ(OpenDataset(forced).status().code(), absl::StatusCode::kInvalidArgument) << "50256 << 16 is no id";
+}
+
+TEST(TokenWindowsTest, NamesFileAndOffsetOfATokenOutsideTheVocabulary) {
+  const base::TempFolder folder;
+  folder.Write("a.bin", U16({1, 2, 3}));
+  folder.Write("b.bin", U16({4, 100, 5}));
+  DatasetConfig config = Tokens(folder, {"a.bin", "b.bin"}, 2);
+  config.vocabulary_size = 101;
+  EXPECT_TRUE(OpenDataset(config).ok());
+  config.vocabulary_size = 100;
+  EXPECT_THAT(OpenDataset(config).status().message(),
+              AllOf(HasSubstr("token 100 at byte 2 of"), HasSubstr("b.bin"), HasSubstr("vocabulary of 100")));
+}
+
+TEST(TokenWindowsTest, FindsABadTokenThatAppearsAfterOpening) {
+  const base::TempFolder folder;
+  folder.Write("a.bin", U16({1, 2, 3}));
+  DatasetConfig config = Tokens(folder, {"a.bin"}, 2);
+  config.vocabulary_size = 10;
+  const auto dataset = OpenDataset(config);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  folder.Write("a.bin", U16({1, 2, 30}));
+  Tensor inputs({DType::kI32, {1, 2}});
+  EXPECT_THAT((*dataset)->FillBatch(std::vector<int64_t>{0}, inputs.view(), {}).message(), HasSubstr("token 30 at byte 4"));
+}
+
+TEST(TokenWindowsTest, SaysWhatIsWrongWithTheData) {
+  const base::TempFolder folder;
+  folder.Write("odd.bin", "abc");
+  folder.Write("wide.u32", "abcdef");
+  folder.Write("short", "abc");
+  folder.Write("empty", "");
+  folder.Write("x.tokens", "abcd");
+  folder.Write("a.bin", "abcdef");
+  folder.Write("b.u32", "abcdabcd");
+  const auto text = [&](absl::string_view path, int64_t length) {
+    return std::string(OpenDataset(Text(folder, {std::string(path)}, length)).status().message());
+  };
+  const auto tokens = [&](std::vector<std::string> paths) { return std::string(OpenDataset(Tokens(folder, paths, 1)).status().message()); };
+  EXPECT_THAT(tokens({"odd.bin"}), AllOf(HasSubstr("odd.bin has 3 bytes"), HasSubstr("2-byte tokens")));
+  EXPECT_THAT(tokens({"wide.u32"}), AllOf(HasSubstr("wide.u32 has 6 bytes"), HasSubstr("4-byte tokens")));
+  EXPECT_THAT(tokens({"x.tokens"}), HasSubstr("token width of"));
+  EXPECT_THAT(tokens({"a.bin", "b.u32"}), HasSubstr("different widths"));
+  EXPECT_THAT(text("short", 3), AllOf(HasSubstr("3 tokens"), HasSubstr("needs 4")));
+  EXPECT_THAT(text("empty", 3), HasSubstr("the data is empty"));
+  EXPECT_THAT(text("short", 0), HasSubstr("sequence length is 0"));
+  EXPECT_THAT(text("short", int64_t{1} << 50), HasSubstr("sequence length"));
+  EXPECT_THAT(text("none", 3), HasSubstr("does not exist"));
+}
+
+TEST(TokenWindowsTest, ReportsAFileCutOffWhileTraining) {
+  const base::TempFolder folder;
+  const std::string path = folder.Write("text", "abcdefghij");
+  const auto dataset = OpenDataset(Text(folder, {"text"}, 3));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::filesystem::resize_file(path, 5);
+  Tensor inputs({DType::kI32, {1, 3}});
+  const absl::Status status = (*dataset)->FillBatch(std::vector<int64_t>{1}, inputs.view(), {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr(path));
+}
+
+TEST(TokenWindowsTest, AnEpochReadsEveryTokenOnce) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    const base::TempFolder folder;
+    const int length = draw(1, 9);
+    int next = 0;  // token ids count up, so that a window says where it is from
+    for (int file = 0; file < 4; ++file) {
+      std::string bytes;
+      for (int n = draw(file == 0 ? length + 1 : 0, 60); n > 0; --n, ++next) bytes += U16({next});
+      folder.Write(absl::StrCat("d/", file, ".bin"), bytes);
+    }
+    const auto dataset = OpenDataset(Tokens(folder, {"d"}, length));
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    ASSERT_EQ((*dataset)->size(), (next - 1) / length);
+    const BatchSampler sampler = BatchSampler::Create((*dataset)->size(), 4, seed).value();
+    std::vector<int> seen(static_cast<size_t>(next), 0);
+    for (int64_t i = 0; i < sampler.samples(); ++i) {
+      const Window window = Read(**dataset, sampler.SampleAt(i));
+      for (size_t t = 0; t < window.inputs.size(); ++t) {
+        ++seen[static_cast<size_t>(window.inputs[t])];
+        EXPECT_EQ(window.targets[t], window.inputs[t] + 1);
+      }
+    }
+    for (int token = 0; token < next; ++token)
+      EXPECT_EQ(seen[static_cast<size_t>(token)], token < (next - 1) / length * length ? 1 : 0) << token;
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::data

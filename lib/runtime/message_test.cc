@@ -1,0 +1,51 @@
+#include "lib/runtime/message.h"
+
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace fusionllm::runtime {
+namespace {
+
+constexpr MessageKey kKey = {.step = 3, .micro_batch = 1, .id = 7};
+
+TEST(InboxTest, GivesEachMessageOnceWhateverTheOrder) {
+  Inbox inbox;
+  MessageKey later = kKey;
+  later.step = 4;
+  inbox.Deliver(later, Payload(2));
+  inbox.Deliver(kKey, Payload(1));
+  const MessageKey both[] = {kKey, later};
+  EXPECT_TRUE(inbox.HasAll(both));
+  EXPECT_EQ(inbox.Take(kKey)->size(), 1u);
+  EXPECT_FALSE(inbox.HasAll(both));
+  EXPECT_EQ(inbox.Take(later)->size(), 2u);
+}
+
+TEST(InboxTest, KeepsTheFirstOfTwoMessagesWithOneKey) {
+  Inbox inbox;
+  inbox.Deliver(kKey, Payload(1));
+  inbox.Deliver(kKey, Payload(2));
+  EXPECT_EQ(inbox.Take(kKey)->size(), 1u);
+}
+
+TEST(InboxTest, CancelEndsAWaitAndEveryLaterOne) {
+  Inbox inbox;
+  std::thread waiter([&] { EXPECT_EQ(inbox.Take(kKey).status().message(), "over"); });
+  inbox.Cancel(absl::CancelledError("over"));
+  waiter.join();
+  inbox.Cancel(absl::CancelledError("too late"));
+  inbox.Deliver(kKey, Payload(1));
+  EXPECT_EQ(inbox.Take(kKey).status().message(), "over");
+  EXPECT_EQ(inbox.WaitForNews(inbox.deliveries()).message(), "over");
+}
+
+TEST(InboxTest, NewsThatCameBeforeTheWaitAreNotMissed) {
+  Inbox inbox;
+  const uint64_t seen = inbox.deliveries();
+  inbox.Deliver(kKey, Payload(1));
+  EXPECT_TRUE(inbox.WaitForNews(seen).ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::runtime

@@ -1,0 +1,403 @@
+#include "lib/scheduler/assignment.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fusionllm::scheduler {
+namespace {
+
+// Times that differ by less are the same plan to anybody but the last bits.
+constexpr double kSameTime = 1e-9;
+// A shallower pipeline that loses no more than this wins: it needs less memory.
+constexpr double kDepthTolerance = 1e-3;
+
+double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s) { return static_cast<double>(bytes) / bytes_per_s + latency_s; }
+
+}  // namespace
+
+int64_t MemoryOf(const StageMemory& memory, int in_flight) {
+  return memory.static_bytes + memory.stash_bytes * in_flight + memory.workspace_bytes + memory.buffer_bytes;
+}
+
+bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t stages_b) {
+  if (a.feasible() != b.feasible()) return a.feasible();
+  if (std::abs(a.step_s - b.step_s) > kSameTime * b.step_s) return a.step_s < b.step_s;
+  if (a.loss_cost != b.loss_cost) return a.loss_cost < b.loss_cost;
+  return stages_a < stages_b;
+}
+
+Evaluator::CutLink& Evaluator::LinkBetween(int src, int dst) {
+  for (int l : links_out_[src]) {
+    if (links_[l].dst == dst) return links_[l];
+  }
+  if (link_count_ == links_.size()) links_.emplace_back();
+  CutLink& link = links_[link_count_];
+  link.src = src;
+  link.dst = dst;
+  link.traffic = LinkTraffic{};
+  link.values.clear();
+  links_out_[src].push_back(static_cast<int>(link_count_++));
+  return link;
+}
+
+void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_values) {
+  int last = -1;
+  for (int keeper : value.kept_by) {
+    if (stage_of_[keeper] == last) continue;
+    last = stage_of_[keeper];
+    stages_[last].memory.stash_bytes += value.bytes;
+  }
+  const int src = stage_of_[value.producer];
+  if (stage_of_[value.last_consumer] == src) return;
+  last = src;
+  for (int consumer : value.consumers) {
+    const int dst = stage_of_[consumer];
+    if (dst == last) continue;
+    last = dst;
+    CutLink& link = LinkBetween(src, dst);
+    const bool lossy = value.differentiable && !value.lossless_only;
+    (lossy ? link.traffic.forward_bytes : link.traffic.forward_lossless_bytes) += value.bytes;
+    if (value.differentiable) link.traffic.backward_bytes += value.bytes;
+    if (list_values) link.values.push_back(chain_value);
+  }
+}
+
+Evaluation::Verdict Evaluator::CheckLinks(Evaluation& evaluation) const {
+  for (size_t l = 0; l < link_count_; ++l) {
+    const CutLink& link = links_[l];
+    const int src = stages_[link.src].device, dst = stages_[link.dst].device;
+    const bool there = problem_.link(src, dst).bytes_per_s > 0;
+    const bool back = link.traffic.backward_bytes == 0 || problem_.link(dst, src).bytes_per_s > 0;
+    if (there && back) continue;
+    evaluation.stage = link.src;
+    evaluation.other_stage = link.dst;
+    return Evaluation::Verdict::kDisconnected;
+  }
+  return Evaluation::Verdict::kFeasible;
+}
+
+// A pair's share of each shared resource is in proportion to the bytes it moves there.
+void Evaluator::ShareRates() {
+  const PlanRequest& request = problem_.request();
+  resource_bytes_.assign(request.resources.size(), 0);
+  const auto for_each_direction = [&](auto&& visit) {
+    for (size_t l = 0; l < link_count_; ++l) {
+      LinkTraffic& t = links_[l].traffic;
+      const int src = stages_[links_[l].src].device, dst = stages_[links_[l].dst].device;
+      visit(problem_.link(src, dst), t.forward_bytes + t.forward_lossless_bytes, t.forward_bytes_per_s, t.forward_latency_s);
+      if (t.backward_bytes > 0) visit(problem_.link(dst, src), t.backward_bytes, t.backward_bytes_per_s, t.backward_latency_s);
+    }
+  };
+  for_each_direction([&](const DirectedLink& link, int64_t bytes, double&, double&) {
+    for (int r : request.links[link.index].resources) resource_bytes_[r] += static_cast<double>(bytes);
+  });
+  for_each_direction([&](const DirectedLink& link, int64_t bytes, double& rate, double& latency_s) {
+    rate = link.bytes_per_s;
+    latency_s = link.latency_s;
+    for (int r : request.links[link.index].resources) {
+      if (bytes > 0) rate = std::min(rate, request.resources[r].bytes_per_s * static_cast<double>(bytes) / resource_bytes_[r]);
+    }
+  });
+}
+
+void Evaluator::ChooseCodecs(Evaluation& evaluation) {
+  double target_s = 0;
+  for (const Stage& stage : stages_) target_s = std::max(target_s, stage.forward_s + stage.backward_s);
+  const LinkCodecPolicy& policy = problem_.codec_policy();
+  for (size_t l = 0; l < link_count_; ++l) {
+    CutLink& link = links_[l];
+    link.traffic.target_s = target_s;
+    // A one-way link has no gradient to wait for: any positive rate will do for the policy.
+    if (link.traffic.backward_bytes == 0) link.traffic.backward_bytes_per_s = link.traffic.forward_bytes_per_s;
+    link.codec = policy.Choose(link.traffic);
+    evaluation.loss_cost += link.codec.loss_cost;
+    Stage& src = stages_[link.src];
+    Stage& dst = stages_[link.dst];
+    const double src_scale = problem_.request().devices[src.device].time_scale,
+                 dst_scale = problem_.request().devices[dst.device].time_scale;
+    src.codec_forward_s += link.codec.sender_forward_s * src_scale;
+    src.codec_backward_s += link.codec.sender_backward_s * src_scale;
+    dst.codec_forward_s += link.codec.receiver_forward_s * dst_scale;
+    dst.codec_backward_s += link.codec.receiver_backward_s * dst_scale;
+    const int64_t dense = link.traffic.forward_bytes + link.traffic.forward_lossless_bytes + link.traffic.backward_bytes;
+    const int64_t buffers = dense + link.codec.forward_wire_bytes + link.codec.backward_wire_bytes;
+    src.memory.buffer_bytes += buffers;
+    dst.memory.buffer_bytes += buffers;
+  }
+}
+
+bool Evaluator::LimitDepths(Evaluation& evaluation) {
+  const PlanRequest& request = problem_.request();
+  int most = request.micro_batches;
+  if (request.max_in_flight > 0) most = std::min(most, request.max_in_flight);
+  const bool gpipe = request.schedule == Schedule::kGPipe;
+  if (gpipe) most = request.micro_batches;
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    Stage& stage = stages_[s];
+    const int64_t room = problem_.UsableMemory(stage.device) - MemoryOf(stage.memory, 0);
+    const int64_t fits = stage.memory.stash_bytes > 0 ? room / stage.memory.stash_bytes : most;
+    stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(room < 0 ? 0 : fits, 0, most));
+    const int least = gpipe ? most : 1;
+    if (stage.most_in_flight < least || room < 0) {
+      evaluation.verdict = Evaluation::Verdict::kTooMuchMemory;
+      evaluation.stage = static_cast<int>(s);
+      evaluation.needed_bytes = MemoryOf(stage.memory, least);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Depth by Little's law: the micro-batches that start while one goes down the pipeline and its gradient comes back, which is
+// (stages - s) (1 + 2 (x + a) / C) on equal stages (WarmUpDepth). `extra` deepens it, since stages drift apart on uneven links; a negative
+// one asks for the textbook depth.
+void Evaluator::SetDepths(int extra) {
+  const int count = static_cast<int>(stages_.size());
+  double period_s = 0;
+  for (const Stage& stage : stages_) {
+    period_s = std::max(period_s, stage.forward_s + stage.backward_s + stage.codec_forward_s + stage.codec_backward_s);
+  }
+  double round_trip_s = 0;
+  for (int s = count - 1; s >= 0; --s) {
+    Stage& stage = stages_[s];
+    double crossing_s = 0;
+    for (int l : links_out_[s]) {
+      const CutLink& link = links_[l];
+      if (link.traffic.backward_bytes == 0) continue;
+      const double there_s =
+          CrossingSeconds(link.codec.forward_wire_bytes, link.traffic.forward_bytes_per_s, link.traffic.forward_latency_s);
+      const double back_s =
+          CrossingSeconds(link.codec.backward_wire_bytes, link.traffic.backward_bytes_per_s, link.traffic.backward_latency_s);
+      crossing_s = std::max(crossing_s, there_s + back_s);
+    }
+    round_trip_s += stage.forward_s + stage.backward_s + crossing_s;
+    double depth = count - s;
+    if (extra >= 0) depth = period_s > 0 ? std::max(depth, std::ceil(round_trip_s / period_s)) + extra : stage.most_in_flight;
+    stage.in_flight = static_cast<int>(std::clamp(depth, 1.0, static_cast<double>(stage.most_in_flight)));
+  }
+}
+
+// Activations that arrived early wait in the receiver's memory: as many as the sender may be ahead. Makes senders shallower where they
+// would not fit.
+void Evaluator::FitQueues() {
+  for (Stage& stage : stages_) stage.queued_bytes = 0;
+  for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {
+    Stage& src = stages_[s];
+    for (int pass = 0; pass < 2; ++pass) {  // first the limit of every link, then what is really queued
+      for (int l : links_out_[s]) {
+        Stage& dst = stages_[links_[l].dst];
+        const int64_t bytes = links_[l].codec.forward_wire_bytes;
+        const int64_t room = problem_.UsableMemory(dst.device) - MemoryOf(dst.memory, dst.in_flight) - dst.queued_bytes;
+        if (pass == 0 && bytes > 0 && links_[l].traffic.backward_bytes > 0) {
+          const int64_t most = dst.in_flight + std::max<int64_t>(0, room) / bytes;
+          src.in_flight = static_cast<int>(std::clamp<int64_t>(most, 1, src.in_flight));
+        } else if (pass == 1) {
+          // A one-way message (labels) is bounded by the sender's own depth too, but small: count it where it fits.
+          dst.queued_bytes += std::min(std::max<int64_t>(0, room), bytes * std::max(0, src.in_flight - dst.in_flight));
+        }
+      }
+    }
+  }
+}
+
+double Evaluator::ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const {
+  const DirectedLink& direct = problem_.link(stages_[src_stage].device, stages_[dst_stage].device);
+  if (direct.bytes_per_s > 0) return CrossingSeconds(bytes, direct.bytes_per_s, direct.latency_s);
+  // No direct link: hop along the pipeline.
+  double seconds = 0;
+  const int step = dst_stage > src_stage ? 1 : -1;
+  for (int s = src_stage; s != dst_stage; s += step) {
+    const DirectedLink& hop = problem_.link(stages_[s].device, stages_[s + step].device);
+    if (hop.bytes_per_s > 0) seconds += CrossingSeconds(bytes, hop.bytes_per_s, hop.latency_s);
+  }
+  return seconds;
+}
+
+void Evaluator::BuildPipeline() {
+  const PlanRequest& request = problem_.request();
+  input_.micro_batches = request.micro_batches;
+  input_.schedule = request.schedule == Schedule::kGPipe ? Schedule::kGPipe : Schedule::k1F1B;
+  input_.step_overhead_s = request.step_overhead_s;
+  input_.stages.clear();
+  for (const Stage& stage : stages_) {
+    input_.stages.push_back({.forward_s = stage.forward_s + stage.codec_forward_s,
+                             .backward_s = stage.backward_s + stage.codec_backward_s,
+                             .update_s = stage.update_s,
+                             .in_flight = stage.in_flight});
+  }
+  input_.wires = 2 * static_cast<int>(link_count_);
+  resource_wire_.assign(request.resources.size(), -1);
+  const auto fill = [&](Channel& channel, int wire, int src, int dst, int64_t bytes) {
+    const DirectedLink& link = problem_.link(src, dst);
+    const Link& declared = request.links[link.index];
+    channel.used = true;
+    channel.latency_s = link.latency_s;
+    channel.wires.assign(1, {wire, static_cast<double>(bytes) / declared.bytes_per_s});
+    for (int r : declared.resources) {
+      if (resource_wire_[r] < 0) resource_wire_[r] = input_.wires++;
+      channel.wires.push_back({resource_wire_[r], static_cast<double>(bytes) / request.resources[r].bytes_per_s});
+    }
+  };
+  input_.links.resize(link_count_);
+  for (size_t l = 0; l < link_count_; ++l) {
+    const CutLink& link = links_[l];
+    StageLink& out = input_.links[l];
+    out.src = link.src;
+    out.dst = link.dst;
+    out.backward.used = false;
+    const int src = stages_[link.src].device, dst = stages_[link.dst].device;
+    fill(out.forward, 2 * static_cast<int>(l), src, dst, link.codec.forward_wire_bytes);
+    if (link.traffic.backward_bytes > 0) fill(out.backward, 2 * static_cast<int>(l) + 1, dst, src, link.codec.backward_wire_bytes);
+  }
+  input_.tied.clear();
+  for (const TiedExchange& exchange : tied_) {
+    for (size_t i = 1; i < exchange.stages.size(); ++i) {
+      const int owner = exchange.stages[0], other = exchange.stages[i];
+      input_.tied.push_back({owner, other, ControlSeconds(other, owner, exchange.bytes), ControlSeconds(owner, other, exchange.bytes)});
+    }
+  }
+  input_.norm.clear();
+  for (int s = 1; request.global_norm && s < static_cast<int>(stages_.size()); ++s) {
+    input_.norm.push_back({0, s, ControlSeconds(s, 0, request.norm_bytes), ControlSeconds(0, s, request.norm_bytes)});
+  }
+}
+
+double Evaluator::Simulate() {
+  for (size_t s = 0; s < stages_.size(); ++s) input_.stages[s].in_flight = stages_[s].in_flight;
+  ++evaluations_;
+  return simulator_.Run(input_).step_s;
+}
+
+bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation) {
+  const int count = static_cast<int>(assignment.devices.size());
+  stages_.assign(count, Stage{});
+  stage_of_.resize(problem_.positions());
+  for (int s = 0; s < count; ++s) {
+    Stage& stage = stages_[s];
+    stage.begin = assignment.begins[s];
+    stage.end = s + 1 < count ? assignment.begins[s + 1] : problem_.positions();
+    stage.device = assignment.devices[s];
+    std::fill(stage_of_.begin() + stage.begin, stage_of_.begin() + stage.end, s);
+    if (!problem_.Allowed(stage.begin, stage.end, stage.device)) {
+      evaluation.verdict = Evaluation::Verdict::kAgainstPins;
+      evaluation.stage = s;
+      return false;
+    }
+    stage.forward_s = problem_.ForwardSeconds(stage.begin, stage.end, stage.device);
+    stage.backward_s = problem_.BackwardSeconds(stage.begin, stage.end, stage.device);
+    stage.update_s = problem_.UpdateSeconds(stage.begin, stage.end, stage.device);
+    stage.memory.static_bytes = problem_.StaticBytes(stage.begin, stage.end);
+    stage.memory.workspace_bytes = problem_.WorkspaceBytes(stage.begin, stage.end);
+  }
+  link_count_ = 0;
+  links_out_.resize(std::max<size_t>(links_out_.size(), count));
+  for (std::vector<int>& out : links_out_) out.clear();
+  for (size_t v = 0; v < problem_.values().size(); ++v) AddValue(problem_.values()[v], static_cast<int>(v), list_values);
+  evaluation.verdict = CheckLinks(evaluation);
+  if (!evaluation.feasible()) return false;
+  ShareRates();
+  ChooseCodecs(evaluation);
+  if (!LimitDepths(evaluation)) return false;
+  tied_.clear();
+  for (size_t t = 0; t < problem_.tied().size(); ++t) {
+    TiedExchange exchange{.parameter = problem_.request().tied[t].name, .bytes = problem_.request().tied[t].bytes};
+    for (int position : problem_.tied()[t]) {
+      if (exchange.stages.empty() || exchange.stages.back() != stage_of_[position]) exchange.stages.push_back(stage_of_[position]);
+    }
+    if (exchange.stages.size() > 1) tied_.push_back(std::move(exchange));
+  }
+  BuildPipeline();
+  return true;
+}
+
+Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
+  Evaluation evaluation;
+  if (!Prepare(assignment, false, evaluation)) return evaluation;
+  if (problem_.request().schedule == Schedule::kGPipe) {
+    for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
+    evaluation.step_s = Simulate();
+    return evaluation;
+  }
+  if (effort == Effort::kQuick) {
+    SetDepths(1);
+    FitQueues();
+    evaluation.step_s = Simulate();
+    return evaluation;
+  }
+  // From shallow to deep; deeper must pay for its memory.
+  std::vector<int> chosen(stages_.size());
+  for (int extra : {-1, 0, 1, 2, 4, kMaxMicroBatches}) {
+    SetDepths(extra);
+    FitQueues();
+    const double step_s = Simulate();
+    if (extra >= 0 && step_s >= evaluation.step_s * (1 - kDepthTolerance)) continue;
+    evaluation.step_s = step_s;
+    for (size_t s = 0; s < stages_.size(); ++s) chosen[s] = stages_[s].in_flight;
+  }
+  for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = chosen[s];
+  FitQueues();
+  return evaluation;
+}
+
+Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy) {
+  const PlanRequest& request = problem_.request();
+  const Evaluation evaluation = Evaluate(assignment, Effort::kFull);
+  std::vector<int> depths, queued;
+  for (const Stage& stage : stages_) depths.push_back(stage.in_flight);
+  Evaluation again;
+  Prepare(assignment, true, again);  // the same stages and links, values listed
+
+  Plan plan{.strategy = std::string(strategy),
+            .micro_batches = request.micro_batches,
+            .schedule = input_.schedule,
+            .predicted_step_s = evaluation.step_s};
+  for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = depths[s];
+  FitQueues();
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    const Stage& stage = stages_[s];
+    PlanStage out{.index = static_cast<int>(s),
+                  .devices = {stage.device},
+                  .device_names = {request.devices[stage.device].name},
+                  .forward_s = stage.forward_s,
+                  .backward_s = stage.backward_s,
+                  .codec_s = stage.codec_forward_s + stage.codec_backward_s,
+                  .update_s = stage.update_s,
+                  .in_flight = stage.in_flight,
+                  .memory_bytes = MemoryOf(stage.memory, stage.in_flight) + stage.queued_bytes};
+    for (int p = stage.begin; p < stage.end; ++p) out.ops.push_back(problem_.op_at(p));
+    std::sort(out.ops.begin(), out.ops.end());
+    for (int op : out.ops) out.op_names.push_back(request.ops[op].name);
+    const double busy_s = request.micro_batches * (out.forward_s + out.backward_s + out.codec_s) + out.update_s;
+    out.busy_ratio = evaluation.step_s > 0 ? busy_s / evaluation.step_s : 0;
+    plan.stages.push_back(std::move(out));
+  }
+  for (size_t l = 0; l < link_count_; ++l) {
+    const CutLink& link = links_[l];
+    PlanLink out{.src_stage = link.src,
+                 .dst_stage = link.dst,
+                 .src_device = request.devices[stages_[link.src].device].name,
+                 .dst_device = request.devices[stages_[link.dst].device].name,
+                 .forward_bytes = link.traffic.forward_bytes + link.traffic.forward_lossless_bytes,
+                 .backward_bytes = link.traffic.backward_bytes,
+                 .forward_wire_bytes = link.codec.forward_wire_bytes,
+                 .backward_wire_bytes = link.codec.backward_wire_bytes,
+                 .codec = link.codec.codec,
+                 .ratio = link.codec.ratio,
+                 .loss_cost = link.codec.loss_cost};
+    for (int v : link.values) {
+      out.values.push_back(problem_.values()[v].value);
+      out.value_names.push_back(request.values[out.values.back()].name);
+    }
+    const DirectedLink& there = problem_.link(stages_[link.src].device, stages_[link.dst].device);
+    const DirectedLink& back = problem_.link(stages_[link.dst].device, stages_[link.src].device);
+    out.forward_s = CrossingSeconds(out.forward_wire_bytes, there.bytes_per_s, there.latency_s);
+    if (out.backward_bytes > 0) out.backward_s = CrossingSeconds(out.backward_wire_bytes, back.bytes_per_s, back.latency_s);
+    plan.links.push_back(std::move(out));
+  }
+  std::sort(plan.links.begin(), plan.links.end(),
+            [](const PlanLink& a, const PlanLink& b) { return std::pair(a.src_stage, a.dst_stage) < std::pair(b.src_stage, b.dst_stage); });
+  plan.tied = tied_;
+  return plan;
+}
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,102 @@
+// One candidate: consecutive runs of the op order on devices; and its evaluation: codecs, memory, depth of the pipeline, simulated step.
+//
+// An Evaluator keeps scratch memory and is for one thread; the Problem it borrows must outlive it. Cost: O(ops + values) plus one
+// simulation (Effort::kQuick) or a handful (kFull).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/scheduler/pipeline_model.h"
+#include "lib/scheduler/plan.h"
+#include "lib/scheduler/problem.h"
+
+namespace fusionllm::scheduler {
+
+struct Assignment {
+  std::vector<int> begins;   // first position of each stage, ascending; begins[0] == 0
+  std::vector<int> devices;  // of each stage, all different
+  bool operator==(const Assignment&) const = default;
+};
+
+// Parts of a stage's memory; MemoryOf is the one place that says how they add up.
+struct StageMemory {
+  int64_t static_bytes = 0;     // weights, gradients, optimizer state
+  int64_t stash_bytes = 0;      // saved activations of one micro-batch
+  int64_t workspace_bytes = 0;  // scratch of the largest op
+  int64_t buffer_bytes = 0;     // messages being sent, received, encoded
+};
+int64_t MemoryOf(const StageMemory& memory, int in_flight);
+
+enum class Effort { kQuick, kFull };
+
+struct Evaluation {
+  enum class Verdict { kFeasible, kTooMuchMemory, kDisconnected, kAgainstPins };
+  Verdict verdict = Verdict::kFeasible;
+  int stage = 0;  // that breaks the verdict
+  int other_stage = 0;
+  int64_t needed_bytes = 0;
+  double step_s = 0;
+  double loss_cost = 0;  // sum over links
+  bool feasible() const { return verdict == Verdict::kFeasible; }
+};
+
+// True when a is the better candidate: faster by more than rounding, else less lossy, else fewer stages.
+bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t stages_b);
+
+class Evaluator {
+ public:
+  explicit Evaluator(const Problem& problem) : problem_(problem) {}
+
+  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ.
+  Evaluation Evaluate(const Assignment& assignment, Effort effort);
+  // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
+  Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
+  int64_t evaluations() const { return evaluations_; }
+
+ private:
+  struct Stage {
+    int begin = 0, end = 0, device = 0;
+    double forward_s = 0, backward_s = 0, update_s = 0;
+    double codec_forward_s = 0, codec_backward_s = 0;
+    StageMemory memory;
+    int in_flight = 1;
+    int most_in_flight = 1;    // that memory and the job allow
+    int64_t queued_bytes = 0;  // messages that wait because the stage before may be further ahead
+  };
+  struct CutLink {
+    int src = 0, dst = 0;
+    LinkTraffic traffic;
+    LinkCodec codec;
+    std::vector<int> values;  // chain values; filled for plans only
+  };
+
+  bool Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation);
+  void AddValue(const ChainValue& value, int chain_value, bool list_values);
+  CutLink& LinkBetween(int src, int dst);
+  void ShareRates();
+  void ChooseCodecs(Evaluation& evaluation);
+  bool LimitDepths(Evaluation& evaluation);
+  void SetDepths(int extra);
+  void FitQueues();
+  void BuildPipeline();
+  double Simulate();
+  Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
+  double ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const;
+
+  const Problem& problem_;
+  PipelineSimulator simulator_;
+  PipelineInput input_;
+  std::vector<Stage> stages_;
+  std::vector<CutLink> links_;
+  size_t link_count_ = 0;
+  std::vector<int> stage_of_;                // by position
+  std::vector<std::vector<int>> links_out_;  // by stage, indices into links_
+  std::vector<double> resource_bytes_;
+  std::vector<int> resource_wire_, touched_resources_;
+  std::vector<TiedExchange> tied_;
+  int64_t evaluations_ = 0;
+};
+
+}  // namespace fusionllm::scheduler

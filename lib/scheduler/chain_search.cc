@@ -1,0 +1,217 @@
+#include "lib/scheduler/chain_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lib/scheduler/bounds.h"
+#include "lib/scheduler/pipeline_model.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kCapStep = 1.04;
+constexpr double kSlack = 1 + 1e-9;
+
+// Of each run of positions with an equal share of work, the one with the least alive; pinned borders always.
+std::vector<int> ChooseGrid(const Problem& problem, int limit) {
+  const int n = problem.positions();
+  std::vector<int> grid = {0};
+  const int cuts = n - problem.first_cut();
+  if (cuts <= limit) {
+    for (int p = problem.first_cut(); p < n; ++p) grid.push_back(p);
+  } else {
+    const double total = problem.Flops(0, n) + n;  // + n: ops without FLOPs still count for something
+    const auto work_before = [&](int p) { return (problem.Flops(0, p) + p) / total; };
+    const auto alive = [&](int p) { return problem.LossyBytesAt(p) + problem.LosslessBytesAt(p); };
+    for (int begin = problem.first_cut(); begin < n;) {
+      int best = begin, end = begin;
+      const int bucket = static_cast<int>(work_before(begin) * limit);
+      for (; end < n && static_cast<int>(work_before(end) * limit) == bucket; ++end) {
+        if (alive(end) < alive(best)) best = end;
+      }
+      grid.push_back(best);
+      begin = std::max(end, begin + 1);
+    }
+    for (int p = problem.first_cut(); p < n; ++p) {
+      if (problem.PinnedDevice(p) != problem.PinnedDevice(p - 1)) grid.push_back(p);
+    }
+    std::sort(grid.begin(), grid.end());
+    grid.erase(std::unique(grid.begin(), grid.end()), grid.end());
+  }
+  grid.push_back(n);
+  return grid;
+}
+
+}  // namespace
+
+ChainSearch::ChainSearch(const Problem& problem, int grid)
+    : problem_(problem), grid_(ChooseGrid(problem, grid)), least_bottleneck_s_(LeastBottleneckSeconds(problem)) {}
+
+int64_t ChainSearch::NeededBytes(int begin, int end, int in_flight) const {
+  const auto buffers = [&](int p) {
+    return p > 0 && p < problem_.positions() ? 2 * (problem_.LossyBytesAt(p) + problem_.LosslessBytesAt(p) + problem_.GradientBytesAt(p))
+                                             : 0;
+  };
+  return MemoryOf({.static_bytes = problem_.StaticBytes(begin, end),
+                   .stash_bytes = problem_.StashBound(begin, end),
+                   .workspace_bytes = problem_.WorkspaceBytes(begin, end),
+                   .buffer_bytes = buffers(begin) + buffers(end)},
+                  in_flight);
+}
+
+// Both ways; infinite when one direction cannot be squeezed below the cap. The codec shrinks a message only as far as the cap asks.
+double ChainSearch::CrossingSeconds(int grid, int src, int dst, double cap_s) const {
+  const int p = grid_[grid];
+  double seconds = 0;
+  const auto add = [&](const DirectedLink& link, int64_t lossy, int64_t lossless) {
+    if (lossy + lossless == 0) return;
+    if (link.bytes_per_s <= 0) {
+      seconds = kInfinity;
+      return;
+    }
+    const double dense_s = static_cast<double>(lossy + lossless) / link.bytes_per_s;
+    const double least_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s;
+    seconds += least_s > cap_s ? kInfinity : link.latency_s + std::min(dense_s, cap_s);
+  };
+  add(problem_.link(src, dst), problem_.LossyBytesAt(p), problem_.LosslessBytesAt(p));
+  add(problem_.link(dst, src), problem_.GradientBytesAt(p), 0);
+  return seconds;
+}
+
+void ChainSearch::Extend(double cap_s, bool may_skip, bool shallow, int device, int end) {
+  const int count = static_cast<int>(order_.size());
+  const int id = order_[device];
+  const int deepest = problem_.request().max_in_flight > 0 ? problem_.request().max_in_flight : problem_.request().micro_batches;
+  int in_flight = shallow ? 1 : std::min({count - device, deepest, problem_.request().micro_batches});
+  if (problem_.request().schedule == Schedule::kGPipe) in_flight = problem_.request().micro_batches;
+  for (int layer = 0; layer < layers_; ++layer) At(layer, end, device) = {kInfinity, -1, 0};
+  for (int begin = end - 1; begin >= 0; --begin) {
+    const double stage_s = time_[device][end] - time_[device][begin];
+    if (stage_s > cap_s * kSlack) break;
+    ++work_;
+    if (!problem_.Allowed(grid_[begin], grid_[end], id)) continue;
+    if (problem_.StaticBytes(grid_[begin], grid_[end]) > problem_.UsableMemory(id)) break;
+    if (NeededBytes(grid_[begin], grid_[end], in_flight) > problem_.UsableMemory(id)) {
+      memory_refused_ = true;
+      continue;
+    }
+    if (begin == 0) {
+      if ((may_skip || device == 0) && stage_s < At(0, end, device).sum_s) At(0, end, device) = {stage_s, -1, 0};
+      continue;
+    }
+    for (int before = may_skip ? 0 : std::max(0, device - 1); before < device; ++before) {
+      ++work_;
+      double crossing_s = -1;
+      for (int layer = 0; layer < layers_; ++layer) {
+        if (constrained_ && layer == 0) continue;  // layer 0: one stage so far
+        const double before_s = At(constrained_ ? layer - 1 : 0, begin, before).sum_s;
+        if (before_s == kInfinity) continue;
+        if (crossing_s < 0) crossing_s = CrossingSeconds(begin, order_[before], id, cap_s);
+        const double sum_s = before_s + crossing_s + stage_s;
+        if (sum_s < At(layer, end, device).sum_s)
+          At(layer, end, device) = {sum_s, static_cast<int16_t>(before), static_cast<int16_t>(begin)};
+      }
+    }
+  }
+}
+
+void ChainSearch::Read(int layer, int device, double cap_s, Result& result) {
+  result.assignment = {};
+  double bottleneck_s = 0;
+  const double sum_s = At(layer, static_cast<int>(grid_.size()) - 1, device).sum_s;
+  for (int end = static_cast<int>(grid_.size()) - 1;;) {
+    const Cell cell = At(layer, end, device);
+    const int begin = cell.from_device < 0 ? 0 : cell.from_grid;
+    result.assignment.begins.push_back(grid_[begin]);
+    result.assignment.devices.push_back(order_[device]);
+    bottleneck_s = std::max(bottleneck_s, time_[device][end] - time_[device][begin]);
+    if (cell.from_device < 0) break;
+    // Links count by what the cap let them take.
+    const double crossing_s = CrossingSeconds(begin, order_[cell.from_device], order_[device], cap_s);
+    const double latency_s = problem_.link(order_[cell.from_device], order_[device]).latency_s +
+                             problem_.link(order_[device], order_[cell.from_device]).latency_s;
+    bottleneck_s = std::max(bottleneck_s, std::min(cap_s, crossing_s - latency_s));
+    end = begin;
+    device = cell.from_device;
+    if (constrained_) --layer;
+  }
+  std::reverse(result.assignment.begins.begin(), result.assignment.begins.end());
+  std::reverse(result.assignment.devices.begin(), result.assignment.devices.end());
+  result.sum_s = sum_s;
+  result.estimate_s = FillPlusBottleneck(sum_s, bottleneck_s, problem_.request().micro_batches);
+}
+
+bool ChainSearch::Solve(double cap_s, bool may_skip, bool shallow, Result& result) {
+  const int count = static_cast<int>(order_.size()), last = static_cast<int>(grid_.size()) - 1;
+  cells_.assign(static_cast<size_t>(layers_) * grid_.size() * order_.size(), {kInfinity, -1, 0});
+  for (int end = 1; end <= last; ++end) {
+    for (int device = 0; device < count; ++device) Extend(cap_s, may_skip, shallow, device, end);
+  }
+  double best_s = kInfinity;
+  int best_layer = 0, best_device = 0;
+  for (int layer = 0; layer < layers_; ++layer) {
+    if (constrained_ && (layer + 1 < problem_.min_stages() || layer + 1 > problem_.max_stages())) continue;
+    for (int device = may_skip ? 0 : count - 1; device < count; ++device) {
+      if (At(layer, last, device).sum_s >= best_s) continue;
+      best_s = At(layer, last, device).sum_s;
+      best_layer = layer;
+      best_device = device;
+    }
+  }
+  if (best_s == kInfinity) return false;
+  Read(best_layer, best_device, cap_s, result);
+  return true;
+}
+
+std::vector<ChainSearch::Result> ChainSearch::Partition(std::span<const int> order, bool may_skip, size_t limit) {
+  order_.assign(order.begin(), order.end());
+  const int count = static_cast<int>(order_.size());
+  constrained_ = may_skip && (problem_.min_stages() > 1 || problem_.max_stages() < count);
+  layers_ = constrained_ ? std::min(problem_.max_stages(), count) : 1;
+  time_.assign(count, {});
+  for (int d = 0; d < count; ++d) {
+    for (int p : grid_) time_[d].push_back(problem_.ForwardSeconds(0, p, order_[d]) + problem_.BackwardSeconds(0, p, order_[d]));
+  }
+  std::vector<Result> results;
+  memory_refused_ = false;
+  Sweep(may_skip, false, results);
+  // Depths are guessed before the stages are known: where that refused a stage, see what a shallow pipeline would allow.
+  if (memory_refused_) Sweep(may_skip, true, results);
+  std::stable_sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.estimate_s < b.estimate_s; });
+  if (results.size() > limit) results.resize(limit);
+  return results;
+}
+
+void ChainSearch::Sweep(bool may_skip, bool shallow, std::vector<Result>& results) {
+  const int m = problem_.request().micro_batches;
+  const auto keep = [&](const Result& result) {
+    const bool known = std::any_of(results.begin(), results.end(), [&](const Result& r) { return r.assignment == result.assignment; });
+    if (!known) results.push_back(result);
+  };
+  Result result;
+  if (!Solve(kInfinity, may_skip, shallow, result)) return;
+  keep(result);
+  // The fill of the uncapped solution is a bound on every other's.
+  const double least_sum_s = result.sum_s;
+  double best_s = result.estimate_s;
+  double cap_s = std::max(least_bottleneck_s_, 1e-12), infeasible_s = 0;
+  while (!Solve(cap_s, may_skip, shallow, result)) {
+    if (FillPlusBottleneck(least_sum_s, cap_s, m) >= best_s) return;
+    infeasible_s = cap_s;
+    cap_s *= 1.5;
+  }
+  for (double low_s = infeasible_s, high_s = cap_s; low_s > 0 && high_s / low_s > kCapStep;) {
+    const double middle_s = std::sqrt(low_s * high_s);
+    (Solve(middle_s, may_skip, shallow, result) ? high_s : low_s) = middle_s;
+    cap_s = high_s;
+  }
+  for (; FillPlusBottleneck(least_sum_s, cap_s, m) < best_s; cap_s *= kCapStep) {
+    if (!Solve(cap_s, may_skip, shallow, result)) continue;
+    best_s = std::min(best_s, result.estimate_s);
+    keep(result);
+  }
+}
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,64 @@
+// Cuts the op chain for a given order of devices, by dynamic programming over compute, cut bytes at the best ratio allowed, and memory.
+//
+// Objective: the closed-form step time, sum of stage times and crossings + (micro_batches - 1) x the slowest of them. For a cap on the
+// slowest, the least sum is a shortest path over (position, last device); the cap is swept over the range where it can pay, in steps of
+// kCapStep, so the result is within that factor of the best for cuts on the grid. The grid holds the positions where little is alive.
+//
+// One thread; borrows the Problem. Cost: caps x grid² x devices² / 4 (skipping) or x devices.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lib/scheduler/assignment.h"
+#include "lib/scheduler/problem.h"
+
+namespace fusionllm::scheduler {
+
+class ChainSearch {
+ public:
+  // `grid`: how many cut positions to consider at most.
+  ChainSearch(const Problem& problem, int grid);
+
+  struct Result {
+    Assignment assignment;
+    double sum_s = 0;  // fill: stages and crossings once
+    double estimate_s = 0;
+  };
+  // Candidates, best estimate first, at most `limit`. With may_skip, devices of the order may stay without a stage (down to the job's least
+  // number of stages, up to its most); without, each gets one. Empty when memory, links or pins allow none.
+  std::vector<Result> Partition(std::span<const int> order, bool may_skip, size_t limit);
+
+  // Inner-loop steps so far: what searches charge to their budget.
+  int64_t work() const { return work_; }
+
+ private:
+  struct Cell {
+    double sum_s;
+    int16_t from_device;  // index in the order, -1: none
+    int16_t from_grid;
+  };
+
+  void Sweep(bool may_skip, bool shallow, std::vector<Result>& results);
+  bool Solve(double cap_s, bool may_skip, bool shallow, Result& result);
+  void Extend(double cap_s, bool may_skip, bool shallow, int device, int end);
+  double CrossingSeconds(int grid, int src, int dst, double cap_s) const;
+  int64_t NeededBytes(int begin, int end, int in_flight) const;
+  Cell& At(int layer, int grid, int device) { return cells_[(static_cast<size_t>(layer) * grid_.size() + grid) * order_.size() + device]; }
+  void Read(int layer, int device, double cap_s, Result& result);
+
+  const Problem& problem_;
+  std::vector<int> grid_;  // positions; 0 first, positions() last
+  double least_bottleneck_s_;
+  std::vector<int> order_;
+  bool constrained_ = false;               // the number of stages has limits that skipping may miss
+  int layers_ = 1;                         // when constrained: one for each number of stages so far
+  std::vector<std::vector<double>> time_;  // by index in the order: compute seconds of positions before each grid point
+  std::vector<Cell> cells_;
+  bool memory_refused_ = false;
+  int64_t work_ = 0;
+};
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,49 @@
+#include "lib/scheduler/codec_policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fusionllm::scheduler {
+namespace {
+
+int64_t Shrunk(int64_t bytes, double ratio) { return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / ratio)); }
+
+bool Hides(int64_t bytes, double bytes_per_s, double target_s) { return static_cast<double>(bytes) <= bytes_per_s * target_s; }
+
+double RatioOf(const LinkTraffic& traffic, int64_t forward_wire, int64_t backward_wire) {
+  const int64_t wire = forward_wire + backward_wire;
+  return wire > 0 ? static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / static_cast<double>(wire) : 1;
+}
+
+}  // namespace
+
+LinkCodec ExactPolicy::Choose(const LinkTraffic& traffic) const {
+  return {.forward_wire_bytes = traffic.forward_bytes + traffic.forward_lossless_bytes, .backward_wire_bytes = traffic.backward_bytes};
+}
+
+double LadderPolicy::MaxRatio() const {
+  double most = 1;
+  for (const CodecRung& rung : rungs_) most = std::max({most, rung.forward_ratio, rung.backward_ratio});
+  return most;
+}
+
+LinkCodec LadderPolicy::Choose(const LinkTraffic& traffic) const {
+  LinkCodec choice = ExactPolicy().Choose(traffic);
+  if (traffic.forward_bytes + traffic.backward_bytes == 0) return choice;
+  for (const CodecRung& rung : rungs_) {
+    const int64_t forward = Shrunk(traffic.forward_bytes, rung.forward_ratio);
+    const int64_t backward = Shrunk(traffic.backward_bytes, rung.backward_ratio);
+    choice = {.codec = rung.name,
+              .ratio = RatioOf(traffic, forward, backward),
+              .forward_wire_bytes = forward + traffic.forward_lossless_bytes,
+              .backward_wire_bytes = backward,
+              .loss_cost = rung.loss_cost};
+    if (Hides(choice.forward_wire_bytes, traffic.forward_bytes_per_s, traffic.target_s) &&
+        Hides(choice.backward_wire_bytes, traffic.backward_bytes_per_s, traffic.target_s)) {
+      break;
+    }
+  }
+  return choice;
+}
+
+}  // namespace fusionllm::scheduler

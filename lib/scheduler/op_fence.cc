@@ -1,0 +1,287 @@
+// OP-Fence (arXiv 2410.12707 names it; the steps are ours): communities of devices by bandwidth -> orders that cross slow links seldom ->
+// cuts by dynamic programming over compute, cut bytes and memory -> local search over order, cuts and subset, scored by the simulator.
+// Devices that would slow the job get no stage.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/philox.h"
+#include "lib/scheduler/bounds.h"
+#include "lib/scheduler/chain_search.h"
+#include "lib/scheduler/communities.h"
+#include "lib/scheduler/strategy.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+constexpr size_t kMaxOrders = 64;
+constexpr size_t kMaxSkippingDevices = 48;  // beyond, windows of an order are searched: the program is quadratic in them
+constexpr size_t kRebalanceBelow = 24;      // devices: re-cut after each change of the order
+constexpr size_t kSettleBelow = 10;         // devices: and let the cuts settle before judging
+constexpr double kNear = 1.25;              // of the best step time: what is worth settling
+constexpr int kSplits = 12;                 // positions tried in a stage for a new device
+constexpr size_t kClimbs = 4;
+constexpr int kMaxRestarts = 12;
+constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
+constexpr double kCloseEnough = 1e-6;
+
+struct Candidate {
+  Assignment assignment;
+  Evaluation evaluation;
+};
+
+class OpFenceSearch {
+ public:
+  OpFenceSearch(const Problem& problem, Evaluator& evaluator)
+      : problem_(problem), evaluator_(evaluator), chain_(problem, GridFor(problem)), bound_s_(LowerBoundSeconds(problem)) {}
+
+  std::variant<Assignment, Refusal> Run() {
+    limit_ = problem_.request().search_budget / 2;
+    for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) {
+      for (const std::vector<int>& window : WindowsOf(order)) {
+        if (!pool_.empty() && Spent() > limit_) break;
+        const bool may_skip = window.size() > static_cast<size_t>(problem_.min_stages()) && window.size() <= kMaxSkippingDevices;
+        for (const ChainSearch::Result& result : chain_.Partition(window, may_skip, 4)) Consider(result.assignment);
+      }
+    }
+    if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
+    SortPool();
+    KeepDiverse();
+    limit_ = problem_.request().search_budget * 3 / 4;
+    for (size_t i = 0; i < pool_.size() && !Done(); ++i) Climb(pool_[i]);
+    SortPool();
+    Restart();
+    Finish();
+    return pool_[0].assignment;
+  }
+
+ private:
+  static int GridFor(const Problem& problem) {
+    const double devices = static_cast<double>(std::min(problem.usable().size(), kMaxSkippingDevices));
+    return std::max<int>(std::clamp(static_cast<int>(900 / devices), 48, 160), 2 * std::min(problem.max_stages(), 256));
+  }
+
+  // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
+  int64_t Spent() const { return evaluator_.evaluations() + chain_.work() / kWorkPerSimulation; }
+  bool Done() const { return Spent() >= limit_ || (!pool_.empty() && pool_[0].evaluation.step_s <= bound_s_ * (1 + kCloseEnough)); }
+
+  std::vector<std::vector<int>> WindowsOf(const std::vector<int>& order) const {
+    const size_t width = std::max<size_t>(kMaxSkippingDevices, problem_.min_stages());
+    if (order.size() <= width) return {order};
+    std::vector<std::vector<int>> windows;
+    for (size_t begin = 0; begin + width <= order.size(); begin += width / 2)
+      windows.emplace_back(order.begin() + begin, order.begin() + begin + width);
+    return windows;
+  }
+
+  void Consider(const Assignment& assignment) {
+    const bool known = std::any_of(pool_.begin(), pool_.end(), [&](const Candidate& c) { return c.assignment == assignment; });
+    if (known) return;
+    Candidate candidate{assignment, evaluator_.Evaluate(assignment, effort_)};
+    if (candidate.evaluation.feasible()) pool_.push_back(std::move(candidate));
+  }
+
+  void SortPool() {
+    std::stable_sort(pool_.begin(), pool_.end(), [](const Candidate& a, const Candidate& b) {
+      return Better(a.evaluation, a.assignment.devices.size(), b.evaluation, b.assignment.devices.size());
+    });
+  }
+
+  // Climbs start from the best of each number of stages: a step that adds a stage and one that shifts its cuts may only pay together.
+  void KeepDiverse() {
+    std::vector<Candidate> kept;
+    std::vector<size_t> counts;
+    for (Candidate& candidate : pool_) {
+      const size_t count = candidate.assignment.devices.size();
+      if (kept.size() >= kClimbs) break;
+      if (std::find(counts.begin(), counts.end(), count) != counts.end()) continue;
+      counts.push_back(count);
+      kept.push_back(std::move(candidate));
+    }
+    pool_ = std::move(kept);
+  }
+
+  bool TryImprove(Candidate& current, const Assignment& assignment) {
+    const Evaluation evaluation = evaluator_.Evaluate(assignment, effort_);
+    if (!Better(evaluation, assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
+    current = {assignment, evaluation};
+    return true;
+  }
+
+  // Moves single cuts, far and near, until none helps.
+  bool ShiftCuts(Candidate& current) {
+    bool improved = false;
+    for (bool again = true; again && !Done();) {
+      again = false;
+      for (size_t s = 1; s < current.assignment.begins.size(); ++s) {
+        for (int shift : {1, -1, 2, -2, 3, -3, 5, -5, 8, -8, 13, -13, 30, -30}) {
+          Assignment moved = current.assignment;
+          moved.begins[s] += shift;
+          const int low = s == 1 ? problem_.first_cut() : moved.begins[s - 1] + 1;
+          const int high = s + 1 < moved.begins.size() ? moved.begins[s + 1] - 1 : problem_.positions() - 1;
+          if (moved.begins[s] < low || moved.begins[s] > high) continue;
+          if (TryImprove(current, moved)) again = improved = true;
+          if (Done()) return improved;
+        }
+      }
+    }
+    return improved;
+  }
+
+  bool MayHave(size_t stages) const {
+    return static_cast<int>(stages) >= problem_.min_stages() && static_cast<int>(stages) <= problem_.max_stages();
+  }
+
+  // Device lists one change away: two swapped, one moved, one replaced by an unused one, one more, one less.
+  std::vector<std::vector<int>> NeighbourOrders(const std::vector<int>& devices) const {
+    std::vector<std::vector<int>> orders;
+    std::vector<int> unused;
+    for (int device : problem_.usable()) {
+      if (std::find(devices.begin(), devices.end(), device) == devices.end()) unused.push_back(device);
+    }
+    const size_t count = devices.size();
+    for (size_t a = 0; a < count; ++a) {
+      for (size_t b = a + 1; b < count; ++b) {
+        orders.push_back(devices);
+        std::swap(orders.back()[a], orders.back()[b]);
+      }
+      for (size_t b = 0; b < count; ++b) {
+        if (b == a || b == a + 1 || b + 1 == a) continue;
+        orders.push_back(devices);
+        orders.back().erase(orders.back().begin() + a);
+        orders.back().insert(orders.back().begin() + b, devices[a]);
+      }
+      for (int device : unused) {
+        orders.push_back(devices);
+        orders.back()[a] = device;
+      }
+      if (MayHave(count - 1) && count > 1) {
+        orders.push_back(devices);
+        orders.back().erase(orders.back().begin() + a);
+      }
+    }
+    for (size_t a = 0; MayHave(count + 1) && a <= count; ++a) {
+      for (int device : unused) {
+        orders.push_back(devices);
+        orders.back().insert(orders.back().begin() + a, device);
+      }
+    }
+    return orders;
+  }
+
+  // A changed order is judged after its own cuts have settled, if it starts anywhere near.
+  bool TrySettled(Candidate& current, const Assignment& assignment) {
+    Candidate other{assignment, evaluator_.Evaluate(assignment, effort_)};
+    if (!other.evaluation.feasible() || other.evaluation.step_s > kNear * current.evaluation.step_s) return false;
+    if (assignment.devices.size() <= kSettleBelow) ShiftCuts(other);
+    if (!Better(other.evaluation, other.assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
+    current = std::move(other);
+    return true;
+  }
+
+  bool ChangeDevices(Candidate& current) {
+    const std::vector<int> from = current.assignment.devices;
+    for (const std::vector<int>& devices : NeighbourOrders(from)) {
+      if (Done()) return false;
+      if (devices.size() <= kRebalanceBelow) {
+        for (const ChainSearch::Result& result : chain_.Partition(devices, false, 2)) {
+          if (TrySettled(current, result.assignment)) return true;
+        }
+      }
+      if (devices.size() == from.size() && TryImprove(current, {current.assignment.begins, devices})) return true;
+    }
+    return SplitStage(current);
+  }
+
+  // Gives part of a stage to an unused device, before or after it.
+  bool SplitStage(Candidate& current) {
+    const Assignment from = current.assignment;
+    if (!MayHave(from.devices.size() + 1)) return false;
+    for (int device : problem_.usable()) {
+      if (std::find(from.devices.begin(), from.devices.end(), device) != from.devices.end()) continue;
+      for (size_t s = 0; s < from.devices.size(); ++s) {
+        const int begin = s == 0 ? problem_.first_cut() : from.begins[s] + 1;
+        const int end = s + 1 < from.begins.size() ? from.begins[s + 1] : problem_.positions();
+        const int stride = 1 + (end - begin) / kSplits;
+        for (int cut = begin; cut < end; cut += stride) {
+          for (size_t side : {s, s + 1}) {
+            if (Done()) return false;
+            Assignment split = from;
+            split.begins.insert(split.begins.begin() + s + 1, cut);
+            split.devices.insert(split.devices.begin() + side, device);
+            if (TryImprove(current, split)) return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  void Climb(Candidate& current) {
+    do {
+      ShiftCuts(current);
+    } while (!Done() && ChangeDevices(current));
+  }
+
+  // Kicks the best out of its valley: a few random swaps of all usable devices, cut afresh.
+  void Restart() {
+    const base::CounterRng random(problem_.request().seed, "op-fence");
+    const std::vector<int>& usable = problem_.usable();
+    if (usable.size() < 3 || usable.size() > kMaxSkippingDevices) return;
+    uint64_t draw = 0;
+    for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
+      std::vector<int> order = pool_[0].assignment.devices;
+      for (int device : usable) {
+        if (std::find(order.begin(), order.end(), device) == order.end())
+          order.insert(order.begin() + random.Below(draw++, order.size() + 1), device);
+      }
+      for (int kick = 0; kick < 2; ++kick) {
+        const uint64_t a = random.Below(draw++, order.size()), b = random.Below(draw++, order.size());
+        std::swap(order[a], order[b]);
+      }
+      const bool may_skip = usable.size() > static_cast<size_t>(problem_.min_stages());
+      for (const ChainSearch::Result& result : chain_.Partition(order, may_skip, 1)) {
+        Candidate candidate{result.assignment, evaluator_.Evaluate(result.assignment, effort_)};
+        if (!candidate.evaluation.feasible()) continue;
+        Climb(candidate);
+        pool_.push_back(std::move(candidate));
+      }
+      SortPool();
+    }
+  }
+
+  // The quick evaluation fixes the depth of the pipeline by a formula; the last word has the search over depths, which on tight memory
+  // may rank candidates otherwise.
+  void Finish() {
+    effort_ = Effort::kFull;
+    limit_ = problem_.request().search_budget;
+    if (pool_.size() > 2 * kClimbs) pool_.resize(2 * kClimbs);
+    for (Candidate& candidate : pool_) candidate.evaluation = evaluator_.Evaluate(candidate.assignment, effort_);
+    SortPool();
+    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) Climb(pool_[i]);
+    SortPool();
+  }
+
+  const Problem& problem_;
+  Evaluator& evaluator_;
+  ChainSearch chain_;
+  double bound_s_;
+  Effort effort_ = Effort::kQuick;
+  int64_t limit_ = 0;
+  std::vector<Candidate> pool_;
+};
+
+class OpFence final : public Strategy {
+ public:
+  absl::string_view name() const override { return "op-fence"; }
+
+ protected:
+  std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
+    return OpFenceSearch(problem, evaluator).Run();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> MakeOpFence() { return std::make_unique<OpFence>(); }
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,129 @@
+// Time of one training step of a pipeline: an event-driven simulation of the schedule that the runtime really runs.
+//
+// Stages are serial. A stage runs a backward when one is ready, else a forward while fewer than in_flight micro-batches are open (1F1B), or
+// all forwards before any backward (GPipe); both in micro-batch order. A message leaves when its stage ends, waits until every wire it
+// needs is free, holds each for bytes / rate (first come, first served) and arrives a latency after the slowest has carried it; sends never
+// block the stage. The step ends when the last backward, the norm's round trip, the tied gradients and the optimizer are done everywhere.
+//
+// Deterministic: simultaneous events run in the order they were made. Cost: about 40 ns an event, (2 stages + 2 links) x micro-batches
+// events. A PipelineSimulator keeps its scratch memory between runs; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lib/scheduler/snapshot.h"
+
+namespace fusionllm::scheduler {
+
+struct StageTiming {
+  double forward_s = 0;  // one micro-batch, codecs included
+  double backward_s = 0;
+  double update_s = 0;  // once a step
+  int in_flight = 1;    // >= 1; GPipe ignores it
+};
+
+// What a message holds, for how long. Wires are dense ids below PipelineInput::wires.
+struct WireUse {
+  int wire = 0;
+  double hold_s = 0;
+};
+
+// One direction of a pair of stages.
+struct Channel {
+  bool used = false;
+  double latency_s = 0;
+  std::vector<WireUse> wires;
+};
+
+struct StageLink {
+  int src = 0;  // src < dst
+  int dst = 0;
+  Channel forward;
+  Channel backward;  // unused when nothing differentiable crosses
+};
+
+// A stage whose end-of-step message goes to the first stage of the exchange and comes back: latencies plus serialisation, seconds.
+struct EndExchange {
+  int owner = 0;
+  int stage = 0;
+  double to_owner_s = 0;
+  double from_owner_s = 0;
+};
+
+struct PipelineInput {
+  std::vector<StageTiming> stages;
+  std::vector<StageLink> links;
+  int wires = 0;
+  int micro_batches = 1;
+  Schedule schedule = Schedule::k1F1B;  // kAuto counts as k1F1B
+  std::vector<EndExchange> tied;        // gradients of tied parameters; exchanges of one step overlap
+  std::vector<EndExchange> norm;        // after the tied exchanges
+  double step_overhead_s = 0;
+};
+
+struct TimelineSpan {
+  enum class Kind { kForward, kBackward, kForwardMessage, kBackwardMessage };
+  Kind kind = Kind::kForward;
+  int stage = 0;  // or index of the link
+  int micro_batch = 0;
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+struct PipelineResult {
+  double step_s = 0;
+  double compute_end_s = 0;  // last backward
+};
+
+class PipelineSimulator {
+ public:
+  // Input is trusted: src < dst, indices in range, finite numbers. `timeline`, when given, receives every span, in the order decided.
+  PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline = nullptr);
+
+ private:
+  struct Event {
+    double at_s;
+    int64_t order;
+    int32_t kind;  // 0 stage ends a forward, 1 stage ends a backward, 2 forward message arrives, 3 backward message arrives
+    int32_t id;
+  };
+  struct StageState {
+    int forwards = 0;  // started
+    int forwards_done = 0;
+    int backwards = 0;  // started
+    bool busy = false;
+    double end_s = 0;
+  };
+
+  void Push(double at_s, int32_t kind, int32_t id);
+  Event Pop();
+  void TryStart(const PipelineInput& input, int stage, double now_s);
+  void Send(const PipelineInput& input, int link, bool forward, double now_s);
+  bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
+  void Index(const PipelineInput& input);
+  double FinishStep(const PipelineInput& input);
+
+  std::vector<Event> heap_;
+  int64_t order_ = 0;
+  std::vector<StageState> stages_;
+  std::vector<int> forward_arrived_, backward_arrived_;  // by link
+  std::vector<int> forward_sent_, backward_sent_;        // by link, for the timeline
+  std::vector<double> wire_free_s_;
+  // Links into a stage and out of it, as offsets into flat lists.
+  std::vector<int> in_offset_, in_links_, out_offset_, out_links_;
+  std::vector<double> ready_s_;
+  std::vector<TimelineSpan>* timeline_ = nullptr;
+};
+
+// Closed-form estimate: sum of stage times and link crossings once (fill), plus (m - 1) times the slowest of them (architecture of the
+// time model: T = sum C_p + 2 sum (a + x) + (m - 1) max(max C, max x)). What partitioners minimise before the simulator decides.
+double FillPlusBottleneck(double fill_s, double bottleneck_s, int micro_batches);
+
+// Latency-aware warm-up depth of stage `stage` of `stages`: (stages - stage) (1 + 2 (x + a) / (F + B)), rounded up, one more when
+// links take time (rounding leaves stages out of step: at x = F the utilisation of eight stages is 0.70 without it, 0.73 with), at least 1,
+// at most micro_batches; crossing_s = serialisation + latency of the slowest link after it, stage_s = its forward + backward.
+int WarmUpDepth(int stage, int stages, double crossing_s, double stage_s, int micro_batches);
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,124 @@
+#include "lib/scheduler/pipeline_model.h"
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+using ::testing::DoubleNear;
+
+// A chain of equal stages, F = 1, B = 2 (dX and dW); every link full duplex with serialisation x and latency a.
+PipelineInput EqualChain(int stages, int micro_batches, double x, double a) {
+  PipelineInput input;
+  input.micro_batches = micro_batches;
+  input.stages.assign(stages, {.forward_s = 1, .backward_s = 2, .in_flight = micro_batches});
+  for (int s = 0; s + 1 < stages; ++s) {
+    const int wire = input.wires;
+    input.wires += 2;
+    input.links.push_back({.src = s,
+                           .dst = s + 1,
+                           .forward = {.used = true, .latency_s = a, .wires = {{wire, x}}},
+                           .backward = {.used = true, .latency_s = a, .wires = {{wire + 1, x}}}});
+  }
+  return input;
+}
+
+double Utilisation(const PipelineInput& input) {
+  const StageTiming& stage = input.stages[0];
+  return input.micro_batches * (stage.forward_s + stage.backward_s) / PipelineSimulator().Run(input).step_s;
+}
+
+TEST(PipelineModelTest, ReproducesPublishedUtilisationOfEightStagesAnd32MicroBatches) {
+  struct Row {
+    double x, a, gpipe, textbook, deeper;
+  };
+  for (const Row& row : {Row{0, 0, .821, .821, .821}, Row{1, 0, .733, .519, .733}, Row{2, 0, .545, .379, .653}, Row{6, 0, .200, .183, .314},
+                         Row{.1, 3, .599, .293, .599}}) {
+    SCOPED_TRACE(testing::Message() << "x " << row.x << " a " << row.a);
+    PipelineInput input = EqualChain(8, 32, row.x, row.a);
+    input.schedule = Schedule::kGPipe;
+    EXPECT_THAT(Utilisation(input), DoubleNear(row.gpipe, 0.02));
+    input.schedule = Schedule::k1F1B;
+    for (int s = 0; s < 8; ++s) input.stages[s].in_flight = 8 - s;
+    EXPECT_THAT(Utilisation(input), DoubleNear(row.textbook, 0.02));
+    for (int s = 0; s < 8; ++s) input.stages[s].in_flight = WarmUpDepth(s, 8, row.x + row.a, 3, 32);
+    EXPECT_THAT(Utilisation(input), DoubleNear(row.deeper, 0.02));
+  }
+}
+
+TEST(PipelineModelTest, OneStageTakesItsComputeAndUpdate) {
+  PipelineInput input = EqualChain(1, 5, 0, 0);
+  input.stages[0].update_s = 0.5;
+  input.step_overhead_s = 0.25;
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 5 * 3 + 0.5 + 0.25);
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).compute_end_s, 15);
+}
+
+TEST(PipelineModelTest, OneMicroBatchCrossesEveryStageAndLinkTwice) {
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(EqualChain(4, 1, 0.5, 0.25)).step_s, 4 * 3 + 2 * 3 * 0.75);
+}
+
+TEST(PipelineModelTest, SharedWiresSerialiseWhatOwnWiresOverlap) {
+  // Stage 0 feeds stages 1 and 2 at the same moment; over one wire the second message waits for the first.
+  PipelineInput input;
+  input.micro_batches = 1;
+  input.wires = 4;
+  input.stages.assign(3, {.forward_s = 1, .backward_s = 1, .in_flight = 1});
+  input.links = {{0, 1, {true, 0, {{0, 4}}}, {true, 0, {{2, 0}}}}, {0, 2, {true, 0, {{1, 4}}}, {true, 0, {{3, 0}}}}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 1 + 4 + 1 + 1 + 1);
+  input.links[1].forward.wires = {{0, 4}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 1 + 8 + 1 + 1 + 1);
+}
+
+TEST(PipelineModelTest, NormAndTiedGradientsCostARoundTripAfterTheLastBackward) {
+  PipelineInput input = EqualChain(2, 1, 0, 0);
+  const double compute_s = PipelineSimulator().Run(input).step_s;
+  input.norm = {{.owner = 0, .stage = 1, .to_owner_s = 3, .from_owner_s = 3}};
+  // Stage 1 is done two seconds before stage 0, which hides two of the three seconds of its message.
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, compute_s - 2 + 6);
+  input.tied = {{.owner = 0, .stage = 1, .to_owner_s = 10, .from_owner_s = 10}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, compute_s - 2 + 20 + 6);
+}
+
+TEST(PipelineModelTest, NeverOpensMoreMicroBatchesThanAllowed) {
+  PipelineInput input = EqualChain(3, 9, 0.3, 0.7);
+  for (int s = 0; s < 3; ++s) input.stages[s].in_flight = 3 - s;
+  std::vector<TimelineSpan> timeline;
+  PipelineSimulator().Run(input, &timeline);
+  std::vector<int> open(3, 0);
+  int forwards = 0;
+  for (const TimelineSpan& span : timeline) {
+    if (span.kind == TimelineSpan::Kind::kForward) {
+      EXPECT_LE(++open[span.stage], 3 - span.stage);
+      ++forwards;
+    }
+    if (span.kind == TimelineSpan::Kind::kBackward) --open[span.stage];
+  }
+  EXPECT_EQ(forwards, 27);
+  EXPECT_THAT(open, testing::Each(0));
+}
+
+TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrWire) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
+    const int stages = 1 + static_cast<int>(seed % 6), micro_batches = 1 + static_cast<int>(seed % 11);
+    PipelineInput input = EqualChain(stages, micro_batches, draw(0, 2), draw(0, 2));
+    double busiest_s = 0;
+    for (StageTiming& stage : input.stages) {
+      stage = {.forward_s = draw(0.1, 2), .backward_s = draw(0.1, 4), .in_flight = 1 + static_cast<int>(draw(0, 6))};
+      busiest_s = std::max(busiest_s, micro_batches * (stage.forward_s + stage.backward_s));
+    }
+    for (const StageLink& link : input.links) busiest_s = std::max(busiest_s, micro_batches * link.forward.wires[0].hold_s);
+    const double step_s = PipelineSimulator().Run(input).step_s;
+    EXPECT_GE(step_s, busiest_s * (1 - 1e-12));
+    EXPECT_EQ(step_s, PipelineSimulator().Run(input).step_s);
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,94 @@
+// What a planner answers: a plan with its predictions, or a refusal that names the constraint that fails.
+//
+// Plain data, self-contained (names beside indices), comparable with ==. Times are seconds and bytes are for one micro-batch unless said.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/scheduler/snapshot.h"
+
+namespace fusionllm::scheduler {
+
+struct PlanStage {
+  int index = 0;
+  std::vector<int> devices;  // indices into PlanRequest::devices; one today, replicas later
+  std::vector<std::string> device_names;
+  std::vector<int> ops;  // ascending, placeholders included
+  std::vector<std::string> op_names;
+  double forward_s = 0;  // compute of one micro-batch, without codecs
+  double backward_s = 0;
+  double codec_s = 0;        // codecs of one micro-batch, both directions
+  double update_s = 0;       // optimizer, once a step
+  int in_flight = 1;         // micro-batches that may be open (forward done, backward not)
+  int64_t memory_bytes = 0;  // predicted peak
+  double busy_ratio = 0;     // predicted share of the step spent computing
+  bool operator==(const PlanStage&) const = default;
+};
+
+// Traffic between two stages: forward src -> dst, gradients dst -> src.
+struct PlanLink {
+  int src_stage = 0;
+  int dst_stage = 0;
+  std::string src_device, dst_device;
+  std::vector<int> values;  // indices into PlanRequest::values
+  std::vector<std::string> value_names;
+  int64_t forward_bytes = 0, backward_bytes = 0;            // dense
+  int64_t forward_wire_bytes = 0, backward_wire_bytes = 0;  // as encoded
+  std::string codec = "fp32";
+  double ratio = 1;
+  double loss_cost = 0;
+  // Serialisation + latency of one micro-batch's message, alone on the wire.
+  double forward_s = 0, backward_s = 0;
+  bool operator==(const PlanLink&) const = default;
+};
+
+// A tied parameter whose uses ended up in several stages; the first of them sums the gradients.
+struct TiedExchange {
+  std::string parameter;
+  std::vector<int> stages;
+  int64_t bytes = 0;
+  bool operator==(const TiedExchange&) const = default;
+};
+
+struct Plan {
+  std::string strategy;
+  std::vector<PlanStage> stages;  // in pipeline order
+  std::vector<PlanLink> links;    // ascending by (src_stage, dst_stage)
+  std::vector<TiedExchange> tied;
+  std::vector<std::string> left_out;  // usable devices without a stage: the backup pool, spares included
+  int micro_batches = 1;
+  Schedule schedule = Schedule::k1F1B;  // never kAuto
+  double predicted_step_s = 0;
+  double lower_bound_s = 0;          // no plan of this job on these devices can be faster
+  double gap = 0;                    // predicted / lower bound - 1, >= 0
+  int64_t evaluations = 0;           // candidates simulated
+  std::vector<std::string> explain;  // why each stage, link and left-out device is as it is
+  bool operator==(const Plan&) const = default;
+};
+
+// "gpipe" or "1f1b" ("auto" for kAuto), as in the job file.
+absl::string_view Name(Schedule schedule);
+
+// How much is missing of what; `what` is "memory_bytes", "executors", "stages", "ops" or "" when nothing is countable.
+struct Shortfall {
+  std::string what;
+  double needed = 0;
+  double available = 0;
+  bool operator==(const Shortfall&) const = default;
+};
+
+// Machine reason (CamelCase) and human sentence. Reasons: NoExecutors, TooFewExecutors, TooManyStages, UnknownDevice, PinMatchesNothing,
+// PinConflict, DisconnectedDevices, OpTooLarge, InsufficientMemory, InstanceTooLarge, NotAvailable.
+struct Refusal {
+  std::string reason;
+  std::string message;
+  Shortfall shortfall;
+  bool operator==(const Refusal&) const = default;
+};
+
+using PlanOutcome = std::variant<Plan, Refusal>;
+
+}  // namespace fusionllm::scheduler

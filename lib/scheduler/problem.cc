@@ -1,0 +1,264 @@
+#include "lib/scheduler/problem.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/scheduler/op_order.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+std::vector<int> PositionsOf(const std::vector<int>& ops, const std::vector<int>& position_of) {
+  std::vector<int> positions;
+  positions.reserve(ops.size());
+  for (int op : ops) positions.push_back(position_of[op]);
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  return positions;
+}
+
+void AddRange(std::vector<int64_t>& difference, int begin, int end, int64_t bytes) {
+  if (begin >= end) return;
+  difference[begin] += bytes;
+  difference[end] -= bytes;
+}
+
+void SumUp(std::vector<int64_t>& difference) {
+  for (size_t i = 1; i < difference.size(); ++i) difference[i] += difference[i - 1];
+}
+
+}  // namespace
+
+const LinkCodecPolicy& Problem::codec_policy() const {
+  static const ExactPolicy exact;
+  return request_->codec_policy != nullptr ? *request_->codec_policy : exact;
+}
+
+absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(const PlanRequest& request) {
+  FUSIONLLM_RETURN_IF_ERROR(Validate(request));
+  std::unique_ptr<Problem> problem(new Problem(request));
+  problem->device_count_ = request.devices.size();
+  problem->BuildChain();
+  auto wishes = problem->ResolveWishes();
+  if (auto* refusal = std::get_if<Refusal>(&wishes)) return std::variant<std::unique_ptr<Problem>, Refusal>(std::move(*refusal));
+  auto pins = problem->ResolvePins();
+  if (auto* refusal = std::get_if<Refusal>(&pins)) return std::variant<std::unique_ptr<Problem>, Refusal>(std::move(*refusal));
+  problem->BuildValues();
+  problem->BuildLinks();
+  problem->max_ratio_ = std::max(1.0, problem->codec_policy().MaxRatio());
+  return std::variant<std::unique_ptr<Problem>, Refusal>(std::move(problem));
+}
+
+void Problem::BuildChain() {
+  const PlanRequest& request = *request_;
+  order_ = OrderOps(request);
+  const int n = positions();
+  position_of_.resize(n);
+  for (int p = 0; p < n; ++p) position_of_[order_[p]] = p;
+  int placeholders = 0;
+  while (placeholders < n && request.ops[order_[placeholders]].placeholder) ++placeholders;
+  first_cut_ = placeholders + 1;
+
+  size_t classes = 0;
+  for (const Device& device : request.devices) classes = std::max<size_t>(classes, device.cost_class + 1);
+  const auto sum_times = [&](std::vector<std::vector<double>>& sums, std::vector<double> OpNode::*times) {
+    sums.assign(classes, std::vector<double>(n + 1, 0));
+    for (size_t c = 0; c < classes; ++c) {
+      for (int p = 0; p < n; ++p) {
+        const std::vector<double>& of_op = request.ops[order_[p]].*times;
+        sums[c][p + 1] = sums[c][p] + (of_op.empty() ? 0 : of_op[c]);
+      }
+    }
+  };
+  sum_times(forward_, &OpNode::forward_s);
+  sum_times(backward_, &OpNode::backward_s);
+  sum_times(update_, &OpNode::update_s);
+  flops_.assign(n + 1, 0);
+  static_.assign(n + 1, 0);
+  workspace_max_.assign(1, std::vector<int64_t>(n, 0));
+  for (int p = 0; p < n; ++p) {
+    const OpNode& op = request.ops[order_[p]];
+    flops_[p + 1] = flops_[p] + op.flops;
+    static_[p + 1] = static_[p] + op.parameter_bytes + op.gradient_bytes + op.optimizer_bytes;
+    workspace_max_[0][p] = op.workspace_bytes;
+  }
+  for (int width = 1; 2 * width <= n; width *= 2) {
+    const std::vector<int64_t>& half = workspace_max_.back();
+    std::vector<int64_t> whole(n - 2 * width + 1);
+    for (size_t p = 0; p < whole.size(); ++p) whole[p] = std::max(half[p], half[p + width]);
+    workspace_max_.push_back(std::move(whole));
+  }
+  for (const TiedParameter& tied : request.tied) tied_.push_back(PositionsOf(tied.ops, position_of_));
+}
+
+void Problem::BuildValues() {
+  const int n = positions();
+  for (std::vector<int64_t>* table : {&stash_, &stash_alive_, &lossy_alive_, &lossless_alive_, &gradient_alive_}) table->assign(n + 2, 0);
+  for (size_t v = 0; v < request_->values.size(); ++v) {
+    const ValueNode& value = request_->values[v];
+    ChainValue chain{.producer = position_of_[value.producer],
+                     .consumers = PositionsOf(value.consumers, position_of_),
+                     .kept_by = PositionsOf(value.kept_by, position_of_),
+                     .bytes = value.bytes,
+                     .value = static_cast<int>(v),
+                     .differentiable = value.differentiable,
+                     .lossless_only = value.lossless_only};
+    chain.last_consumer = chain.consumers.empty() ? chain.producer : chain.consumers.back();
+    const bool lossy = value.differentiable && !value.lossless_only;
+    AddRange(lossy ? lossy_alive_ : lossless_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
+    if (value.differentiable) AddRange(gradient_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
+    if (!chain.kept_by.empty()) {
+      stash_[chain.kept_by.front() + 1] += value.bytes;
+      AddRange(stash_alive_, chain.kept_by.front() + 1, chain.kept_by.back() + 1, value.bytes);
+    }
+    values_.push_back(std::move(chain));
+  }
+  for (std::vector<int64_t>* table : {&stash_, &stash_alive_, &lossy_alive_, &lossless_alive_, &gradient_alive_}) SumUp(*table);
+}
+
+void Problem::BuildLinks() {
+  links_.assign(device_count_ * device_count_, DirectedLink{});
+  for (size_t l = 0; l < request_->links.size(); ++l) {
+    const Link& link = request_->links[l];
+    double rate = link.bytes_per_s;
+    for (int resource : link.resources) rate = std::min(rate, request_->resources[resource].bytes_per_s);
+    links_[link.src * device_count_ + link.dst] = {.latency_s = link.latency_s, .bytes_per_s = rate, .index = static_cast<int>(l)};
+  }
+  usable_memory_.resize(device_count_);
+  for (size_t d = 0; d < device_count_; ++d) {
+    const double share = static_cast<double>(request_->devices[d].memory_bytes) * (1 - request_->memory_headroom);
+    usable_memory_[d] = std::max<int64_t>(0, static_cast<int64_t>(share) - request_->memory_reserve_bytes);
+  }
+}
+
+std::variant<std::monostate, Refusal> Problem::ResolveWishes() {
+  const PlanRequest& request = *request_;
+  std::map<absl::string_view, int> device_by_name;
+  for (size_t d = 0; d < device_count_; ++d) device_by_name[request.devices[d].name] = static_cast<int>(d);
+  std::set<int> excluded;
+  for (const std::string& name : request.exclude) {
+    const auto found = device_by_name.find(name);
+    if (found == device_by_name.end()) {
+      return Refusal{"UnknownDevice",
+                     absl::StrFormat("strategy.exclude names device '%s', which is not among the %d executors", name, device_count_),
+                     {}};
+    }
+    excluded.insert(found->second);
+  }
+  for (size_t d = 0; d < device_count_; ++d) {
+    if (!request.devices[d].spare && excluded.count(static_cast<int>(d)) == 0) usable_.push_back(static_cast<int>(d));
+  }
+  const int available = static_cast<int>(usable_.size());
+  if (available == 0) {
+    return Refusal{"NoExecutors",
+                   absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares",
+                                   device_count_, excluded.size()),
+                   {"executors", 1, 0}};
+  }
+  const int ops = positions() - first_cut_ + 1;
+  if (ops < 1) return Refusal{"NoOps", "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
+  const int wanted = std::max(request.stages, request.min_executors);
+  if (wanted > available) {
+    return Refusal{"TooFewExecutors",
+                   absl::StrFormat("the job wants %d executors, %d are usable", wanted, available),
+                   {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
+  }
+  if (wanted > ops) {
+    return Refusal{"TooManyStages",
+                   absl::StrFormat("the job wants %d stages, the model has only %d ops to share out", wanted, ops),
+                   {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
+  }
+  max_stages_ = std::min({available, ops, request.max_executors > 0 ? request.max_executors : available});
+  if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
+    return Refusal{"TooManyStages",
+                   absl::StrFormat("the job wants %d stages, executors.max is %d", request.stages, request.max_executors),
+                   {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
+  }
+  min_stages_ = request.use_all_devices ? max_stages_ : std::clamp(request.min_executors, 1, max_stages_);
+  if (request.stages > 0) min_stages_ = max_stages_ = request.stages;
+  return {};
+}
+
+std::variant<std::monostate, Refusal> Problem::ResolvePins() {
+  if (request_->pins.empty()) return {};
+  const int n = positions();
+  pinned_to_.assign(n, -1);
+  std::vector<const Pin*> pin_of(n, nullptr);
+  for (const Pin& pin : request_->pins) {
+    const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == pin.device; });
+    if (device == usable_.end()) {
+      return Refusal{"UnknownDevice",
+                     absl::StrFormat("a pin of ops '%s' names device '%s', which is not among the %d usable executors", pin.ops, pin.device,
+                                     usable_.size()),
+                     {}};
+    }
+    bool matched = false;
+    for (int p = 0; p < n; ++p) {
+      const OpNode& op = request_->ops[order_[p]];
+      // Placeholders live in the first stage whatever a broad glob says.
+      if (op.placeholder || !MatchesGlob(pin.ops, op.name)) continue;
+      matched = true;
+      if (pinned_to_[p] >= 0 && pinned_to_[p] != *device) {
+        return Refusal{"PinConflict",
+                       absl::StrFormat("op '%s' is pinned to %s by '%s' and to %s by '%s'", op.name, pin_of[p]->device, pin_of[p]->ops,
+                                       pin.device, pin.ops),
+                       {}};
+      }
+      pinned_to_[p] = *device;
+      pin_of[p] = &pin;
+    }
+    if (!matched) return Refusal{"PinMatchesNothing", absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
+  }
+  next_pinned_.assign(n + 1, n);
+  pin_run_end_.assign(n + 1, n);
+  for (int p = n - 1; p >= 0; --p) {
+    next_pinned_[p] = pinned_to_[p] >= 0 ? p : next_pinned_[p + 1];
+    if (pinned_to_[p] >= 0) {
+      const int next = next_pinned_[p + 1];
+      pin_run_end_[p] = next < n && pinned_to_[next] == pinned_to_[p] ? pin_run_end_[next] : next;
+    }
+  }
+  std::set<int> finished;
+  for (int p = next_pinned_[0]; p < n; p = pin_run_end_[p]) {
+    if (!finished.insert(pinned_to_[p]).second) {
+      return Refusal{
+          "PinConflict",
+          absl::StrFormat(
+              "ops pinned to %s stand before and after op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
+              request_->devices[pinned_to_[p]].name, request_->ops[order_[p]].name),
+          {}};
+    }
+  }
+  return {};
+}
+
+bool Problem::Allowed(int begin, int end, int device) const {
+  if (pinned_to_.empty()) return true;
+  const int first = next_pinned_[begin];
+  if (first >= end) return true;
+  return pinned_to_[first] == device && pin_run_end_[first] >= end;
+}
+
+int64_t Problem::StaticBytes(int begin, int end) const {
+  int64_t bytes = static_[end] - static_[begin];
+  for (size_t t = 0; t < tied_.size(); ++t) {
+    const auto first = std::lower_bound(tied_[t].begin(), tied_[t].end(), begin);
+    const auto last = std::lower_bound(first, tied_[t].end(), end);
+    const int64_t repeated = std::max<int64_t>(0, last - first - 1);
+    bytes -= repeated * (request_->tied[t].bytes + request_->tied[t].optimizer_bytes);
+  }
+  return bytes;
+}
+
+int64_t Problem::WorkspaceBytes(int begin, int end) const {
+  if (begin >= end) return 0;
+  const int level = std::bit_width(static_cast<unsigned>(end - begin)) - 1;
+  return std::max(workspace_max_[level][begin], workspace_max_[level][end - (1 << level)]);
+}
+
+}  // namespace fusionllm::scheduler

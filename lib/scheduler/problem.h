@@ -1,0 +1,113 @@
+// A request made ready for planning: validated, ops in chain order with prefix sums, links as a matrix, wishes resolved to indices.
+//
+// Everything the strategies share and none of their decisions. Borrows the request, which must outlive it; immutable, safe to share.
+// Memory: devices² links of 24 bytes, prefix sums of ops x cost classes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/scheduler/plan.h"
+
+namespace fusionllm::scheduler {
+
+struct DirectedLink {
+  double latency_s = 0;
+  double bytes_per_s = 0;  // least of its own rate and its shared resources'; 0: no such link
+  int index = -1;          // into PlanRequest::links
+};
+
+// A value in chain positions.
+struct ChainValue {
+  int producer = 0;
+  int last_consumer = 0;
+  std::vector<int> consumers;  // ascending, unique
+  std::vector<int> kept_by;    // ascending, unique
+  int64_t bytes = 0;
+  int value = 0;  // index in the request
+  bool differentiable = false;
+  bool lossless_only = false;
+};
+
+class Problem {
+ public:
+  // Errors: InvalidArgument as Validate. A Refusal when wishes cannot be met whatever the strategy: no executor left, unknown device
+  // names, a pin that matches no op, contradictory pins, more stages than ops or executors.
+  static absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Create(const PlanRequest& request);
+
+  const PlanRequest& request() const { return *request_; }
+  int positions() const { return static_cast<int>(order_.size()); }
+  int op_at(int position) const { return order_[position]; }
+  // A cut before a position below this one would leave the first stage without an op of its own: placeholders stand before it.
+  int first_cut() const { return first_cut_; }
+  const std::vector<int>& usable() const { return usable_; }  // devices that may get a stage, in declared order
+  int max_stages() const { return max_stages_; }
+  int min_stages() const { return min_stages_; }
+
+  const DirectedLink& link(int src, int dst) const { return links_[static_cast<size_t>(src) * device_count_ + dst]; }
+  bool Connected(int a, int b) const { return link(a, b).bytes_per_s > 0 && link(b, a).bytes_per_s > 0; }
+
+  // Of positions [begin, end) on a device, one micro-batch (update: once a step).
+  double ForwardSeconds(int begin, int end, int device) const { return Seconds(forward_, begin, end, device); }
+  double BackwardSeconds(int begin, int end, int device) const { return Seconds(backward_, begin, end, device); }
+  double UpdateSeconds(int begin, int end, int device) const { return Seconds(update_, begin, end, device); }
+  double Flops(int begin, int end) const { return flops_[end] - flops_[begin]; }
+
+  // Weights, gradients and optimizer state, weights of tied parameters once.
+  int64_t StaticBytes(int begin, int end) const;
+  int64_t WorkspaceBytes(int begin, int end) const;
+  // At least the bytes that [begin, end) stashes for one micro-batch; equal on chains.
+  int64_t StashBound(int begin, int end) const { return stash_[end] - stash_[begin] + (begin > 0 ? stash_alive_[begin] : 0); }
+  // Bytes alive at a cut before `position`, by what they may suffer.
+  int64_t LossyBytesAt(int position) const { return lossy_alive_[position]; }
+  int64_t LosslessBytesAt(int position) const { return lossless_alive_[position]; }
+  int64_t GradientBytesAt(int position) const { return gradient_alive_[position]; }
+  const std::vector<ChainValue>& values() const { return values_; }
+  const std::vector<std::vector<int>>& tied() const { return tied_; }  // positions of each tied parameter, ascending
+
+  int64_t UsableMemory(int device) const { return usable_memory_[device]; }
+  // Whether the pins let [begin, end) run on the device.
+  bool Allowed(int begin, int end, int device) const;
+  bool HasPins() const { return !pinned_to_.empty(); }
+  int PinnedDevice(int position) const { return pinned_to_.empty() ? -1 : pinned_to_[position]; }
+
+  double max_ratio() const { return max_ratio_; }
+  const LinkCodecPolicy& codec_policy() const;
+
+ private:
+  explicit Problem(const PlanRequest& request) : request_(&request) {}
+  std::variant<std::monostate, Refusal> ResolveWishes();
+  std::variant<std::monostate, Refusal> ResolvePins();
+  void BuildChain();
+  void BuildValues();
+  void BuildLinks();
+  double Seconds(const std::vector<std::vector<double>>& sums, int begin, int end, int device) const {
+    const Device& d = request_->devices[device];
+    const std::vector<double>& sum = sums[d.cost_class];
+    return (sum[end] - sum[begin]) * d.time_scale;
+  }
+
+  const PlanRequest* request_;
+  size_t device_count_ = 0;
+  std::vector<int> order_, position_of_;
+  int first_cut_ = 1;
+  std::vector<int> usable_;
+  int min_stages_ = 1, max_stages_ = 1;
+  std::vector<DirectedLink> links_;
+  std::vector<std::vector<double>> forward_, backward_, update_;  // prefix sums by cost class
+  std::vector<double> flops_;
+  std::vector<int64_t> static_, stash_, stash_alive_, lossy_alive_, lossless_alive_, gradient_alive_, usable_memory_;
+  std::vector<std::vector<int64_t>> workspace_max_;  // sparse table of range maxima
+  std::vector<ChainValue> values_;
+  std::vector<std::vector<int>> tied_;
+  std::vector<int> pinned_to_;    // by position, -1: free; empty without pins
+  std::vector<int> next_pinned_;  // by position: first pinned position at or after it
+  std::vector<int> pin_run_end_;  // by pinned position: first pinned position after it with another device
+  double max_ratio_ = 1;
+};
+
+}  // namespace fusionllm::scheduler

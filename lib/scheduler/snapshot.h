@@ -1,0 +1,137 @@
+// What a planner is told: operators with their costs, devices, directed links, and what the job wishes. A snapshot: planning is a pure
+// function of it, without clock, threads or I/O, so equal snapshots give byte-identical plans.
+//
+// Plain data with dense indices: `ops`, `devices`, `resources` are referred to by position. Times are seconds, sizes bytes, rates bytes
+// per second. Costs are for one micro-batch of the size the job runs; a caller that may choose the micro-batch size makes one request for
+// each size and keeps the fastest plan. Limits: see kMax*. Const access from several threads is safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "lib/scheduler/codec_policy.h"
+
+namespace fusionllm::scheduler {
+
+inline constexpr int kMaxOps = 20'000;
+inline constexpr int kMaxDevices = 1'024;
+inline constexpr int kMaxMicroBatches = 4'096;
+inline constexpr int kMaxCostClasses = 256;
+
+// One forward operator together with its backward part, which always runs where it does.
+struct OpNode {
+  std::string name;
+  bool placeholder = false;  // data or labels: lives in the first stage, costs nothing, is no op that a baseline counts
+  double flops = 0;          // forward + backward, one micro-batch
+  // By cost class (Device::cost_class), uncontended, one micro-batch; update_s is the optimizer's time once a step and may be empty (0);
+  // so may all times of a placeholder.
+  std::vector<double> forward_s;
+  std::vector<double> backward_s;
+  std::vector<double> update_s;
+  int64_t parameter_bytes = 0;  // tied parameters are counted by each op that uses them; TiedParameter corrects that inside a stage
+  int64_t gradient_bytes = 0;   // one buffer for each use
+  int64_t optimizer_bytes = 0;
+  int64_t workspace_bytes = 0;  // scratch while it runs: a stage needs the largest
+};
+
+// One tensor of the forward graph. Cut when a consumer's stage is not the producer's: it then travels once to each such stage, and if
+// differentiable a gradient of the same size travels back.
+struct ValueNode {
+  std::string name;
+  int producer = 0;
+  std::vector<int> consumers;  // forward ops, any order, repetition allowed
+  std::vector<int> kept_by;    // forward ops whose backward part reads it: each of their stages stashes it for every micro-batch in flight
+  int64_t bytes = 0;
+  bool differentiable = false;
+  bool lossless_only = false;  // labels, masks, token ids: never through a lossy codec
+};
+
+// A trainable parameter used by several ops. In one stage its uses share the weights; over several stages their gradients are summed at
+// the end of each step: every other stage sends `bytes` to the first one and gets `bytes` back.
+struct TiedParameter {
+  std::string name;
+  std::vector<int> ops;
+  int64_t bytes = 0;
+  int64_t optimizer_bytes = 0;
+};
+
+struct Device {
+  std::string name;
+  std::string site;
+  int cost_class = 0;
+  double time_scale = 1;  // seconds here = seconds of the class * time_scale (1 / computeScale of an emulated device)
+  int64_t memory_bytes = 0;
+  bool spare = false;  // kept in the backup pool: no stage
+};
+
+// A rate that several directed pairs share in one direction: a link between two sites, an uplink, a device's port.
+struct SharedResource {
+  std::string name;
+  double bytes_per_s = 0;
+};
+
+// A directed pair of devices that can talk. A pair that is not listed cannot.
+struct Link {
+  int src = 0;
+  int dst = 0;
+  double latency_s = 0;    // one way
+  double bytes_per_s = 0;  // of this pair alone
+  std::vector<int> resources;
+};
+
+// Ops whose name matches `ops` (`*` any run of characters, `?` one) run on the device of that name.
+struct Pin {
+  std::string ops;
+  std::string device;
+};
+
+enum class Schedule {
+  kAuto,   // the planner decides
+  kGPipe,  // all forwards, then all backwards
+  k1F1B,   // a backward when one is ready, else a forward while fewer than in_flight micro-batches are open
+};
+
+struct PlanRequest {
+  std::vector<OpNode> ops;  // in a topological order
+  std::vector<ValueNode> values;
+  std::vector<TiedParameter> tied;
+  std::vector<Device> devices;  // in the order declared, site by site
+  std::vector<SharedResource> resources;
+  std::vector<Link> links;
+
+  int micro_batches = 1;
+  Schedule schedule = Schedule::kAuto;
+  int max_in_flight = 0;  // most micro-batches open in a stage; 0: what memory allows
+
+  const LinkCodecPolicy* codec_policy = nullptr;  // nullptr: exact. Not owned, must outlive the call.
+
+  std::vector<Pin> pins;
+  std::vector<std::string> exclude;  // device names
+  int stages = 0;                    // exactly so many; 0: the planner decides
+  int min_executors = 1;
+  int max_executors = 0;         // 0: all there are
+  bool use_all_devices = false;  // op-fence and exact: leave none out
+
+  // End of a step: with gradient clipping every stage sends a few bytes to the first one and gets the norm back.
+  bool global_norm = false;
+  int64_t norm_bytes = 64;
+  double step_overhead_s = 0;        // fixed cost of a step, whatever the plan
+  double memory_headroom = 0.05;     // share of a device's memory that no plan may use
+  int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)
+
+  uint64_t seed = 0;
+  int64_t search_budget = 20'000;  // simulations that a search may spend, about 10 us each (exact: 25 times as many)
+};
+
+// Refuses what cannot be planned on at all: NaN, negative or infinite numbers, indices out of range, links that repeat, ops out of
+// order, sizes beyond the limits. Errors: InvalidArgument naming the op, value, device or link ("link paris-0 -> tokyo-1: bandwidth 0
+// ...").
+absl::Status Validate(const PlanRequest& request);
+
+// `*` matches any run of characters, `?` exactly one; linear-time backtracking.
+bool MatchesGlob(absl::string_view pattern, absl::string_view text);
+
+}  // namespace fusionllm::scheduler

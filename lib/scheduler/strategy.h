@@ -1,0 +1,54 @@
+// Planners behind one interface: PlanRequest -> Plan or Refusal.
+//
+// Pure and deterministic: the same request gives the same plan, bit for bit; search budgets count candidates, not time. Thread-safe.
+//   op-fence       clusters devices by bandwidth, cuts the graph by dynamic programming, then searches locally with the simulator
+//   equal-ops      the naive baseline: every executor in declared order gets the same number of ops
+//   equal-compute  every executor in declared order gets the same FLOPs
+//   exact          every order, subset and cut, by branch and bound; small instances only: the oracle of the tests
+//   dt-fm          refused for now (NotAvailable)
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/scheduler/assignment.h"
+#include "lib/scheduler/plan.h"
+
+namespace fusionllm::scheduler {
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual absl::string_view name() const = 0;
+  // Errors: InvalidArgument for a request that is no valid snapshot. A job that cannot be placed is a Refusal, not an error.
+  absl::StatusOr<PlanOutcome> Plan(const PlanRequest& request) const;
+
+ protected:
+  // A feasible assignment, or why there is none. `proven` may be set when no assignment is faster.
+  virtual std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const = 0;
+};
+
+std::vector<absl::string_view> StrategyNames();
+// Errors: NotFound naming the choices.
+absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name);
+
+// CreateStrategy and Plan in one.
+absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request);
+
+// The refusal that fits an infeasible evaluation: names stage, device, ops, bytes.
+Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation);
+// Why no assignment at all fits, by memory or by links: the refusal of searches that found nothing.
+Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
+
+// One sentence for each stage, link, exchange of tied gradients and device left out.
+std::vector<std::string> Explain(const Problem& problem, const Plan& plan);
+
+std::unique_ptr<Strategy> MakeEqualOps();
+std::unique_ptr<Strategy> MakeEqualCompute();
+std::unique_ptr<Strategy> MakeOpFence();
+std::unique_ptr<Strategy> MakeExact();
+
+}  // namespace fusionllm::scheduler

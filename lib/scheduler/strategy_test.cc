@@ -1,0 +1,285 @@
+#include "lib/scheduler/strategy.h"
+
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/scheduler/test_requests.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+using testing::AddDevice;
+using testing::Chain;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::LinkSites;
+using testing::RandomRequest;
+
+PlanOutcome Outcome(absl::string_view strategy, const PlanRequest& request) {
+  const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+  return outcome.ok() ? *outcome : PlanOutcome(Refusal{"Error", std::string(outcome.status().message()), {}});
+}
+
+Plan PlanOrDie(absl::string_view strategy, const PlanRequest& request) {
+  const PlanOutcome outcome = Outcome(strategy, request);
+  if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
+    ADD_FAILURE() << strategy << " refused: " << refusal->reason << ": " << refusal->message;
+    return {};
+  }
+  return std::get<Plan>(outcome);
+}
+
+Refusal RefusalOrDie(absl::string_view strategy, const PlanRequest& request) {
+  const PlanOutcome outcome = Outcome(strategy, request);
+  EXPECT_TRUE(std::holds_alternative<Refusal>(outcome)) << strategy << " made a plan";
+  return std::holds_alternative<Refusal>(outcome) ? std::get<Refusal>(outcome) : Refusal{};
+}
+
+// Two sites of three, 20 Mbit/s and 40 ms between them; the second site has a device five times slower.
+PlanRequest TwoSites(int micro_batches) {
+  PlanRequest request = Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 400'000}, micro_batches);
+  for (double scale : {1.0, 1.0, 2.0}) AddDevice(request, "paris", scale);
+  for (double scale : {1.0, 1.0, 10.0}) AddDevice(request, "tokyo", scale);
+  LinkSites(request, 125e6, 1e-3, 2.5e6, 0.04);
+  return request;
+}
+
+void ExpectSound(const PlanRequest& request, const Plan& plan) {
+  std::vector<int> stage_of(request.ops.size(), -1);
+  std::vector<char> used(request.devices.size(), 0);
+  for (const PlanStage& stage : plan.stages) {
+    ASSERT_EQ(stage.devices.size(), 1u);
+    EXPECT_FALSE(used[stage.devices[0]]) << "device " << stage.device_names[0] << " runs two stages";
+    used[stage.devices[0]] = 1;
+    EXPECT_LE(stage.memory_bytes, request.devices[stage.devices[0]].memory_bytes);
+    EXPECT_GE(stage.in_flight, 1);
+    EXPECT_LE(stage.in_flight, request.micro_batches);
+    for (int op : stage.ops) {
+      EXPECT_EQ(stage_of[op], -1) << "op " << op << " has two stages";
+      stage_of[op] = stage.index;
+    }
+  }
+  EXPECT_THAT(stage_of, ::testing::Each(::testing::Ge(0)));
+  for (const ValueNode& value : request.values) {
+    for (int consumer : value.consumers) EXPECT_LE(stage_of[value.producer], stage_of[consumer]) << "the graph over stages has a cycle";
+  }
+  EXPECT_GE(plan.gap, 0);
+  EXPECT_GE(plan.predicted_step_s, plan.lower_bound_s);
+}
+
+TEST(StrategyTest, EqualOpsGivesEveryExecutorInDeclaredOrderTheSameNumberOfOps) {
+  for (int ops : {6, 7, 24, 29}) {
+    PlanRequest request = TwoSites(8);
+    const std::vector<Device> devices = request.devices;
+    const std::vector<Link> links = request.links;
+    const std::vector<SharedResource> resources = request.resources;
+    request = Chain({.ops = ops, .op_s = 0.01}, 8);
+    request.devices = devices;
+    request.links = links;
+    request.resources = resources;
+    const Plan plan = PlanOrDie("equal-ops", request);
+    ASSERT_EQ(plan.stages.size(), 6u);
+    size_t least = 1000, most = 0;
+    for (const PlanStage& stage : plan.stages) {
+      EXPECT_EQ(stage.devices[0], stage.index);
+      const size_t counted = stage.ops.size() - (stage.index == 0 ? 2 : 0);
+      least = std::min(least, counted);
+      most = std::max(most, counted);
+    }
+    EXPECT_LE(most - least, 1u) << ops << " ops";
+  }
+}
+
+TEST(StrategyTest, EqualComputeBalancesFlopsNotOps) {
+  PlanRequest request = Chain({.ops = 8, .op_s = 0.01}, 4);
+  request.ops[2].flops *= 7;  // as much as the seven others
+  AddDevice(request, "lab", 1);
+  AddDevice(request, "lab", 1);
+  LinkSites(request, 1e9, 0, 1e9, 0);
+  const Plan plan = PlanOrDie("equal-compute", request);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_THAT(plan.stages[0].op_names, ElementsAre("tokens", "labels", "op0"));
+}
+
+TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) {
+  const PlanRequest request = TwoSites(16);
+  const Plan fence = PlanOrDie("op-fence", request);
+  ExpectSound(request, fence);
+  for (absl::string_view rival : {"equal-ops", "equal-compute"})
+    EXPECT_LT(fence.predicted_step_s, 0.5 * PlanOrDie(rival, request).predicted_step_s);
+  int crossings = 0;
+  for (size_t s = 1; s < fence.stages.size(); ++s) {
+    crossings += request.devices[fence.stages[s].devices[0]].site != request.devices[fence.stages[s - 1].devices[0]].site;
+  }
+  EXPECT_LE(crossings, 1);
+  EXPECT_EQ(fence.explain.size(), fence.stages.size() + fence.links.size() + fence.tied.size() + fence.left_out.size());
+}
+
+TEST(StrategyTest, ADeviceThatWouldSlowTheJobGoesToTheBackupPool) {
+  PlanRequest request = TwoSites(16);
+  request.devices[5].time_scale = 1000;
+  EXPECT_THAT(PlanOrDie("op-fence", request).left_out, Contains("tokyo-2"));
+  request.use_all_devices = true;
+  const Plan all = PlanOrDie("op-fence", request);
+  EXPECT_THAT(all.left_out, IsEmpty());
+  EXPECT_EQ(all.stages.size(), 6u);
+}
+
+TEST(StrategyTest, OpFenceMatchesTheOracleWithinOnePercentOnSmallInstances) {
+  int compared = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const PlanRequest request = RandomRequest(seed, {.max_ops = 8, .max_devices = 4});
+    const PlanOutcome exact = Outcome("exact", request), fence = Outcome("op-fence", request);
+    ASSERT_EQ(std::holds_alternative<Plan>(exact), std::holds_alternative<Plan>(fence));
+    if (!std::holds_alternative<Plan>(exact)) continue;
+    ++compared;
+    EXPECT_LE(std::get<Plan>(fence).predicted_step_s, 1.01 * std::get<Plan>(exact).predicted_step_s);
+    EXPECT_GE(std::get<Plan>(fence).predicted_step_s, std::get<Plan>(exact).predicted_step_s * (1 - 1e-9));
+    EXPECT_EQ(std::get<Plan>(exact).gap, 0);
+  }
+  EXPECT_GE(compared, 40);
+}
+
+TEST(StrategyTest, EveryPlanIsSoundOnRandomJobs) {
+  int plans = 0;
+  for (uint64_t seed = 100; seed < 200; ++seed) {
+    PlanRequest request = RandomRequest(seed, {.max_ops = 40, .max_devices = 7, .max_micro_batches = 16});
+    request.search_budget = 1'000;
+    for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << strategy);
+      const PlanOutcome outcome = Outcome(strategy, request);
+      if (!std::holds_alternative<Plan>(outcome)) continue;
+      ++plans;
+      ExpectSound(request, std::get<Plan>(outcome));
+    }
+  }
+  EXPECT_GE(plans, 100);
+}
+
+TEST(StrategyTest, TheSameRequestGivesTheSamePlan) {
+  for (uint64_t seed : {7, 8, 9}) {
+    const PlanRequest request = RandomRequest(seed, {.max_ops = 30, .max_devices = 6, .tight_memory = false});
+    EXPECT_EQ(PlanOrDie("op-fence", request), PlanOrDie("op-fence", request)) << "seed " << seed;
+  }
+}
+
+TEST(StrategyTest, ExactlyTheStagesWanted) {
+  for (int stages : {1, 2, 4, 6}) {
+    PlanRequest request = TwoSites(8);
+    request.stages = stages;
+    for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
+      EXPECT_EQ(PlanOrDie(strategy, request).stages.size(), static_cast<size_t>(stages)) << strategy;
+    }
+  }
+}
+
+TEST(StrategyTest, PinsAndExclusionsAreHonoured) {
+  PlanRequest request = TwoSites(8);
+  request.pins = {{"op0", "tokyo-2"}, {"loss", "paris-0"}};
+  request.exclude = {"paris-1"};
+  const Plan plan = PlanOrDie("op-fence", request);
+  ExpectSound(request, plan);
+  EXPECT_EQ(plan.stages.front().device_names[0], "tokyo-2");
+  EXPECT_EQ(plan.stages.back().device_names[0], "paris-0");
+  for (const PlanStage& stage : plan.stages) EXPECT_NE(stage.device_names[0], "paris-1");
+}
+
+TEST(StrategyTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
+  PlanRequest request = TwoSites(16);
+  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0.001}, {"topk", 30, 30, 0.03}});
+  const Plan exact = PlanOrDie("op-fence", request);
+  request.codec_policy = &ladder;
+  const Plan squeezed = PlanOrDie("op-fence", request);
+  EXPECT_LT(squeezed.predicted_step_s, exact.predicted_step_s);
+  bool lossy = false;
+  for (const PlanLink& link : squeezed.links) {
+    const bool inside = request.devices[squeezed.stages[link.src_stage].devices[0]].site ==
+                        request.devices[squeezed.stages[link.dst_stage].devices[0]].site;
+    EXPECT_TRUE(!inside || link.codec == "fp32") << link.codec;
+    lossy |= link.ratio > 1;
+  }
+  EXPECT_TRUE(lossy);
+}
+
+TEST(StrategyTest, RefusalsNameTheConstraint) {
+  PlanRequest request = TwoSites(8);
+  request.stages = 7;
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "TooFewExecutors");
+  request = TwoSites(8);
+  request.exclude = {"paris-0", "paris-1", "paris-2", "tokyo-0", "tokyo-1", "tokyo-2"};
+  EXPECT_EQ(RefusalOrDie("equal-ops", request).reason, "NoExecutors");
+  request.exclude = {"berlin-0"};
+  EXPECT_THAT(RefusalOrDie("op-fence", request).message, HasSubstr("berlin-0"));
+  request = TwoSites(8);
+  request.pins = {{"op*", "berlin-0"}};
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "UnknownDevice");
+  request.pins = {{"block.*", "paris-0"}};
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinMatchesNothing");
+  request.pins = {{"op0", "paris-0"}, {"op1", "paris-1"}, {"op2", "paris-0"}};
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinConflict");
+  EXPECT_EQ(RefusalOrDie("dt-fm", TwoSites(8)).reason, "NotAvailable");
+  PlanRequest small = Chain({.ops = 2}, 4);
+  for (int d = 0; d < 3; ++d) AddDevice(small, "lab", 1);
+  LinkSites(small, 1e9, 0, 1e9, 0);
+  small.stages = 3;
+  EXPECT_EQ(RefusalOrDie("op-fence", small).reason, "TooManyStages");
+}
+
+TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
+  PlanRequest request = TwoSites(8);
+  request.ops[5].parameter_bytes = int64_t{40} << 30;
+  const Refusal op = RefusalOrDie("op-fence", request);
+  EXPECT_EQ(op.reason, "OpTooLarge");
+  EXPECT_THAT(op.message, HasSubstr("op3"));
+  EXPECT_EQ(op.shortfall.what, "memory_bytes");
+  EXPECT_GT(op.shortfall.needed, op.shortfall.available);
+  request = TwoSites(8);
+  for (OpNode& node : request.ops) node.parameter_bytes = int64_t{6} << 30;
+  const Refusal whole = RefusalOrDie("op-fence", request);
+  EXPECT_EQ(whole.reason, "InsufficientMemory");
+  EXPECT_THAT(whole.message, HasSubstr("GiB"));
+  const Refusal stage = RefusalOrDie("equal-ops", request);
+  EXPECT_THAT(stage.message, HasSubstr("stage 0 needs"));
+}
+
+TEST(StrategyTest, DevicesWithoutALinkCannotShareAJob) {
+  PlanRequest request = TwoSites(8);
+  request.links.clear();
+  EXPECT_EQ(RefusalOrDie("equal-ops", request).reason, "DisconnectedDevices");
+  EXPECT_EQ(PlanOrDie("op-fence", request).stages.size(), 1u);
+  request.stages = 2;
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "DisconnectedDevices");
+}
+
+TEST(StrategyTest, BadNumbersAreRefusedAtTheDoor) {
+  const auto message = [](const PlanRequest& request) { return std::string(MakePlan("op-fence", request).status().message()); };
+  PlanRequest request = TwoSites(8);
+  request.links[3].bytes_per_s = 0;
+  EXPECT_THAT(message(request), HasSubstr("link paris-0 -> tokyo-1: bandwidth 0"));
+  request = TwoSites(8);
+  request.links[0].latency_s = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(message(request), HasSubstr("link paris-0 -> paris-1: latency"));
+  request = TwoSites(8);
+  request.ops[4].backward_s[0] = -1;
+  EXPECT_THAT(message(request), HasSubstr("op op2: backward time -1"));
+  request = TwoSites(8);
+  request.values[2].consumers = {0};
+  EXPECT_THAT(message(request), HasSubstr("topological order"));
+  request = TwoSites(8);
+  request.devices[1].time_scale = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(message(request), HasSubstr("device paris-1"));
+  request = TwoSites(0);
+  EXPECT_THAT(message(request), HasSubstr("micro_batches"));
+}
+
+TEST(StrategyTest, UnknownPlannersAreRefusedWithTheChoices) {
+  EXPECT_THAT(std::string(CreateStrategy("magic").status().message()), HasSubstr("op-fence"));
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,117 @@
+#include "lib/scheduler/test_requests.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace fusionllm::scheduler::testing {
+namespace {
+
+OpNode Placeholder(const std::string& name) { return {.name = name, .placeholder = true}; }
+
+}  // namespace
+
+PlanRequest Chain(const ChainSpec& spec, int micro_batches) {
+  PlanRequest request;
+  request.micro_batches = micro_batches;
+  request.ops = {Placeholder("tokens"), Placeholder("labels")};
+  request.values.push_back({.name = "tokens", .producer = 0, .consumers = {2}, .kept_by = {2}, .bytes = 1'000, .lossless_only = true});
+  for (int i = 0; i < spec.ops; ++i) {
+    const int op = 2 + i;
+    const bool last = i + 1 == spec.ops;
+    request.ops.push_back({.name = last ? "loss" : "op" + std::to_string(i),
+                           .flops = 3 * spec.op_s * 1e9,
+                           .forward_s = {spec.op_s},
+                           .backward_s = {2 * spec.op_s},
+                           .parameter_bytes = spec.parameter_bytes,
+                           .gradient_bytes = spec.parameter_bytes,
+                           .optimizer_bytes = 2 * spec.parameter_bytes});
+    if (!last) {
+      request.values.push_back({.name = request.ops.back().name,
+                                .producer = op,
+                                .consumers = {op + 1},
+                                .kept_by = {op + 1},
+                                .bytes = spec.cut_bytes,
+                                .differentiable = true});
+    }
+  }
+  const int loss = static_cast<int>(request.ops.size()) - 1;
+  request.values.push_back(
+      {.name = "labels", .producer = 1, .consumers = {loss}, .kept_by = {loss}, .bytes = 1'000, .lossless_only = true});
+  return request;
+}
+
+void AddDevice(PlanRequest& request, const std::string& site, double time_scale) {
+  int in_site = 0;
+  for (const Device& device : request.devices) in_site += device.site == site;
+  request.devices.push_back(
+      {.name = site + "-" + std::to_string(in_site), .site = site, .time_scale = time_scale, .memory_bytes = int64_t{16} << 30});
+}
+
+void LinkSites(PlanRequest& request, double inside_bytes_per_s, double inside_latency_s, double across_bytes_per_s,
+               double across_latency_s) {
+  std::map<std::pair<std::string, std::string>, int> resources;
+  for (size_t a = 0; a < request.devices.size(); ++a) {
+    for (size_t b = 0; b < request.devices.size(); ++b) {
+      if (a == b) continue;
+      const std::string &from = request.devices[a].site, &to = request.devices[b].site;
+      Link link{.src = static_cast<int>(a), .dst = static_cast<int>(b), .latency_s = inside_latency_s, .bytes_per_s = inside_bytes_per_s};
+      if (from != to) {
+        const auto [found, added] = resources.insert({{from, to}, static_cast<int>(request.resources.size())});
+        if (added) request.resources.push_back({.name = from + "->" + to, .bytes_per_s = across_bytes_per_s});
+        link.latency_s = across_latency_s;
+        link.bytes_per_s = across_bytes_per_s;
+        link.resources = {found->second};
+      }
+      request.links.push_back(link);
+    }
+  }
+}
+
+PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
+  std::mt19937_64 random(seed);
+  const auto real = [&](double low, double high) { return low + (high - low) * (static_cast<double>(random() >> 11) * 0x1p-53); };
+  const auto whole = [&](int low, int high) { return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1)); };
+  PlanRequest request;
+  request.seed = seed;
+  request.micro_batches = whole(1, spec.max_micro_batches);
+  request.global_norm = whole(0, 1) == 1;
+  request.ops = {Placeholder("tokens"), Placeholder("labels")};
+  const int ops = whole(2, spec.max_ops);
+  for (int i = 0; i < ops; ++i) {
+    const double forward_s = real(0.01, 0.3);
+    request.ops.push_back({.name = "op" + std::to_string(i),
+                           .flops = forward_s * 3e9,
+                           .forward_s = {forward_s, forward_s * real(0.5, 2)},
+                           .backward_s = {forward_s * 2, forward_s * real(1, 3)},
+                           .update_s = {0.01, 0.01},
+                           .parameter_bytes = whole(0, 1'000'000),
+                           .gradient_bytes = whole(0, 1'000'000),
+                           .optimizer_bytes = whole(0, 2'000'000),
+                           .workspace_bytes = whole(0, 100'000)});
+  }
+  const int first = 2, last = first + ops - 1;
+  request.values.push_back({.name = "tokens", .producer = 0, .consumers = {first}, .bytes = 500, .lossless_only = true});
+  request.values.push_back({.name = "labels", .producer = 1, .consumers = {last}, .bytes = 500, .lossless_only = true});
+  for (int op = first; op < last; ++op) {
+    ValueNode value{
+        .name = request.ops[op].name, .producer = op, .consumers = {op + 1}, .bytes = whole(1'000, 1'000'000), .differentiable = true};
+    if (whole(0, 3) == 0) value.consumers.push_back(whole(op + 1, last));  // a skip connection
+    value.kept_by = {value.consumers.back()};
+    if (whole(0, 1) == 1) value.kept_by.push_back(op);
+    request.values.push_back(value);
+  }
+  if (ops > 3 && whole(0, 2) == 0)
+    request.tied.push_back({.name = "wte", .ops = {first, last}, .bytes = 200'000, .optimizer_bytes = 400'000});
+  const int devices = whole(1, spec.max_devices);
+  for (int d = 0; d < devices; ++d) {
+    AddDevice(request, whole(0, 1) == 0 ? "paris" : "tokyo", real(0.5, 3));
+    request.devices.back().cost_class = whole(0, 1);
+    if (spec.tight_memory) request.devices.back().memory_bytes = whole(2'000'000, 5'000'000 * ops);
+  }
+  LinkSites(request, 1e8, 1e-4, real(5e5, 2e7), real(0.001, 0.2));
+  for (Link& link : request.links) link.bytes_per_s *= real(0.5, 1);
+  return request;
+}
+
+}  // namespace fusionllm::scheduler::testing

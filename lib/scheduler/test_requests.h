@@ -1,0 +1,36 @@
+// Requests for the tests and benchmarks of this folder: seeded random jobs and networks, and small hand-made ones.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lib/scheduler/snapshot.h"
+
+namespace fusionllm::scheduler::testing {
+
+struct ChainSpec {
+  int ops = 8;        // beside the two placeholders
+  double op_s = 0.1;  // forward; backward takes twice as long
+  int64_t cut_bytes = 1'000'000;
+  int64_t parameter_bytes = 1'000'000;
+};
+
+// tokens -> op0 -> op1 -> ... -> loss, which also reads the placeholder labels. One cost class, no devices.
+PlanRequest Chain(const ChainSpec& spec, int micro_batches);
+
+// Adds a device with 16 GiB and links to all others.
+void AddDevice(PlanRequest& request, const std::string& site, double time_scale);
+// Links every pair: inside a site and across sites; a site-to-site link is one shared resource per direction.
+void LinkSites(PlanRequest& request, double inside_bytes_per_s, double inside_latency_s, double across_bytes_per_s,
+               double across_latency_s);
+
+struct RandomSpec {
+  int max_ops = 8;
+  int max_devices = 4;
+  int max_micro_batches = 8;
+  bool tight_memory = true;
+};
+// A random DAG with skips and fan-outs on random devices and asymmetric links; the same seed gives the same request.
+PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec);
+
+}  // namespace fusionllm::scheduler::testing

@@ -1,0 +1,222 @@
+#include "lib/wire/plan_json.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/compression/spec.h"
+#include "lib/wire/json_reader.h"
+
+namespace fusionllm::wire {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMaxSeconds = 1e12;
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+constexpr size_t kMaxLinks = 200'000;
+constexpr size_t kMaxSentences = 100'000;
+constexpr size_t kMaxMessageBytes = 64 << 10;
+
+json ToJson(const PlanStage& stage) {
+  return {{"index", stage.index},
+          {"devices", stage.devices},
+          {"ops", stage.ops},
+          {"compute_seconds", stage.compute_seconds},
+          {"forward_seconds", stage.forward_seconds},
+          {"backward_seconds", stage.backward_seconds},
+          {"codec_seconds", stage.codec_seconds},
+          {"update_seconds", stage.update_seconds},
+          {"in_flight", stage.in_flight},
+          {"memory_bytes", stage.memory_bytes},
+          {"busy_ratio", stage.busy_ratio}};
+}
+
+json ToJson(const PlanLink& link) {
+  return {{"src", link.src},
+          {"dst", link.dst},
+          {"src_stage", link.src_stage},
+          {"dst_stage", link.dst_stage},
+          {"direction", link.backward ? "backward" : "forward"},
+          {"dense_bytes", link.dense_bytes},
+          {"bytes", link.bytes},
+          {"codec", link.codec},
+          {"ratio", link.ratio},
+          {"seconds", link.seconds},
+          {"loss_cost", link.loss_cost},
+          {"values", link.values}};
+}
+
+json ToJson(const PlanDocument& plan) {
+  json document = {{"strategy", plan.strategy},
+                   {"predicted_step_seconds", plan.predicted_step_seconds},
+                   {"lower_bound_seconds", plan.lower_bound_seconds},
+                   {"gap", plan.gap},
+                   {"micro_batches", plan.micro_batches},
+                   {"micro_batch_size", plan.micro_batch_size},
+                   {"in_flight", plan.in_flight},
+                   {"schedule", plan.schedule},
+                   {"recompute", plan.recompute},
+                   {"graph_hash", plan.graph_hash},
+                   {"stages", json::array()},
+                   {"links", json::array()},
+                   {"tied", json::array()},
+                   {"left_out", plan.left_out},
+                   {"search_cpu_seconds", plan.search_cpu_seconds}};
+  for (const PlanStage& stage : plan.stages) document["stages"].push_back(ToJson(stage));
+  for (const PlanLink& link : plan.links) document["links"].push_back(ToJson(link));
+  for (const PlanTied& tied : plan.tied) {
+    document["tied"].push_back({{"parameter", tied.parameter}, {"stages", tied.stages}, {"bytes", tied.bytes}});
+  }
+  if (!plan.explain.empty()) document["explain"] = plan.explain;
+  return document;
+}
+
+json ToJson(const RefusalDocument& refusal) {
+  return {{"refused",
+           {{"reason", refusal.reason},
+            {"message", refusal.message},
+            {"shortfall",
+             {{"what", refusal.shortfall.what}, {"needed", refusal.shortfall.needed}, {"available", refusal.shortfall.available}}}}},
+          {"search_cpu_seconds", refusal.search_cpu_seconds}};
+}
+
+PlanStage ReadStage(ObjectReader& in, int index) {
+  PlanStage stage;
+  in.Integer("index", stage.index, 0, kMaxPlanStages);
+  if (in.ok() && stage.index != index) in.Fail("index", absl::StrCat(stage.index, " where stage ", index, " is expected"));
+  in.Texts("devices", stage.devices, kMaxPlanStages);
+  in.Texts("ops", stage.ops, kMaxPlanOps);
+  in.Number("compute_seconds", stage.compute_seconds, 0, kMaxSeconds);
+  in.Number("forward_seconds", stage.forward_seconds, 0, kMaxSeconds);
+  in.Number("backward_seconds", stage.backward_seconds, 0, kMaxSeconds);
+  in.Number("codec_seconds", stage.codec_seconds, 0, kMaxSeconds);
+  in.Number("update_seconds", stage.update_seconds, 0, kMaxSeconds);
+  in.Integer("in_flight", stage.in_flight, 1, kMaxPlanMicroBatches);
+  in.Integer("memory_bytes", stage.memory_bytes, 0, kMaxBytes);
+  in.Number("busy_ratio", stage.busy_ratio, 0, 1e6);
+  if (in.ok() && stage.devices.empty()) in.Fail("devices", "is empty");
+  if (in.ok() && stage.ops.empty()) in.Fail("ops", "is empty");
+  return stage;
+}
+
+PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
+  PlanLink link;
+  std::string direction;
+  in.Text("src", link.src);
+  in.Text("dst", link.dst);
+  const int last = static_cast<int>(stages.size()) - 1;
+  in.Integer("src_stage", link.src_stage, 0, last);
+  in.Integer("dst_stage", link.dst_stage, 0, last);
+  in.Text("direction", direction);
+  in.Integer("dense_bytes", link.dense_bytes, 0, kMaxBytes);
+  in.Integer("bytes", link.bytes, 0, kMaxBytes);
+  in.Text("codec", link.codec);
+  in.Number("ratio", link.ratio, 0, 1e12);
+  in.Number("seconds", link.seconds, 0, kMaxSeconds);
+  in.Number("loss_cost", link.loss_cost, 0, 1e12);
+  in.Texts("values", link.values, kMaxPlanOps);
+  if (!in.ok()) return link;
+  if (direction != "forward" && direction != "backward") in.Fail("direction", "must be forward or backward");
+  link.backward = direction == "backward";
+  if (link.src_stage == link.dst_stage) in.Fail("dst_stage", "is the source itself");
+  if (link.src != stages[link.src_stage].devices[0]) in.Fail("src", absl::StrCat("'", link.src, "' is not the device of its stage"));
+  if (link.dst != stages[link.dst_stage].devices[0]) in.Fail("dst", absl::StrCat("'", link.dst, "' is not the device of its stage"));
+  if (const auto spec = compression::ParseCodecSpec(link.codec); !spec.ok()) in.Fail("codec", std::string(spec.status().message()));
+  return link;
+}
+
+PlanTied ReadTied(ObjectReader& in, int stages) {
+  PlanTied tied;
+  in.Text("parameter", tied.parameter);
+  in.Integer("bytes", tied.bytes, 0, kMaxBytes);
+  in.Integers("stages", tied.stages, kMaxPlanStages, 0, stages - 1);
+  return tied;
+}
+
+void CheckOps(ObjectReader& in, const PlanDocument& plan) {
+  std::set<std::string> seen;
+  for (const PlanStage& stage : plan.stages) {
+    for (const std::string& op : stage.ops) {
+      if (!seen.insert(op).second) return in.Fail("stages", absl::StrCat("op '", op, "' is placed twice"));
+      if (seen.size() > static_cast<size_t>(kMaxPlanOps)) return in.Fail("stages", "too many ops");
+    }
+    if (stage.in_flight > plan.micro_batches) {
+      return in.Fail("stages",
+                     absl::StrFormat("stage %d has %d micro-batches in flight of %d", stage.index, stage.in_flight, plan.micro_batches));
+    }
+  }
+}
+
+PlanDocument ReadPlan(ObjectReader& in) {
+  PlanDocument plan;
+  in.Text("strategy", plan.strategy);
+  in.Number("predicted_step_seconds", plan.predicted_step_seconds, 0, kMaxSeconds);
+  in.Number("lower_bound_seconds", plan.lower_bound_seconds, 0, kMaxSeconds);
+  in.Number("gap", plan.gap, -1, kMaxSeconds);
+  in.Integer("micro_batches", plan.micro_batches, 1, kMaxPlanMicroBatches);
+  in.Integer("micro_batch_size", plan.micro_batch_size, 1, int64_t{1} << 40);
+  in.Integer("in_flight", plan.in_flight, 1, kMaxPlanMicroBatches);
+  in.Text("schedule", plan.schedule);
+  in.Text("recompute", plan.recompute);
+  in.Text("graph_hash", plan.graph_hash);
+  if (in.ok() && plan.schedule != "1f1b" && plan.schedule != "gpipe") in.Fail("schedule", "must be 1f1b or gpipe");
+  if (in.ok() && plan.recompute != "none" && plan.recompute != "full") in.Fail("recompute", "must be none or full");
+  in.Objects("stages", kMaxPlanStages,
+             [&](ObjectReader& entry) { plan.stages.push_back(ReadStage(entry, static_cast<int>(plan.stages.size()))); });
+  if (in.ok() && plan.stages.empty()) in.Fail("stages", "is empty");
+  if (in.ok()) CheckOps(in, plan);
+  in.Objects("links", kMaxLinks, [&](ObjectReader& entry) { plan.links.push_back(ReadLink(entry, plan.stages)); });
+  in.Objects("tied", kMaxPlanOps, [&](ObjectReader& entry) { plan.tied.push_back(ReadTied(entry, static_cast<int>(plan.stages.size()))); });
+  in.Texts("left_out", plan.left_out, kMaxSentences, ObjectReader::kOptional);
+  in.Number("search_cpu_seconds", plan.search_cpu_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+  in.Texts("explain", plan.explain, kMaxSentences, ObjectReader::kOptional);
+  return plan;
+}
+
+RefusalDocument ReadRefusal(ObjectReader& in) {
+  RefusalDocument refusal;
+  in.Object("refused", [&](ObjectReader& refused) {
+    refused.Text("reason", refusal.reason);
+    refused.Text("message", refusal.message, kMaxMessageBytes);
+    refused.Object("shortfall", [&](ObjectReader& shortfall) {
+      shortfall.Text("what", refusal.shortfall.what);
+      shortfall.Number("needed", refusal.shortfall.needed, -1e300, 1e300);
+      shortfall.Number("available", refusal.shortfall.available, -1e300, 1e300);
+    });
+  });
+  in.Number("search_cpu_seconds", refusal.search_cpu_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+  return refusal;
+}
+
+}  // namespace
+
+std::string PlanDocument::CodecBetween(int src_stage, int dst_stage) const {
+  for (const PlanLink& link : links) {
+    if (!link.backward && link.src_stage == src_stage && link.dst_stage == dst_stage) return link.codec;
+  }
+  return "fp32";
+}
+
+std::string PrintPlan(const PlanAnswer& answer) {
+  return PrintJson(std::visit([](const auto& document) { return ToJson(document); }, answer));
+}
+
+absl::StatusOr<PlanAnswer> ParsePlan(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json document, ParseJson(text, "plan"));
+  absl::Status status;
+  ObjectReader in(document, "plan", status);
+  PlanAnswer answer;
+  if (status.ok()) {
+    if (in.Has("refused")) {
+      answer = ReadRefusal(in);
+    } else {
+      answer = ReadPlan(in);
+    }
+  }
+  if (!status.ok()) return status;
+  return answer;
+}
+
+}  // namespace fusionllm::wire

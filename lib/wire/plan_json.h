@@ -1,0 +1,108 @@
+// The plan document: what `fusionctl plan` prints, the scheduler service answers and executors are assigned. JSON text, one line.
+//
+// Plain structs beside the text, so that an executor needs no planner. Equal structs give equal bytes (sorted keys, shortest numbers that
+// read back exactly); reading trusts nothing. Pure functions; thread-safe.
+// Seconds and bytes are those of one micro-batch unless said. Limits: kMaxPlanStages, kMaxPlanOps, kMaxDocumentBytes of text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::wire {
+
+inline constexpr int kMaxPlanStages = 1'024;
+inline constexpr int kMaxPlanOps = 20'000;
+inline constexpr int kMaxPlanMicroBatches = 1'000'000;
+
+struct PlanStage {
+  int index = 0;
+  std::vector<std::string> devices;  // one today, replicas later
+  std::vector<std::string> ops;      // names of forward ops, placeholders included; backward ops follow them (autodiff::Place)
+  double compute_seconds = 0;        // forward + backward, without codecs
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double codec_seconds = 0;   // both directions
+  double update_seconds = 0;  // once a step
+  int in_flight = 1;          // micro-batches that may be under way
+  int64_t memory_bytes = 0;   // predicted peak
+  double busy_ratio = 0;      // predicted share of the step
+  bool operator==(const PlanStage&) const = default;
+};
+
+// One direction between two stages: activations and labels forward, gradients on the way back.
+struct PlanLink {
+  std::string src, dst;  // devices
+  int src_stage = 0;
+  int dst_stage = 0;
+  bool backward = false;       // gradients of what the link dst -> src carries
+  int64_t dense_bytes = 0;     // uncompressed
+  int64_t bytes = 0;           // on the wire
+  std::string codec = "fp32";  // compression::ParseCodecSpec; both directions of a pair have the same
+  double ratio = 1;            // dense / wire
+  double seconds = 0;          // latency and serialisation of one message, alone on the wire
+  double loss_cost = 0;        // expected increase of the loss, nats per target; on the forward direction
+  std::vector<std::string> values;
+  bool operator==(const PlanLink&) const = default;
+};
+
+// A parameter whose uses lie in several stages; their gradients are exchanged once a step.
+struct PlanTied {
+  std::string parameter;
+  std::vector<int> stages;
+  int64_t bytes = 0;
+  bool operator==(const PlanTied&) const = default;
+};
+
+struct PlanDocument {
+  std::string strategy;
+  double predicted_step_seconds = 0;
+  double lower_bound_seconds = 0;
+  double gap = 0;
+  int micro_batches = 1;
+  int64_t micro_batch_size = 1;
+  int in_flight = 1;               // the largest of the stages'
+  std::string schedule = "1f1b";   // or "gpipe"
+  std::string recompute = "none";  // or "full"
+  std::string graph_hash;          // 16 hex digits of workload::Workload::graph_hash; an executor with another graph must refuse the plan
+  std::vector<PlanStage> stages;
+  std::vector<PlanLink> links;
+  std::vector<PlanTied> tied;
+  std::vector<std::string> left_out;  // devices without a stage: the backup pool
+  double search_cpu_seconds = 0;
+  std::vector<std::string> explain;
+  bool operator==(const PlanDocument&) const = default;
+
+  // The codec of what stage `src_stage` sends to `dst_stage` and of its gradients: "fp32" for a pair without a link.
+  std::string CodecBetween(int src_stage, int dst_stage) const;
+};
+
+struct Shortfall {
+  std::string what;  // "memory_bytes", "executors", ...; empty when nothing is countable
+  double needed = 0;
+  double available = 0;
+  bool operator==(const Shortfall&) const = default;
+};
+
+struct RefusalDocument {
+  std::string reason;  // CamelCase
+  std::string message;
+  Shortfall shortfall;
+  double search_cpu_seconds = 0;
+  bool operator==(const RefusalDocument&) const = default;
+};
+
+using PlanAnswer = std::variant<PlanDocument, RefusalDocument>;
+
+// Numbers must be finite.
+std::string PrintPlan(const PlanAnswer& answer);
+
+// Errors: InvalidArgument naming the field ("plan.stages[1].in_flight: ..."). What is returned is consistent: stages are numbered in order,
+// each has a device and ops, no op stands twice, links join stages that exist and name their devices, codecs parse.
+absl::StatusOr<PlanAnswer> ParsePlan(absl::string_view text);
+
+}  // namespace fusionllm::wire

@@ -1,0 +1,137 @@
+#include "lib/wire/plan_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/str_replace.h"
+
+namespace fusionllm::wire {
+namespace {
+
+using ::testing::HasSubstr;
+
+PlanDocument TwoStages() {
+  PlanDocument plan{.strategy = "op-fence",
+                    .predicted_step_seconds = 0.1 + 0.2,
+                    .lower_bound_seconds = 0.25,
+                    .gap = 0.2,
+                    .micro_batches = 8,
+                    .micro_batch_size = 4,
+                    .in_flight = 3,
+                    .graph_hash = "00ff00ff00ff00ff"};
+  plan.stages = {
+      {.index = 0, .devices = {"paris-0"}, .ops = {"tokens", "wte"}, .compute_seconds = 1.0 / 3, .in_flight = 3, .memory_bytes = 1 << 20},
+      {.index = 1, .devices = {"tokyo-0"}, .ops = {"head", "loss"}, .compute_seconds = 0.02, .in_flight = 1, .memory_bytes = 2 << 20}};
+  plan.links = {{.src = "paris-0",
+                 .dst = "tokyo-0",
+                 .src_stage = 0,
+                 .dst_stage = 1,
+                 .dense_bytes = 4000,
+                 .bytes = 1000,
+                 .codec = "topk@20:int8",
+                 .ratio = 4,
+                 .values = {"wte"}},
+                {.src = "tokyo-0",
+                 .dst = "paris-0",
+                 .src_stage = 1,
+                 .dst_stage = 0,
+                 .backward = true,
+                 .dense_bytes = 4000,
+                 .bytes = 1000,
+                 .codec = "topk@20:int8",
+                 .ratio = 4}};
+  plan.tied = {{.parameter = "transformer.wte.weight", .stages = {0, 1}, .bytes = 4096}};
+  plan.left_out = {"lab-3"};
+  return plan;
+}
+
+TEST(PlanJson, PlanReadsBackAsItWas) {
+  const PlanDocument plan = TwoStages();
+  const std::string text = PrintPlan(plan);
+  const auto parsed = ParsePlan(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(std::get<PlanDocument>(*parsed), plan);
+  EXPECT_EQ(PrintPlan(*parsed), text);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(PlanJson, RefusalReadsBackAsItWas) {
+  const RefusalDocument refusal{
+      .reason = "InsufficientMemory", .message = "stage 3 needs 11 GiB", .shortfall = {"memory_bytes", 1.1e10, 8e9}};
+  const auto parsed = ParsePlan(PrintPlan(refusal));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(std::get<RefusalDocument>(*parsed), refusal);
+}
+
+TEST(PlanJson, AnyDoubleReadsBackExactly) {
+  const uint64_t seed = 20240;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 2000; ++i) {
+    PlanDocument plan = TwoStages();
+    plan.predicted_step_seconds = std::ldexp(static_cast<double>(random()), -30 - static_cast<int>(random() % 120));
+    const auto parsed = ParsePlan(PrintPlan(plan));
+    ASSERT_TRUE(parsed.ok()) << parsed.status() << " seed " << seed;
+    ASSERT_EQ(std::get<PlanDocument>(*parsed).predicted_step_seconds, plan.predicted_step_seconds) << "seed " << seed;
+  }
+}
+
+TEST(PlanJson, CodecOfAPairIsThatOfItsForwardLink) {
+  EXPECT_EQ(TwoStages().CodecBetween(0, 1), "topk@20:int8");
+  EXPECT_EQ(TwoStages().CodecBetween(1, 0), "fp32");
+}
+
+TEST(PlanJson, WrongFieldsAreNamed) {
+  const std::string good = PrintPlan(TwoStages());
+  struct Case {
+    std::string from, to, message;
+  };
+  const std::vector<Case> cases = {
+      {"\"micro_batches\":8", "\"micro_batches\":0", "plan.micro_batches: 0 is not between"},
+      {"\"micro_batches\":8", "\"micro_batches\":\"8\"", "plan.micro_batches: must be a whole number"},
+      {"\"micro_batches\":8", "\"micro_batches\":18446744073709551615", "plan.micro_batches"},
+      {"\"micro_batches\":8", "\"micro_batches\":2", "stage 0 has 3 micro-batches in flight of 2"},
+      {"\"index\":1", "\"index\":0", "plan.stages[1].index"},
+      {"\"head\"", "\"wte\"", "op 'wte' is placed twice"},
+      {"\"devices\":[\"tokyo-0\"]", "\"devices\":[]", "plan.stages[1].devices: is empty"},
+      {"\"dst\":\"tokyo-0\"", "\"dst\":\"tokyo-9\"", "'tokyo-9' is not the device of its stage"},
+      {"\"dst_stage\":1", "\"dst_stage\":2", "plan.links[0].dst_stage"},
+      {"topk@20:int8", "topk@0:int8", "plan.links[0].codec"},
+      {"\"schedule\":\"1f1b\"", "\"schedule\":\"2f2b\"", "plan.schedule"},
+      {"\"stages\":[0,1]", "\"stages\":[0,7]", "plan.tied[0].stages"},
+      {"\"gap\":0.2", "\"gap\":1e999", "plan"},
+      {"\"strategy\":\"op-fence\"", "\"strategy\":null", "plan.strategy: must be text"},
+  };
+  for (const Case& c : cases) {
+    ASSERT_THAT(good, HasSubstr(c.from));
+    const auto parsed = ParsePlan(absl::StrReplaceAll(good, {{c.from, c.to}}));
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << c.to;
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(c.message)) << c.to;
+  }
+}
+
+TEST(PlanJson, TextThatIsCutAnywhereIsRefused) {
+  const std::string good = PrintPlan(TwoStages());
+  for (size_t length = 0; length < good.size(); length += 7) EXPECT_FALSE(ParsePlan(good.substr(0, length)).ok()) << length;
+}
+
+TEST(PlanJson, ChangedBytesNeverCrash) {
+  const uint64_t seed = 77;
+  std::mt19937_64 random(seed);
+  const std::string good = PrintPlan(TwoStages());
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = good;
+    for (int k = 0; k < 3; ++k) text[random() % text.size()] = static_cast<char>(random());
+    const auto parsed = ParsePlan(text);
+    if (!parsed.ok()) continue;
+    EXPECT_TRUE(ParsePlan(PrintPlan(*parsed)).ok()) << "seed " << seed << " round " << i;
+  }
+}
+
+TEST(PlanJson, DeepNestingIsRefusedBeforeItIsParsed) {
+  EXPECT_THAT(std::string(ParsePlan(std::string(1 << 20, '[')).status().message()), HasSubstr("nested deeper"));
+}
+
+}  // namespace
+}  // namespace fusionllm::wire
