@@ -1,7 +1,11 @@
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/opdag/accounting.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/mlp.h"
+#include "lib/opdag/models/resnet.h"
 #include "lib/opdag/op_schema.h"
 
 namespace fusionllm::opdag {
@@ -56,6 +60,54 @@ TEST(MlpTest, StacksLinearLayersAndActivations) {
   EXPECT_EQ(graph.FindOp("layers.1.relu"), kNone);
   EXPECT_FALSE(BuildMlp({.layers = {3}}).ok());
   EXPECT_FALSE(BuildMlp({.layers = {3, 2}, .activation = "swish"}).ok());
+}
+
+TEST(ResNetTest, HasThePublishedParameterCounts) {
+  const std::pair<int, int64_t> published[] = {{18, 11'689'512}, {34, 21'797'672}, {50, 25'557'032}, {101, 44'549'160}, {152, 60'192'808}};
+  for (const auto& [depth, parameters] : published) EXPECT_EQ(TrainableElements(*BuildResNet({.depth = depth})), parameters) << depth;
+}
+
+TEST(ResNetTest, CountsTheFlopsOfItsConvolutions) {
+  // 1.81 and 4.09 giga multiply-adds, as published for 224 x 224.
+  const std::pair<int, double> published[] = {{18, 1.81e9}, {50, 4.09e9}};
+  for (const auto& [depth, multiply_adds] : published) {
+    Graph graph = *BuildResNet({.depth = depth});
+    ASSERT_TRUE(InferTypes(graph, 1).ok());
+    double flops = 0;
+    for (const Op& op : graph.ops()) {
+      if (op.type == "conv2d" || op.type == "linear") flops += CostOf(graph, op).flops;
+    }
+    EXPECT_NEAR(flops / 2, multiply_adds, 0.01e9);
+  }
+}
+
+TEST(ResNetTest, NamesAndShapesAreTorchvisions) {
+  Graph graph = *BuildResNet({.depth = 50});
+  ASSERT_TRUE(InferTypes(graph, 2).ok());
+  EXPECT_EQ(graph.parameters().size(), 320u);  // len(torchvision.models.resnet50().state_dict())
+  const auto type = [&graph](absl::string_view name) {
+    const ParameterId id = graph.FindParameter(name);
+    return id == kNone ? std::string("absent") : graph.parameter(id).type.ToString();
+  };
+  EXPECT_EQ(type("conv1.weight"), "f32[64, 3, 7, 7]");
+  EXPECT_EQ(type("layer1.0.downsample.0.weight"), "f32[256, 64, 1, 1]");
+  EXPECT_EQ(type("layer4.2.bn3.running_var"), "f32[2048]");
+  EXPECT_EQ(type("bn1.num_batches_tracked"), "i64[]");
+  EXPECT_EQ(type("fc.weight"), "f32[1000, 2048]");
+  EXPECT_EQ(graph.op(graph.FindOp("layer2.0.conv2")).attributes.Ints("stride"), (std::vector<int64_t>{2, 2})) << "stride on the 3x3";
+  EXPECT_FALSE(graph.parameter(graph.FindParameter("bn1.running_mean")).trainable);
+  EXPECT_NEAR(graph.parameter(graph.FindParameter("conv1.weight")).initializer.scale, std::sqrt(2.0 / (64 * 49)), 1e-12);
+  EXPECT_EQ(graph.value(graph.op(graph.FindOp("layer4.2.relu")).outputs[0]).type.ToString(), "f32[2, 7, 7, 2048]");
+}
+
+TEST(ResNetTest, TheCifarStemKeepsTheResolution) {
+  Graph graph = *BuildResNet({.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 32});
+  ASSERT_TRUE(InferTypes(graph, 2).ok());
+  EXPECT_EQ(WeightOf(graph).parameters, 11'173'962);
+  EXPECT_EQ(graph.FindOp("maxpool"), kNone);
+  EXPECT_EQ(graph.value(graph.op(graph.FindOp("relu")).outputs[0]).type.ToString(), "f32[2, 32, 32, 64]");
+  EXPECT_FALSE(BuildResNet({.depth = 20}).ok());
+  EXPECT_FALSE(BuildResNet({.stem = "mnist"}).ok());
 }
 
 }  // namespace

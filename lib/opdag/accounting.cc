@@ -1,0 +1,49 @@
+#include "lib/opdag/accounting.h"
+
+#include "absl/strings/str_format.h"
+#include "lib/opdag/op_schema.h"
+
+namespace fusionllm::opdag {
+namespace {
+
+void AddParameter(const Parameter& parameter, Weight& weight) {
+  (parameter.trainable ? weight.parameters : weight.state_elements) += parameter.type.elements();
+  weight.parameter_bytes += static_cast<int64_t>(parameter.type.bytes());
+}
+
+void AddWork(const Graph& graph, const Op& op, Weight& weight) {
+  if (graph.batch() == 0) return;
+  weight.flops += CostOf(graph, op).flops;
+  if (op.type == "constant") return;
+  for (const ValueId output : op.outputs) weight.activation_bytes += static_cast<int64_t>(graph.value(output).type.bytes());
+}
+
+}  // namespace
+
+std::vector<Weight> WeightOfOps(const Graph& graph) {
+  std::vector<Weight> weights(graph.ops().size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    for (const ParameterId parameter : graph.ops()[i].parameters) AddParameter(graph.parameter(parameter), weights[i]);
+    AddWork(graph, graph.ops()[i], weights[i]);
+  }
+  return weights;
+}
+
+Weight WeightOf(const Graph& graph) {
+  Weight weight;
+  for (const Parameter& parameter : graph.parameters()) AddParameter(parameter, weight);
+  for (const Op& op : graph.ops()) AddWork(graph, op, weight);
+  return weight;
+}
+
+std::string HumanCount(double count) {
+  constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P", " E"};
+  int unit = 0;
+  while (count >= 999.95 && unit < 6) {
+    count /= 1000;
+    ++unit;
+  }
+  return absl::StrFormat(unit == 0 ? "%.0f%s" : "%.1f%s", count, kUnits[unit]);
+}
+
+}  // namespace fusionllm::opdag
