@@ -150,10 +150,10 @@ TEST(IdxTest, SurvivesRandomDamage) {
   folder.Write("labels", Idx({3}, {1, 2, 3}));
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
+    std::mt19937 engine(seed);
     std::string bad = good;
-    for (int i = 0; i < 3; ++i) bad[random() % 16] = static_cast<char>(random());
-    folder.Write("images", bad.substr(0, random() % 2 == 0 ? bad.size() : random() % bad.size()));
+    for (int i = 0; i < 3; ++i) bad[engine() % 16] = static_cast<char>(engine());
+    folder.Write("images", bad.substr(0, engine() % 2 == 0 ? bad.size() : engine() % bad.size()));
     const auto dataset = OpenDataset(Images(folder, DatasetKind::kIdx, {"images", "labels"}));
     if (!dataset.ok()) continue;
     EXPECT_EQ((*dataset)->size(), 3);

@@ -24,10 +24,10 @@ std::vector<int64_t> EpochOrder(const BatchSampler& sampler, int64_t epoch) {
 TEST(BatchSamplerTest, VisitsEachSampleOnceAnEpoch) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    const int64_t samples = seed < 40 ? seed + 1 : std::uniform_int_distribution<int64_t>(1, 3000)(random);
-    const BatchSampler sampler = Make(samples, 7, random());
-    const std::vector<int64_t> order = EpochOrder(sampler, std::uniform_int_distribution<int64_t>(0, 1000)(random));
+    std::mt19937 engine(seed);
+    const int64_t samples = seed < 40 ? seed + 1 : std::uniform_int_distribution<int64_t>(1, 3000)(engine);
+    const BatchSampler sampler = Make(samples, 7, engine());
+    const std::vector<int64_t> order = EpochOrder(sampler, std::uniform_int_distribution<int64_t>(0, 1000)(engine));
     const std::set<int64_t> distinct(order.begin(), order.end());
     ASSERT_EQ(distinct.size(), static_cast<size_t>(samples));
     EXPECT_EQ(*distinct.begin(), 0);
@@ -72,10 +72,10 @@ TEST(BatchSamplerTest, FillsTheLastBatchOfAnEpochFromTheNext) {
 TEST(BatchSamplerTest, ResumesExactlyFromACursor) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    const auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    std::mt19937 engine(seed);
+    const auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine); };
     const int64_t samples = draw(1, 100), batch = draw(1, 150), stop = draw(0, 20);
-    const uint64_t job_seed = random();
+    const uint64_t job_seed = engine();
     std::vector<std::vector<int64_t>> straight, resumed;
     DataCursor cursor;
     const BatchSampler sampler = Make(samples, batch, job_seed);

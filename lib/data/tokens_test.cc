@@ -176,8 +176,8 @@ TEST(TokenWindowsTest, ReportsAFileCutOffWhileTraining) {
 TEST(TokenWindowsTest, AnEpochReadsEveryTokenOnce) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    std::mt19937 engine(seed);
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine); };
     const base::TempFolder folder;
     const int length = draw(1, 9);
     int next = 0;  // token ids count up, so that a window says where it is from
