@@ -1,12 +1,6 @@
 #include "lib/data/files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -21,11 +15,6 @@ namespace fs = std::filesystem;
 
 // Well below the usual limit of 1024 descriptors, which sockets and logs share.
 constexpr size_t kMaxKeptOpen = 128;
-
-absl::Status CannotRead(const std::string& path, int error) {
-  const std::string message = absl::StrCat("cannot read ", path, ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
-}
 
 // Appends the files below `folder`, unsorted.
 absl::Status Walk(const fs::path& folder, int depth, const FileFilter& filter, std::vector<fs::path>& found) {
@@ -49,12 +38,6 @@ absl::Status Walk(const fs::path& folder, int depth, const FileFilter& filter, s
   }
   if (error) return absl::UnavailableError(absl::StrCat("cannot list folder ", folder.string(), ": ", error.message()));
   return absl::OkStatus();
-}
-
-absl::StatusOr<int> OpenDescriptor(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return CannotRead(path, errno);
-  return descriptor;
 }
 
 }  // namespace
@@ -86,61 +69,11 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
   return files;
 }
 
-absl::StatusOr<SourceFile> SourceFile::Open(std::string path, bool keep_open) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenDescriptor(path));
-  struct stat info = {};
-  if (fstat(descriptor, &info) != 0) {
-    const int error = errno;
-    close(descriptor);
-    return CannotRead(path, error);
-  }
-  if (!keep_open) close(descriptor);
-  return SourceFile(std::move(path), info.st_size, keep_open ? descriptor : -1);
-}
-
-SourceFile::SourceFile(SourceFile&& other) noexcept
-    : path_(std::move(other.path_)), size_(other.size_), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-SourceFile& SourceFile::operator=(SourceFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(size_, other.size_);
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-SourceFile::~SourceFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-absl::Status SourceFile::ReadAt(int64_t offset, std::span<std::byte> into) const {
-  int descriptor = descriptor_;
-  if (descriptor < 0) {
-    FUSIONLLM_ASSIGN_OR_RETURN(descriptor, OpenDescriptor(path_));
-  }
-  absl::Status status;
-  while (!into.empty()) {
-    const ssize_t got = pread(descriptor, into.data(), into.size(), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      status = absl::UnavailableError(absl::StrCat("cannot read ", path_, " at byte ", offset, ": ", std::strerror(errno)));
-      break;
-    }
-    if (got == 0) {
-      status = absl::DataLossError(absl::StrCat(path_, " ends at byte ", offset, " but had ", size_, " bytes when it was opened"));
-      break;
-    }
-    into = into.subspan(static_cast<size_t>(got));
-    offset += got;
-  }
-  if (descriptor_ < 0) close(descriptor);
-  return status;
-}
-
-absl::StatusOr<std::vector<SourceFile>> OpenFiles(std::span<const std::string> paths) {
-  std::vector<SourceFile> files;
+absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths) {
+  std::vector<base::SourceFile> files;
   files.reserve(paths.size());
   for (const std::string& path : paths) {
-    FUSIONLLM_ASSIGN_OR_RETURN(SourceFile file, SourceFile::Open(path, paths.size() <= kMaxKeptOpen));
+    FUSIONLLM_ASSIGN_OR_RETURN(base::SourceFile file, base::SourceFile::Open(path, paths.size() <= kMaxKeptOpen));
     files.push_back(std::move(file));
   }
   return files;

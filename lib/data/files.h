@@ -6,15 +6,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/source_file.h"
 
 namespace fusionllm::data {
 
@@ -33,30 +32,7 @@ using FileFilter = std::function<bool(absl::string_view file_name)>;
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
                                                      const FileFilter& filter = nullptr);
 
-// One file open for reading. Movable. Reads may run on several threads at once.
-class SourceFile {
- public:
-  // With keep_open false each read opens the file anew: datasets of thousands of small files would run out of descriptors.
-  static absl::StatusOr<SourceFile> Open(std::string path, bool keep_open);
-  SourceFile(SourceFile&& other) noexcept;
-  SourceFile& operator=(SourceFile&& other) noexcept;
-  ~SourceFile();
-
-  const std::string& path() const { return path_; }
-  int64_t size() const { return size_; }  // bytes, when it was opened
-
-  // Fills `into` from byte `offset` on. DataLoss when the file has become shorter, Unavailable for other read errors; both name the file.
-  absl::Status ReadAt(int64_t offset, std::span<std::byte> into) const;
-
- private:
-  SourceFile(std::string path, int64_t size, int descriptor) : path_(std::move(path)), size_(size), descriptor_(descriptor) {}
-
-  std::string path_;
-  int64_t size_ = 0;
-  int descriptor_ = -1;
-};
-
 // Opens all of `paths`; keeps descriptors when there are few files.
-absl::StatusOr<std::vector<SourceFile>> OpenFiles(std::span<const std::string> paths);
+absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths);
 
 }  // namespace fusionllm::data

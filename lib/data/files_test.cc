@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -64,21 +63,6 @@ TEST(ExpandPathsTest, RefusesAFolderTooDeepToBeMeant) {
   for (int i = 0; i < kMaxFolderDepth; ++i) deep += "/d";
   folder.Write(absl::StrCat(deep, "/file"), "x");
   EXPECT_THAT(ExpandPaths(std::vector<std::string>{"d"}, folder.path()).status().message(), HasSubstr("levels deep"));
-}
-
-TEST(SourceFileTest, NamesTheFileThatShrankWhileInUse) {
-  const base::TempFolder folder;
-  const std::string path = folder.Write("f", "0123456789");
-  for (const bool keep_open : {true, false}) {
-    std::filesystem::resize_file(path, 10);
-    const auto file = SourceFile::Open(path, keep_open);
-    ASSERT_TRUE(file.ok()) << file.status();
-    std::filesystem::resize_file(path, 4);
-    std::vector<std::byte> bytes(6);
-    const absl::Status status = file->ReadAt(2, bytes);
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_TRUE(absl::StrContains(status.message(), path) && absl::StrContains(status.message(), "ends at byte 4")) << status;
-  }
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ size_t PartOf(const std::vector<int64_t>& starts, int64_t index) {
 
 class Cifar10 : public Dataset {
  public:
-  Cifar10(int64_t samples, int64_t label_limit, std::vector<SourceFile> files, std::vector<int64_t> starts)
+  Cifar10(int64_t samples, int64_t label_limit, std::vector<base::SourceFile> files, std::vector<int64_t> starts)
       : Dataset(samples, {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}),
         label_limit_(label_limit),
         files_(std::move(files)),
@@ -76,20 +76,20 @@ class Cifar10 : public Dataset {
 
  private:
   int64_t label_limit_;
-  std::vector<SourceFile> files_;
+  std::vector<base::SourceFile> files_;
   std::vector<int64_t> starts_;  // of each file, in samples
   std::array<PixelScale, 3> scale_;
 };
 
 // One idx file whose header has been checked against its size.
 struct IdxFile {
-  SourceFile file;
+  base::SourceFile file;
   int64_t header_bytes = 0;
   std::vector<int64_t> extents;  // rank 1: labels; 3 or 4: images
 };
 
 absl::StatusOr<IdxFile> OpenIdxFile(const std::string& path, bool keep_open) {
-  FUSIONLLM_ASSIGN_OR_RETURN(SourceFile file, SourceFile::Open(path, keep_open));
+  FUSIONLLM_ASSIGN_OR_RETURN(base::SourceFile file, base::SourceFile::Open(path, keep_open));
   std::array<uint8_t, 4> magic = {};
   if (file.size() < 4) return absl::InvalidArgumentError(absl::StrCat(path, " has ", file.size(), " bytes, too few for an idx header"));
   FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(magic))));
@@ -169,10 +169,10 @@ PixelScale::PixelScale(double mean, double std) {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config) {
   const FileFilter filter = [](absl::string_view name) { return absl::EndsWith(name, ".bin"); };
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "data_batch", filter));
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<SourceFile> files, OpenFiles(paths));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   std::vector<int64_t> starts;
   int64_t samples = 0;
-  for (const SourceFile& file : files) {
+  for (const base::SourceFile& file : files) {
     if (file.size() == 0 || file.size() % kCifarRecord != 0) {
       return absl::InvalidArgumentError(absl::StrCat(file.path(), " has ", file.size(),
                                                      " bytes, which is not a whole number of CIFAR-10 records of ", kCifarRecord,

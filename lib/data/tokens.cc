@@ -42,7 +42,8 @@ int64_t Decode(const std::byte* at, int64_t width) {
 
 class TokenWindows : public Dataset {
  public:
-  TokenWindows(int64_t windows, const DatasetConfig& config, int64_t width, std::vector<SourceFile> files, std::vector<int64_t> starts)
+  TokenWindows(int64_t windows, const DatasetConfig& config, int64_t width, std::vector<base::SourceFile> files,
+               std::vector<int64_t> starts)
       : Dataset(windows, {{tensor::DType::kI32, {config.sequence_length}}, {tensor::DType::kI32, {config.sequence_length}}}),
         length_(config.sequence_length),
         width_(width),
@@ -98,7 +99,7 @@ class TokenWindows : public Dataset {
   int64_t length_;
   int64_t width_;
   int64_t limit_;  // ids are below it
-  std::vector<SourceFile> files_;
+  std::vector<base::SourceFile> files_;
   std::vector<int64_t> starts_;  // of each file, in tokens
 };
 
@@ -114,10 +115,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                              ExpandPaths(config.paths, config.base_folder, tokens ? filter : nullptr));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, TokenWidth(config, paths[0]));
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<SourceFile> files, OpenFiles(paths));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   std::vector<int64_t> starts;
   int64_t total = 0;
-  for (const SourceFile& file : files) {
+  for (const base::SourceFile& file : files) {
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t its_width, TokenWidth(config, file.path()));
     if (its_width != width) {
       return absl::InvalidArgumentError(absl::StrCat(paths[0], " and ", file.path(), " have tokens of different widths"));

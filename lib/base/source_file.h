@@ -1,0 +1,40 @@
+// A file open for positioned reads. Reads come back as errors that name the file, never as signals, unlike a mapping of a file that
+// shrinks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace fusionllm::base {
+
+// Movable. Reads may run on several threads at once. Blocks on the file system.
+class SourceFile {
+ public:
+  // NotFound or Unavailable, naming the path. With keep_open false each read opens the file anew: datasets of thousands of small files
+  // would run out of descriptors.
+  static absl::StatusOr<SourceFile> Open(std::string path, bool keep_open);
+  SourceFile(SourceFile&& other) noexcept;
+  SourceFile& operator=(SourceFile&& other) noexcept;
+  ~SourceFile();
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  // bytes, when it was opened
+
+  // Fills `into` from byte `offset` on. DataLoss when the file has become shorter, Unavailable for other read errors; both name the file.
+  absl::Status ReadAt(int64_t offset, std::span<std::byte> into) const;
+
+ private:
+  SourceFile(std::string path, int64_t size, int descriptor) : path_(std::move(path)), size_(size), descriptor_(descriptor) {}
+
+  std::string path_;
+  int64_t size_ = 0;
+  int descriptor_ = -1;
+};
+
+}  // namespace fusionllm::base
