@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -10,13 +11,17 @@ namespace fusionllm::job {
 namespace {
 
 constexpr size_t kMaxGaps = 20;
+constexpr int kMaxGuesses = 20;  // no more findings than that are printed, and a guess among thousands of names takes time
 
 struct End {
   int site = -1;
   bool device = false;
 };
 
-using Names = std::unordered_map<std::string, End>;
+struct Names {
+  std::unordered_map<std::string, End> ends;
+  int guesses = 0;  // made so far
+};
 
 // Collects all names; false when they are too many or not unique, so that nothing may be looked up by them.
 bool CollectNames(const Topology& topology, const Report& report, Names& names) {
@@ -24,7 +29,7 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
   size_t devices = 0;
   bool executor = false;
   const auto add = [&](const std::string& path, const std::string& name, End end) {
-    if (names.emplace(name, end).second) return;
+    if (names.ends.emplace(name, end).second) return;
     report({path}, absl::StrCat("the name ", name, " is given twice: sites and devices share one set of names"));
     unique = false;
   };
@@ -51,12 +56,12 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
   return unique;
 }
 
-const End* Lookup(const Names& names, const std::string& path, const std::string& name, const Report& report) {
-  const auto found = names.find(name);
-  if (found != names.end()) return &found->second;
+const End* Lookup(Names& names, const std::string& path, const std::string& name, const Report& report) {
+  const auto found = names.ends.find(name);
+  if (found != names.ends.end()) return &found->second;
   std::vector<std::string> known;
-  if (names.size() <= 1000) {  // a guess among more is not worth the time
-    for (const auto& [candidate, end] : names) known.push_back(candidate);
+  if (++names.guesses <= kMaxGuesses) {
+    for (const auto& [candidate, end] : names.ends) known.push_back(candidate);
     std::sort(known.begin(), known.end());
   }
   const std::string near = NearestChoice(name, known);
@@ -64,7 +69,7 @@ const End* Lookup(const Names& names, const std::string& path, const std::string
   return nullptr;
 }
 
-bool CheckLinks(const Topology& topology, const Names& names, const Report& report) {
+bool CheckLinks(const Topology& topology, Names& names, const Report& report) {
   bool good = true;
   std::map<std::pair<std::string, std::string>, size_t> first;
   for (size_t i = 0; i < topology.spec.links.size(); ++i) {
@@ -87,7 +92,7 @@ bool CheckLinks(const Topology& topology, const Names& names, const Report& repo
   return good;
 }
 
-void CheckUplinks(const Topology& topology, const Names& names, const Report& report) {
+void CheckUplinks(const Topology& topology, Names& names, const Report& report) {
   std::map<std::string, size_t> first;
   for (size_t i = 0; i < topology.spec.shared_uplinks.size(); ++i) {
     const SharedUplink& uplink = topology.spec.shared_uplinks[i];

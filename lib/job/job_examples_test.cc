@@ -55,6 +55,67 @@ TEST(JobExamplesTest, TheGraphWrittenInAJobIsOneThatCanTrain) {
   EXPECT_TRUE(opdag::InferTypes(*graph, job->spec.training.micro_batch_size).ok());
 }
 
+// Each field that the format promises, Kubernetes' own included: dropping or renaming one breaks users.
+constexpr char kEveryField[] = R"(
+apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {name: everything, namespace: team, labels: {a: b}, annotations: {c: d}}
+spec:
+  model:
+    family: gpt2
+    preset: tiny
+    config: {nLayer: 6, nHead: 6, nEmbd: 384, vocabSize: 256, blockSize: 256, tieWeights: true}
+    init: {seed: 1, from: null}
+  data:
+    kind: text
+    path: [README.md, docs/]
+    validation: {path: [held-out.txt]}
+    volume: {persistentVolumeClaim: {claimName: texts}}
+  training:
+    steps: 200
+    globalBatchSize: 32
+    microBatchSize: 4
+    sequenceLength: 256
+    optimizer: {name: adamw, learningRate: 3.0e-4, beta1: 0.9, beta2: 0.95, epsilon: 1.0e-8, weightDecay: 0.1}
+    schedule: {name: cosine, warmupSteps: 20, minLearningRate: 3.0e-5}
+    gradientClipNorm: 1.0
+    precision: fp32
+    recompute: none
+    seed: 1337
+    evaluation: {everySteps: 50, batches: 8}
+  strategy:
+    planner: op-fence
+    stages: 0
+    pipelineSchedule: auto
+    inFlight: 0
+    backend: ref
+    pins: [{ops: "block.0.*", device: paris-0}]
+    exclude: [lab-3]
+  compression: {policy: adatopk, codec: auto, ratio: 100, errorFeedback: false}
+  checkpoint: {path: checkpoints/, everySteps: 50, keep: 3, resume: auto}
+  executors: {replicas: 6, min: 2, max: 8, spares: 1, threads: 2, template: {}}
+  placement: {device: any, clusters: [{name: paris, min: 1, max: 4}], clusterSelector: {}, minMemory: 2Gi, maxEgressBytesPerStep: null}
+  suspend: false
+  managedBy: kueue.x-k8s.io/multikueue
+  failurePolicy: {maxRestarts: 3}
+  activeDeadlineSeconds: 3600
+  ttlSecondsAfterFinished: 0
+  network: {subdomain: s}
+)";
+
+TEST(JobExamplesTest, AJobWithEveryFieldIsReadAndKept) {
+  const absl::StatusOr<FusionJob> job = ParseFusionJob(kEveryField, "everything.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.training.optimizer.learning_rate, 3e-4);
+  EXPECT_EQ(job->spec.strategy.pins[0].ops, "block.0.*");
+  EXPECT_EQ(job->spec.strategy.backend, Backend::kRef);
+  EXPECT_EQ(job->spec.executors.pod_template.json, "{}");
+  EXPECT_EQ(job->spec.placement.min_memory->bytes, int64_t{2} << 30);
+  EXPECT_EQ(job->spec.data.volume.json, R"({"persistentVolumeClaim": {"claimName": "texts"}})");
+  EXPECT_EQ(job->spec.failure_policy.json, R"({"maxRestarts": 3})");
+  EXPECT_EQ(*ParseFusionJob(ToYaml(*job), "printed.yaml"), *job);
+}
+
 TEST(JobExamplesTest, EveryTopologyParsesAndFitsTwoCores) {
   const std::vector<std::string> files = YamlFiles(SourceDir() / "examples/topologies");
   EXPECT_GE(files.size(), 3u);

@@ -13,8 +13,9 @@ std::string YamlText(absl::string_view text) {
   const auto plain_char = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' || c == '/';
   };
-  // Only text that starts with a letter is left plain: numbers, dates and ".inf" are beyond doubt then. 1f1b is text to every reader.
-  const bool plain = !text.empty() && (absl::ascii_isalpha(static_cast<unsigned char>(text[0])) || text == "1f1b") &&
+  // Only text that starts with a letter or '/' is left plain: numbers, dates and ".inf" are beyond doubt then. 1f1b is text to every
+  // reader.
+  const bool plain = !text.empty() && (absl::ascii_isalpha(static_cast<unsigned char>(text[0])) || text[0] == '/' || text == "1f1b") &&
                      std::all_of(text.begin(), text.end(), plain_char) &&
                      std::find(std::begin(kReserved), std::end(kReserved), absl::AsciiStrToLower(text)) == std::end(kReserved);
   return plain ? std::string(text) : JsonQuote(text);
