@@ -1,0 +1,113 @@
+#include "lib/wire/profile_json.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/wire/json_reader.h"
+
+namespace fusionllm::wire {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMaxSeconds = 1e9;
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
+json ToJson(const DeviceProfile& profile) {
+  json ops = json::object();
+  for (const auto& [signature, op] : profile.ops) ops[signature] = {{"seconds", op.seconds}, {"workspace_bytes", op.workspace_bytes}};
+  json codecs = json::object();
+  for (const auto& [name, codec] : profile.codecs) {
+    codecs[name] = {{"encode_seconds", codec.encode_seconds}, {"decode_seconds", codec.decode_seconds}};
+  }
+  return {{"name", profile.name},
+          {"site", profile.site},
+          {"backend", profile.backend},
+          {"threads", profile.threads},
+          {"memory_bytes", profile.memory_bytes},
+          {"compute_scale", profile.compute_scale},
+          {"spare", profile.spare},
+          {"ops", std::move(ops)},
+          {"update_seconds_per_element", profile.update_seconds_per_element},
+          {"codecs", std::move(codecs)}};
+}
+
+DeviceProfile ReadProfile(ObjectReader& in) {
+  DeviceProfile profile;
+  in.Text("name", profile.name);
+  in.Text("site", profile.site);
+  in.Text("backend", profile.backend);
+  in.Integer("threads", profile.threads, 1, 4096);
+  in.Integer("memory_bytes", profile.memory_bytes, 1, kMaxBytes);
+  in.Number("compute_scale", profile.compute_scale, 1e-6, 1);
+  in.Bool("spare", profile.spare, ObjectReader::kOptional);
+  in.Members("ops", kMaxProfiledOps, [&](const std::string& signature, ObjectReader& entry) {
+    OpProfile& op = profile.ops[signature];
+    entry.Number("seconds", op.seconds, 0, kMaxSeconds);
+    entry.Integer("workspace_bytes", op.workspace_bytes, 0, kMaxBytes, ObjectReader::kOptional);
+  });
+  in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxSeconds);
+  in.Members("codecs", 64, [&](const std::string& name, ObjectReader& entry) {
+    CodecProfile& codec = profile.codecs[name];
+    entry.Number("encode_seconds", codec.encode_seconds, 0, kMaxSeconds);
+    entry.Number("decode_seconds", codec.decode_seconds, 0, kMaxSeconds);
+  });
+  if (in.ok() && profile.name.empty()) in.Fail("name", "is empty");
+  return profile;
+}
+
+}  // namespace
+
+std::string PrintProfile(const DeviceProfile& profile) { return PrintJson(ToJson(profile)); }
+
+absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json document, ParseJson(text, "profile"));
+  absl::Status status;
+  ObjectReader in(document, "profile", status);
+  FUSIONLLM_RETURN_IF_ERROR(status);
+  DeviceProfile profile = ReadProfile(in);
+  FUSIONLLM_RETURN_IF_ERROR(status);
+  return profile;
+}
+
+std::string PrintProfiles(const ProfilesDocument& profiles) {
+  json document = {{"devices", json::array()}, {"links", json::array()}};
+  for (const DeviceProfile& device : profiles.devices) document["devices"].push_back(ToJson(device));
+  for (const MeasuredLink& link : profiles.links) {
+    document["links"].push_back({{"src", link.src},
+                                 {"dst", link.dst},
+                                 {"rtt_seconds", link.rtt_seconds},
+                                 {"bandwidth_bytes_per_second", link.bandwidth_bytes_per_second}});
+  }
+  return PrintJson(document);
+}
+
+absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json document, ParseJson(text, "profiles"));
+  absl::Status status;
+  ObjectReader in(document, "profiles", status);
+  FUSIONLLM_RETURN_IF_ERROR(status);
+  ProfilesDocument profiles;
+  std::set<std::string> names;
+  in.Objects("devices", kMaxProfiledDevices, [&](ObjectReader& entry) {
+    profiles.devices.push_back(ReadProfile(entry));
+    if (!names.insert(profiles.devices.back().name).second)
+      entry.Fail("name", absl::StrCat("'", profiles.devices.back().name, "' stands twice"));
+  });
+  in.Objects("links", kMaxMeasuredLinks, [&](ObjectReader& entry) {
+    MeasuredLink link;
+    entry.Text("src", link.src);
+    entry.Text("dst", link.dst);
+    entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxSeconds);
+    entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
+    if (entry.ok() && !names.contains(link.src)) entry.Fail("src", absl::StrCat("no device '", link.src, "'"));
+    if (entry.ok() && !names.contains(link.dst)) entry.Fail("dst", absl::StrCat("no device '", link.dst, "'"));
+    if (entry.ok() && link.src == link.dst) entry.Fail("dst", "is the source itself");
+    profiles.links.push_back(std::move(link));
+  });
+  FUSIONLLM_RETURN_IF_ERROR(status);
+  return profiles;
+}
+
+}  // namespace fusionllm::wire

@@ -1,0 +1,73 @@
+// What a device measured about itself, and what devices measured about the links between them: what a plan is made from.
+//
+// An executor sends one profile when it joins; the broker gathers them into a profiles document for the scheduler, which `fusionctl`
+// also saves and loads (--profiles). Plain structs and their JSON text; reading trusts nothing. Pure functions; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::wire {
+
+inline constexpr size_t kMaxProfiledDevices = 10'000;
+inline constexpr size_t kMaxProfiledOps = 20'000;  // distinct signatures
+inline constexpr size_t kMaxMeasuredLinks = 200'000;
+
+struct OpProfile {
+  double seconds = 0;  // one run, uncontended
+  int64_t workspace_bytes = 0;
+  bool operator==(const OpProfile&) const = default;
+};
+
+// Seconds for each fp32 element of a tensor.
+struct CodecProfile {
+  double encode_seconds = 0;
+  double decode_seconds = 0;
+  bool operator==(const CodecProfile&) const = default;
+};
+
+// All times are those of the machine itself: an emulated device takes 1 / compute_scale as long.
+struct DeviceProfile {
+  std::string name;
+  std::string site;
+  std::string backend;  // that the times belong to: "cpu"
+  int threads = 1;
+  int64_t memory_bytes = 0;
+  double compute_scale = 1;  // in (0, 1]
+  bool spare = false;
+  std::map<std::string, OpProfile> ops;        // by signature, planning::SignatureOf
+  double update_seconds_per_element = 0;       // optimizer and norm, for each element of a trainable parameter
+  std::map<std::string, CodecProfile> codecs;  // by compression::Name(CodecKind)
+  bool operator==(const DeviceProfile&) const = default;
+};
+
+// From `src` to `dst`, measured on one representative pair of two sites, or of one site.
+struct MeasuredLink {
+  std::string src, dst;
+  double rtt_seconds = 0;
+  double bandwidth_bytes_per_second = 0;
+  bool operator==(const MeasuredLink&) const = default;
+};
+
+struct ProfilesDocument {
+  std::vector<DeviceProfile> devices;
+  std::vector<MeasuredLink> links;
+  bool operator==(const ProfilesDocument&) const = default;
+};
+
+// {"name": .., "site": .., "ops": {"SIGNATURE": {"seconds": .., "workspace_bytes": ..}}, ..}
+std::string PrintProfile(const DeviceProfile& profile);
+// Errors: InvalidArgument naming the field.
+absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text);
+
+// {"devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second"} ..]}
+std::string PrintProfiles(const ProfilesDocument& profiles);
+// Errors: InvalidArgument naming the field; also for device names that repeat and links whose ends are unknown or the same.
+absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text);
+
+}  // namespace fusionllm::wire

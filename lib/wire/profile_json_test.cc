@@ -1,0 +1,78 @@
+#include "lib/wire/profile_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/str_replace.h"
+
+namespace fusionllm::wire {
+namespace {
+
+using ::testing::HasSubstr;
+
+DeviceProfile Device(const std::string& name, const std::string& site) {
+  return {.name = name,
+          .site = site,
+          .backend = "cpu",
+          .threads = 2,
+          .memory_bytes = int64_t{2} << 30,
+          .compute_scale = 0.3,
+          .spare = name == "spare-0",
+          .ops = {{"linear{out=3}(f32[2, 4])", {.seconds = 1.0 / 3, .workspace_bytes = 64}}},
+          .update_seconds_per_element = 1e-9,
+          .codecs = {{"int8", {.encode_seconds = 2e-10, .decode_seconds = 1e-10}}}};
+}
+
+ProfilesDocument Document() {
+  return {.devices = {Device("a-0", "a"), Device("b-0", "b"), Device("spare-0", "b")},
+          .links = {{"a-0", "b-0", 0.08, 2.5e6}, {"b-0", "a-0", 0.08, 1.25e6}}};
+}
+
+TEST(ProfileJson, ProfileReadsBackAsItWas) {
+  const auto parsed = ParseProfile(PrintProfile(Device("a-0", "a")));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, Device("a-0", "a"));
+}
+
+TEST(ProfileJson, DocumentReadsBackAsItWas) {
+  const auto parsed = ParseProfiles(PrintProfiles(Document()));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, Document());
+}
+
+TEST(ProfileJson, WrongFieldsAreNamed) {
+  const std::string good = PrintProfiles(Document());
+  const std::vector<std::vector<std::string>> cases = {
+      {"\"compute_scale\":0.3", "\"compute_scale\":0", "profiles.devices[0].compute_scale"},
+      {"\"name\":\"b-0\"", "\"name\":\"a-0\"", "'a-0' stands twice"},
+      {"\"dst\":\"b-0\"", "\"dst\":\"c-0\"", "profiles.links[0].dst: no device 'c-0'"},
+      {"\"dst\":\"b-0\"", "\"dst\":\"a-0\"", "is the source itself"},
+      {"\"rtt_seconds\":0.08", "\"rtt_seconds\":-1", "profiles.links[0].rtt_seconds"},
+      {"\"threads\":2", "\"threads\":2.5", "profiles.devices[0].threads: must be a whole number"},
+      {"\"spare\":true", "\"spare\":\"yes\"", "profiles.devices[2].spare"},
+      {"\"workspace_bytes\":64", "\"workspace_bytes\":-1", "profiles.devices[0].ops[\"linear{out=3}(f32[2, 4])\"].workspace_bytes"},
+  };
+  for (const auto& c : cases) {
+    ASSERT_THAT(good, HasSubstr(c[0]));
+    const auto parsed = ParseProfiles(absl::StrReplaceAll(good, {{c[0], c[1]}}));
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(c[2])) << c[1];
+  }
+}
+
+TEST(ProfileJson, ChangedBytesNeverCrash) {
+  const uint64_t seed = 5;
+  std::mt19937_64 random(seed);
+  const std::string good = PrintProfiles(Document());
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = good;
+    text[random() % text.size()] = static_cast<char>(random());
+    refused += !ParseProfiles(text).ok();
+  }
+  EXPECT_GT(refused, 500) << "seed " << seed;
+}
+
+}  // namespace
+}  // namespace fusionllm::wire
