@@ -1,0 +1,199 @@
+#include "lib/estimator/graph_cost.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "lib/opdag/op_schema.h"
+
+namespace fusionllm::estimator {
+namespace {
+
+using autodiff::TrainingGraph;
+using opdag::Graph;
+using opdag::kNone;
+using opdag::Op;
+using opdag::OpId;
+using opdag::ValueId;
+
+int64_t BytesOf(const Graph& graph, ValueId value) { return static_cast<int64_t>(graph.value(value).type.bytes()); }
+
+bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
+
+// The forward op whose stage a backward op shares. The seed placeholder goes with the loss.
+OpId HostOf(const TrainingGraph& training, OpId id) {
+  if (id < training.forward_ops) return id;
+  const OpId host = training.graph.op(id).forward_op;
+  return host != kNone ? host : training.graph.value(training.graph.loss()).producer;
+}
+
+void SortUnique(std::vector<OpId>& ops) {
+  std::sort(ops.begin(), ops.end());
+  ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+}
+
+void AddParameters(const TrainingGraph& training, int state_tensors, GraphCosts& costs) {
+  const Graph& graph = training.graph;
+  for (OpId id = 0; id < training.forward_ops; ++id) {
+    std::vector<opdag::ParameterId> own = graph.op(id).parameters;
+    std::sort(own.begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    for (opdag::ParameterId p : own) {
+      const int64_t bytes = static_cast<int64_t>(graph.parameter(p).type.bytes());
+      costs.ops[id].parameter_bytes += bytes;
+      if (!graph.parameter(p).trainable) continue;
+      costs.ops[id].trainable_bytes += bytes;
+      costs.ops[id].optimizer_bytes += state_tensors * bytes;
+    }
+  }
+  std::map<opdag::ParameterId, std::vector<OpId>> users;
+  for (const autodiff::ParameterUse& use : training.uses) {
+    costs.ops[use.op].gradient_bytes += static_cast<int64_t>(graph.parameter(use.parameter).type.bytes());
+    users[use.parameter].push_back(use.op);
+  }
+  for (auto& [parameter, ops] : users) {
+    SortUnique(ops);
+    if (ops.size() < 2) continue;
+    const int64_t bytes = static_cast<int64_t>(graph.parameter(parameter).type.bytes());
+    costs.shared.push_back({.parameter = parameter, .ops = std::move(ops), .bytes = bytes, .optimizer_bytes = state_tensors * bytes});
+  }
+}
+
+void AddValues(const TrainingGraph& training, GraphCosts& costs) {
+  const Graph& graph = training.graph;
+  for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
+    const opdag::Value& value = graph.value(v);
+    if (value.producer >= training.forward_ops) continue;
+    ValueCosts out{.value = v,
+                   .producer = value.producer,
+                   .bytes = BytesOf(graph, v),
+                   .dtype = value.type.dtype,
+                   .differentiable = v < static_cast<ValueId>(training.gradient_of.size()) && training.gradient_of[v] != kNone,
+                   .lossless_only = !tensor::IsFloating(value.type.dtype)};
+    for (OpId consumer : value.consumers) {
+      (consumer < training.forward_ops ? out.consumers : out.kept_by).push_back(HostOf(training, consumer));
+    }
+    SortUnique(out.consumers);
+    SortUnique(out.kept_by);
+    // A value that only a backward part elsewhere reads crosses in the forward pass as well.
+    for (OpId keeper : out.kept_by) {
+      if (keeper > value.producer) out.consumers.push_back(keeper);
+    }
+    SortUnique(out.consumers);
+    if (!out.consumers.empty() || !out.kept_by.empty()) costs.values.push_back(std::move(out));
+  }
+}
+
+// Live bytes at each op of one pass, given which values live in its scratch arena.
+template <typename InScratch>
+void AddWorkspace(const TrainingGraph& training, OpId begin, OpId end, InScratch in_scratch, GraphCosts& costs) {
+  const Graph& graph = training.graph;
+  std::vector<int64_t> alive(end - begin + 1, 0);
+  for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
+    const opdag::Value& value = graph.value(v);
+    if (value.producer < begin || value.producer >= end || !in_scratch(v)) continue;
+    OpId last = value.producer;
+    for (OpId consumer : value.consumers) {
+      if (consumer < end) last = std::max(last, consumer);
+    }
+    alive[value.producer - begin] += BytesOf(graph, v);
+    alive[last + 1 - begin] -= BytesOf(graph, v);
+  }
+  int64_t now = 0;
+  for (OpId id = begin; id < end; ++id) {
+    now += alive[id - begin];
+    int64_t& workspace = costs.ops[HostOf(training, id)].workspace_bytes;
+    workspace = std::max(workspace, now);
+  }
+}
+
+}  // namespace
+
+GraphCosts CostsOf(const TrainingGraph& training, int state_tensors) {
+  const Graph& graph = training.graph;
+  GraphCosts costs;
+  costs.ops.resize(training.forward_ops);
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops().size()); ++id) {
+    OpCosts& host = costs.ops[HostOf(training, id)];
+    const double flops = opdag::CostOf(graph, graph.op(id)).flops;
+    if (id < training.forward_ops) {
+      host.op = id;
+      host.placeholder = IsPlaceholder(graph.op(id));
+      host.forward_flops = flops;
+    } else {
+      host.backward_ops.push_back(id);
+      host.backward_flops += flops;
+    }
+  }
+  AddParameters(training, state_tensors, costs);
+  AddValues(training, costs);
+  // The evaluation pass keeps every forward value in scratch while it is needed, which covers the forward pass of training.
+  AddWorkspace(
+      training, 0, training.forward_ops, [](ValueId) { return true; }, costs);
+  std::vector<char> use_gradient(graph.values().size(), 0);
+  for (const autodiff::ParameterUse& use : training.uses) use_gradient[use.gradient] = 1;
+  AddWorkspace(
+      training, training.forward_ops, static_cast<OpId>(graph.ops().size()), [&](ValueId v) { return !use_gradient[v]; }, costs);
+  return costs;
+}
+
+std::string OpSignature(const Graph& graph, const Op& op) {
+  opdag::Attributes attributes;
+  for (const auto& [name, value] : op.attributes.values()) {
+    if (name != "name") attributes.Set(name, value);  // dropout's stream: no matter to time
+  }
+  std::string text = absl::StrCat(op.type, "{", opdag::ToString(attributes), "}(");
+  for (size_t i = 0; i < op.inputs.size(); ++i) absl::StrAppend(&text, i > 0 ? ", " : "", graph.value(op.inputs[i]).type.ToString());
+  for (size_t i = 0; i < op.parameters.size(); ++i)
+    absl::StrAppend(&text, i > 0 ? ", " : "; ", graph.parameter(op.parameters[i]).type.ToString());
+  absl::StrAppend(&text, ")");
+  return text;
+}
+
+std::vector<CalibrationTask> CalibrationTasks(const TrainingGraph& training) {
+  const Graph& graph = training.graph;
+  std::vector<CalibrationTask> tasks;
+  std::map<std::string, size_t> known;
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops().size()); ++id) {
+    const Op& op = graph.op(id);
+    const opdag::OpSchema* schema = opdag::FindSchema(op.type);
+    if (IsPlaceholder(op) || schema == nullptr || schema->op_class == opdag::OpClass::kFree) continue;
+    std::string signature = OpSignature(graph, op);
+    const auto [found, added] = known.insert({signature, tasks.size()});
+    if (added) {
+      const opdag::OpCost cost = opdag::CostOf(graph, op);
+      tasks.push_back({.signature = std::move(signature),
+                       .example = id,
+                       .op_class = schema->op_class,
+                       .flops = cost.flops,
+                       .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)});
+    }
+    ++tasks[found->second].occurrences;
+  }
+  return tasks;
+}
+
+std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph& training, const DeviceProfile& device) {
+  const Graph& graph = training.graph;
+  std::vector<OpSeconds> seconds(costs.ops.size());
+  const auto time = [&](OpId id) {
+    const Op& op = graph.op(id);
+    const opdag::OpSchema* schema = opdag::FindSchema(op.type);
+    if (IsPlaceholder(op) || schema == nullptr) return 0.0;
+    const opdag::OpCost cost = opdag::CostOf(graph, op);
+    return SecondsOf(device, schema->op_class, OpSignature(graph, op), cost.flops,
+                     static_cast<double>(cost.bytes_read + cost.bytes_written));
+  };
+  const OpRate& streaming = device.rates[static_cast<size_t>(opdag::OpClass::kElementwise)];
+  for (size_t i = 0; i < costs.ops.size(); ++i) {
+    const OpCosts& op = costs.ops[i];
+    seconds[i].forward_s = time(op.op);
+    for (OpId backward : op.backward_ops) seconds[i].backward_s += time(backward);
+    // Read and write the weights and each state tensor, read each gradient.
+    const double bytes = 2.0 * static_cast<double>(op.trainable_bytes + op.optimizer_bytes) + static_cast<double>(op.gradient_bytes);
+    seconds[i].update_s = bytes * streaming.seconds_per_byte / device.compute_scale;
+  }
+  return seconds;
+}
+
+}  // namespace fusionllm::estimator

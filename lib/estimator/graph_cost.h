@@ -1,0 +1,84 @@
+// What a training graph costs: for each forward op with its backward part FLOPs, bytes moved and memory; for each value that a cut may
+// expose its size and what crosses. Hardware enters only through SecondsByOp, which prices the same costs on one device.
+//
+// Pure functions over a typed graph (autodiff::Differentiate's result): costs are those of one micro-batch of that size. The memory rules
+// are the runtime's (lib/runtime/stage_program.h): weights once, a gradient buffer for each use, optimizer state, a stash slot for each
+// micro-batch in flight with the forward values that backward ops read, and one scratch arena.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/autodiff/training_graph.h"
+#include "lib/estimator/profile.h"
+#include "lib/opdag/graph.h"
+
+namespace fusionllm::estimator {
+
+struct OpCosts {
+  opdag::OpId op = opdag::kNone;  // forward op; also its index in GraphCosts::ops
+  bool placeholder = false;
+  std::vector<opdag::OpId> backward_ops;  // that run in its stage, ascending; adds of gradient folds included
+  double forward_flops = 0;
+  double backward_flops = 0;
+  int64_t parameter_bytes = 0;
+  int64_t trainable_bytes = 0;  // of parameter_bytes
+  int64_t gradient_bytes = 0;   // one buffer for each use
+  int64_t optimizer_bytes = 0;
+  // Most bytes of unsaved values alive while this op or its backward part runs.
+  int64_t workspace_bytes = 0;
+};
+
+struct ValueCosts {
+  opdag::ValueId value = opdag::kNone;
+  opdag::OpId producer = opdag::kNone;
+  std::vector<opdag::OpId> consumers;  // forward ops, ascending, unique
+  std::vector<opdag::OpId> kept_by;    // forward ops whose backward part reads it, ascending, unique
+  int64_t bytes = 0;
+  tensor::DType dtype = tensor::DType::kF32;
+  bool differentiable = false;  // a gradient returns over the same edge
+  bool lossless_only = false;   // not floating: ids, labels, masks
+};
+
+// A trainable parameter with several uses.
+struct SharedParameterCosts {
+  opdag::ParameterId parameter = opdag::kNone;
+  std::vector<opdag::OpId> ops;
+  int64_t bytes = 0;
+  int64_t optimizer_bytes = 0;
+};
+
+struct GraphCosts {
+  std::vector<OpCosts> ops;        // by forward op id
+  std::vector<ValueCosts> values;  // those that some other op, or a backward part, reads
+  std::vector<SharedParameterCosts> shared;
+};
+
+// `state_tensors`: optimizer state per trainable parameter: 2 AdamW, 1 SGD with momentum, 0 without.
+GraphCosts CostsOf(const autodiff::TrainingGraph& training, int state_tensors);
+
+// Type, attributes and all shapes: ops with equal signatures take equal time. "linear{bias=true, ...}(f32[4, 256, 384]; f32[384, 1536])".
+std::string OpSignature(const opdag::Graph& graph, const opdag::Op& op);
+
+// One op to time for each distinct signature of the graph (forward and backward; none for ops that cost nothing).
+struct CalibrationTask {
+  std::string signature;
+  opdag::OpId example = opdag::kNone;  // an op of the training graph with this signature
+  opdag::OpClass op_class = opdag::OpClass::kFree;
+  double flops = 0;
+  double bytes = 0;
+  int occurrences = 0;  // ops of the graph that it stands for
+};
+std::vector<CalibrationTask> CalibrationTasks(const autodiff::TrainingGraph& training);
+
+struct OpSeconds {
+  double forward_s = 0;
+  double backward_s = 0;
+  double update_s = 0;  // optimizer, once a step
+};
+// By forward op id, compute_scale of the device applied. The optimizer streams weights, gradients and state once each at the device's
+// elementwise rate.
+std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const autodiff::TrainingGraph& training, const DeviceProfile& device);
+
+}  // namespace fusionllm::estimator

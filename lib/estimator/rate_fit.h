@@ -1,0 +1,50 @@
+// From timed runs to rates: non-negative least squares, made robust against runs that something disturbed.
+//
+// Pure functions. Limit: kMaxSamples a class.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/estimator/profile.h"
+
+namespace fusionllm::estimator {
+
+inline constexpr size_t kMaxSamples = 1'000'000;
+
+// One op, timed uncontended (the least of several repetitions).
+struct Sample {
+  std::string signature;  // may be empty: then it only serves the fit
+  opdag::OpClass op_class = opdag::OpClass::kFree;
+  double flops = 0;
+  double bytes = 0;
+  double seconds = 0;
+};
+
+// Rates of samples of one class. Minimises relative errors: a 10 us op and a 100 ms op count alike. All three rates stay non-negative
+// (every active set of the three is tried, which is exact). Outliers lose weight by Tukey's bisquare on the median absolute deviation,
+// iterated. One sample alone gives an overhead of zero and the cheaper explanation of flops or bytes. Errors: InvalidArgument for no
+// samples, too many, or numbers not finite, negative, or seconds of zero.
+absl::StatusOr<OpRate> FitRate(std::span<const Sample> samples);
+
+// Fits every class that has samples and fills `exact` from the signatures (least seconds when one repeats). Same errors, naming the sample.
+absl::Status FitDevice(std::span<const Sample> samples, DeviceProfile& device);
+
+// Latency and bandwidth of a directed link from timed one-way transfers: seconds = latency + bytes / bandwidth, same robust fit.
+struct TransferSample {
+  double bytes = 0;
+  double seconds = 0;
+};
+struct LinkFit {
+  double latency_s = 0;
+  double bytes_per_s = 0;
+  double relative_error = 0;
+};
+// Errors: InvalidArgument for fewer than two different sizes or numbers out of range; FailedPrecondition when the times do not grow with
+// the bytes, so that no bandwidth can be told.
+absl::StatusOr<LinkFit> FitLink(std::span<const TransferSample> samples);
+
+}  // namespace fusionllm::estimator

@@ -1,0 +1,128 @@
+#include "lib/estimator/rate_fit.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::estimator {
+namespace {
+
+using opdag::OpClass;
+using ::testing::HasSubstr;
+
+struct Truth {
+  double overhead_s, per_flop, per_byte;
+};
+
+std::vector<Sample> Measure(const Truth& truth, int count, double noise, double outliers, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto real = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
+  std::vector<Sample> samples;
+  for (int i = 0; i < count; ++i) {
+    Sample s{.op_class = OpClass::kMatmul, .flops = std::pow(10, real(5, 10)), .bytes = std::pow(10, real(4, 8))};
+    s.seconds = truth.overhead_s + s.flops * truth.per_flop + s.bytes * truth.per_byte;
+    s.seconds *= 1 + real(-noise, noise);
+    if (real(0, 1) < outliers) s.seconds *= real(3, 30);
+    samples.push_back(s);
+  }
+  return samples;
+}
+
+TEST(RateFitTest, FindsTheTruthBehindCleanSamples) {
+  const Truth truth{2e-5, 1e-11, 1e-10};
+  const auto rate = FitRate(Measure(truth, 40, 0, 0, 1));
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_NEAR(rate->overhead_s / truth.overhead_s, 1, 1e-6);
+  EXPECT_NEAR(rate->seconds_per_flop / truth.per_flop, 1, 1e-6);
+  EXPECT_NEAR(rate->seconds_per_byte / truth.per_byte, 1, 1e-6);
+  EXPECT_LT(rate->relative_error, 1e-6);
+}
+
+TEST(RateFitTest, NoiseAndWildSamplesMoveItLittle) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Truth truth{2e-5, 1e-11, 1e-10};
+    const auto rate = FitRate(Measure(truth, 120, 0.03, 0.2, seed));
+    ASSERT_TRUE(rate.ok()) << rate.status();
+    for (const Sample& clean : Measure(truth, 30, 0, 0, seed + 1000)) {
+      const double fitted = rate->overhead_s + clean.flops * rate->seconds_per_flop + clean.bytes * rate->seconds_per_byte;
+      EXPECT_NEAR(fitted / clean.seconds, 1, 0.05);
+    }
+  }
+}
+
+TEST(RateFitTest, RatesAreNeverNegative) {
+  for (uint32_t seed = 1; seed <= 50; ++seed) {
+    const auto rate = FitRate(Measure({0, seed % 2 ? 1e-11 : 0, 1e-10}, 8, 0.3, 0.1, seed));
+    ASSERT_TRUE(rate.ok()) << rate.status();
+    EXPECT_GE(rate->overhead_s, 0) << "seed " << seed;
+    EXPECT_GE(rate->seconds_per_flop, 0) << "seed " << seed;
+    EXPECT_GE(rate->seconds_per_byte, 0) << "seed " << seed;
+  }
+}
+
+TEST(RateFitTest, OneSampleIsReproduced) {
+  const auto rate = FitRate(std::vector<Sample>{{.op_class = OpClass::kMatmul, .flops = 1e9, .bytes = 1e6, .seconds = 0.01}});
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_NEAR(rate->overhead_s + 1e9 * rate->seconds_per_flop + 1e6 * rate->seconds_per_byte, 0.01, 1e-9);
+}
+
+TEST(RateFitTest, RefusesWhatIsNoMeasurement) {
+  EXPECT_FALSE(FitRate({}).ok());
+  for (double seconds : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    const auto rate = FitRate(std::vector<Sample>{{.signature = "gelu", .flops = 1, .seconds = seconds}});
+    EXPECT_THAT(std::string(rate.status().message()), HasSubstr("sample 0 (gelu)")) << seconds;
+  }
+}
+
+TEST(RateFitTest, ExactTimesWinOverTheFitAndScaleWithTheDevice) {
+  DeviceProfile device;
+  const std::vector<Sample> samples = {
+      {"a", OpClass::kElementwise, 0, 1e6, 2e-3}, {"a", OpClass::kElementwise, 0, 1e6, 1e-3}, {"b", OpClass::kElementwise, 0, 2e6, 2e-3}};
+  ASSERT_TRUE(FitDevice(samples, device).ok());
+  device.compute_scale = 0.5;
+  EXPECT_DOUBLE_EQ(SecondsOf(device, OpClass::kElementwise, "a", 0, 1e6), 2e-3);
+  EXPECT_NEAR(SecondsOf(device, OpClass::kElementwise, "unknown", 0, 4e6), 8e-3, 1e-4);
+  EXPECT_EQ(SecondsOf(device, OpClass::kFree, "reshape", 0, 4e6), 0);
+}
+
+TEST(RateFitTest, ClassesNeverMeasuredBorrowTypicalRates) {
+  DeviceProfile device;
+  ASSERT_TRUE(FitDevice(Measure({2e-5, 1e-11, 1e-10}, 40, 0, 0, 1), device).ok());
+  EXPECT_EQ(FillGaps(device, {}), opdag::kOpClassCount - 2);  // all but matmul and free
+  EXPECT_NEAR(SecondsOf(device, OpClass::kConvolution, "", 1e9, 0), 1e-2 + 2e-5, 1e-6);
+}
+
+TEST(RateFitTest, LatencyAndBandwidthOfALinkComeFromTransfers) {
+  std::vector<TransferSample> samples;
+  for (double bytes : {64.0, 1e4, 1e5, 1e6, 4e6}) {
+    for (double jitter : {0.99, 1.0, 1.01}) samples.push_back({bytes, (0.04 + bytes / 2.5e6) * jitter});
+  }
+  samples.push_back({1e6, 5});  // something else had the link
+  const auto fit = FitLink(samples);
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_NEAR(fit->latency_s, 0.04, 0.001);
+  EXPECT_NEAR(fit->bytes_per_s, 2.5e6, 0.05e6);
+  EXPECT_FALSE(FitLink(std::vector<TransferSample>{{100, 1}, {100, 2}}).ok());
+  EXPECT_FALSE(FitLink(std::vector<TransferSample>{{100, 2}, {1000, 1}}).ok());
+}
+
+TEST(ProfileTest, NamesTheLinkWithTheBadNumber) {
+  ClusterProfile cluster;
+  cluster.devices = {{.name = "a"}, {.name = "b"}};
+  cluster.links = {{.src = "a", .dst = "b", .latency_s = 0.1, .bytes_per_s = 1e6}};
+  EXPECT_TRUE(Validate(cluster).ok());
+  cluster.links[0].bytes_per_s = 0;
+  EXPECT_THAT(std::string(Validate(cluster).message()), HasSubstr("link a -> b: bandwidth 0"));
+  cluster.links[0] = {.src = "a", .dst = "b", .bytes_per_s = 1, .resources = {"wan"}};
+  EXPECT_THAT(std::string(Validate(cluster).message()), HasSubstr("wan"));
+  cluster.links.clear();
+  cluster.devices[1].compute_scale = 0;
+  EXPECT_THAT(std::string(Validate(cluster).message()), HasSubstr("device b"));
+}
+
+}  // namespace
+}  // namespace fusionllm::estimator
