@@ -2,6 +2,7 @@
 
 #include "lib/kernels/cpu/cpu.h"
 #include "lib/kernels/cpu/gemm.h"
+#include "lib/kernels/cpu/row_sums.h"
 #include "lib/kernels/cpu/vector/spans.h"
 
 namespace fusionllm::kernels::cpu {
@@ -60,7 +61,7 @@ class LinearGradWeight : public PooledKernel {
  public:
   using PooledKernel::PooledKernel;
 
-  size_t workspace_bytes() const override { return sizeof(float) * ChunkCount(rows(), kBiasRows) * out(); }
+  size_t workspace_bytes() const override { return RowSumsWorkspaceBytes(rows(), out()); }
 
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t in = op_.in(0).dim(-1);
@@ -81,28 +82,14 @@ class LinearGradWeight : public PooledKernel {
                         .ldc = io ? out() : in});
     }
     if (float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr; dbias != nullptr) {
-      SumRows(dy, dbias, Accumulates(arguments, 1), reinterpret_cast<float*>(arguments.workspace.data()));
+      SumRows(*pool_, dy, rows(), out(), Accumulates(arguments, 1), reinterpret_cast<float*>(arguments.workspace.data()), dbias);
     }
     return absl::OkStatus();
   }
 
  private:
-  static constexpr int64_t kBiasRows = 128;
-
   int64_t rows() const { return op_.in(0).rows(); }
   int64_t out() const { return op_.in(1).dim(-1); }
-
-  void SumRows(const float* dy, float* dbias, bool accumulate, float* partials) const {
-    const int64_t chunks = ChunkCount(rows(), kBiasRows);
-    pool_->Run(chunks, [&](int64_t chunk, int) {
-      float* partial = partials + chunk * out();
-      std::fill_n(partial, out(), 0.f);
-      for (int64_t row = chunk * kBiasRows; row < std::min(rows(), (chunk + 1) * kBiasRows); ++row) AddTo(dy + row * out(), partial, out());
-    });
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) AddTo(partials + chunk * out(), partials, out());
-    if (!accumulate) std::fill_n(dbias, out(), 0.f);
-    if (chunks > 0) AddTo(partials, dbias, out());
-  }
 };
 
 class MatMul : public PooledKernel {

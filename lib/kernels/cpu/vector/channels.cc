@@ -4,7 +4,7 @@
 #define HWY_TARGET_INCLUDE "lib/kernels/cpu/vector/channels.cc"
 #include "hwy/foreach_target.h"
 // Highway wants foreach_target.h first.
-#include "lib/kernels/cpu/vector/math-inl.h"
+#include "lib/kernels/cpu/vector/math.inc"
 
 HWY_BEFORE_NAMESPACE();
 namespace fusionllm::kernels::cpu::HWY_NAMESPACE {

@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "lib/kernels/cpu/vector/rows.cc"
 #include "hwy/foreach_target.h"
 // Highway wants foreach_target.h first.
-#include "lib/kernels/cpu/vector/math-inl.h"
+#include "lib/kernels/cpu/vector/math.inc"
 
 HWY_BEFORE_NAMESPACE();
 namespace fusionllm::kernels::cpu::HWY_NAMESPACE {

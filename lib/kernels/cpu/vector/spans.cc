@@ -4,7 +4,7 @@
 #define HWY_TARGET_INCLUDE "lib/kernels/cpu/vector/spans.cc"
 #include "hwy/foreach_target.h"
 // Highway wants foreach_target.h first.
-#include "lib/kernels/cpu/vector/math-inl.h"
+#include "lib/kernels/cpu/vector/math.inc"
 #include "lib/kernels/cpu/vector/target.h"
 
 HWY_BEFORE_NAMESPACE();
