@@ -1,0 +1,163 @@
+#include "cli/run/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "cli/run/words.h"
+
+namespace fusionllm::cli {
+namespace {
+
+constexpr size_t kRecentSteps = 20;
+
+double RecentStepSeconds(const report::Run& run) {
+  std::vector<double> seconds;
+  for (size_t i = run.steps.size() > kRecentSteps ? run.steps.size() - kRecentSteps : 0; i < run.steps.size(); ++i) {
+    seconds.push_back(run.steps[i].seconds);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+// 3.0e-4, not 3.0e-04.
+std::string Rate(double value) {
+  std::string text = absl::StrFormat("%.1e", value);
+  const size_t e = text.find('e');
+  if (e != std::string::npos && e + 2 < text.size() && text[e + 2] == '0') text.erase(e + 2, 1);
+  return text;
+}
+
+std::string EventSentence(const report::Event& event) {
+  std::string text = event.step > 0 ? absl::StrCat("step ", event.step, ": ", event.reason) : event.reason;
+  if (!event.message.empty()) absl::StrAppend(&text, ": ", event.message);
+  return text;
+}
+
+bool IsWarning(const report::Event& event) {
+  for (const absl::string_view reason : {"ExecutorLost", "LinkDegraded", "Straggler", "CompressionBackoff"}) {
+    if (event.reason == reason) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string StepLine(const report::Run& run, int64_t total_steps) {
+  const report::StepPoint& last = run.steps.back();
+  const double share = total_steps > 0 ? static_cast<double>(last.step) / static_cast<double>(total_steps) : 1;
+  std::string line =
+      absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %.2g lr %s tok/s %s step %s", last.step, total_steps, Percent(share), last.loss,
+                      last.gradient_norm, Rate(last.learning_rate), Count(last.tokens_per_second), StepSeconds(last.seconds));
+  if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", StepSeconds(run.plan->predicted_step_s), ")");
+  if (last.step < total_steps) {
+    absl::StrAppend(&line, " ETA ", TimeSpan(RecentStepSeconds(run) * static_cast<double>(total_steps - last.step)));
+  }
+  return line;
+}
+
+std::string PlanLine(const report::Plan& plan) {
+  std::vector<std::string> devices;
+  for (const report::PlanStage& stage : plan.stages) devices.push_back(absl::StrJoin(stage.devices, "+"));
+  std::string line = absl::StrFormat("plan: %s, %d stage%s", plan.strategy, plan.stages.size(), plan.stages.size() == 1 ? "" : "s");
+  if (!devices.empty()) absl::StrAppend(&line, " (", absl::StrJoin(devices, " > "), ")");
+  absl::StrAppend(&line, ", ", plan.micro_batches, " micro-batch", plan.micro_batches == 1 ? "" : "es");
+  if (plan.in_flight > 0) absl::StrAppend(&line, ", ", plan.in_flight, " in flight");
+  absl::StrAppend(&line, ", predicted step ", StepSeconds(plan.predicted_step_s));
+  return line;
+}
+
+ProgressStyle StyleOf(std::FILE* stream) {
+  ProgressStyle style;
+  const int fd = fileno(stream);
+  const char* const term = std::getenv("TERM");
+  const bool dumb = term == nullptr || absl::string_view(term) == "dumb";
+  style.redraw = isatty(fd) == 1 && !dumb;
+  const char* const no_colour = std::getenv("NO_COLOR");
+  style.colour = style.redraw && (no_colour == nullptr || *no_colour == '\0');
+  winsize size = {};
+  if (style.redraw && ioctl(fd, TIOCGWINSZ, &size) == 0) style.columns = size.ws_col;
+  return style;
+}
+
+Progress::Progress(std::FILE* out, ProgressStyle style, int64_t total_steps, std::string prefix)
+    : out_(out), style_(style), total_steps_(total_steps), prefix_(std::move(prefix)) {}
+
+Progress::~Progress() {
+  Clear();
+  std::fflush(out_);
+}
+
+void Progress::Clear() {
+  if (drawn_) std::fputs("\r\x1b[K", out_);
+  drawn_ = false;
+}
+
+void Progress::Sentence(absl::string_view text, bool warning) {
+  Clear();
+  for (std::string line : absl::StrSplit(text, '\n')) {
+    // Messages may come from other machines: no control sequence of theirs reaches the terminal.
+    std::replace_if(
+        line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+    const bool yellow = warning && style_.colour;
+    absl::FPrintF(out_, "%s%s%s%s\n", prefix_, yellow ? "\x1b[33m" : "", line, yellow ? "\x1b[0m" : "");
+  }
+  if (!status_.empty()) Status(status_);
+  std::fflush(out_);
+}
+
+void Progress::Status(absl::string_view text) {
+  status_ = std::string(text);
+  if (!style_.redraw) return;
+  Clear();
+  std::string line = absl::StrCat(prefix_, status_);
+  // A line that wraps could not be redrawn.
+  if (style_.columns > 1 && line.size() >= static_cast<size_t>(style_.columns)) line.resize(static_cast<size_t>(style_.columns) - 1);
+  absl::FPrintF(out_, "%s%s%s", style_.colour ? "\x1b[36m" : "", line, style_.colour ? "\x1b[0m" : "");
+  std::fflush(out_);
+  drawn_ = true;
+}
+
+void Progress::Show(LineType type, const report::Run& run) {
+  switch (type) {
+    case LineType::kStep: {
+      const std::string line = StepLine(run, total_steps_);
+      if (style_.redraw) {
+        Status(line);
+      } else {
+        Sentence(line);
+      }
+      break;
+    }
+    case LineType::kPlan:
+      Sentence(PlanLine(*run.plan));
+      Status("executors build their stages");
+      break;
+    case LineType::kEvaluation: {
+      const report::EvaluationPoint& point = run.evaluations.back();
+      Sentence(absl::StrFormat("step %d: validation loss %.4g, accuracy %s", point.step, point.loss, Percent(point.accuracy)));
+      break;
+    }
+    case LineType::kEvent: {
+      const report::Event& event = run.events.back();
+      if (event.reason == "ExecutorJoined" && !run.plan) Status("measuring devices and links");
+      Sentence(EventSentence(event), IsWarning(event));
+      break;
+    }
+    case LineType::kTrace:
+    case LineType::kSummary:
+    case LineType::kError:
+    case LineType::kOther:
+      break;
+  }
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,198 @@
+#include "cli/run/run_recorder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using report::Run;
+
+constexpr size_t kMaxSpans = 200'000;  // of one traced step; more would make an unreadable drawing
+
+const json& Get(const json& object, const char* key) {
+  static const json none;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && found != object.end() ? *found : none;
+}
+
+double Number(const json& object, const char* key, double missing = 0) {
+  const auto& value = Get(object, key);
+  if (value.is_number()) return value.get<double>();
+  const bool written_as_null = value.is_null() && object.is_object() && object.contains(key);
+  return written_as_null ? std::numeric_limits<double>::quiet_NaN() : missing;
+}
+
+int64_t AsInteger(const json& value) {
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number()) return 0;
+  const double number = value.get<double>();
+  return std::abs(number) < 9e18 ? static_cast<int64_t>(number) : 0;
+}
+
+int64_t Integer(const json& object, const char* key) { return AsInteger(Get(object, key)); }
+
+std::string Text(const json& object, const char* key) {
+  const auto& value = Get(object, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::vector<std::string> Texts(const json& object, const char* key) {
+  std::vector<std::string> texts;
+  const auto& value = Get(object, key);
+  if (!value.is_array()) return texts;
+  for (const json& item : value) {
+    if (item.is_string()) texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+template <class T, class Make>
+std::vector<T> List(const json& object, const char* key, const Make& make) {
+  std::vector<T> items;
+  const auto& value = Get(object, key);
+  if (!value.is_array()) return items;
+  for (const json& item : value) items.push_back(make(item));
+  return items;
+}
+
+// A number, or one for each stage: the largest.
+int64_t Largest(const json& value) {
+  if (!value.is_array()) return AsInteger(value);
+  int64_t largest = 0;
+  for (const json& item : value) largest = std::max(largest, AsInteger(item));
+  return largest;
+}
+
+report::Plan ReadPlan(const json& line) {
+  report::Plan plan;
+  plan.epoch = Integer(line, "epoch");
+  plan.strategy = Text(line, "strategy");
+  plan.predicted_step_s = Number(line, "predicted_step_seconds");
+  plan.lower_bound_s = Number(line, "lower_bound_seconds");
+  plan.gap = Number(line, "gap");
+  plan.micro_batches = Integer(line, "micro_batches");
+  plan.in_flight = Largest(Get(line, "in_flight"));
+  plan.stages = List<report::PlanStage>(line, "stages", [](const json& item) {
+    report::PlanStage stage;
+    stage.index = static_cast<int>(Integer(item, "index"));
+    stage.devices = Texts(item, "devices");
+    stage.ops = Texts(item, "ops");
+    stage.compute_s = Number(item, "compute_seconds");
+    stage.memory_bytes = Integer(item, "memory_bytes");
+    return stage;
+  });
+  plan.links = List<report::PlanLink>(line, "links", [](const json& item) {
+    return report::PlanLink{Text(item, "src"),   Text(item, "dst"),        Integer(item, "bytes"),
+                            Text(item, "codec"), Number(item, "ratio", 1), Number(item, "seconds")};
+  });
+  return plan;
+}
+
+report::Summary ReadSummary(const json& line) {
+  report::Summary summary;
+  summary.steps = Integer(line, "steps");
+  summary.final_loss = Number(line, "final_loss");
+  summary.median_step_s = Number(line, "median_step_seconds");
+  summary.predicted_step_s = Number(line, "predicted_step_seconds");
+  summary.wire_bytes = Integer(line, "wire_bytes");
+  summary.links = List<report::LinkTotal>(line, "links", [](const json& item) {
+    return report::LinkTotal{Text(item, "src"),   Text(item, "dst"),        Integer(item, "bytes"),
+                             Text(item, "codec"), Number(item, "ratio", 1), Number(item, "bandwidth_bytes_per_second")};
+  });
+  summary.stages = List<report::StageTotal>(line, "stages", [](const json& item) {
+    return report::StageTotal{static_cast<int>(Integer(item, "index")),
+                              Text(item, "device"),
+                              Number(item, "busy_ratio"),
+                              Number(item, "overrun_seconds"),
+                              Integer(item, "peak_memory_bytes"),
+                              Integer(item, "predicted_memory_bytes")};
+  });
+  return summary;
+}
+
+// Steps replayed after a restore come again and take the place of the first telling.
+void AddStep(const json& line, Run& run) {
+  const report::StepPoint point = {Integer(line, "step"),         Number(line, "loss"),         Number(line, "grad_norm"),
+                                   Number(line, "learning_rate"), Number(line, "step_seconds"), Number(line, "tokens_per_second")};
+  while (!run.steps.empty() && run.steps.back().step >= point.step) run.steps.pop_back();
+  run.steps.push_back(point);
+}
+
+void AddEvaluation(const json& line, Run& run) {
+  const report::EvaluationPoint point = {Integer(line, "step"), Number(line, "loss"), Number(line, "accuracy")};
+  while (!run.evaluations.empty() && run.evaluations.back().step >= point.step) run.evaluations.pop_back();
+  run.evaluations.push_back(point);
+}
+
+// Keeps the newest traced step of each device.
+void AddTrace(const json& line, Run& run) {
+  const std::string device = Text(line, "device");
+  const int64_t step = Integer(line, "step");
+  std::erase_if(run.spans, [&](const report::Span& span) { return span.device == device && span.step != step; });
+  const auto& spans = Get(line, "spans");
+  if (!spans.is_array()) return;
+  for (const json& item : spans) {
+    if (!item.is_array() || item.size() != 4 || run.spans.size() >= kMaxSpans) continue;
+    const int64_t kind = AsInteger(item[0]);
+    if (kind < 0 || kind > static_cast<int64_t>(report::Span::Kind::kEvaluate)) continue;
+    run.spans.push_back({device, step, static_cast<report::Span::Kind>(kind), static_cast<int32_t>(AsInteger(item[1])), AsInteger(item[2]),
+                         AsInteger(item[3])});
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LineType> RunRecorder::Add(absl::string_view line) {
+  const json document = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat("not a JSON object: ", line.substr(0, 80), line.size() > 80 ? "..." : ""));
+  }
+  const std::string type = Text(document, "type");
+  if (type == "plan") {
+    run_->plan = ReadPlan(document);
+    ++run_->plans;
+    return LineType::kPlan;
+  }
+  if (type == "step") {
+    AddStep(document, *run_);
+    return LineType::kStep;
+  }
+  if (type == "eval") {
+    AddEvaluation(document, *run_);
+    return LineType::kEvaluation;
+  }
+  if (type == "event") {
+    run_->events.push_back({Text(document, "reason"), Integer(document, "step"), Text(document, "message"), Text(document, "device")});
+    return LineType::kEvent;
+  }
+  if (type == "trace") {
+    AddTrace(document, *run_);
+    return LineType::kTrace;
+  }
+  if (type == "summary") {
+    run_->summary = ReadSummary(document);
+    return LineType::kSummary;
+  }
+  if (type == "error") {
+    error_ = {Text(document, "code"), Text(document, "reason"), Text(document, "message")};
+    return LineType::kError;
+  }
+  return LineType::kOther;
+}
+
+std::string WithField(absl::string_view line, absl::string_view key, absl::string_view value) {
+  json document = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return std::string(line);
+  document[std::string(key)] = std::string(value);
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace fusionllm::cli

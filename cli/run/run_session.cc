@@ -1,0 +1,320 @@
+#include "cli/run/run_session.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "cli/run/child_process.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr absl::string_view kListening = "listening on ";
+
+Clock::time_point After(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// A scheduler or broker: says where it listens, and is started again in its old place when it is killed.
+struct Server {
+  std::string name;
+  std::optional<ChildProcess> child;
+  LineReader reader;
+  bool open = false;    // its stdout
+  std::string address;  // empty until it said so
+  Clock::time_point said_by;
+  bool said = false;  // this incarnation has
+  int restarts = 0;
+};
+
+class Session {
+ public:
+  Session(const SessionOptions& options, SignalWatch& signals, SessionObserver& observer, report::Run& run)
+      : options_(options), signals_(signals), observer_(observer), run_(run), recorder_(&run) {
+    scheduler_.name = "fusion-scheduler";
+    broker_.name = "fusion-broker";
+  }
+
+  absl::StatusOr<SessionResult> Run() {
+    absl::StatusOr<SessionResult> result = Watch();
+    EndAll();
+    return result;
+  }
+
+ private:
+  std::string LogPath(absl::string_view name) const { return absl::StrCat(options_.output, "/logs/", name, ".log"); }
+  std::string Security() const { return options_.output + "/security"; }
+
+  absl::Status StartScheduler() {
+    std::vector<std::string> argv = options_.scheduler;
+    const std::string listen = scheduler_.address.empty() ? "127.0.0.1:0" : scheduler_.address;
+    argv.insert(argv.end(), {"--listen", listen, "--tls", Security()});
+    return StartServer(scheduler_, std::move(argv), "scheduler");
+  }
+
+  absl::Status StartBroker() {
+    std::vector<std::string> argv = options_.broker;
+    argv.insert(argv.end(), {"--job", options_.output + "/job.yaml"});
+    if (options_.topology) argv.insert(argv.end(), {"--topology", options_.output + "/topology.yaml"});
+    const std::string listen = broker_.address.empty() ? options_.listen.value_or("127.0.0.1:0") : broker_.address;
+    argv.insert(argv.end(), {"--output", options_.output, "--base", options_.base, "--listen", listen, "--scheduler", scheduler_.address,
+                             "--tls", Security()});
+    if (!options_.listen && !options_.executors.empty()) {
+      const auto name = [](std::string* out, const LocalExecutor& executor) { out->append(executor.name); };
+      argv.insert(argv.end(), {"--expect", absl::StrJoin(options_.executors, ",", name)});
+    }
+    if (options_.fresh) argv.push_back("--fresh");
+    if (options_.gather_seconds) argv.insert(argv.end(), {"--gather-seconds", absl::StrCat(*options_.gather_seconds)});
+    if (options_.profiles) argv.insert(argv.end(), {"--profiles", *options_.profiles});
+    if (!broker_.address.empty()) argv.push_back("--resume-journal");
+    return StartServer(broker_, std::move(argv), "broker");
+  }
+
+  absl::Status StartServer(Server& server, std::vector<std::string> argv, absl::string_view log_name) {
+    FUSIONLLM_ASSIGN_OR_RETURN(server.child, ChildProcess::Start({server.name, std::move(argv), LogPath(log_name), /*pipe_stdout=*/true}));
+    server.reader = {};
+    server.open = true;
+    server.said = false;
+    server.said_by = After(options_.start_limit_s);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartExecutors() {
+    for (const LocalExecutor& executor : options_.executors) {
+      std::vector<std::string> argv = options_.executor;
+      argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
+      if (executor.spare) argv.push_back("--spare");
+      FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child,
+                                 ChildProcess::Start({executor.name, std::move(argv), LogPath(executor.name), /*pipe_stdout=*/false}));
+      executors_.push_back({std::move(child)});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SessionResult> Watch() {
+    FUSIONLLM_RETURN_IF_ERROR(StartScheduler());
+    while (true) {
+      Wait();
+      if (signals_.Take()) stop_wishes_ = signals_.stop_requests();
+      FUSIONLLM_RETURN_IF_ERROR(ReadServer(scheduler_));
+      if (broker_.child) FUSIONLLM_RETURN_IF_ERROR(ReadServer(broker_));
+      ServeStopWishes();
+      if (killed_) return SessionResult{kExitInterrupted, false, ""};
+      if (!broker_.child) {
+        if (stop_asked_) return SessionResult{kExitInterrupted, false, ""};
+        if (scheduler_.said) FUSIONLLM_RETURN_IF_ERROR(StartBroker());
+      } else if (broker_.said && !executors_started_) {
+        executors_started_ = true;
+        observer_.OnListening(broker_.address);
+        FUSIONLLM_RETURN_IF_ERROR(StartExecutors());
+      }
+      NoticeExecutors();
+      FUSIONLLM_RETURN_IF_ERROR(CheckScheduler());
+      if (broker_.child && !broker_.open && broker_.child->Poll()) {
+        FUSIONLLM_ASSIGN_OR_RETURN(const bool restarted, MaybeRestartBroker());
+        if (!restarted) return Conclude();
+      }
+      for (const Server* server : {&scheduler_, &broker_}) {
+        if (server->child && !server->said && server->open && Clock::now() > server->said_by) {
+          return absl::DeadlineExceededError(absl::StrFormat("%s did not say where it listens within %g s%s", server->name,
+                                                             options_.start_limit_s, LogTail(*server->child)));
+        }
+      }
+    }
+  }
+
+  // Blocks until a child printed or ended, a signal came or a deadline passed.
+  void Wait() {
+    std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
+    std::optional<Clock::time_point> deadline = stop_at_;
+    for (Server* server : {&scheduler_, &broker_}) {
+      if (!server->child) continue;
+      if (server->open) fds.push_back({server->child->stdout_fd(), POLLIN, 0});
+      if (!server->said && server->open) deadline = std::min(deadline.value_or(server->said_by), server->said_by);
+    }
+    // Children's ends come as SIGCHLD, so there is nothing to wake up for in between but deadlines.
+    int timeout_ms = -1;
+    if (deadline) {
+      const double left_ms = std::chrono::duration<double, std::milli>(*deadline - Clock::now()).count();
+      timeout_ms = static_cast<int>(std::clamp(std::ceil(left_ms), 0.0, 3600e3));
+    }
+    poll(fds.data(), fds.size(), timeout_ms);
+  }
+
+  absl::Status ReadServer(Server& server) {
+    if (!server.open) return absl::OkStatus();
+    std::vector<std::string> lines;
+    FUSIONLLM_ASSIGN_OR_RETURN(server.open, server.reader.Read(server.child->stdout_fd(), lines));
+    for (const std::string& line : lines) {
+      if (absl::StartsWith(line, kListening)) {
+        server.address = std::string(absl::StripAsciiWhitespace(absl::StripPrefix(line, kListening)));
+        server.said = true;
+      } else if (&server == &broker_) {
+        BrokerLine(line);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void BrokerLine(const std::string& line) {
+    const absl::StatusOr<LineType> type = recorder_.Add(line);
+    if (!type.ok()) {
+      // A broker that was killed may leave half a line; anything else is for the eyes of a developer.
+      if (broker_.open) observer_.OnNotice(absl::StrCat("the broker printed something unexpected, ", type.status().message()));
+      return;
+    }
+    if (*type == LineType::kStep && options_.stop_after_s && !stop_at_ && !time_was_up_) stop_at_ = After(*options_.stop_after_s);
+    if (*type == LineType::kError) failure_ = recorder_.error();
+    if (!observer_.OnLine(*type, line, run_) && !reader_gone_) {
+      reader_gone_ = true;
+      ++stop_wishes_own_;
+    }
+  }
+
+  void ServeStopWishes() {
+    if (stop_at_ && Clock::now() >= *stop_at_) {
+      stop_at_.reset();
+      time_was_up_ = true;
+      if (broker_.child) broker_.child->Signal(SIGTERM);
+    }
+    const int wishes = stop_wishes_ - stop_wishes_at_start_ + stop_wishes_own_;
+    if (wishes >= 1 && !stop_asked_) {
+      stop_asked_ = true;
+      if (broker_.child) {
+        if (!reader_gone_) observer_.OnNotice("stopping after this step; interrupt once more to end at once");
+        broker_.child->Signal(SIGTERM);
+      }
+    }
+    if (wishes >= 2) killed_ = true;
+  }
+
+  void NoticeExecutors() {
+    for (Executor& executor : executors_) {
+      if (executor.noticed || !executor.child.Poll()) continue;
+      executor.noticed = true;
+      // When the broker is done they are told to go: only an end with an error is worth a word.
+      const ChildEnd& end = *executor.child.Poll();
+      if (end.exit_code == 0 || stop_asked_) continue;
+      observer_.OnNotice(absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child)));
+    }
+  }
+
+  absl::Status CheckScheduler() {
+    if (scheduler_.open || !scheduler_.child->Poll()) return absl::OkStatus();
+    const ChildEnd end = *scheduler_.child->Poll();
+    if (!end.signal || stop_asked_ || scheduler_.address.empty() || scheduler_.restarts >= kMaxRestarts) {
+      if (stop_asked_ || scheduler_gone_) return absl::OkStatus();
+      scheduler_gone_ = true;
+      const std::string what = absl::StrCat("fusion-scheduler ended: ", Describe(end), LogTail(*scheduler_.child));
+      if (!broker_.child) return absl::InternalError(what);
+      observer_.OnNotice(what);  // the run goes on until somebody needs a plan
+      return absl::OkStatus();
+    }
+    ++scheduler_.restarts;
+    observer_.OnNotice(
+        absl::StrFormat("the scheduler was %s; starting it again (%d of %d)", Describe(end), scheduler_.restarts, kMaxRestarts));
+    return StartScheduler();
+  }
+
+  absl::StatusOr<bool> MaybeRestartBroker() {
+    const ChildEnd end = *broker_.child->Poll();
+    if (!end.signal || stop_asked_ || time_was_up_) return false;
+    if (broker_.restarts >= kMaxRestarts) {
+      observer_.OnNotice(absl::StrFormat("the broker was %s again; giving up after %d restarts", Describe(end), kMaxRestarts));
+      return false;
+    }
+    ++broker_.restarts;
+    observer_.OnNotice(absl::StrFormat("the broker was %s; starting it again (%d of %d)", Describe(end), broker_.restarts, kMaxRestarts));
+    FUSIONLLM_RETURN_IF_ERROR(StartBroker());
+    return true;
+  }
+
+  SessionResult Conclude() {
+    const ChildEnd end = *broker_.child->Poll();
+    SessionResult result;
+    result.exit_code = end.exit_code.value_or(stop_asked_ || time_was_up_ ? kExitInterrupted : kExitFailed);
+    if (result.exit_code == kExitInterrupted && time_was_up_ && !stop_asked_) {
+      result.exit_code = kExitDone;
+      result.time_was_up = true;
+    }
+    if (result.exit_code == kExitDone || result.exit_code == kExitInterrupted) return result;
+    if (failure_) {
+      const bool plain = failure_->reason.empty();
+      result.error = plain ? failure_->message : absl::StrCat(failure_->reason, ": ", failure_->message);
+    } else {
+      result.error = absl::StrCat("fusion-broker ended: ", Describe(end), LogTail(*broker_.child));
+    }
+    return result;
+  }
+
+  static std::string LogTail(const ChildProcess& child) {
+    const std::string tail = TailOfFile(child.log_path(), 5);
+    return tail.empty() ? absl::StrCat(" (", child.log_path(), " is empty)") : absl::StrCat("; ", child.log_path(), " ends:\n", tail);
+  }
+
+  // SIGTERM to all, SIGKILL to those that do not go in time.
+  void EndAll() {
+    std::vector<ChildProcess*> all;
+    for (Executor& executor : executors_) all.push_back(&executor.child);
+    for (Server* server : {&broker_, &scheduler_}) {
+      if (server->child) all.push_back(&*server->child);
+    }
+    for (ChildProcess* child : all) child->Signal(killed_ ? SIGKILL : SIGTERM);
+    const Clock::time_point deadline = After(options_.end_grace_s);
+    const auto all_gone = [&] {
+      return std::all_of(all.begin(), all.end(), [](ChildProcess* child) { return child->Poll().has_value(); });
+    };
+    while (!all_gone() && Clock::now() < deadline) {
+      pollfd fd = {signals_.fd(), POLLIN, 0};
+      const double left_ms = std::chrono::duration<double, std::milli>(deadline - Clock::now()).count();
+      poll(&fd, 1, static_cast<int>(std::clamp(std::ceil(left_ms), 0.0, 3600e3)));
+      if (signals_.Take() && signals_.stop_requests() - stop_wishes_at_start_ >= 2) break;  // no more patience
+    }
+    for (ChildProcess* child : all) child->Kill();
+  }
+
+  struct Executor {
+    ChildProcess child;
+    bool noticed = false;
+  };
+
+  const SessionOptions& options_;
+  SignalWatch& signals_;
+  SessionObserver& observer_;
+  report::Run& run_;
+  RunRecorder recorder_;
+  Server scheduler_, broker_;
+  std::vector<Executor> executors_;
+  bool executors_started_ = false;
+  bool scheduler_gone_ = false;
+  std::optional<RunRecorder::ErrorLine> failure_;
+  const int stop_wishes_at_start_ = signals_.stop_requests();
+  int stop_wishes_ = signals_.stop_requests();
+  int stop_wishes_own_ = 0;  // nobody reads our output any more
+  bool reader_gone_ = false;
+  bool stop_asked_ = false;
+  bool killed_ = false;
+  bool time_was_up_ = false;
+  std::optional<Clock::time_point> stop_at_;
+};
+
+}  // namespace
+
+absl::StatusOr<SessionResult> RunSession(const SessionOptions& options, SignalWatch& signals, SessionObserver& observer, report::Run& run) {
+  return Session(options, signals, observer, run).Run();
+}
+
+}  // namespace fusionllm::cli

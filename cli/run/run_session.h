@@ -1,0 +1,77 @@
+// The processes of one run: scheduler, broker and executors, started, watched and ended as one.
+//
+// Order: the scheduler prints where it listens, then the broker is started and prints where it listens, then the executors are started and
+// dial it. What the broker prints from then on is the run. A broker or scheduler that is killed by a signal is started again in its old
+// place (at most kMaxRestarts times each); an executor is not: the broker makes do with those that are left. When the broker exits,
+// everybody else is ended and reaped. Nothing outlives Run(), nor this process (child_process.h).
+//
+// A first request to stop (Ctrl-C) is passed to the broker, which ends at a step boundary; a second kills at once.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cli/run/run_recorder.h"
+#include "cli/run/signal_watch.h"
+#include "lib/report/run_record.h"
+
+namespace fusionllm::cli {
+
+inline constexpr int kMaxRestarts = 10;
+
+// Exit codes of fusionctl (contract section 4).
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInfeasible = 3;
+inline constexpr int kExitInterrupted = 130;
+
+struct LocalExecutor {
+  std::string name;
+  bool spare = false;
+};
+
+struct SessionOptions {
+  // Commands: the program and arguments that go before those of the protocol.
+  std::vector<std::string> scheduler, broker, executor;
+  std::string output;                    // absolute folder that exists, with logs/ and security/
+  std::string base;                      // folder that paths of the job are relative to
+  bool topology = false;                 // OUTPUT/topology.yaml is there
+  std::vector<LocalExecutor> executors;  // started here
+  std::optional<std::string> listen;     // address for executors of other machines
+  std::optional<std::string> profiles;   // saved calibration
+  std::optional<double> gather_seconds;  // how long the broker waits for executors
+  bool fresh = false;                    // ignore checkpoints
+  std::optional<double> stop_after_s;    // ask for an end this long after the first step
+  double start_limit_s = 120;            // for a program to say where it listens
+  double end_grace_s = 5;                // from SIGTERM to SIGKILL
+};
+
+// Told what happens while it happens, on the thread of Run().
+class SessionObserver {
+ public:
+  virtual ~SessionObserver() = default;
+  // A JSON line of the broker, already part of `run`. False: nobody reads any more, the run is to stop.
+  virtual bool OnLine(LineType type, absl::string_view line, const report::Run& run) = 0;
+  // Something to tell the user that no JSON line says; a sentence.
+  virtual void OnNotice(absl::string_view sentence) = 0;
+  // The broker listens; executors of other machines may dial it.
+  virtual void OnListening(absl::string_view address) = 0;
+};
+
+struct SessionResult {
+  int exit_code = kExitDone;
+  // Stopped by stop_after_s, not by a request from outside: exit_code is then kExitDone.
+  bool time_was_up = false;
+  std::string error;  // a sentence when exit_code is 1 or 3
+};
+
+// Runs to the end and blocks meanwhile; fills `run`. Call on the main thread. An error status: something of ours could not be started or
+// watched; everything that was started has been ended then.
+absl::StatusOr<SessionResult> RunSession(const SessionOptions& options, SignalWatch& signals, SessionObserver& observer, report::Run& run);
+
+}  // namespace fusionllm::cli

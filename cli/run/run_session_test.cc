@@ -1,0 +1,358 @@
+// Sessions with a stand-in for the programs (testing/fake_service.cc). The test adopts orphans (PR_SET_CHILD_SUBREAPER), so "no process is
+// left" is exact: waitpid says that there is no child any more.
+#include "cli/run/run_session.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kStep1[] = R"(print {"type":"step","step":1,"loss":5.5,"step_seconds":0.5,"tokens_per_second":100})";
+constexpr char kStep2[] = R"(print {"type":"step","step":2,"loss":5.25,"step_seconds":0.5,"tokens_per_second":100})";
+constexpr char kSummary[] = R"(print {"type":"summary","steps":2,"final_loss":5.25,"links":[],"stages":[]})";
+
+class Collector : public SessionObserver {
+ public:
+  bool OnLine(LineType type, absl::string_view line, const report::Run& run) override {
+    types.push_back(type);
+    lines.emplace_back(line);
+    return on_line ? on_line(type, run) : true;
+  }
+  void OnNotice(absl::string_view sentence) override { notices.emplace_back(sentence); }
+  void OnListening(absl::string_view where) override { address = std::string(where); }
+
+  std::function<bool(LineType, const report::Run&)> on_line;
+  std::vector<LineType> types;
+  std::vector<std::string> lines;
+  std::vector<std::string> notices;
+  std::string address;
+};
+
+class RunSessionTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+  RunSessionTest() {
+    for (const char* name : {"logs", "security"}) std::filesystem::create_directories(folder_ / name);
+    options_.scheduler = {FAKE_SERVICE, "scheduler", script_};
+    options_.broker = {FAKE_SERVICE, "broker", script_};
+    options_.executor = {FAKE_SERVICE, "executor", script_};
+    options_.output = folder_.path();
+    options_.base = "/";
+    options_.executors = {{"a", false}, {"b", true}};
+  }
+
+  void Script(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
+    folder_.Write("script", text);
+  }
+
+  absl::StatusOr<SessionResult> Run() {
+    SignalWatch signals;
+    return RunSession(options_, signals, collector_, run_);
+  }
+
+  std::vector<std::string> Calls(absl::string_view role) {
+    return absl::StrSplit(base::ReadWholeFile(absl::StrCat(script_, ".", role, ".calls")), '\n', absl::SkipEmpty());
+  }
+
+  static void ExpectNoChildLeft() {
+    errno = 0;
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+    EXPECT_EQ(errno, ECHILD);
+  }
+
+  base::TempFolder folder_;
+  const std::string script_ = folder_ / "script";
+  SessionOptions options_;
+  Collector collector_;
+  report::Run run_;
+};
+
+TEST_F(RunSessionTest, ARunEndsWithTheBrokersCodeAndLeavesNobodyBehind) {
+  Script({kStep1, kStep2, kSummary, "exit 0"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0);
+  EXPECT_THAT(collector_.types, ElementsAre(LineType::kStep, LineType::kStep, LineType::kSummary));
+  ASSERT_EQ(run_.steps.size(), 2u);
+  EXPECT_EQ(run_.steps[1].loss, 5.25);
+  EXPECT_EQ(collector_.address, "127.0.0.1:4711");  // tidy-allow: port because the stand-in only says so
+  EXPECT_THAT(collector_.notices, IsEmpty());
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, EveryProgramGetsTheArgumentsOfTheProtocol) {
+  // The broker waits until both executors have noted how they were called.
+  Script({"wait " + folder_ / "go", "exit 0"});
+  options_.topology = true;
+  options_.fresh = true;
+  options_.gather_seconds = 7;
+  options_.profiles = "p.json";
+  collector_.on_line = [](LineType, const report::Run&) { return true; };
+  const pid_t helper = fork();
+  if (helper == 0) {
+    while (Calls("executor").size() < 2) usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
+    folder_.Write("go", "");
+    _exit(0);
+  }
+  const auto result = Run();
+  EXPECT_EQ(waitpid(helper, nullptr, 0), helper);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const std::string out = folder_.path();
+  EXPECT_THAT(Calls("scheduler"), ElementsAre(absl::StrCat("--listen 127.0.0.1:0 --tls ", out, "/security")));
+  const std::string scheduler = absl::StrCat("127.0.0.1:", 4712);
+  const std::string broker = absl::StrCat("127.0.0.1:", 4711);
+  EXPECT_THAT(Calls("broker"), ElementsAre(absl::StrCat("--job ", out, "/job.yaml --topology ", out, "/topology.yaml --output ", out,
+                                                        " --base / --listen 127.0.0.1:0 --scheduler ", scheduler, " --tls ", out,
+                                                        "/security --expect a,b --fresh --gather-seconds 7 --profiles p.json")));
+  EXPECT_THAT(Calls("executor"),
+              ::testing::UnorderedElementsAre(absl::StrCat("--broker ", broker, " --name a --tls ", out, "/security"),
+                                              absl::StrCat("--broker ", broker, " --name b --tls ", out, "/security --spare")));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AFailureIsToldByTheBrokersErrorLine) {
+  Script({R"(print {"type":"error","code":"INTERNAL","reason":"","message":"stage 1 could not be built"})", "exit 1"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 1);
+  EXPECT_EQ(result->error, "stage 1 could not be built");
+}
+
+TEST_F(RunSessionTest, ARefusedPlanKeepsItsReasonAndItsCode) {
+  Script({R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"InsufficientMemory","message":"too little"})", "exit 3"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInfeasible);
+  EXPECT_EQ(result->error, "InsufficientMemory: too little");
+}
+
+TEST_F(RunSessionTest, ASilentFailureShowsTheEndOfTheLog) {
+  Script({"exit 1"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->error, HasSubstr("exit code 1"));
+  EXPECT_THAT(result->error, HasSubstr("the fake broker goes"));
+}
+
+TEST_F(RunSessionTest, AKilledBrokerComesBackInItsPlaceWithItsJournal) {
+  Script({kStep1, "die-once 2", kStep1, kStep2, kSummary, "exit 0"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0);
+  const std::vector<std::string> calls = Calls("broker");
+  ASSERT_EQ(calls.size(), 3u);
+  EXPECT_THAT(calls[0], Not(HasSubstr("--resume-journal")));
+  for (const int again : {1, 2}) {
+    EXPECT_THAT(calls[again], HasSubstr(absl::StrCat("--listen 127.0.0.1:", 4711, " ")));
+    EXPECT_THAT(calls[again], HasSubstr("--resume-journal"));
+  }
+  EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("(1 of 10)"), HasSubstr("(2 of 10)")));
+  EXPECT_EQ(run_.steps.size(), 2u) << "steps that are told again replace the first telling";
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, ABrokerThatIsAlwaysKilledIsGivenUp) {
+  Script({"die-once 1000"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_EQ(Calls("broker").size(), 1u + kMaxRestarts);
+  EXPECT_THAT(result->error, HasSubstr("killed by signal 9"));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AKilledSchedulerIsStartedAgainAndAKilledExecutorIsNot) {
+  Script({kStep1, "wait " + folder_ / "go", "exit 0"});
+  collector_.on_line = [&](LineType, const report::Run&) {
+    // Step 1: both executors may still be starting, so only the scheduler, the first to write its pid, is sure to be there.
+    int pid = 0;
+    const std::vector<std::string> pids = absl::StrSplit(base::ReadWholeFile(script_ + ".pids"), '\n');
+    EXPECT_TRUE(absl::SimpleAtoi(pids[0], &pid));
+    EXPECT_EQ(kill(pid, SIGKILL), 0);
+    const pid_t helper = fork();
+    if (helper == 0) {
+      while (Calls("scheduler").size() < 2) usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
+      folder_.Write("go", "");
+      _exit(0);
+    }
+    return true;
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0);
+  EXPECT_GT(waitpid(-1, nullptr, 0), 0);  // the helper
+  EXPECT_THAT(Calls("scheduler"), ElementsAre(HasSubstr("--listen 127.0.0.1:0"), HasSubstr(absl::StrCat("--listen 127.0.0.1:", 4712))));
+  EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("the scheduler was killed by signal 9")));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, TheFirstInterruptStopsAtAStepBoundary) {
+  Script({kStep1, "wait-term", kStep2, kSummary, "exit 130"});
+  collector_.on_line = [](LineType type, const report::Run& run) {
+    if (type == LineType::kStep && run.steps.size() == 1) kill(getpid(), SIGINT);
+    return true;
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInterrupted);
+  EXPECT_TRUE(run_.summary.has_value());
+  EXPECT_EQ(run_.steps.size(), 2u);
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, TheSecondInterruptEndsAtOnce) {
+  Script({kStep1, "wait-term", kStep2, "wait /nonexistent/never"});
+  options_.end_grace_s = 1000;  // patience would hang the test
+  collector_.on_line = [](LineType, const report::Run&) {
+    kill(getpid(), SIGINT);
+    return true;
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInterrupted);
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, TimeThatIsUpIsNoInterrupt) {
+  Script({kStep1, "wait-term", kStep2, kSummary, "exit 130"});
+  options_.stop_after_s = 0.01;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitDone);
+  EXPECT_TRUE(result->time_was_up);
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AReaderThatWentAwayStopsTheRun) {
+  Script({kStep1, "wait-term", "exit 130"});
+  collector_.on_line = [](LineType, const report::Run&) { return false; };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInterrupted);
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AnExecutorThatWillNotGoIsKilled) {
+  Script({"wait " + script_ + ".stubborn-executor.calls", "exit 0"});
+  options_.executor[1] = "stubborn-executor";
+  options_.executors = {{"a", false}};
+  options_.end_grace_s = 0.05;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0);
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AnExecutorThatFailsIsNamedWithItsLogAndNotStartedAgain) {
+  Script({"wait " + folder_ / "logs/a.log", "wait-term", "exit 130"});
+  options_.executor = {"/bin/sh", "-c", "echo no such device >&2; exit 4", "sh"};
+  options_.executors = {{"a", false}};
+  options_.stop_after_s.reset();
+  // The notice itself ends the run: the test cannot pass without it.
+  class Stopper : public Collector {
+    void OnNotice(absl::string_view sentence) override {
+      Collector::OnNotice(sentence);
+      if (notices.size() == 1) kill(getpid(), SIGTERM);
+    }
+  } stopper;
+  SignalWatch signals;
+  const auto result = RunSession(options_, signals, stopper, run_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(stopper.notices[0], HasSubstr("executor a ended: exit code 4"));
+  EXPECT_THAT(stopper.notices[0], HasSubstr("no such device"));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AProgramThatIsNotThereIsNamed) {
+  options_.scheduler = {"/nonexistent/fusion-scheduler"};
+  const auto result = Run();
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("cannot start /nonexistent/fusion-scheduler: No such file"));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AProgramThatNeverListensIsGivenUp) {
+  options_.scheduler = {"/bin/sh", "-c", "exec tail -f /dev/null", "sh"};
+  options_.start_limit_s = 0.05;
+  const auto result = Run();
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("fusion-scheduler did not say where it listens"));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, ASchedulerThatFailsAtTheStartEndsTheRun) {
+  options_.scheduler = {"/bin/sh", "-c", "echo bad certificate >&2; exit 2", "sh"};
+  const auto result = Run();
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("bad certificate"));
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, NoProcessOutlivesAKilledFusionctl) {
+  Script({kStep1, "wait /nonexistent/never"});
+  const std::string ready = folder_ / "ready";
+  const pid_t session = fork();
+  if (session == 0) {
+    collector_.on_line = [&](LineType, const report::Run&) {
+      folder_.Write("ready", "");
+      return true;
+    };
+    (void)Run();
+    _exit(0);
+  }
+  const auto pids = [&] {
+    const std::string text = base::ReadWholeFile(script_ + ".pids");
+    return std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty()));
+  };
+  while (access(ready.c_str(), F_OK) != 0 || pids().size() < 4) usleep(1000);  // tidy-allow: sleep because another process is polled
+  ASSERT_EQ(kill(session, SIGKILL), 0);
+  // The orphans come to this process; waitpid returns for each, and then there is none.
+  int reaped = 0;
+  while (waitpid(-1, nullptr, 0) > 0) ++reaped;
+  EXPECT_EQ(errno, ECHILD);
+  EXPECT_EQ(reaped, 5) << "fusionctl, scheduler, broker and two executors";
+}
+
+TEST_F(RunSessionTest, ChildrenHaveTheirOwnGroupNoStrangeFilesAndDefaultSignals) {
+  // What the shell prints goes to the log of the executor.
+  Script({"wait-term", "exit 130"});
+  options_.executor = {"/bin/sh", "-c", "ls /proc/self/fd >&2; grep SigBlk /proc/self/status >&2; exit 4", "sh"};
+  options_.executors = {{"a", false}};
+  const int leak = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  class Stopper : public Collector {
+    void OnNotice(absl::string_view) override { kill(getpid(), SIGTERM); }
+  } stopper;
+  SignalWatch signals;
+  ASSERT_TRUE(RunSession(options_, signals, stopper, run_).ok());
+  close(leak);
+  const std::string log = base::ReadWholeFile(folder_ / "logs/a.log");
+  EXPECT_THAT(log, HasSubstr("0\n1\n2\n3\nSigBlk:\t0000000000000000")) << "3 is the folder that ls reads";
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

@@ -1,0 +1,191 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "cli/run/progress.h"
+#include "cli/run/run_recorder.h"
+#include "cli/run/summary_text.h"
+#include "cli/run/text_table.h"
+#include "cli/run/words.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+report::Run RunOf(const std::vector<std::string>& lines) {
+  report::Run run;
+  RunRecorder recorder(&run);
+  for (const std::string& line : lines) EXPECT_TRUE(recorder.Add(line).ok()) << line;
+  return run;
+}
+
+constexpr char kPlan[] =
+    R"({"type":"plan","strategy":"op-fence","predicted_step_seconds":1.85,"micro_batches":8,"in_flight":[4,2],)"
+    R"("stages":[{"index":0,"devices":["paris-0"],"ops":["a","b"],"compute_seconds":0.5,"memory_bytes":1048576},)"
+    R"({"index":1,"devices":["tokyo-0"],"ops":["c"]}],"links":[{"src":"paris-0","dst":"tokyo-0","bytes":1000,"codec":"int8","ratio":4}]})";
+
+TEST(WordsTest, NumbersReadWell) {
+  EXPECT_EQ(Count(5210), "5,210");
+  EXPECT_EQ(Count(1234567.6), "1,234,568");
+  EXPECT_EQ(Count(52.14), "52.1");
+  EXPECT_EQ(Count(99.96), "100");
+  EXPECT_EQ(Count(0.314), "0.31");
+  EXPECT_EQ(Count(std::numeric_limits<double>::quiet_NaN()), "-");
+  EXPECT_EQ(TimeSpan(9360), "2h36m");
+  EXPECT_EQ(TimeSpan(59.6), "1m00s");
+  EXPECT_EQ(TimeSpan(12), "12s");
+  EXPECT_EQ(TimeSpan(-1), "-");
+  EXPECT_EQ(StepSeconds(1.924), "1.92s");
+  EXPECT_EQ(StepSeconds(0.0851), "85.1ms");
+  EXPECT_EQ(TrafficBytes(12'345'678), "12.3 MB");
+  EXPECT_EQ(MemoryBytes(1.5 * 1024 * 1024 * 1024), "1.50 GiB");
+  EXPECT_EQ(TrafficBytes(999), "999 B");
+  EXPECT_EQ(Percent(0.024), "2.4%");
+}
+
+TEST(StepLineTest, TheLineHasThePlanAndTheTimeLeft) {
+  const report::Run run = RunOf({kPlan, R"({"type":"step","step":120,"loss":3.412,"grad_norm":1.1,"learning_rate":3e-4,)"
+                                        R"("step_seconds":1.92,"tokens_per_second":5210})"});
+  EXPECT_EQ(StepLine(run, 5000), "step 120/5000 (2.4%) loss 3.412 gnorm 1.1 lr 3.0e-4 tok/s 5,210 step 1.92s (plan 1.85s) ETA 2h36m");
+  EXPECT_THAT(StepLine(run, 120), Not(HasSubstr("ETA")));
+}
+
+TEST(PlanLineTest, NamesDevicesInOrder) {
+  EXPECT_EQ(PlanLine(*RunOf({kPlan}).plan),
+            "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s");
+}
+
+TEST(RunRecorderTest, ALossThatJsonCannotWriteIsNaN) {
+  const report::Run run = RunOf({R"({"type":"step","step":1,"loss":null})"});
+  EXPECT_TRUE(std::isnan(run.steps[0].loss));
+  EXPECT_EQ(run.steps[0].gradient_norm, 0);
+}
+
+TEST(RunRecorderTest, StepsToldAgainReplaceWhatCameAfterTheRestore) {
+  const report::Run run = RunOf({R"({"type":"step","step":1,"loss":3})", R"({"type":"step","step":2,"loss":2})",
+                                 R"({"type":"step","step":3,"loss":1})", R"({"type":"step","step":2,"loss":2.5})"});
+  ASSERT_EQ(run.steps.size(), 2u);
+  EXPECT_EQ(run.steps[1].loss, 2.5);
+}
+
+TEST(RunRecorderTest, WhatIsNoObjectIsAnErrorAndWrongTypesAreNot) {
+  report::Run run;
+  RunRecorder recorder(&run);
+  EXPECT_EQ(recorder.Add("[1").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(recorder.Add("").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(recorder.Add("[]").status().code(), absl::StatusCode::kInvalidArgument);
+  for (const char* line : {R"({"type":7})", R"({"type":"plan","stages":3,"links":[1,"x",null]})", R"({"type":"step","step":"x","loss":[]})",
+                           R"({"type":"summary","stages":{"a":1},"links":null})",
+                           R"({"type":"trace","spans":[[1],[9,0,0,0],["a","b","c","d"],7]})", R"({"type":"step","step":1e300})"}) {
+    EXPECT_TRUE(recorder.Add(line).ok()) << line;
+  }
+  EXPECT_EQ(*recorder.Add(R"({"type":"later"})"), LineType::kOther);
+}
+
+TEST(RunRecorderTest, OnlyTheNewestTracedStepOfADeviceIsKept) {
+  const report::Run run = RunOf({R"({"type":"trace","device":"a","step":3,"spans":[[0,0,10,20],[1,0,20,40]]})",
+                                 R"({"type":"trace","device":"b","step":3,"spans":[[0,0,20,30]]})",
+                                 R"({"type":"trace","device":"a","step":9,"spans":[[3,1,50,60]]})"});
+  ASSERT_EQ(run.spans.size(), 2u);
+  EXPECT_EQ(run.spans[0].device, "b");
+  EXPECT_EQ(run.spans[1].step, 9);
+  EXPECT_EQ(run.spans[1].kind, report::Span::Kind::kWait);
+}
+
+TEST(WithFieldTest, AddsTheReportToTheSummary) {
+  EXPECT_EQ(WithField(R"({"type":"summary","steps":2})", "report", "/r.html"), R"({"report":"/r.html","steps":2,"type":"summary"})");
+}
+
+TEST(TextTableTest, ColumnsAreAligned) {
+  TextTable table({"name", ">bytes"});
+  table.Row({"paris", "1"});
+  table.Row({"é", "1,000"});
+  EXPECT_EQ(table.ToString(),
+            "  name   bytes\n"
+            "  paris      1\n"
+            "  é      1,000\n");
+}
+
+TEST(SummaryTextTest, HasFiguresLinksAndStages) {
+  report::Run run = RunOf({kPlan, R"({"type":"step","step":1,"loss":5,"tokens_per_second":70})",
+                           R"({"type":"summary","steps":1,"final_loss":5,"median_step_seconds":2,"predicted_step_seconds":1.6,)"
+                           R"("wire_bytes":3000,"links":[{"src":"paris-0","dst":"tokyo-0","bytes":3000,"codec":"topk","ratio":100,)"
+                           R"("bandwidth_bytes_per_second":1250000}],"stages":[{"index":0,"device":"paris-0","busy_ratio":0.5,)"
+                           R"("peak_memory_bytes":1048576,"predicted_memory_bytes":2097152}]})"});
+  run.site_of = {{"paris-0", "paris"}, {"tokyo-0", "tokyo"}};
+  const std::string text = SummaryText(run);
+  EXPECT_THAT(text, HasSubstr("2.00s measured (median), 1.60s predicted (measured is +25.0%)"));
+  EXPECT_THAT(text, HasSubstr("paris-0 > tokyo-0  3.00 kB  topk     100  1.25 MB/s"));
+  EXPECT_THAT(text, HasSubstr("between sites"));
+  EXPECT_THAT(text, HasSubstr("50.0%          2.00 MiB  1.00 MiB"));
+}
+
+TEST(ComparisonTest, LossesAreComparedAfterTheStepsThatAllMade) {
+  report::Run slow = RunOf(
+      {R"({"type":"step","step":1,"loss":5})", R"({"type":"step","step":2,"loss":4})", R"({"type":"summary","median_step_seconds":2})"});
+  report::Run fast = RunOf({R"({"type":"step","step":1,"loss":5})", R"({"type":"step","step":2,"loss":4.5})",
+                            R"({"type":"step","step":3,"loss":3})", R"({"type":"summary","median_step_seconds":0.5})"});
+  slow.title = "naive";
+  fast.title = "op-fence";
+  const Comparison comparison = Compare({slow, fast});
+  EXPECT_EQ(comparison.steps, 2);
+  EXPECT_EQ(comparison.rows[1].loss, 4.5);
+  EXPECT_EQ(comparison.rows[1].speed_up, 4);
+  EXPECT_EQ(comparison.rows[0].speed_up, 1);
+  EXPECT_THAT(ComparisonText(comparison), HasSubstr("loss after 2"));
+  EXPECT_THAT(ComparisonText(comparison), HasSubstr("4.00x"));
+  EXPECT_THAT(ComparisonJson(comparison, "r.html"), HasSubstr(R"("speed_up":4.0)"));
+}
+
+TEST(ComparisonTest, NoRunsAndRunsWithoutStepsAreNoTrouble) {
+  EXPECT_EQ(Compare({}).steps, 0);
+  EXPECT_THAT(ComparisonText(Compare({report::Run{}})), HasSubstr("loss after 0"));
+}
+
+std::string Drawn(ProgressStyle style) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* const file = open_memstream(&text, &size);
+  {
+    Progress progress(file, style, 10);
+    report::Run run;
+    RunRecorder recorder(&run);
+    for (const char* line : {R"({"type":"step","step":1,"loss":5})", R"({"type":"step","step":2,"loss":4})",
+                             "{\"type\":\"event\",\"reason\":\"ExecutorLost\",\"step\":2,\"message\":\"gone\\u001b[2J\"}"}) {
+      progress.Show(*recorder.Add(line), run);
+    }
+  }
+  std::fclose(file);
+  std::string drawn(text, size);
+  free(text);
+  return drawn;
+}
+
+TEST(ProgressTest, AFileGetsPlainLines) {
+  const std::string text = Drawn({});
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+  EXPECT_THAT(text, HasSubstr("step 1/10 (10.0%) loss 5 "));
+  EXPECT_THAT(text, HasSubstr("\nstep 2/10"));
+  EXPECT_THAT(text, HasSubstr("step 2: ExecutorLost: gone [2J\n"));
+}
+
+TEST(ProgressTest, ATerminalRedrawsOneLineThatFits) {
+  const std::string text = Drawn({.redraw = true, .colour = false, .columns = 20});
+  EXPECT_THAT(text, HasSubstr("step 1/10 (10.0%) l\r\x1b[Kstep 2/10"));
+  EXPECT_THAT(text, HasSubstr("gone [2J\nstep 2/10")) << "the status line comes back below a sentence";
+  EXPECT_TRUE(text.ends_with("\r\x1b[K"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b[3")));
+}
+
+TEST(ProgressTest, ColourOnlyWhenAsked) {
+  EXPECT_THAT(Drawn({.redraw = true, .colour = true, .columns = 80}), HasSubstr("\x1b[33mstep 2: ExecutorLost"));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

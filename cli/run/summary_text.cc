@@ -1,0 +1,109 @@
+#include "cli/run/summary_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/run/text_table.h"
+#include "cli/run/words.h"
+
+namespace fusionllm::cli {
+namespace {
+
+std::string Difference(double predicted, double measured) {
+  if (predicted <= 0 || measured <= 0) return "";
+  return absl::StrFormat(" (measured is %+.1f%%)", (measured / predicted - 1) * 100);
+}
+
+std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "-"; }
+
+}  // namespace
+
+std::string SummaryText(const report::Run& run) {
+  std::string text = absl::StrCat(run.job.empty() ? "run" : run.job, run.outcome.empty() ? "" : absl::StrCat(": ", run.outcome), "\n");
+  if (!run.summary) return text;
+  const report::Summary& summary = *run.summary;
+  TextTable figures({"", ""});
+  figures.Row({"steps", absl::StrCat(summary.steps)});
+  figures.Row({"final loss", Loss(summary.final_loss)});
+  figures.Row({"step time", absl::StrCat(StepSeconds(summary.median_step_s), " measured (median), ", StepSeconds(summary.predicted_step_s),
+                                         " predicted", Difference(summary.predicted_step_s, summary.median_step_s))});
+  figures.Row({"tokens/s", Count(report::MedianTokensPerSecond(run))});
+  figures.Row({"bytes on links", TrafficBytes(static_cast<double>(summary.wire_bytes))});
+  if (const int64_t slow = report::BytesBetweenSites(run); slow > 0)
+    figures.Row({"between sites", TrafficBytes(static_cast<double>(slow))});
+  absl::StrAppend(&text, figures.ToString().substr(1));  // without the empty titles
+
+  if (!summary.links.empty()) {
+    TextTable links({"link", ">bytes", "codec", ">ratio", ">bandwidth"});
+    for (const report::LinkTotal& link : summary.links) {
+      links.Row({absl::StrCat(link.src, " > ", link.dst), TrafficBytes(static_cast<double>(link.bytes)), link.codec,
+                 absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? TrafficBytes(link.bytes_per_s) + "/s" : "-"});
+    }
+    absl::StrAppend(&text, "\n", links.ToString());
+  }
+  if (!summary.stages.empty()) {
+    TextTable stages({">stage", "device", ">busy", ">memory predicted", ">measured"});
+    for (const report::StageTotal& stage : summary.stages) {
+      stages.Row({absl::StrCat(stage.index), stage.device, Percent(stage.busy_ratio),
+                  MemoryBytes(static_cast<double>(stage.predicted_memory_bytes)),
+                  MemoryBytes(static_cast<double>(stage.peak_memory_bytes))});
+    }
+    absl::StrAppend(&text, "\n", stages.ToString());
+  }
+  return text;
+}
+
+Comparison Compare(const std::vector<report::Run>& runs) {
+  Comparison comparison;
+  comparison.steps = std::numeric_limits<int64_t>::max();
+  for (const report::Run& run : runs) comparison.steps = std::min(comparison.steps, run.steps.empty() ? 0 : run.steps.back().step);
+  if (runs.empty()) comparison.steps = 0;
+  for (const report::Run& run : runs) {
+    Comparison::Row row;
+    row.title = run.title;
+    if (run.summary) {
+      row.predicted_step_s = run.summary->predicted_step_s;
+      row.median_step_s = run.summary->median_step_s;
+    }
+    row.tokens_per_s = report::MedianTokensPerSecond(run);
+    row.slow_link_bytes = report::BytesBetweenSites(run);
+    if (!run.steps.empty()) row.slow_link_step_bytes = static_cast<double>(row.slow_link_bytes) / static_cast<double>(run.steps.size());
+    row.loss = report::LossAt(run, comparison.steps).value_or(std::numeric_limits<double>::quiet_NaN());
+    const double first = comparison.rows.empty() ? row.median_step_s : comparison.rows.front().median_step_s;
+    row.speed_up = row.median_step_s > 0 ? first / row.median_step_s : 0;
+    comparison.rows.push_back(std::move(row));
+  }
+  return comparison;
+}
+
+std::string ComparisonText(const Comparison& comparison) {
+  TextTable table({"run", ">step predicted", ">measured", ">tokens/s", ">slow link, run", ">a step",
+                   absl::StrCat(">loss after ", comparison.steps), ">speed-up"});
+  for (const Comparison::Row& row : comparison.rows) {
+    table.Row({row.title, StepSeconds(row.predicted_step_s), StepSeconds(row.median_step_s), Count(row.tokens_per_s),
+               TrafficBytes(static_cast<double>(row.slow_link_bytes)), TrafficBytes(row.slow_link_step_bytes), Loss(row.loss),
+               row.speed_up > 0 ? absl::StrFormat("%.2fx", row.speed_up) : "-"});
+  }
+  return table.ToString();
+}
+
+std::string ComparisonJson(const Comparison& comparison, const std::string& report_path) {
+  nlohmann::json document = {{"type", "demo"}, {"steps", comparison.steps}, {"rows", nlohmann::json::array()}, {"report", report_path}};
+  for (const Comparison::Row& row : comparison.rows) {
+    document["rows"].push_back({{"title", row.title},
+                                {"predicted_step_seconds", row.predicted_step_s},
+                                {"median_step_seconds", row.median_step_s},
+                                {"tokens_per_second", row.tokens_per_s},
+                                {"slow_link_bytes", row.slow_link_bytes},
+                                {"slow_link_bytes_per_step", row.slow_link_step_bytes},
+                                {"loss", row.loss},
+                                {"speed_up", row.speed_up}});
+  }
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace fusionllm::cli

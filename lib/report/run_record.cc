@@ -1,0 +1,34 @@
+#include "lib/report/run_record.h"
+
+#include <algorithm>
+
+namespace fusionllm::report {
+
+double MedianTokensPerSecond(const Run& run) {
+  std::vector<double> values;
+  for (size_t i = run.steps.size() > 2 ? 2 : 0; i < run.steps.size(); ++i) values.push_back(run.steps[i].tokens_per_second);
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+int64_t BytesBetweenSites(const Run& run) {
+  if (!run.summary) return 0;
+  int64_t bytes = 0;
+  for (const LinkTotal& link : run.summary->links) {
+    const auto src = run.site_of.find(link.src);
+    const auto dst = run.site_of.find(link.dst);
+    if (src != run.site_of.end() && dst != run.site_of.end() && src->second != dst->second) bytes += link.bytes;
+  }
+  return bytes;
+}
+
+std::optional<double> LossAt(const Run& run, int64_t step) {
+  const auto found =
+      std::lower_bound(run.steps.begin(), run.steps.end(), step, [](const StepPoint& point, int64_t value) { return point.step < value; });
+  if (found == run.steps.end() || found->step != step) return std::nullopt;
+  return found->loss;
+}
+
+}  // namespace fusionllm::report

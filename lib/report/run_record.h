@@ -1,0 +1,123 @@
+// What is remembered of a run for its table and its report: plain values, as the run's JSON lines give them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fusionllm::report {
+
+struct StepPoint {
+  int64_t step = 0;
+  double loss = 0;  // NaN when training diverged
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double seconds = 0;
+  double tokens_per_second = 0;
+};
+
+struct EvaluationPoint {
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;  // share, 0 to 1
+};
+
+struct Event {
+  std::string reason;  // CamelCase
+  int64_t step = 0;
+  std::string message;
+  std::string device;
+};
+
+struct PlanStage {
+  int index = 0;
+  std::vector<std::string> devices;
+  std::vector<std::string> ops;
+  double compute_s = 0;  // of one step
+  int64_t memory_bytes = 0;
+};
+
+// A link as planned: bytes and seconds of one step.
+struct PlanLink {
+  std::string src, dst;
+  int64_t bytes = 0;
+  std::string codec;
+  double ratio = 1;
+  double seconds = 0;
+};
+
+struct Plan {
+  int64_t epoch = 0;
+  std::string strategy;
+  double predicted_step_s = 0;
+  double lower_bound_s = 0;
+  double gap = 0;
+  int64_t micro_batches = 0;
+  int64_t in_flight = 0;
+  std::vector<PlanStage> stages;
+  std::vector<PlanLink> links;
+};
+
+// A link and a stage as measured over the whole run.
+struct LinkTotal {
+  std::string src, dst;
+  int64_t bytes = 0;
+  std::string codec;
+  double ratio = 1;
+  double bytes_per_s = 0;  // measured bandwidth; 0: unknown
+};
+struct StageTotal {
+  int index = 0;
+  std::string device;
+  double busy_ratio = 0;
+  double overrun_s = 0;
+  int64_t peak_memory_bytes = 0;
+  int64_t predicted_memory_bytes = 0;
+};
+
+struct Summary {
+  int64_t steps = 0;
+  double final_loss = 0;
+  double median_step_s = 0;
+  double predicted_step_s = 0;
+  int64_t wire_bytes = 0;
+  std::vector<LinkTotal> links;
+  std::vector<StageTotal> stages;
+};
+
+// Times on CLOCK_MONOTONIC of the device's machine, so rows line up only among devices of one machine.
+struct Span {
+  enum class Kind { kForward, kBackward, kUpdate, kWait, kEvaluate };
+  std::string device;
+  int64_t step = 0;
+  Kind kind = Kind::kForward;
+  int32_t micro_batch = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
+
+struct Run {
+  std::string title;
+  std::string job;               // metadata.name
+  std::vector<StepPoint> steps;  // ascending
+  std::vector<EvaluationPoint> evaluations;
+  std::vector<Event> events;
+  std::optional<Plan> plan;  // the newest
+  int64_t plans = 0;         // how many there were
+  std::optional<Summary> summary;
+  std::vector<Span> spans;                     // of the newest traced step of each device
+  std::map<std::string, std::string> site_of;  // by device; empty without a topology
+  std::string graph_svg;                       // trusted: an SVG element drawn by lib/opdag; empty: none
+  std::string outcome;                         // a sentence
+};
+
+// Tokens (or samples) a second over the steps that count for the median: the median of the third step on.
+double MedianTokensPerSecond(const Run& run);
+// Bytes that went from one site to another, both directions; 0 when no sites are known.
+int64_t BytesBetweenSites(const Run& run);
+// Loss after a step, or nothing when the run did not reach it.
+std::optional<double> LossAt(const Run& run, int64_t step);
+
+}  // namespace fusionllm::report
