@@ -1,6 +1,7 @@
 #include "cli/run/child_process.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,12 @@ namespace {
 
 absl::Status SystemError(absl::string_view what, int error) { return absl::InternalError(absl::StrCat(what, ": ", std::strerror(error))); }
 
+// Whatever this program itself was started with must not reach its children: a descriptor of a pipe would keep its reader waiting.
+void CloseAllOnExec() {
+  if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  for (int fd = 3; fd < 4096; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);  // kernels before 5.11
+}
+
 // Runs in the child between fork and exec: only async-signal-safe calls. Reports errno through `error_pipe` and never returns.
 [[noreturn]] void BecomeProgram(char* const* argv, pid_t parent, int log_fd, int stdout_fd, int null_fd, int error_pipe) {
   setpgid(0, 0);
@@ -31,6 +38,7 @@ absl::Status SystemError(absl::string_view what, int error) { return absl::Inter
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  CloseAllOnExec();
   const bool plumbed = dup2(null_fd, 0) >= 0 && dup2(stdout_fd, 1) >= 0 && dup2(log_fd, 2) >= 0;
   if (plumbed) execv(argv[0], argv);
   const int error = errno;

@@ -103,7 +103,8 @@ void Progress::Clear() {
 
 void Progress::Sentence(absl::string_view text, bool warning) {
   Clear();
-  for (std::string line : absl::StrSplit(text, '\n')) {
+  for (const absl::string_view given : absl::StrSplit(text, '\n')) {
+    std::string line(given);
     // Messages may come from other machines: no control sequence of theirs reaches the terminal.
     std::replace_if(
         line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');

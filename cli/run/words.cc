@@ -26,9 +26,13 @@ std::string Count(double value) {
   if (!std::isfinite(value) || std::abs(value) > 1e15) return "-";
   if (std::abs(value) < 1) return absl::StrFormat("%.2g", value);
   if (std::abs(value) < 99.95) return absl::StrFormat("%.1f", value);
-  std::string digits = absl::StrFormat("%.0f", std::abs(value));
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
-  return absl::StrCat(value < 0 ? "-" : "", digits);
+  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
+  std::string text = value < 0 ? "-" : "";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 std::string TimeSpan(double seconds) {
