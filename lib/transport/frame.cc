@@ -123,7 +123,7 @@ absl::StatusOr<Frame> DecodeHeader(std::span<const std::byte> header, size_t pay
   }
   Frame frame;
   const auto type = Get<uint8_t>(h + 5);
-  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kGoodbye)) {
+  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kEnd)) {
     return absl::InvalidArgumentError(absl::StrFormat("frame has the unknown type %d", type));
   }
   frame.type = static_cast<FrameType>(type);

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/transport/message.h"
@@ -34,7 +34,8 @@ enum class FrameType : uint8_t {
   kData = 3,
   kSkip = 4,     // takes the place of a cancelled DATA frame, so that sequence numbers have no gap
   kAck = 5,      // sequence: all frames before it have been taken
-  kGoodbye = 6,  // the sender closes on purpose
+  kGoodbye = 6,  // the sender closes on purpose; sequence as in an ACK, where acknowledgements flow
+  kEnd = 7,      // ends a stream where the carrier has no status of its own (relay); sequence: status code, payload: message
 };
 
 struct Frame {
@@ -42,10 +43,10 @@ struct Frame {
   bool ack_requested = false;
   uint64_t sequence = 0;
   MessageHeader message;
-  uint64_t message_bytes = 0;               // of the whole message
-  uint64_t offset = 0;                      // of this frame's payload in the message
-  absl::InlinedVector<Payload, 1> payload;  // the concatenation of these pieces
-  uint32_t checksum = 0;                    // set by Seal()
+  uint64_t message_bytes = 0;    // of the whole message
+  uint64_t offset = 0;           // of this frame's payload in the message
+  std::vector<Payload> payload;  // the concatenation of these pieces
+  uint32_t checksum = 0;         // set by Seal()
 
   size_t payload_bytes() const;
   // Bytes of header and payload; what the connection below adds (HTTP/2, TLS, IP) is not counted.

@@ -115,8 +115,9 @@ absl::StatusOr<std::shared_ptr<StreamEndpoint::Peer>> StreamEndpoint::Admit(Fram
 }
 
 bool StreamEndpoint::WriteIncoming(Peer& peer, Frame frame) {
-  Seal(frame);
   std::lock_guard writing(peer.in_write_mu);
+  frame.sequence = peer.in_taken;
+  Seal(frame);
   return peer.in_write_stream != nullptr && peer.in_write_stream->Write(frame);
 }
 
@@ -125,10 +126,10 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
   {
     std::lock_guard writing(peer.in_write_mu);
     peer.in_write_stream = &stream;
+    peer.in_taken = peer.in->next_sequence();
   }
   Frame welcome;
   welcome.type = FrameType::kWelcome;
-  welcome.sequence = peer.in->next_sequence();
   welcome.payload.push_back(
       EncodeHello({options_.name, peer.name, options_.build_version, options_.job_hash, options_.incarnation, session}));
   if (!WriteIncoming(peer, std::move(welcome))) return absl::UnavailableError("the connection ended during the handshake");
@@ -154,6 +155,11 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     }
     absl::StatusOr<std::optional<Incoming::Message>> message = peer.in->Take(std::move(frame), oldest_epoch);
     if (!message.ok()) return absl::Status(message.status().code(), absl::StrCat("from ", peer.name, ": ", message.status().message()));
+    {
+      // Before the message is delivered: should the receiver close this endpoint's owner, the goodbye must not say that it was lost.
+      std::lock_guard writing(peer.in_write_mu);
+      peer.in_taken = peer.in->next_sequence();
+    }
     if (message->has_value()) {
       std::unique_lock lock(mu_);
       changed_.wait(lock, [&] { return stopping_ || receiver_; });
@@ -166,7 +172,6 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     if (!ack_requested) continue;
     Frame ack;
     ack.type = FrameType::kAck;
-    ack.sequence = peer.in->next_sequence();
     const size_t ack_bytes = ack.wire_bytes();
     if (!WriteIncoming(peer, std::move(ack))) break;
     std::lock_guard lock(mu_);

@@ -156,6 +156,7 @@ absl::Status StreamEndpoint::ReadAcknowledgements(FrameStream& stream, Peer& pee
       peer.wake.notify_one();
       changed_.notify_all();
     } else if (frame.type == FrameType::kGoodbye) {
+      FUSIONLLM_RETURN_IF_ERROR(peer.out.Acknowledge(frame.sequence, NowSeconds()));
       DepartLocked(peer);
     } else {
       return absl::InvalidArgumentError(absl::StrFormat("frame of type %d among acknowledgements", static_cast<int>(frame.type)));

@@ -43,7 +43,8 @@ struct StreamEndpoint::Peer {
   FrameStream* in_stream = nullptr;
   std::optional<TimePoint> in_deadline;    // set while a stream that broke may yet be resumed
   std::mutex in_write_mu;                  // one writer of in_write_stream at a time
-  FrameStream* in_write_stream = nullptr;  // guarded by in_write_mu
+  FrameStream* in_write_stream = nullptr;  // guarded by in_write_mu, as in_taken
+  uint64_t in_taken = 0;                   // the next sequence number due; sent with every answer
 
   bool Usable() const { return failed.ok() && !departed && !forgotten; }
 };

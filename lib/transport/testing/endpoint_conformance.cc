@@ -155,12 +155,12 @@ TEST_P(EndpointConformance, ManyPeersTalkAtTheSameTime) {
 }
 
 TEST_P(EndpointConformance, ASlowReceiverHoldsTheSenderBack) {
+  std::atomic<size_t> sent{0};
+  std::atomic<bool> too_far{false};
   auto a = Make("a"), b = Make("b");
   constexpr size_t kMessages = 64, kBytes = 64u << 10;
   // Queue and window take 4 messages each; one is being received, one is on its way between the two, a decorator may queue as much again.
   constexpr size_t kAheadMax = 24;
-  std::atomic<size_t> sent{0};
-  std::atomic<bool> too_far{false};
   std::thread sender([&] {
     for (size_t i = 0; i < kMessages; ++i) {
       EXPECT_TRUE(a->Send("b", Header(static_cast<int64_t>(i)), Pattern(kBytes, 0)).ok());

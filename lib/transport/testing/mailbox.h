@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -24,46 +25,50 @@ class Mailbox {
   static constexpr std::chrono::seconds kPatience{30};
 
   void Listen(Endpoint& endpoint) {
-    endpoint.SetReceiver([this](absl::string_view from, const MessageHeader& header, Payload payload) {
-      std::lock_guard lock(mu_);
-      messages_.push_back({std::string(from), header, std::move(payload)});
-      if (on_message) on_message(messages_.size());
-      changed_.notify_all();
+    endpoint.SetReceiver([box = box_, on_message = on_message](absl::string_view from, const MessageHeader& header, Payload payload) {
+      std::lock_guard lock(box->mu);
+      box->messages.push_back({std::string(from), header, std::move(payload)});
+      if (on_message) on_message(box->messages.size());
+      box->changed.notify_all();
     });
   }
   void WatchFailures(Endpoint& endpoint) {
-    endpoint.SetPeerFailure([this](absl::string_view peer, const absl::Status& why) {
-      std::lock_guard lock(mu_);
-      failures_.emplace_back(std::string(peer), why);
-      changed_.notify_all();
+    endpoint.SetPeerFailure([box = box_](absl::string_view peer, const absl::Status& why) {
+      std::lock_guard lock(box->mu);
+      box->failures.emplace_back(std::string(peer), why);
+      box->changed.notify_all();
     });
   }
 
   // False when the patience runs out first.
   bool WaitForMessages(size_t count) {
-    std::unique_lock lock(mu_);
-    return changed_.wait_for(lock, kPatience, [&] { return messages_.size() >= count; });
+    std::unique_lock lock(box_->mu);
+    return box_->changed.wait_for(lock, kPatience, [&] { return box_->messages.size() >= count; });
   }
   bool WaitForFailures(size_t count) {
-    std::unique_lock lock(mu_);
-    return changed_.wait_for(lock, kPatience, [&] { return failures_.size() >= count; });
+    std::unique_lock lock(box_->mu);
+    return box_->changed.wait_for(lock, kPatience, [&] { return box_->failures.size() >= count; });
   }
   std::vector<Received> messages() const {
-    std::lock_guard lock(mu_);
-    return messages_;
+    std::lock_guard lock(box_->mu);
+    return box_->messages;
   }
   std::vector<std::pair<std::string, absl::Status>> failures() const {
-    std::lock_guard lock(mu_);
-    return failures_;
+    std::lock_guard lock(box_->mu);
+    return box_->failures;
   }
 
-  std::function<void(size_t count)> on_message;  // set before Listen()
+  std::function<void(size_t count)> on_message;  // set before Listen(); what it refers to outlives the endpoint
 
  private:
-  mutable std::mutex mu_;
-  std::condition_variable changed_;
-  std::vector<Received> messages_;
-  std::vector<std::pair<std::string, absl::Status>> failures_;
+  // Shared with the callbacks: a test may drop its mailbox before its endpoint.
+  struct Box {
+    std::mutex mu;
+    std::condition_variable changed;
+    std::vector<Received> messages;
+    std::vector<std::pair<std::string, absl::Status>> failures;
+  };
+  std::shared_ptr<Box> box_ = std::make_shared<Box>();
 };
 
 }  // namespace fusionllm::transport::testing
