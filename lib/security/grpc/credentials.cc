@@ -1,0 +1,51 @@
+#include "lib/security/grpc/credentials.h"
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::security {
+namespace {
+
+absl::Status CheckIdentity(const Identity& identity) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckKey(identity.pair));
+  return CheckCertificate(identity.pair.certificate_pem, identity.authority_pem);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server(const Identity& identity,
+                                                                grpc_ssl_client_certificate_request_type request) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(identity));
+  grpc::SslServerCredentialsOptions options(request);
+  options.pem_root_certs = identity.authority_pem;
+  options.pem_key_cert_pairs.push_back({identity.pair.key_pem, identity.pair.certificate_pem});
+  return grpc::SslServerCredentials(options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const Identity& identity) {
+  return Server(identity, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const Identity& identity) {
+  return Server(identity, GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const Identity& identity) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(identity));
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = identity.authority_pem;
+  options.pem_private_key = identity.pair.key_pem;
+  options.pem_cert_chain = identity.pair.certificate_pem;
+  return grpc::SslCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem) {
+  FUSIONLLM_RETURN_IF_ERROR(ReadCertificate(authority_pem).status());
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = authority_pem;
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace fusionllm::security
