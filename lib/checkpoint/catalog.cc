@@ -1,0 +1,99 @@
+#include "lib/checkpoint/catalog.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/manifest.h"
+#include "lib/checkpoint/output_file.h"
+#include "lib/checkpoint/reader.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+void Inspect(CheckpointInfo& info) {
+  const absl::StatusOr<Manifest> manifest = LoadManifest(info.path);
+  if (!manifest.ok()) {
+    info.problem = std::string(manifest.status().message());
+    return;
+  }
+  info.sequence = manifest->sequence;
+  for (const FileEntry& file : manifest->files) info.bytes += file.bytes;
+  if (const absl::Status sizes = CheckFileSizes(info.path, *manifest); !sizes.ok()) info.problem = std::string(sizes.message());
+}
+
+// Whether a reader holds the checkpoint open (reader.h). Holding the answer needs no lock: a reader that comes later finds it gone.
+bool IsBeingRead(const std::string& path) {
+  const int descriptor = open(absl::StrCat(path, "/", kManifestName).c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool held = flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(descriptor);
+  return held;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& root) {
+  std::vector<CheckpointInfo> found;
+  std::error_code error;
+  if (!fs::exists(root, error) && !error) return found;
+  const std::string latest = fs::read_symlink(fs::path(root) / kLatestName, error).filename().string();
+  fs::directory_iterator entry(root, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::optional<int64_t> step = ParseStepFolderName(name);
+    std::error_code ignored;
+    if (!step || !entry->is_directory(ignored)) continue;
+    CheckpointInfo info = {.path = entry->path().string(), .step = *step, .is_latest = name == latest};
+    Inspect(info);
+    found.push_back(std::move(info));
+  }
+  if (error) return FileError(error.value(), "list", root);
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointInfo& a, const CheckpointInfo& b) { return std::tie(a.sequence, a.step) > std::tie(b.sequence, b.step); });
+  return found;
+}
+
+absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
+  NewestCheckpoint result;
+  for (const CheckpointInfo& info : all) {
+    std::string problem = info.problem;
+    if (problem.empty()) problem = std::string(VerifyCheckpoint(info.path).message());
+    if (problem.empty()) {
+      result.path = info.path;
+      break;
+    }
+    result.skipped.push_back({info.path, problem});
+  }
+  return result;
+}
+
+absl::Status PruneCheckpoints(const std::string& root, int64_t keep) {
+  if (keep <= 0) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
+  int64_t kept = 0;
+  for (const CheckpointInfo& info : all) {
+    if (!info.problem.empty()) continue;
+    if (++kept <= keep || info.is_latest) continue;
+    if (IsBeingRead(info.path)) continue;
+    const std::string aside = absl::StrCat(root, "/.", StepFolderName(info.step), ".old.partial");
+    FUSIONLLM_RETURN_IF_ERROR(RemoveTree(aside));
+    FUSIONLLM_RETURN_IF_ERROR(Rename(info.path, aside));
+    FUSIONLLM_RETURN_IF_ERROR(RemoveTree(aside));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::checkpoint

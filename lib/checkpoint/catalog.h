@@ -1,0 +1,44 @@
+// The checkpoints of a folder: listing, choosing, removing old ones.
+//
+// All functions block on the disk and hold no state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace fusionllm::checkpoint {
+
+struct CheckpointInfo {
+  std::string path;
+  int64_t step = 0;
+  int64_t sequence = 0;  // of its manifest; 0 when that cannot be read
+  int64_t bytes = 0;     // of the files in the manifest
+  bool is_latest = false;
+  std::string problem;  // empty: manifest and file sizes are in order (checksums are not looked at)
+};
+
+// The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: Unavailable when it cannot be listed.
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& root);
+
+struct SkippedCheckpoint {
+  std::string path;
+  std::string reason;
+};
+struct NewestCheckpoint {
+  std::optional<std::string> path;         // nullopt: none is whole
+  std::vector<SkippedCheckpoint> skipped;  // newer ones that are not, with the reason
+};
+
+// Finds the newest checkpoint that VerifyCheckpoint (reader.h) finds whole. Reads the files of those it tries.
+absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root);
+
+// Removes all but the `keep` newest whole checkpoints; 0 keeps all. Broken ones are left for the user to look at. One that a reader holds
+// open is skipped and goes next time. A checkpoint disappears by a rename first, so it is never seen half removed.
+absl::Status PruneCheckpoints(const std::string& root, int64_t keep);
+
+}  // namespace fusionllm::checkpoint

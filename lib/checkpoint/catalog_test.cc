@@ -1,0 +1,56 @@
+#include "lib/checkpoint/catalog.h"
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/testing/sample.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(CatalogTest, ListsCheckpointsNewestFirst) {
+  const base::TempFolder folder;
+  for (const int64_t step : {10, 20}) ASSERT_TRUE(SaveSample(folder.path(), step, 2).ok());
+  folder.Write("notes.txt", "x");
+  fs::create_directory(folder / "step-x");
+  const auto all = ListCheckpoints(folder.path());
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[0].step, 20);
+  EXPECT_TRUE((*all)[0].is_latest);
+  EXPECT_FALSE((*all)[1].is_latest);
+  EXPECT_GT((*all)[1].bytes, 0);
+  EXPECT_THAT((*all)[0].problem, IsEmpty());
+  EXPECT_THAT(ListCheckpoints(folder / "none").value(), IsEmpty());
+}
+
+TEST(CatalogTest, SkipsBrokenOnesAndSaysWhy) {
+  const base::TempFolder folder;
+  for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(SaveSample(folder.path(), step, 1).ok());
+  fs::remove(folder / "step-000040/manifest.json");
+  fs::resize_file(folder / "step-000030/model.safetensors", 9);
+  std::string bytes = base::ReadWholeFile(folder / "step-000020/model.safetensors");
+  bytes.back() ^= 4;
+  folder.Write("step-000020/model.safetensors", bytes);
+  const auto newest = FindNewestWhole(folder.path());
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, folder / "step-000010");
+  ASSERT_EQ(newest->skipped.size(), 2u);
+  EXPECT_THAT(newest->skipped[0].reason, HasSubstr("has 9 bytes instead of"));
+  EXPECT_THAT(newest->skipped[1].reason, HasSubstr("checksum"));
+  fs::remove_all(folder / "step-000010");
+  const auto none = FindNewestWhole(folder.path());
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->path.has_value());
+  ASSERT_EQ(none->skipped.size(), 3u);
+  EXPECT_THAT(none->skipped[2].reason, HasSubstr("manifest.json"));
+}
+
+}  // namespace
+}  // namespace fusionllm::checkpoint

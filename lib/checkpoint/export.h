@@ -1,0 +1,16 @@
+// A checkpoint's parameters as one .safetensors file, for other tools.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/output_file.h"
+
+namespace fusionllm::checkpoint {
+
+// Copies all parameters (no optimizer state, no residuals) of `path`, anything that CheckpointReader::Open takes, to the file `out`, with
+// their names and dtypes. Written aside and renamed, so that `out` is whole or as it was. Memory use is constant. Blocks.
+// Errors: those of CheckpointReader and OutputFile; InvalidArgument for a dtype that this project cannot hold.
+absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::string& out);
+
+}  // namespace fusionllm::checkpoint

@@ -1,0 +1,45 @@
+#include "lib/checkpoint/layout.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+namespace fusionllm::checkpoint {
+
+absl::string_view Name(ShardKind kind) {
+  return kind == ShardKind::kModel ? "model" : kind == ShardKind::kOptimizer ? "optimizer" : "residuals";
+}
+
+std::string StepFolderName(int64_t step) { return absl::StrFormat("step-%06d", step); }
+
+std::optional<int64_t> ParseStepFolderName(absl::string_view name) {
+  int64_t step = 0;
+  if (!absl::ConsumePrefix(&name, "step-") || name.size() < 6 || name.size() > 18) return std::nullopt;
+  if (!std::all_of(name.begin(), name.end(), absl::ascii_isdigit) || !absl::SimpleAtoi(name, &step)) return std::nullopt;
+  return step;
+}
+
+std::string StagingFolder(absl::string_view root, int64_t step) { return absl::StrCat(root, "/.", StepFolderName(step), ".partial"); }
+
+bool IsStagingName(absl::string_view name) { return absl::StartsWith(name, ".step-") && absl::EndsWith(name, ".partial"); }
+
+std::string ShardFileName(ShardKind kind, int stage, int stages) {
+  if (stages == 1) return absl::StrCat(Name(kind), ".safetensors");
+  return absl::StrFormat("%s-%05d-of-%05d.safetensors", Name(kind), stage + 1, stages);
+}
+
+std::optional<ShardKind> ShardKindOf(absl::string_view file_name) {
+  if (!absl::EndsWith(file_name, ".safetensors")) return std::nullopt;
+  for (const ShardKind kind : kShardKinds) {
+    absl::string_view rest = file_name;
+    if (absl::ConsumePrefix(&rest, Name(kind)) && (rest == ".safetensors" || absl::StartsWith(rest, "-"))) return kind;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fusionllm::checkpoint

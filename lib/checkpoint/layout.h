@@ -1,0 +1,34 @@
+// Names of the folders and files of checkpoints. Pure functions.
+//
+//   ROOT/step-000050/                    a whole checkpoint
+//   ROOT/step-000050/manifest.json
+//   ROOT/step-000050/model.safetensors   or model-00001-of-00003.safetensors ... and model.safetensors.index.json; optimizer and
+//                                        residuals likewise, without an index
+//   ROOT/latest                          a symbolic link to the newest, relative, replaced atomically
+//   ROOT/.step-000050.partial/           being written, or left by a crash
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::checkpoint {
+
+inline constexpr char kLatestName[] = "latest";
+inline constexpr char kIndexName[] = "model.safetensors.index.json";
+inline constexpr int kMaxStages = 99'999;
+
+enum class ShardKind : uint8_t { kModel, kOptimizer, kResiduals };
+inline constexpr ShardKind kShardKinds[] = {ShardKind::kModel, ShardKind::kOptimizer, ShardKind::kResiduals};
+absl::string_view Name(ShardKind kind);  // "model", "optimizer", "residuals"
+
+std::string StepFolderName(int64_t step);                            // "step-000050"
+std::optional<int64_t> ParseStepFolderName(absl::string_view name);  // nullopt: another name
+std::string StagingFolder(absl::string_view root, int64_t step);     // ROOT/.step-000050.partial
+bool IsStagingName(absl::string_view name);                          // ".step-000050.partial", ".step-000050.old.partial"
+std::string ShardFileName(ShardKind kind, int stage, int stages);    // stage from 0; one stage: "model.safetensors"
+std::optional<ShardKind> ShardKindOf(absl::string_view file_name);   // nullopt: no shard
+
+}  // namespace fusionllm::checkpoint

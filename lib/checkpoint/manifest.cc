@@ -1,0 +1,118 @@
+#include "lib/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/output_file.h"
+#include "nlohmann/json.hpp"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+absl::Status Bad(absl::string_view key, absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("'", key, "' ", what)); }
+
+absl::Status GetText(const json& object, const char* key, std::string& value) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) return Bad(key, "is missing or no text");
+  value = found->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status GetCount(const json& object, const char* key, int64_t& value) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer()) return Bad(key, "is missing or no whole number");
+  if (found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{1} << 62) return Bad(key, "is out of range");
+  value = found->get<int64_t>();
+  return value < 0 ? Bad(key, "is negative") : absl::OkStatus();
+}
+
+absl::Status CheckFile(const FileEntry& file) {
+  if (file.name.empty() || file.name.size() > 255 || file.name[0] == '.' || absl::StrContains(file.name, "/") ||
+      file.name == kManifestName) {
+    return absl::InvalidArgumentError(absl::StrCat("'files' has the file name '", file.name.substr(0, 255), "'"));
+  }
+  const bool hex =
+      std::all_of(file.sha256.begin(), file.sha256.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  if (file.sha256.size() != 64 || !hex) return Bad("sha256", absl::StrCat("of ", file.name, " is no SHA-256 checksum"));
+  return absl::OkStatus();
+}
+
+absl::Status GetFiles(const json& object, std::vector<FileEntry>& files) {
+  const auto found = object.find("files");
+  if (found == object.end() || !found->is_array()) return Bad("files", "is missing or no list");
+  if (found->size() > kMaxFilesOfCheckpoint) return Bad("files", absl::StrCat("has ", found->size(), " entries"));
+  std::set<std::string> names;
+  for (const json& item : *found) {
+    if (!item.is_object()) return Bad("files", "has an entry that is no object");
+    FileEntry file;
+    FUSIONLLM_RETURN_IF_ERROR(GetText(item, "name", file.name));
+    FUSIONLLM_RETURN_IF_ERROR(GetCount(item, "size", file.bytes));
+    FUSIONLLM_RETURN_IF_ERROR(GetText(item, "sha256", file.sha256));
+    FUSIONLLM_RETURN_IF_ERROR(CheckFile(file));
+    if (!names.insert(file.name).second) return Bad("files", absl::StrCat("names ", file.name, " twice"));
+    files.push_back(std::move(file));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FormatManifest(const Manifest& manifest) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const FileEntry& file : manifest.files) files.push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
+  const nlohmann::ordered_json document = {{"format_version", manifest.format_version},
+                                           {"job_name", manifest.job_name},
+                                           {"spec_hash", manifest.spec_hash},
+                                           {"plan_hash", manifest.plan_hash},
+                                           {"step", manifest.step},
+                                           {"sequence", manifest.sequence},
+                                           {"data_cursor", {{"samples_consumed", manifest.samples_consumed}}},
+                                           {"rng", {{"seed", manifest.seed}}},
+                                           {"files", std::move(files)},
+                                           {"resolved_job", manifest.resolved_job}};
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  if (text.size() > static_cast<size_t>(kMaxManifestBytes)) return absl::InvalidArgumentError("the manifest is too large");
+  const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return absl::InvalidArgumentError("the manifest is no JSON object");
+  Manifest manifest;
+  FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "format_version", manifest.format_version));
+  if (manifest.format_version != kFormatVersion) {
+    return absl::UnimplementedError(
+        absl::StrCat("the format version is ", manifest.format_version, "; this release reads version ", kFormatVersion));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(GetText(document, "job_name", manifest.job_name));
+  FUSIONLLM_RETURN_IF_ERROR(GetText(document, "spec_hash", manifest.spec_hash));
+  FUSIONLLM_RETURN_IF_ERROR(GetText(document, "plan_hash", manifest.plan_hash));
+  FUSIONLLM_RETURN_IF_ERROR(GetText(document, "resolved_job", manifest.resolved_job));
+  FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "step", manifest.step));
+  FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "sequence", manifest.sequence));
+  const auto cursor = document.find("data_cursor");
+  if (cursor == document.end() || !cursor->is_object()) return Bad("data_cursor", "is missing or no object");
+  FUSIONLLM_RETURN_IF_ERROR(GetCount(*cursor, "samples_consumed", manifest.samples_consumed));
+  const auto rng = document.find("rng");
+  if (rng == document.end() || !rng->is_object() || !rng->contains("seed") || !rng->at("seed").is_number_unsigned()) {
+    return Bad("rng.seed", "is missing or no whole number");
+  }
+  manifest.seed = rng->at("seed").get<uint64_t>();
+  FUSIONLLM_RETURN_IF_ERROR(GetFiles(document, manifest.files));
+  return manifest;
+}
+
+absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", kManifestName);
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxManifestBytes));
+  absl::StatusOr<Manifest> manifest = ParseManifest(text);
+  if (!manifest.ok()) return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));
+  return manifest;
+}
+
+}  // namespace fusionllm::checkpoint

@@ -1,0 +1,51 @@
+// manifest.json: what a checkpoint is, and the proof that it is whole.
+//
+// Plain data and pure conversions, but for Load, which reads one file. JSON keys: format_version, job_name, spec_hash, plan_hash, step,
+// sequence, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's YAML). Unknown keys are
+// ignored, so that a newer minor release can be read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::checkpoint {
+
+inline constexpr int64_t kFormatVersion = 1;
+inline constexpr int64_t kMaxManifestBytes = 16 << 20;
+inline constexpr size_t kMaxFilesOfCheckpoint = 100'000;
+inline constexpr char kManifestName[] = "manifest.json";
+
+struct FileEntry {
+  std::string name;  // inside the folder, without a slash
+  int64_t bytes = 0;
+  std::string sha256;                // 64 lower-case hex digits
+  std::vector<std::string> tensors;  // their names, sorted; not part of the manifest, the files say it themselves
+};
+
+struct Manifest {
+  int64_t format_version = kFormatVersion;
+  std::string job_name;
+  std::string spec_hash;
+  std::string plan_hash;
+  int64_t step = 0;              // steps done
+  int64_t sequence = 0;          // counts the checkpoints of a folder in the order they were made; set by CommitCheckpoint
+  int64_t samples_consumed = 0;  // data::DataCursor
+  uint64_t seed = 0;             // all random streams are counter-based, so their state is this and the step
+  std::vector<FileEntry> files;
+  std::string resolved_job;
+};
+
+std::string FormatManifest(const Manifest& manifest);
+
+// Errors: InvalidArgument naming the key that is missing, of another type or out of range (a file name with a slash, a checksum that is
+// none, a negative size); Unimplemented for a newer format version.
+absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
+
+// Reads and parses FOLDER/manifest.json. Errors also name the file.
+absl::StatusOr<Manifest> LoadManifest(const std::string& folder);
+
+}  // namespace fusionllm::checkpoint

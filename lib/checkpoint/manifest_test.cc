@@ -1,0 +1,68 @@
+#include "lib/checkpoint/manifest.h"
+
+#include <random>
+
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/checkpoint/testing/sample.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+
+Manifest Full() {
+  Manifest manifest = SampleManifest(50);
+  manifest.sequence = 3;
+  manifest.seed = ~uint64_t{0};
+  manifest.files = {{"model.safetensors", 1234, std::string(64, 'a'), {}}, {"optimizer.safetensors", 0, std::string(64, '0'), {}}};
+  manifest.resolved_job = "a: \"b\"\nc: 'é'\n";
+  return manifest;
+}
+
+TEST(ManifestTest, ReadsBackWhatItWrote) {
+  const auto back = ParseManifest(FormatManifest(Full()));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(FormatManifest(*back), FormatManifest(Full()));
+  EXPECT_EQ(back->seed, ~uint64_t{0});
+  EXPECT_EQ(back->samples_consumed, 1600);
+  EXPECT_EQ(back->files[0].bytes, 1234);
+  EXPECT_EQ(back->resolved_job, Full().resolved_job);
+}
+
+TEST(ManifestTest, NamesTheKeyThatIsWrong) {
+  const std::string good = FormatManifest(Full());
+  const auto error = [&](absl::string_view from, absl::string_view to) {
+    EXPECT_THAT(good, HasSubstr(std::string(from)));
+    return std::string(ParseManifest(absl::StrReplaceAll(good, {{from, to}})).status().message());
+  };
+  EXPECT_THAT(error("\"step\"", "\"stop\""), HasSubstr("'step' is missing"));
+  EXPECT_THAT(error("\"step\": 50", "\"step\": -1"), HasSubstr("'step' is negative"));
+  EXPECT_THAT(error("\"step\": 50", "\"step\": 1e300"), HasSubstr("'step'"));
+  EXPECT_THAT(error("\"step\": 50", "\"step\": 18446744073709551615"), HasSubstr("'step' is out of range"));
+  EXPECT_THAT(error("\"sample\"", "7"), HasSubstr("'job_name'"));
+  EXPECT_THAT(error("\"model.safetensors\"", "\"../model.safetensors\""), HasSubstr("../model"));
+  EXPECT_THAT(error("\"model.safetensors\"", "\"optimizer.safetensors\""), HasSubstr("twice"));
+  EXPECT_THAT(error(std::string(64, 'a'), "xyz"), HasSubstr("no SHA-256"));
+  EXPECT_THAT(error("\"format_version\": 1", "\"format_version\": 2"), HasSubstr("version is 2"));
+  EXPECT_THAT(error("\"rng\"", "\"rgn\""), HasSubstr("'rng.seed'"));
+  EXPECT_THAT(ParseManifest("[").status().message(), HasSubstr("no JSON object"));
+}
+
+TEST(ManifestTest, SurvivesRandomDamage) {
+  const std::string good = FormatManifest(Full());
+  for (uint32_t seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 engine(seed);
+    std::string bad = good;
+    for (int i = 0; i < 3; ++i) bad[engine() % bad.size()] = static_cast<char>(engine());
+    if (seed % 4 == 0) bad.resize(engine() % bad.size());
+    const auto manifest = ParseManifest(bad);
+    if (!manifest.ok()) continue;
+    for (const FileEntry& file : manifest->files) EXPECT_EQ(file.name.find('/'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::checkpoint

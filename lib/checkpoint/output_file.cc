@@ -1,0 +1,165 @@
+#include "lib/checkpoint/output_file.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+constexpr int64_t kChunk = 1 << 20;
+
+}  // namespace
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  if (state_->context == nullptr || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
+}
+Sha256::Sha256(Sha256&&) noexcept = default;
+Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+Sha256::~Sha256() = default;
+
+void Sha256::Update(std::span<const std::byte> bytes) { EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()); }
+
+std::string Sha256::HexDigest() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest = {};
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(state_->context, digest.data(), &size);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest.data()), size));
+}
+
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
+  Sha256 hash;
+  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunk, file.size())));
+  for (int64_t at = 0; at < file.size();) {
+    const std::span part(chunk.data(), static_cast<size_t>(std::min(kChunk, file.size() - at)));
+    FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(at, part));
+    hash.Update(part);
+    at += static_cast<int64_t>(part.size());
+  }
+  return hash.HexDigest();
+}
+
+absl::Status FileError(int error, absl::string_view what, absl::string_view path) {
+  const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(message);
+  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(std::string path) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) return FileError(errno, "create", path);
+  return OutputFile(std::move(path), descriptor);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_),
+      hash_(std::move(other.hash_)) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(hash_, other.hash_);
+  return *this;
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ < 0) return;
+  close(descriptor_);
+  unlink(path_.c_str());
+}
+
+absl::Status OutputFile::Fail(absl::string_view what) {
+  const absl::Status status = FileError(errno, what, path_);
+  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+  unlink(path_.c_str());
+  return status;
+}
+
+absl::Status OutputFile::Write(std::span<const std::byte> bytes) {
+  if (descriptor_ < 0) return absl::FailedPreconditionError(absl::StrCat(path_, " is closed"));
+  hash_.Update(bytes);
+  bytes_ += static_cast<int64_t>(bytes.size());
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Fail("write");
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WrittenFile> OutputFile::Finish() {
+  if (descriptor_ < 0) return absl::FailedPreconditionError(absl::StrCat(path_, " is closed"));
+  if (fsync(descriptor_) != 0) return Fail("sync");
+  if (close(std::exchange(descriptor_, -1)) != 0) return Fail("close");
+  return WrittenFile{bytes_, hash_.HexDigest()};
+}
+
+absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  FUSIONLLM_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text.data(), text.size()))));
+  return file.Finish();
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
+  if (file.size() > limit) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has ", file.size(), " bytes, more than the ", limit, " that it may have"));
+  }
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+absl::Status MakeFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? FileError(error.value(), "create folder", path) : absl::OkStatus();
+}
+
+absl::Status SyncFolder(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return FileError(errno, "open folder", path);
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  // Some network file systems cannot sync a folder and say so by EINVAL; their renames are durable when they return.
+  return error == 0 || error == EINVAL ? absl::OkStatus() : FileError(error, "sync folder", path);
+}
+
+absl::Status Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  return FileError(errno, absl::StrCat("rename ", from, " to"), to);
+}
+
+absl::Status RemoveTree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? FileError(error.value(), "remove", path) : absl::OkStatus();
+}
+
+}  // namespace fusionllm::checkpoint

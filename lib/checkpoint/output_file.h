@@ -1,0 +1,80 @@
+// Files written so that they survive a crash: created, hashed while written, synced; and the folder operations that go with them.
+//
+// All functions block on the file system. Errors name the path; a full disk or quota is ResourceExhausted, a missing path NotFound,
+// anything else Unavailable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::checkpoint {
+
+// SHA-256 of a stream of bytes (FIPS 180-4, by OpenSSL). Movable.
+class Sha256 {
+ public:
+  Sha256();
+  Sha256(Sha256&&) noexcept;
+  Sha256& operator=(Sha256&&) noexcept;
+  ~Sha256();
+  void Update(std::span<const std::byte> bytes);
+  // 64 lower-case hex digits. Ends the stream: call it once, last.
+  std::string HexDigest();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The checksum of a whole file.
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
+
+struct WrittenFile {
+  int64_t bytes = 0;
+  std::string sha256;
+};
+
+// Replaces a file. Not thread-safe. A file that is not finished is removed by the destructor.
+class OutputFile {
+ public:
+  static absl::StatusOr<OutputFile> Create(std::string path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) noexcept;
+  ~OutputFile();
+
+  const std::string& path() const { return path_; }
+  absl::Status Write(std::span<const std::byte> bytes);
+  // Syncs the data to the disk and closes. After an error the file is removed.
+  absl::StatusOr<WrittenFile> Finish();
+
+ private:
+  OutputFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  absl::Status Fail(absl::string_view what);
+
+  std::string path_;
+  int descriptor_ = -1;
+  int64_t bytes_ = 0;
+  Sha256 hash_;
+};
+
+// Writes a small file through OutputFile.
+absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view text);
+
+// Reads a file of at most `limit` bytes; InvalidArgument when it is larger.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t limit);
+
+absl::Status MakeFolders(const std::string& path);
+absl::Status SyncFolder(const std::string& path);
+absl::Status Rename(const std::string& from, const std::string& to);
+absl::Status RemoveTree(const std::string& path);
+
+// The Status of an errno for an attempt to do `what` ("write", "sync") with `path`.
+absl::Status FileError(int error, absl::string_view what, absl::string_view path);
+
+}  // namespace fusionllm::checkpoint

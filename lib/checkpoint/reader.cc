@@ -1,0 +1,211 @@
+#include "lib/checkpoint/reader.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
+#include "nlohmann/json.hpp"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxIndexBytes = 64 << 20;
+
+bool Exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// tensor -> file of a model.safetensors.index.json.
+absl::StatusOr<std::map<std::string, std::string>> LoadIndex(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxIndexBytes));
+  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.contains("weight_map") || !document.at("weight_map").is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has no weight_map"));
+  }
+  std::map<std::string, std::string> weight_map;
+  for (const auto& [tensor, file] : document.at("weight_map").items()) {
+    if (!file.is_string()) return absl::InvalidArgumentError(absl::StrCat(path, " gives no file for tensor '", tensor, "'"));
+    const auto name = file.get<std::string>();
+    if (name.empty() || name[0] == '.' || absl::StrContains(name, "/")) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " gives the file '", name, "' for tensor '", tensor, "'"));
+    }
+    weight_map[tensor] = name;
+  }
+  return weight_map;
+}
+
+// Every tensor of the index must be in the file that the index says.
+absl::Status CheckIndex(const std::string& folder, const std::map<std::string, std::string>& weight_map,
+                        const std::map<std::string, StoredTensor>& tensors) {
+  for (const auto& [tensor, file] : weight_map) {
+    const auto found = tensors.find(tensor);
+    if (found == tensors.end() || found->second.file->path() != absl::StrCat(folder, "/", file)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder, "/", kIndexName, " says that tensor '", tensor, "' is in ", file, ", but it is not"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A folder of checkpoints stands for its latest one.
+absl::StatusOr<std::string> FollowLatest(const std::string& path) {
+  std::error_code error;
+  std::string folder = path;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const bool bare = !Exists(absl::StrCat(folder, "/", kManifestName)) && !Exists(absl::StrCat(folder, "/", kIndexName));
+  if (bare && Exists(absl::StrCat(folder, "/", kLatestName))) folder = absl::StrCat(folder, "/", kLatestName);
+  if (!fs::is_symlink(folder, error)) return folder;
+  // Resolved once: `latest` may move on while the files are read.
+  const fs::path target = fs::read_symlink(folder, error);
+  if (error) return FileError(error.value(), "read the link", folder);
+  return target.is_absolute() ? target.string() : (fs::path(folder).parent_path() / target).string();
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept { *this = std::move(other); }
+
+CheckpointReader& CheckpointReader::operator=(CheckpointReader&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(manifest_, other.manifest_);
+  std::swap(files_, other.files_);
+  std::swap(tensors_, other.tensors_);
+  std::swap(lock_, other.lock_);
+  return *this;
+}
+
+CheckpointReader::~CheckpointReader() {
+  if (lock_ >= 0) close(lock_);
+}
+
+absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path) {
+  CheckpointReader reader;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return absl::NotFoundError(absl::StrCat("checkpoint ", path, " does not exist"));
+  if (fs::is_directory(status)) {
+    FUSIONLLM_ASSIGN_OR_RETURN(reader.path_, FollowLatest(path));
+    FUSIONLLM_RETURN_IF_ERROR(reader.OpenFolder(reader.path_));
+  } else if (fs::is_regular_file(status)) {
+    reader.path_ = path;
+    FUSIONLLM_RETURN_IF_ERROR(reader.AddFile(path));
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path, " is neither a file nor a folder"));
+  }
+  return reader;
+}
+
+absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
+  if (Exists(absl::StrCat(folder, "/", kManifestName))) return OpenCheckpoint(folder);
+  if (Exists(absl::StrCat(folder, "/", kIndexName))) return OpenIndexed(folder);
+  const std::string single = absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1));
+  if (Exists(single)) return AddFile(single);
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors"));
+}
+
+absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder) {
+  const std::string manifest_path = absl::StrCat(folder, "/", kManifestName);
+  lock_ = open(manifest_path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock_ < 0) return FileError(errno, "open", manifest_path);
+  // Where the file system has no locks the checkpoint can still be read; it is only not protected from pruning.
+  while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) continue;
+  FUSIONLLM_ASSIGN_OR_RETURN(manifest_, LoadManifest(folder));
+  FUSIONLLM_RETURN_IF_ERROR(CheckFileSizes(folder, *manifest_));
+  for (const FileEntry& file : manifest_->files) {
+    if (ShardKindOf(file.name)) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", file.name)));
+  }
+  if (!Exists(absl::StrCat(folder, "/", kIndexName))) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto weight_map, LoadIndex(absl::StrCat(folder, "/", kIndexName)));
+  return CheckIndex(folder, weight_map, tensors_);
+}
+
+absl::Status CheckpointReader::OpenIndexed(const std::string& folder) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto weight_map, LoadIndex(absl::StrCat(folder, "/", kIndexName)));
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : weight_map) names.insert(file);
+  if (names.size() > kMaxFilesOfCheckpoint) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/", kIndexName, " names ", names.size(), " files"));
+  }
+  for (const std::string& name : names) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", name)));
+  return CheckIndex(folder, weight_map, tensors_);
+}
+
+absl::Status CheckpointReader::AddFile(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::Open(path));
+  files_.push_back(std::make_unique<SafetensorsFile>(std::move(opened)));
+  const SafetensorsFile& file = *files_.back();
+  for (const TensorEntry& entry : file.tensors()) {
+    const auto [at, is_new] = tensors_.emplace(entry.name, StoredTensor{&file, &entry});
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", entry.name, "' is both in ", at->second.file->path(), " and in ", file.path()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool CheckpointReader::IsParameter(const StoredTensor& tensor) const {
+  const auto kind = ShardKindOf(fs::path(tensor.file->path()).filename().string());
+  return !manifest_ || kind == ShardKind::kModel;
+}
+
+absl::Status CheckpointReader::Read(absl::string_view name, const tensor::TensorView& into) const {
+  const auto found = tensors_.find(std::string(name));
+  if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat(path_, " has no tensor '", name, "'"));
+  return found->second.file->Read(name, into);
+}
+
+absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest) {
+  for (const FileEntry& file : manifest.files) {
+    const std::string path = absl::StrCat(folder, "/", file.name);
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) return absl::DataLossError(absl::StrCat(path, " cannot be read: ", error.message()));
+    if (static_cast<int64_t>(bytes) != file.bytes) {
+      return absl::DataLossError(absl::StrCat(path, " has ", bytes, " bytes instead of ", file.bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyCheckpoint(const std::string& path) {
+  std::error_code ignored;
+  std::vector<std::string> problems;
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string folder, FollowLatest(path));
+  if (Exists(absl::StrCat(folder, "/", kManifestName))) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Manifest manifest, LoadManifest(folder));
+    for (const FileEntry& file : manifest.files) {
+      const std::string file_path = absl::StrCat(folder, "/", file.name);
+      const auto bytes = fs::file_size(file_path, ignored);
+      if (ignored) {
+        problems.push_back(absl::StrCat(file_path, " cannot be read: ", ignored.message()));
+      } else if (static_cast<int64_t>(bytes) != file.bytes) {
+        problems.push_back(absl::StrCat(file_path, " has ", bytes, " bytes instead of ", file.bytes));
+      } else if (const auto sum = Sha256OfFile(file_path); !sum.ok()) {
+        problems.push_back(std::string(sum.status().message()));
+      } else if (*sum != file.sha256) {
+        problems.push_back(absl::StrCat(file_path, " has the checksum ", *sum, " instead of ", file.sha256));
+      }
+    }
+  }
+  if (!problems.empty()) return absl::DataLossError(absl::StrJoin(problems, "; "));
+  return CheckpointReader::Open(path).status();
+}
+
+}  // namespace fusionllm::checkpoint

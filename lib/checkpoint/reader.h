@@ -1,0 +1,67 @@
+// Reading parameters and state back, from whatever holds them: a checkpoint, any number of shards, or files of other makers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/checkpoint/manifest.h"
+#include "lib/checkpoint/safetensors.h"
+
+namespace fusionllm::checkpoint {
+
+struct StoredTensor {
+  const SafetensorsFile* file = nullptr;
+  const TensorEntry* entry = nullptr;
+};
+
+// Tensors by name across all files. Movable; reads may run on several threads at once. As long as a reader of a checkpoint lives, the
+// checkpoint is not pruned (a shared flock(2) on its manifest).
+class CheckpointReader {
+ public:
+  // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant); a folder as Hugging Face has it
+  // (model.safetensors.index.json or model.safetensors); or a single .safetensors file. Blocks; reads manifests and headers only.
+  // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files or an index that disagrees
+  // with its shards; DataLoss when a file has not the size that the manifest says. Messages name the file.
+  static absl::StatusOr<CheckpointReader> Open(const std::string& path);
+  CheckpointReader(CheckpointReader&&) noexcept;
+  CheckpointReader& operator=(CheckpointReader&&) noexcept;
+  ~CheckpointReader();
+
+  const std::string& path() const { return path_; }                                // what was opened, after `latest`
+  const std::optional<Manifest>& manifest() const { return manifest_; }            // nullopt: not a checkpoint of ours
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }  // parameters, optimizer state and residuals, by name
+  bool Contains(absl::string_view name) const { return tensors_.contains(std::string(name)); }
+  bool IsParameter(const StoredTensor& tensor) const;  // not optimizer state or a residual
+
+  // As SafetensorsFile::Read: the same shape, and the same dtype or f32 from f16 and bf16. NotFound for a name that no file has.
+  absl::Status Read(absl::string_view name, const tensor::TensorView& into) const;
+
+ private:
+  CheckpointReader() = default;
+  absl::Status OpenFolder(const std::string& folder);
+  absl::Status OpenCheckpoint(const std::string& folder);
+  absl::Status OpenIndexed(const std::string& folder);
+  absl::Status AddFile(const std::string& path);
+
+  std::string path_;
+  std::optional<Manifest> manifest_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, StoredTensor> tensors_;
+  int lock_ = -1;
+};
+
+// Whether every file of a checkpoint folder is there with the size the manifest says. DataLoss naming the first that is not.
+absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest);
+
+// Whether the checkpoint (any path that Open takes) is whole: sizes and checksums of all files, every header, every tensor of the index.
+// Reads everything. Without a manifest there are no checksums, and only the structure is checked.
+// DataLoss lists every file that is wrong, with the reason; other errors are those of Open.
+absl::Status VerifyCheckpoint(const std::string& path);
+
+}  // namespace fusionllm::checkpoint

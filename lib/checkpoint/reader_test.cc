@@ -1,0 +1,145 @@
+#include "lib/checkpoint/reader.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/testing/sample.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using tensor::DType;
+using tensor::Tensor;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string OpenError(const std::string& path) { return std::string(CheckpointReader::Open(path).status().message()); }
+
+TEST(ReaderTest, ReadsEveryNameWhateverTheNumberOfShards) {
+  for (const int stages : {1, 2, 3}) {
+    const base::TempFolder folder;
+    // The same three parameters, dealt to more or fewer stages.
+    SampleTensors tensors;
+    Manifest manifest = SampleManifest(5);
+    for (int stage = 0; stage < stages; ++stage) {
+      ShardContents contents;
+      for (int layer = stage; layer < 3; layer += stages) {
+        const ShardContents one = SampleShard(tensors, 5, layer);
+        contents.model.insert(contents.model.end(), one.model.begin(), one.model.end());
+        contents.optimizer.insert(contents.optimizer.end(), one.optimizer.begin(), one.optimizer.end());
+      }
+      const auto files = WriteShard(folder.path(), 5, stage, stages, contents);
+      ASSERT_TRUE(files.ok()) << files.status();
+      manifest.files.insert(manifest.files.end(), files->begin(), files->end());
+    }
+    ASSERT_TRUE(CommitCheckpoint(folder.path(), manifest, 0).ok());
+    const auto reader = CheckpointReader::Open(folder.path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ(reader->tensors().size(), 9u);
+    EXPECT_EQ(reader->manifest()->samples_consumed, 160);
+    for (int layer = 0; layer < 3; ++layer) {
+      Tensor value({DType::kF32, {2, 3}});
+      const std::string name = absl::StrCat("layer.", layer, ".weight");
+      ASSERT_TRUE(reader->Read(name, value.view()).ok());
+      EXPECT_EQ(value.f32()[5], static_cast<float>(5005 + 10 * layer)) << stages << " stages";
+      ASSERT_TRUE(reader->Read(name + ".exp_avg_sq", value.view()).ok());
+      EXPECT_EQ(value.f32()[0], static_cast<float>(5100 + 10 * layer));
+      EXPECT_TRUE(reader->IsParameter(reader->tensors().at(name)));
+      EXPECT_FALSE(reader->IsParameter(reader->tensors().at(name + ".exp_avg")));
+    }
+    Tensor value({DType::kF32, {2, 3}});
+    EXPECT_EQ(reader->Read("layer.9.weight", value.view()).code(), absl::StatusCode::kNotFound);
+    EXPECT_FALSE(reader->Contains("layer.9.weight"));
+  }
+}
+
+TEST(ReaderTest, OpensALinkAFolderOfCheckpointsAFileAndForeignFolders) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 1, 2).ok());
+  ASSERT_TRUE(SaveSample(folder.path(), 2, 2).ok());
+  EXPECT_EQ(CheckpointReader::Open(folder / "latest")->manifest()->step, 2);
+  EXPECT_EQ(CheckpointReader::Open(folder.path() + "/")->manifest()->step, 2);
+  EXPECT_EQ(CheckpointReader::Open(folder / "step-000001")->manifest()->step, 1);
+  EXPECT_EQ(CheckpointReader::Open(folder / "step-000001/model-00001-of-00002.safetensors")->tensors().size(), 1u);
+
+  const base::TempFolder hub;  // as downloaded: an index and shards, no manifest
+  for (const char* name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}) {
+    fs::copy(folder / absl::StrCat("step-000001/", name), hub / name);
+  }
+  EXPECT_EQ(CheckpointReader::Open(hub.path())->tensors().size(), 2u);
+  const base::TempFolder single;
+  fs::copy(folder / "step-000001/model-00001-of-00002.safetensors", single / "model.safetensors");
+  const auto reader = CheckpointReader::Open(single.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->tensors().size(), 1u);
+  EXPECT_FALSE(reader->manifest().has_value());
+}
+
+TEST(ReaderTest, KeepsReadingWhatItOpenedWhenLatestMovesOn) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 1, 1, 1).ok());
+  const auto reader = CheckpointReader::Open(folder / "latest");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  ASSERT_TRUE(SaveSample(folder.path(), 2, 1, 1).ok());
+  Tensor value({DType::kF32, {2, 3}});
+  ASSERT_TRUE(reader->Read("layer.0.weight", value.view()).ok());
+  EXPECT_EQ(value.f32()[0], 1000);
+  EXPECT_EQ(reader->path(), folder / "step-000001");
+}
+
+TEST(ReaderTest, SaysWhatIsWrongWithAPath) {
+  const base::TempFolder folder;
+  EXPECT_THAT(OpenError(folder / "none"), HasSubstr("does not exist"));
+  EXPECT_THAT(OpenError(folder.path()), HasSubstr("is no checkpoint"));
+  EXPECT_THAT(OpenError("/dev/null"), HasSubstr("neither a file nor a folder"));
+  folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":"gone.safetensors"}})");
+  EXPECT_THAT(OpenError(folder / "h"), HasSubstr("gone.safetensors"));
+  folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":"../gone"}})");
+  EXPECT_THAT(OpenError(folder / "h"), HasSubstr("'../gone'"));
+  folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":1}})");
+  EXPECT_THAT(OpenError(folder / "h"), HasSubstr("no file for tensor 'a'"));
+  folder.Write("h/model.safetensors.index.json", "{");
+  EXPECT_THAT(OpenError(folder / "h"), HasSubstr("no weight_map"));
+  SampleTensors tensors;
+  ASSERT_TRUE(WriteSafetensors(folder / "h/s.safetensors", tensors.Make({"b"}, 0)).ok());
+  folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":"s.safetensors"}})");
+  EXPECT_THAT(OpenError(folder / "h"), HasSubstr("says that tensor 'a' is in s.safetensors, but it is not"));
+}
+
+TEST(VerifyTest, FindsOneFlippedBitInAnyFile) {
+  const base::TempFolder folder;
+  const auto path = SaveSample(folder.path(), 1, 2);
+  ASSERT_TRUE(path.ok()) << path.status();
+  ASSERT_TRUE(VerifyCheckpoint(*path).ok());
+  const Manifest manifest = LoadManifest(*path).value();
+  for (const FileEntry& file : manifest.files) {
+    const std::string name = absl::StrCat("step-000001/", file.name);
+    const std::string good = base::ReadWholeFile(folder / name);
+    std::string bad = good;
+    bad.back() ^= 1;
+    folder.Write(name, bad);
+    const absl::Status status = VerifyCheckpoint(*path);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(folder / name), HasSubstr("checksum")));
+    folder.Write(name, good);
+  }
+  EXPECT_TRUE(VerifyCheckpoint(*path).ok());
+}
+
+TEST(VerifyTest, ListsEveryFileThatIsCutOffOrMissing) {
+  const base::TempFolder folder;
+  const auto path = SaveSample(folder.path(), 1, 2);
+  ASSERT_TRUE(path.ok()) << path.status();
+  fs::resize_file(*path + "/model-00001-of-00002.safetensors", 50);
+  fs::remove(*path + "/optimizer-00002-of-00002.safetensors");
+  EXPECT_THAT(VerifyCheckpoint(*path).message(), AllOf(HasSubstr("model-00001-of-00002.safetensors has 50 bytes instead of"),
+                                                       HasSubstr("optimizer-00002-of-00002.safetensors cannot be read")));
+  EXPECT_EQ(CheckpointReader::Open(*path).status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace fusionllm::checkpoint

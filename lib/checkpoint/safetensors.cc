@@ -1,0 +1,117 @@
+#include "lib/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/convert.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
+
+absl::Status InFile(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path, std::vector<TensorSpec> specs,
+                                                            const std::map<std::string, std::string>& metadata) {
+  absl::StatusOr<std::string> header = FormatSafetensorsHeader(specs, metadata);
+  if (!header.ok()) return InFile(path, header.status());
+  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  FUSIONLLM_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(*header))));
+  return SafetensorsWriter(std::move(file), std::move(specs));
+}
+
+absl::StatusOr<WrittenFile> SafetensorsWriter::Finish() {
+  int64_t wanted = 0;
+  for (const TensorSpec& spec : specs_) wanted += static_cast<int64_t>(spec.type.bytes());
+  if (appended_ != wanted) {
+    const std::string path = file_.path();
+    { const OutputFile dropped = std::move(file_); }  // its destructor removes the file
+    return absl::FailedPreconditionError(absl::StrCat(path, " was given ", appended_, " bytes of tensors instead of ", wanted));
+  }
+  return file_.Finish();
+}
+
+absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                                             const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorSpec> specs;
+  std::unordered_map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : tensors) {
+    specs.push_back({tensor.name, tensor.view.type});
+    by_name[tensor.name] = &tensor;
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(path, std::move(specs), metadata));
+  for (const TensorSpec& spec : writer.specs()) FUSIONLLM_RETURN_IF_ERROR(writer.Append(by_name[spec.name]->view.bytes()));
+  return writer.Finish();
+}
+
+SafetensorsFile::SafetensorsFile(base::SourceFile file, int64_t data_offset, SafetensorsHeader header)
+    : file_(std::move(file)), data_offset_(data_offset), header_(std::move(header)) {
+  for (size_t i = 0; i < header_.tensors.size(); ++i) index_[header_.tensors[i].name] = i;
+}
+
+absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
+  std::array<uint8_t, 8> prefix = {};
+  if (file.size() < 8) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has ", file.size(), " bytes, too few for a safetensors file: is it cut off?"));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(prefix))));
+  uint64_t length = 0;
+  for (size_t i = 0; i < 8; ++i) length |= uint64_t{prefix[i]} << (8 * i);
+  if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " claims a header of ", length, " bytes: it is no safetensors file"));
+  }
+  if (static_cast<int64_t>(length) > file.size() - 8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " claims a header of ", length, " bytes but has only ", file.size(), ": is it cut off?"));
+  }
+  std::string json(length, '\0');
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(8, std::as_writable_bytes(std::span(json))));
+  const int64_t data_offset = 8 + static_cast<int64_t>(length);
+  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(json, file.size() - data_offset);
+  if (!header.ok()) return InFile(path, header.status());
+  return SafetensorsFile(std::move(file), data_offset, *std::move(header));
+}
+
+const TensorEntry* SafetensorsFile::Find(absl::string_view name) const {
+  const auto found = index_.find(std::string(name));
+  return found == index_.end() ? nullptr : &header_.tensors[found->second];
+}
+
+absl::Status SafetensorsFile::ReadBytes(const TensorEntry& entry, int64_t offset, std::span<std::byte> into) const {
+  return file_.ReadAt(data_offset_ + entry.begin + offset, into);
+}
+
+absl::Status SafetensorsFile::Read(absl::string_view name, const tensor::TensorView& into) const {
+  const TensorEntry* entry = Find(name);
+  if (entry == nullptr) return absl::NotFoundError(absl::StrCat(path(), " has no tensor '", name, "'"));
+  const bool widened =
+      into.type.dtype == tensor::DType::kF32 && (entry->dtype == tensor::DType::kF16 || entry->dtype == tensor::DType::kBF16);
+  if (entry->shape != into.type.shape || (entry->dtype != into.type.dtype && !widened)) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' of ", path(), " is ", entry->dtype_name, entry->shape.ToString(),
+                                                   " but ", into.type.ToString(), " is wanted"));
+  }
+  return widened ? ReadWidened(*entry, into.f32()) : ReadBytes(*entry, 0, into.bytes());
+}
+
+absl::Status SafetensorsFile::ReadWidened(const TensorEntry& entry, float* into) const {
+  std::vector<uint16_t> chunk(1 << 16);
+  const auto widen = entry.dtype == tensor::DType::kF16 ? FloatFromF16 : FloatFromBF16;
+  const int64_t count = entry.bytes() / 2;
+  for (int64_t at = 0; at < count;) {
+    const std::span part(chunk.data(), static_cast<size_t>(std::min(count - at, static_cast<int64_t>(chunk.size()))));
+    FUSIONLLM_RETURN_IF_ERROR(ReadBytes(entry, 2 * at, std::as_writable_bytes(part)));
+    into = std::transform(part.begin(), part.end(), into, widen);
+    at += static_cast<int64_t>(part.size());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::checkpoint

@@ -1,0 +1,173 @@
+#include "lib/checkpoint/writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/layout.h"
+#include "nlohmann/json.hpp"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTemporaryLink[] = ".latest.partial";
+
+absl::Status CheckStage(int64_t step, int stage, int stages) {
+  if (step >= 0 && stages >= 1 && stages <= kMaxStages && stage >= 0 && stage < stages) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot save step ", step, " of stage ", stage, " of ", stages));
+}
+
+absl::StatusOr<FileEntry> WriteOne(const std::string& folder, const std::string& name, const std::vector<NamedTensor>& tensors) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, WriteSafetensors(absl::StrCat(folder, "/", name), tensors));
+  FileEntry entry = {.name = name, .bytes = written.bytes, .sha256 = written.sha256};
+  for (const NamedTensor& tensor : tensors) entry.tensors.push_back(tensor.name);
+  std::sort(entry.tensors.begin(), entry.tensors.end());
+  return entry;
+}
+
+absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileEntry>& files) {
+  if (files.empty()) return absl::FailedPreconditionError("a checkpoint without files");
+  for (const FileEntry& file : files) {
+    const std::string path = absl::StrCat(folder, "/", file.name);
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) return absl::FailedPreconditionError(absl::StrCat("the staged file ", path, " is not there: ", error.message()));
+    if (static_cast<int64_t>(bytes) != file.bytes) {
+      return absl::FailedPreconditionError(absl::StrCat("the staged file ", path, " has ", bytes, " bytes instead of ", file.bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The index that Hugging Face's loaders read, when the model is in more than one file. Reads the shards' headers only.
+absl::Status WriteIndex(const std::string& folder, std::vector<FileEntry>& files) {
+  std::map<std::string, std::string> weight_map;
+  int64_t total_bytes = 0;
+  int shards = 0;
+  for (const FileEntry& file : files) {
+    if (ShardKindOf(file.name) != ShardKind::kModel) continue;
+    ++shards;
+    FUSIONLLM_ASSIGN_OR_RETURN(const SafetensorsFile shard, SafetensorsFile::Open(absl::StrCat(folder, "/", file.name)));
+    for (const TensorEntry& tensor : shard.tensors()) {
+      const auto [at, is_new] = weight_map.emplace(tensor.name, file.name);
+      if (!is_new) {
+        return absl::FailedPreconditionError(absl::StrCat("tensor '", tensor.name, "' is both in ", at->second, " and in ", file.name));
+      }
+      total_bytes += tensor.bytes();
+    }
+  }
+  if (shards < 2) return absl::OkStatus();
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
+  FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, WriteFile(absl::StrCat(folder, "/", kIndexName), index.dump(2) + "\n"));
+  files.push_back({.name = kIndexName, .bytes = written.bytes, .sha256 = written.sha256});
+  return absl::OkStatus();
+}
+
+// Puts `staging` in the place of `target`, which may exist. Where the file system can, the two change places at once; else the old one is
+// moved aside first, and a crash between the two renames costs this step's checkpoint but no other.
+absl::Status MoveIntoPlace(const std::string& staging, const std::string& target) {
+  std::error_code ignored;
+  if (!fs::exists(target, ignored)) return Rename(staging, target);
+  if (renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return RemoveTree(staging);
+  if (errno != EINVAL && errno != ENOSYS) return FileError(errno, "replace", target);
+  const fs::path path(target);
+  const std::string aside = (path.parent_path() / absl::StrCat(".", path.filename().string(), ".old.partial")).string();
+  FUSIONLLM_RETURN_IF_ERROR(RemoveTree(aside));
+  FUSIONLLM_RETURN_IF_ERROR(Rename(target, aside));
+  FUSIONLLM_RETURN_IF_ERROR(Rename(staging, target));
+  return RemoveTree(aside);
+}
+
+absl::Status PointLatest(const std::string& root, const std::string& name) {
+  const std::string temporary = absl::StrCat(root, "/", kTemporaryLink);
+  if (unlink(temporary.c_str()) != 0 && errno != ENOENT) return FileError(errno, "remove", temporary);
+  if (symlink(name.c_str(), temporary.c_str()) != 0) return FileError(errno, "create the link", temporary);
+  FUSIONLLM_RETURN_IF_ERROR(Rename(temporary, absl::StrCat(root, "/", kLatestName)));
+  return SyncFolder(root);
+}
+
+// Everything up to the rename.
+absl::Status Stage(const std::string& root, const std::string& staging, Manifest& manifest) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));
+  manifest.sequence = 1;
+  for (const CheckpointInfo& other : others) manifest.sequence = std::max(manifest.sequence, other.sequence + 1);
+  const absl::Status written = WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest)).status();
+  if (!written.ok()) return written;
+  return SyncFolder(staging);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
+                                                  const ShardContents& contents) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckStage(step, stage, stages));
+  const std::string folder = StagingFolder(root, step);
+  FUSIONLLM_RETURN_IF_ERROR(MakeFolders(folder));
+  std::vector<FileEntry> entries;
+  for (const ShardKind kind : kShardKinds) {
+    const std::vector<NamedTensor>& tensors = kind == ShardKind::kModel       ? contents.model
+                                              : kind == ShardKind::kOptimizer ? contents.optimizer
+                                                                              : contents.residuals;
+    if (tensors.empty() && kind != ShardKind::kModel) continue;
+    absl::StatusOr<FileEntry> entry = WriteOne(folder, ShardFileName(kind, stage, stages), tensors);
+    if (!entry.ok()) {
+      for (const FileEntry& written : entries) unlink(absl::StrCat(folder, "/", written.name).c_str());
+      rmdir(folder.c_str());  // fails when others have files there: the committer abandons those
+      return entry.status();
+    }
+    entries.push_back(*std::move(entry));
+  }
+  return entries;
+}
+
+absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckStage(manifest.step, 0, 1));
+  const std::string staging = StagingFolder(root, manifest.step);
+  const std::string name = StepFolderName(manifest.step);
+  const std::string target = absl::StrCat(root, "/", name);
+  if (absl::Status status = Stage(root, staging, manifest); !status.ok()) {
+    RemoveTree(staging).IgnoreError();  // the first error is the one to tell
+    return status;
+  }
+  FUSIONLLM_RETURN_IF_ERROR(MoveIntoPlace(staging, target));
+  FUSIONLLM_RETURN_IF_ERROR(SyncFolder(root));
+  // A new root must survive as well. Its parent may be out of reach, which then is not ours to make durable.
+  SyncFolder(fs::absolute(root).lexically_normal().parent_path().string()).IgnoreError();
+  FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
+  FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep));
+  return target;
+}
+
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step) { return RemoveTree(StagingFolder(root, step)); }
+
+absl::StatusOr<std::vector<std::string>> CleanStaging(const std::string& root) {
+  std::vector<std::string> removed;
+  std::error_code error;
+  if (!fs::exists(root, error)) return removed;
+  fs::directory_iterator entry(root, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (IsStagingName(name) || name == kTemporaryLink) removed.push_back(name);
+  }
+  if (error) return FileError(error.value(), "list", root);
+  std::sort(removed.begin(), removed.end());
+  for (const std::string& name : removed) FUSIONLLM_RETURN_IF_ERROR(RemoveTree(absl::StrCat(root, "/", name)));
+  return removed;
+}
+
+}  // namespace fusionllm::checkpoint

@@ -1,0 +1,52 @@
+// Saving a checkpoint in two phases, by any number of processes that share a file system.
+//
+//   1. every stage:   WriteShard(root, step, stage, stages, tensors) -> its files, sent to the committer
+//   2. one committer: CommitCheckpoint(root, manifest with all files, keep)      or AbandonCheckpoint(root, step) when a stage failed
+//
+// All files go to a staging folder and are synced before they count; a rename makes the checkpoint appear whole. A crash at any point
+// leaves earlier checkpoints as they were and at most a staging folder, which CleanStaging removes at the next start. All functions block
+// on the disk (fsync included) and hold no state; two committers must not work on one root at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/manifest.h"
+#include "lib/checkpoint/safetensors.h"
+
+namespace fusionllm::checkpoint {
+
+// What one stage owns; each name in exactly one stage. Views need to live only during the call. An empty kind writes no file, but for the
+// model, whose shards are numbered through.
+struct ShardContents {
+  std::vector<NamedTensor> model;
+  std::vector<NamedTensor> optimizer;
+  std::vector<NamedTensor> residuals;
+};
+
+// Writes the files of stage `stage` of `stages` (from 0). Creates `root` and the staging folder as needed; files of an earlier attempt at
+// the same step are replaced. On an error the stage's files are removed, and the staging folder too if nobody else has written to it.
+// Errors: InvalidArgument (stage numbers, tensor names), ResourceExhausted for a full disk, Unavailable; messages name the path.
+absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
+                                                  const ShardContents& contents);
+
+// Makes the staged checkpoint of manifest.step appear as ROOT/step-NNNNNN and returns that path: checks that the files are there with their
+// sizes, writes index and manifest, syncs, renames, points `latest` to it and removes all but the `keep` newest (0: keeps all; never the
+// one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step: after a fresh start in an
+// old folder the old run's checkpoints are the first to go. A checkpoint of the same step is replaced.
+// manifest.files come from WriteShard; the index and manifest.sequence are added here.
+// On an error before the rename the staging folder is removed. Errors: as above, and FailedPrecondition for missing or wrong files or a
+// tensor in two shards. An error after the rename (updating `latest`, removing old ones) is returned, but the checkpoint is there.
+absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep);
+
+// Removes what has been staged for `step`. OK when there is nothing.
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step);
+
+// Removes what a crash has left and returns the names. For the start of a run, when nobody else writes to `root`. OK when there is no root.
+absl::StatusOr<std::vector<std::string>> CleanStaging(const std::string& root);
+
+}  // namespace fusionllm::checkpoint
