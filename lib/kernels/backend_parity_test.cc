@@ -28,10 +28,10 @@ KernelMaker Cpu(int threads) {
   return [pool = std::make_shared<cpu::WorkerPool>(threads)](PreparedOp op) { return cpu::MakeKernel(std::move(op), pool); };
 }
 
-// Forward cases and the backward cases they feed, all of one seed and size.
-std::vector<OpCase> AllCases(uint32_t seed, int size) {
+// The backward cases that forward cases feed, and the forward cases themselves.
+std::vector<OpCase> WithBackward(std::vector<OpCase> forward_cases, uint32_t seed) {
   std::vector<OpCase> all;
-  for (OpCase& forward : testing::RandomCases(seed, size)) {
+  for (OpCase& forward : forward_cases) {
     const RunResult result = RunCase(ref::MakeKernel, forward);
     EXPECT_TRUE(result.status.ok()) << result.status;
     const Array dy = testing::RandomArray(result.outputs[0].type, seed + 1000);
@@ -40,6 +40,8 @@ std::vector<OpCase> AllCases(uint32_t seed, int size) {
   }
   return all;
 }
+
+std::vector<OpCase> AllCases(uint32_t seed, int size) { return WithBackward(testing::RandomCases(seed, size), seed); }
 
 bool IsParameterGradient(const OpCase& op_case, size_t output) {
   const std::string& type = op_case.op.type;
@@ -181,6 +183,16 @@ TEST(CpuBackendTest, HasAKernelForEveryOpOfTheSchemas) {
   ASSERT_TRUE(backend.ok());
   EXPECT_THAT((*backend)->Describe(), HasSubstr("2 threads"));
   for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
+}
+
+TEST(CpuBackendTest, LargeOpsAgreeWithTheReferenceAndForAnyNumberOfThreads) {
+  const KernelMaker one = Cpu(1), three = Cpu(3);
+  for (const OpCase& op_case : WithBackward(testing::LargeCases(800), 800)) {
+    SCOPED_TRACE(op_case.op.Prefix());
+    const RunResult got = RunCase(three, op_case);
+    ExpectSame(RunCase(ref::MakeKernel, op_case), got, op_case.tolerance);
+    ExpectSameBits(got, RunCase(one, op_case));
+  }
 }
 
 TEST(CpuBackendTest, NamesTheTokenOrLabelOutOfRange) {

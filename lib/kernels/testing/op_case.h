@@ -73,5 +73,7 @@ std::string Difference(const Array& a, const Array& b, double tolerance);
 
 // One case of every forward op type with shapes drawn from the seed; extents grow with `size` (1 = tiny).
 std::vector<OpCase> RandomCases(uint32_t seed, int size);
+// A few forward ops large enough for every way in which a back end cuts work into chunks; the reference needs about a second for them.
+std::vector<OpCase> LargeCases(uint32_t seed);
 
 }  // namespace fusionllm::kernels::testing

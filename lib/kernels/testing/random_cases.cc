@@ -193,30 +193,49 @@ void AddReduction(Builder& b) {
         {{"sum_to", {{"shape", Ints{n, 1}}}, {"dy"}, {}, {"x0"}}});
 }
 
-void AddConvolution(Builder& b, int size) {
-  const int64_t groups = b.Draw(1, 2), in = groups * b.Draw(1, 3 + 8 * size), out = groups * b.Draw(1, 3 + 8 * size), batch = b.Draw(1, 3);
-  const int64_t kh = b.Draw(1, 3), kw = b.Draw(1, 3), stride = b.Draw(1, 2), ph = b.Draw(0, 1), pw = b.Draw(0, 1), dilation = b.Draw(1, 2);
-  const int64_t oh = b.Draw(1, 3 + size), ow = b.Draw(1, 3 + size), spare = b.Draw(0, stride - 1);
-  const int64_t h = (oh - 1) * stride + dilation * (kh - 1) + 1 - 2 * ph + spare, w = (ow - 1) * stride + dilation * (kw - 1) + 1 - 2 * pw;
-  if (h < 1 || w < 1) return AddConvolution(b, size);
-  const bool bias = b.Draw(0, 1) == 1;
-  Attributes attributes = {{"out", out},
-                           {"kernel", Ints{kh, kw}},
-                           {"stride", Ints{stride, stride}},
-                           {"padding", Ints{ph, pw}},
-                           {"dilation", Ints{dilation, dilation}},
-                           {"groups", groups},
-                           {"bias", bias}};
-  std::vector<TensorType> parameters = {F32({out, in / groups, kh, kw})};
+struct Window {
+  int64_t batch, in, out, groups, out_height, out_width, kernel_height, kernel_width, stride, dilation, pad_height, pad_width;
+  int64_t spare = 0;  // rows below the last window
+  bool bias = true;
+};
+
+void AddConvolutionOf(Builder& b, const Window& v) {
+  const int64_t h = (v.out_height - 1) * v.stride + v.dilation * (v.kernel_height - 1) + 1 - 2 * v.pad_height + v.spare;
+  const int64_t w = (v.out_width - 1) * v.stride + v.dilation * (v.kernel_width - 1) + 1 - 2 * v.pad_width;
+  const Attributes attributes = {{"out", v.out},
+                                 {"kernel", Ints{v.kernel_height, v.kernel_width}},
+                                 {"stride", Ints{v.stride, v.stride}},
+                                 {"padding", Ints{v.pad_height, v.pad_width}},
+                                 {"dilation", Ints{v.dilation, v.dilation}},
+                                 {"groups", v.groups},
+                                 {"bias", v.bias}};
+  std::vector<TensorType> parameters = {F32({v.out, v.in / v.groups, v.kernel_height, v.kernel_width})};
   BackwardOp weight{"conv2d_grad_weight", attributes, {"x0", "dy"}, {}, {"p0"}};
-  if (bias) {
-    parameters.push_back(F32({out}));
+  if (v.bias) {
+    parameters.push_back(F32({v.out}));
     weight.outputs.push_back("p1");
   }
   Attributes input_attributes = attributes;
-  input_attributes.Set("in_shape", Ints{batch, h, w, in});
-  b.Add("conv2d", attributes, {F32({batch, h, w, in})}, parameters, {F32({batch, oh, ow, out})},
+  input_attributes.Set("in_shape", Ints{v.batch, h, w, v.in});
+  b.Add("conv2d", attributes, {F32({v.batch, h, w, v.in})}, parameters, {F32({v.batch, v.out_height, v.out_width, v.out})},
         {{"conv2d_grad_input", input_attributes, {"dy"}, {"p0"}, {"x0"}}, weight});
+}
+
+void AddConvolution(Builder& b, int size) {
+  Window v{.batch = b.Draw(1, 3), .groups = b.Draw(1, 2)};
+  v.in = v.groups * b.Draw(1, 3 + 8 * size);
+  v.out = v.groups * b.Draw(1, 3 + 8 * size);
+  v.kernel_height = b.Draw(1, 3);
+  v.kernel_width = b.Draw(1, 3);
+  v.stride = b.Draw(1, 2);
+  v.dilation = b.Draw(1, 2);
+  v.pad_height = b.Draw(0, (v.kernel_height - 1) / 2);
+  v.pad_width = b.Draw(0, (v.kernel_width - 1) / 2);
+  v.out_height = b.Draw(1, 3 + size);
+  v.out_width = b.Draw(1, 3 + size);
+  v.spare = b.Draw(0, v.stride - 1);
+  v.bias = b.Draw(0, 1) == 1;
+  AddConvolutionOf(b, v);
 }
 
 void AddPooling(Builder& b) {
@@ -252,6 +271,54 @@ std::vector<OpCase> RandomCases(uint32_t seed, int size) {
   AddMovement(b);
   AddReduction(b);
   AddConvolution(b, size);
+  AddPooling(b);
+  return b.Take();
+}
+
+std::vector<OpCase> LargeCases(uint32_t seed) {
+  Builder b(seed, 8);
+  AddConvolutionOf(b, {.batch = 8,
+                       .in = 16,
+                       .out = 32,
+                       .groups = 1,
+                       .out_height = 16,
+                       .out_width = 16,
+                       .kernel_height = 3,
+                       .kernel_width = 3,
+                       .stride = 1,
+                       .dilation = 1,
+                       .pad_height = 1,
+                       .pad_width = 1});
+  AddConvolutionOf(b, {.batch = 4,
+                       .in = 5,
+                       .out = 7,
+                       .groups = 1,
+                       .out_height = 32,
+                       .out_width = 32,
+                       .kernel_height = 3,
+                       .kernel_width = 3,
+                       .stride = 2,
+                       .dilation = 1,
+                       .pad_height = 1,
+                       .pad_width = 1,
+                       .spare = 1,
+                       .bias = false});
+  AddConvolutionOf(b, {.batch = 8,
+                       .in = 24,
+                       .out = 40,
+                       .groups = 1,
+                       .out_height = 12,
+                       .out_width = 12,
+                       .kernel_height = 1,
+                       .kernel_width = 1,
+                       .stride = 2,
+                       .dilation = 1,
+                       .pad_height = 0,
+                       .pad_width = 0,
+                       .spare = 1});
+  for (const std::string layout : {"io", "oi"}) AddLinear(b, layout);
+  AddAttention(b, true, 4);
+  AddNormalization(b);
   AddPooling(b);
   return b.Take();
 }
