@@ -1,0 +1,178 @@
+// Both back ends, through Differentiate, against what PyTorch computed in double precision.
+//
+// Tolerances are relative to the largest expected element of a tensor. Ops: 2e-6 (sixteen roundings of fp32) unless the case says more;
+// the norms say 1e-5, because they subtract a mean. Models: gradients 1e-4 of their norm (fp32 through tens of layers), loss 1e-5.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lib/kernels/backend.h"
+#include "lib/opdag/models/gpt2.h"
+#include "lib/opdag/models/resnet.h"
+#include "tests/numerics/training_case.h"
+
+namespace fusionllm::numerics {
+namespace {
+
+constexpr double kOpTolerance = 2e-6;
+constexpr double kModelTolerance = 1e-4;
+constexpr double kLossTolerance = 1e-5;
+
+double ElementOf(const tensor::Tensor& tensor, int64_t i) {
+  if (tensor.type().dtype == tensor::DType::kI32) return tensor.as<int32_t>()[i];
+  if (tensor.type().dtype == tensor::DType::kI64) return static_cast<double>(tensor.as<int64_t>()[i]);
+  return tensor.f32()[i];
+}
+
+std::vector<double> ElementsOf(const tensor::Tensor& tensor) {
+  std::vector<double> elements;
+  for (int64_t i = 0; i < tensor.type().elements(); ++i) elements.push_back(ElementOf(tensor, i));
+  return elements;
+}
+
+void ExpectClose(const std::vector<double>& got, const GoldenTensor& want, double tolerance, absl::string_view what) {
+  ASSERT_EQ(got.size(), want.numbers.size()) << what;
+  double largest = 0, worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    largest = std::max(largest, std::abs(want.numbers[i]));
+    worst = std::isfinite(got[i]) ? std::max(worst, std::abs(got[i] - want.numbers[i])) : INFINITY;
+  }
+  EXPECT_LE(worst, tolerance * std::max(largest, 1e-3)) << what << ": largest expected element " << largest;
+}
+
+opdag::ValueId ValueNamed(const opdag::Graph& graph, const std::string& name) {
+  for (size_t i = 0; i < graph.values().size(); ++i) {
+    if (graph.value(i).name == name) return static_cast<opdag::ValueId>(i);
+  }
+  return opdag::kNone;
+}
+
+class GoldenTest : public testing::TestWithParam<absl::string_view> {};
+
+TEST_P(GoldenTest, EveryOpGivesPyTorchsOutputsGradientsAndState) {
+  int cases = 0;
+  for (const std::string& path : OpGoldenPaths()) {
+    const auto goldens = ReadGoldens(path);
+    ASSERT_TRUE(goldens.ok()) << goldens.status();
+    for (const GoldenCase& golden : *goldens) {
+      SCOPED_TRACE(absl::StrCat(path, " ", golden.name));
+      auto run = MakeTrainingCase(golden, GetParam());
+      ASSERT_TRUE(run.ok()) << run.status();
+      ASSERT_TRUE(run->Step().ok());
+      const opdag::Graph& graph = run->training.graph;
+      const double tolerance = golden.tolerance > 0 ? golden.tolerance : kOpTolerance;
+      for (const auto& [name, want] : golden.tensors.at("value")) {
+        const opdag::ValueId value = ValueNamed(graph, name);
+        ASSERT_NE(value, opdag::kNone) << name;
+        ASSERT_EQ(graph.value(value).type, want.type) << name;
+        ExpectClose(ElementsOf(run->evaluator->value(value)), want, tolerance, absl::StrCat("value ", name));
+      }
+      for (const auto& [name, want] : golden.tensors.at("grad")) {
+        ExpectClose(run->Gradient(graph.FindParameter(name)), want, tolerance, absl::StrCat("gradient of ", name));
+      }
+      if (const auto states = golden.tensors.find("state"); states != golden.tensors.end()) {
+        for (const auto& [name, want] : states->second) {
+          ExpectClose(ElementsOf(run->evaluator->parameter(graph.FindParameter(name))), want, tolerance, absl::StrCat("state ", name));
+        }
+      }
+      ++cases;
+    }
+  }
+  EXPECT_GT(cases, 70);
+}
+
+// The formula of make_goldens.py.
+void FillByFormula(const tensor::TensorView& to, uint64_t number, double scale, double shift) {
+  for (int64_t i = 0; i < to.type.elements(); ++i) {
+    const uint64_t bits = ((static_cast<uint64_t>(i) + number * 1'000'003) * 2'654'435'761) & 0xFFFFFFFF;
+    to.f32()[i] = static_cast<float>((static_cast<double>(bits >> 8) / (1 << 24) - 0.5) * scale + shift);
+  }
+}
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Trainable parameters in the order of their names.
+std::vector<opdag::ParameterId> Trainable(const opdag::Graph& graph) {
+  std::vector<opdag::ParameterId> ids;
+  for (size_t i = 0; i < graph.parameters().size(); ++i) {
+    if (graph.parameter(i).trainable) ids.push_back(static_cast<opdag::ParameterId>(i));
+  }
+  std::sort(ids.begin(), ids.end(), [&graph](auto a, auto b) { return graph.parameter(a).name < graph.parameter(b).name; });
+  return ids;
+}
+
+void FillParameters(TrainingCase& run) {
+  const opdag::Graph& graph = run.training.graph;
+  const std::vector<opdag::ParameterId> ids = Trainable(graph);
+  for (size_t number = 0; number < ids.size(); ++number) {
+    const opdag::Parameter& parameter = graph.parameter(ids[number]);
+    const tensor::Shape& shape = parameter.type.shape;
+    const bool matrix = shape.rank() > 1;
+    const bool norm_weight = !matrix && EndsWith(parameter.name, "weight");
+    const double fan = matrix ? static_cast<double>(shape.elements() / shape[0]) : 1;
+    FillByFormula(run.evaluator->parameter(ids[number]).view(), number, matrix ? 3 / std::sqrt(fan) : 0.2, norm_weight ? 1 : 0);
+  }
+}
+
+absl::StatusOr<opdag::Graph> BuildModel(const GoldenCase& golden) {
+  const auto option = [&golden](const char* name) { return golden.options.at(name); };
+  if (option("family") == "gpt2") {
+    return opdag::BuildGpt2(
+        {.layers = 2, .heads = 2, .embd = 16, .vocab = 31, .positions = 12, .sequence = 8, .tied = option("tied") == "1"});
+  }
+  return opdag::BuildResNet(
+      {.depth = std::stoi(option("depth")), .stem = option("stem"), .num_classes = 10, .image_size = std::stoi(option("size"))});
+}
+
+TEST_P(GoldenTest, Gpt2AndResNetGiveTheLossAndGradientsOfTransformersAndTorchvision) {
+  const auto goldens = ReadGoldens("tests/numerics/golden/models.golden");
+  ASSERT_TRUE(goldens.ok()) << goldens.status();
+  ASSERT_EQ(goldens->size(), 4u);
+  for (const GoldenCase& golden : *goldens) {
+    SCOPED_TRACE(golden.name);
+    auto graph = BuildModel(golden);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    auto run = MakeTrainingCase(*std::move(graph), 3, GetParam());
+    ASSERT_TRUE(run.ok()) << run.status();
+    const opdag::Graph& typed = run->training.graph;
+    FillParameters(*run);
+    for (const auto& [name, feed] : golden.tensors.at("feed")) {
+      CopyNumbers(feed, run->evaluator->value(typed.op(typed.FindOp(name)).outputs[0]).view());
+    }
+    if (typed.FindOp("images") != opdag::kNone) {
+      FillByFormula(run->evaluator->value(typed.op(typed.FindOp("images")).outputs[0]).view(), 99, 2, 0);
+    }
+    ASSERT_TRUE(run->Step().ok());
+    const double loss = golden.tensors.at("value").at("loss").numbers[0];
+    EXPECT_NEAR(run->evaluator->loss(), loss, kLossTolerance * loss);
+
+    const std::vector<opdag::ParameterId> ids = Trainable(typed);
+    ASSERT_EQ(ids.size(), golden.tensors.at("digest").size()) << "as many trainable parameters as the original has";
+    for (size_t number = 0; number < ids.size(); ++number) {
+      const std::string& name = typed.parameter(ids[number]).name;
+      const auto digest = golden.tensors.at("digest").find(name);
+      ASSERT_NE(digest, golden.tensors.at("digest").end()) << name << " is not a name of the original";
+      tensor::Tensor direction(typed.parameter(ids[number]).type);
+      FillByFormula(direction.view(), number + 7, 2, 0);
+      const std::vector<double> gradient = run->Gradient(ids[number]);
+      double squares = 0, product = 0, length = 0;
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        squares += gradient[i] * gradient[i];
+        product += gradient[i] * direction.f32()[i];
+        length += direction.f32()[i] * direction.f32()[i];
+      }
+      const double norm = digest->second.numbers[0];
+      EXPECT_NEAR(std::sqrt(squares), norm, kModelTolerance * norm) << name;
+      EXPECT_NEAR(product, digest->second.numbers[1], kModelTolerance * norm * std::sqrt(length)) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, GoldenTest, testing::ValuesIn(kernels::BackendNames()),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace fusionllm::numerics
