@@ -148,23 +148,23 @@ TEST(TextTest, MutilatedTextNeverCrashesAndWhatParsesPrintsAndParses) {
   int parsed_count = 0;
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    std::mt19937_64 random(seed);
+    std::mt19937_64 draw(seed);
     std::string text = bases[seed % 2];
     for (uint64_t i = 0; i < 1 + seed % 4; ++i) {
-      const size_t at = random() % text.size();
-      const size_t length = std::min<size_t>(1 + random() % 12, text.size() - at);
-      switch (random() % 4) {
+      const size_t at = draw() % text.size();
+      const size_t length = std::min<size_t>(1 + draw() % 12, text.size() - at);
+      switch (draw() % 4) {
         case 0:
-          text[at] = bytes[random() % bytes.size()];
+          text[at] = bytes[draw() % bytes.size()];
           break;
         case 1:
           text.erase(at, length);
           break;
         case 2:
-          text.insert(at, text.substr(random() % text.size(), length));
+          text.insert(at, text.substr(draw() % text.size(), length));
           break;
         default:
-          text.insert(at, 1, bytes[random() % bytes.size()]);
+          text.insert(at, 1, bytes[draw() % bytes.size()]);
       }
       if (text.empty()) text = " ";
     }

@@ -1,7 +1,8 @@
 // Both back ends, through Differentiate, against what PyTorch computed in double precision.
 //
 // Tolerances are relative to the largest expected element of a tensor. Ops: 2e-6 (sixteen roundings of fp32) unless the case says more;
-// the norms say 1e-5, because they subtract a mean. Models: gradients 1e-4 of their norm (fp32 through tens of layers), loss 1e-5.
+// the norms say 1e-5, because they subtract a mean. Models: a gradient may be four times as far off as PyTorch's own fp32 is in its worst
+// parameter (batch norm over few samples amplifies roundings, so that is 1e-6 for GPT-2 and a percent for ResNet-50); the loss 1e-5.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +17,7 @@ namespace fusionllm::numerics {
 namespace {
 
 constexpr double kOpTolerance = 2e-6;
-constexpr double kModelTolerance = 1e-4;
+constexpr double kTimesPyTorch = 4;
 constexpr double kLossTolerance = 1e-5;
 
 double ElementOf(const tensor::Tensor& tensor, int64_t i) {
@@ -85,8 +86,11 @@ TEST_P(GoldenTest, EveryOpGivesPyTorchsOutputsGradientsAndState) {
 // The formula of make_goldens.py.
 void FillByFormula(const tensor::TensorView& to, uint64_t number, double scale, double shift) {
   for (int64_t i = 0; i < to.type.elements(); ++i) {
-    const uint64_t bits = ((static_cast<uint64_t>(i) + number * 1'000'003) * 2'654'435'761) & 0xFFFFFFFF;
-    to.f32()[i] = static_cast<float>((static_cast<double>(bits >> 8) / (1 << 24) - 0.5) * scale + shift);
+    uint64_t z = (static_cast<uint64_t>(i) + (number << 32)) * 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    z ^= z >> 31;
+    to.f32()[i] = static_cast<float>((static_cast<double>(z >> 40) / (1 << 24) - 0.5) * scale + shift);
   }
 }
 
@@ -104,7 +108,7 @@ std::vector<opdag::ParameterId> Trainable(const opdag::Graph& graph) {
   return ids;
 }
 
-void FillParameters(TrainingCase& run) {
+void FillParameters(TrainingCase& run, double norm_weight_mean) {
   const opdag::Graph& graph = run.training.graph;
   const std::vector<opdag::ParameterId> ids = Trainable(graph);
   for (size_t number = 0; number < ids.size(); ++number) {
@@ -113,7 +117,8 @@ void FillParameters(TrainingCase& run) {
     const bool matrix = shape.rank() > 1;
     const bool norm_weight = !matrix && EndsWith(parameter.name, "weight");
     const double fan = matrix ? static_cast<double>(shape.elements() / shape[0]) : 1;
-    FillByFormula(run.evaluator->parameter(ids[number]).view(), number, matrix ? 3 / std::sqrt(fan) : 0.2, norm_weight ? 1 : 0);
+    FillByFormula(run.evaluator->parameter(ids[number]).view(), number, matrix ? 3 / std::sqrt(fan) : 0.2,
+                  norm_weight ? norm_weight_mean : 0);
   }
 }
 
@@ -132,23 +137,29 @@ TEST_P(GoldenTest, Gpt2AndResNetGiveTheLossAndGradientsOfTransformersAndTorchvis
   ASSERT_TRUE(goldens.ok()) << goldens.status();
   ASSERT_EQ(goldens->size(), 4u);
   for (const GoldenCase& golden : *goldens) {
+    // Six gigaflops twice over: the plain loops of ref would take longer than all other tests, and ResNet-18 and the goldens of ops have
+    // shown it every op.
+    if (golden.name == "resnet50_imagenet" && GetParam() == "ref") continue;
     SCOPED_TRACE(golden.name);
     auto graph = BuildModel(golden);
     ASSERT_TRUE(graph.ok()) << graph.status();
-    auto run = MakeTrainingCase(*std::move(graph), 3, GetParam());
+    const int64_t batch = golden.tensors.at("feed").begin()->second.type.shape[0];
+    auto run = MakeTrainingCase(*std::move(graph), batch, GetParam());
     ASSERT_TRUE(run.ok()) << run.status();
     const opdag::Graph& typed = run->training.graph;
-    FillParameters(*run);
+    const bool images = typed.FindOp("images") != opdag::kNone;
+    FillParameters(*run, images ? 0.3 : 1);
     for (const auto& [name, feed] : golden.tensors.at("feed")) {
       CopyNumbers(feed, run->evaluator->value(typed.op(typed.FindOp(name)).outputs[0]).view());
     }
-    if (typed.FindOp("images") != opdag::kNone) {
+    if (images) {
       FillByFormula(run->evaluator->value(typed.op(typed.FindOp("images")).outputs[0]).view(), 99, 2, 0);
     }
     ASSERT_TRUE(run->Step().ok());
     const double loss = golden.tensors.at("value").at("loss").numbers[0];
     EXPECT_NEAR(run->evaluator->loss(), loss, kLossTolerance * loss);
 
+    const double tolerance = kTimesPyTorch * golden.tensors.at("value").at("fp32_error").numbers[0];
     const std::vector<opdag::ParameterId> ids = Trainable(typed);
     ASSERT_EQ(ids.size(), golden.tensors.at("digest").size()) << "as many trainable parameters as the original has";
     for (size_t number = 0; number < ids.size(); ++number) {
@@ -158,15 +169,16 @@ TEST_P(GoldenTest, Gpt2AndResNetGiveTheLossAndGradientsOfTransformersAndTorchvis
       tensor::Tensor direction(typed.parameter(ids[number]).type);
       FillByFormula(direction.view(), number + 7, 2, 0);
       const std::vector<double> gradient = run->Gradient(ids[number]);
-      double squares = 0, product = 0, length = 0;
+      double squares = 0, product = 0;
       for (size_t i = 0; i < gradient.size(); ++i) {
         squares += gradient[i] * gradient[i];
         product += gradient[i] * direction.f32()[i];
-        length += direction.f32()[i] * direction.f32()[i];
       }
+      // The product of an error with a direction of elements up to one: about half the error's norm.
       const double norm = digest->second.numbers[0];
-      EXPECT_NEAR(std::sqrt(squares), norm, kModelTolerance * norm) << name;
-      EXPECT_NEAR(product, digest->second.numbers[1], kModelTolerance * norm * std::sqrt(length)) << name;
+      const double allowed = tolerance * std::max(norm, 1e-3);
+      EXPECT_NEAR(std::sqrt(squares), norm, allowed) << name;
+      EXPECT_NEAR(product, digest->second.numbers[1], 2 * allowed) << name;
     }
   }
 }

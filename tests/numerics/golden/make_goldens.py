@@ -284,33 +284,46 @@ def movement(folder):
 
 
 def formula_values(shape, number, scale, shift):
-    """Element i of parameter `number`: scale * (hash in [-0.5, 0.5)) + shift; exact in both languages."""
-    i = np.arange(math.prod(shape), dtype=np.uint64) + np.uint64(number) * np.uint64(1_000_003)
-    bits = (i * np.uint64(2_654_435_761)) & np.uint64(0xFFFFFFFF)
-    values = ((bits >> np.uint64(8)).astype(np.float64) / 2**24 - 0.5) * scale + shift
+    """Element i of parameter `number`: scale * (splitmix64 in [-0.5, 0.5)) + shift; exact in both languages."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(math.prod(shape), dtype=np.uint64) + np.uint64(number << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    values = ((z >> np.uint64(40)).astype(np.float64) / 2**24 - 0.5) * scale + shift
     return torch.tensor(values.astype(np.float32).astype(np.float64).reshape(shape))
 
 
-def model(lines, name, module, arguments, feeds, loss, options):
-    """Loss, and of each gradient its norm and its product with a fixed direction."""
+def gradients(module, arguments, loss):
+    module.zero_grad()
     total = loss(module, arguments)
     total.backward()
+    return total, {key: parameter.grad.clone() for key, parameter in module.named_parameters()}
+
+
+def model(lines, name, module, arguments, feeds, loss, options):
+    """Loss, and of each gradient its norm and its product with a fixed direction, and how far PyTorch's own fp32 is from them."""
+    total, exact = gradients(module, arguments, loss)
+    single = arguments.float() if arguments.is_floating_point() else arguments
+    _, rough = gradients(module.float(), single, loss)
+    error = max(((rough[key].double() - exact[key]).norm() / exact[key].norm()).item() for key in exact if exact[key].norm() > 1e-6)
     lines += [f"case {name}", *[f"option {key} {value}" for key, value in options.items()]]
     lines += [tensor_line("feed", key, value) for key, value in feeds.items()]
     lines.append(tensor_line("value", "loss", total))
-    for number, (key, parameter) in enumerate(sorted(module.named_parameters())):
-        direction = formula_values(parameter.shape, number + 7, 2.0, 0.0)
-        lines.append(tensor_line("digest", key, torch.stack((parameter.grad.norm(), (parameter.grad * direction).sum()))))
+    lines.append(tensor_line("value", "fp32_error", torch.tensor(error)))
+    for number, (key, gradient) in enumerate(sorted(exact.items())):
+        direction = formula_values(gradient.shape, number + 7, 2.0, 0.0)
+        lines.append(tensor_line("digest", key, torch.stack((gradient.norm(), (gradient * direction).sum()))))
     lines.append("end")
 
 
-def fill(module):
+def fill(module, norm_weight_mean):
     with torch.no_grad():
         for number, (key, parameter) in enumerate(sorted(module.named_parameters())):
             norm_weight = key.endswith("weight") and parameter.dim() == 1
             fan = parameter[0].numel() if parameter.dim() > 1 else 1
             scale = 0.2 if parameter.dim() == 1 else 3.0 / math.sqrt(fan)
-            parameter.copy_(formula_values(parameter.shape, number, scale, 1.0 if norm_weight else 0.0))
+            parameter.copy_(formula_values(parameter.shape, number, scale, norm_weight_mean if norm_weight else 0.0))
 
 
 def models(folder):
@@ -323,7 +336,7 @@ def models(folder):
     for tied in (True, False):
         config.tie_word_embeddings = tied
         gpt2 = transformers.GPT2LMHeadModel(config).double().train()
-        fill(gpt2)
+        fill(gpt2, 1.0)
         tokens = torch.tensor(RNG.integers(0, 31, (3, 9)), dtype=torch.int32)
         loss = lambda module, t: F.cross_entropy(module(t[:, :-1].long()).logits.reshape(-1, 31), t[:, 1:].long().flatten())
         model(lines, "gpt2_tied" if tied else "gpt2_free_head", gpt2, tokens, {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, loss,
@@ -334,10 +347,10 @@ def models(folder):
             resnet.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
             resnet.maxpool = torch.nn.Identity()
         resnet = resnet.double().train()
-        fill(resnet)
-        batch = 3
+        fill(resnet, 0.3)
+        batch = 6
         pictures = formula_values((batch, size, size, 3), 99, 2.0, 0.0)
-        labels = torch.tensor([3, 0, 7], dtype=torch.int32)
+        labels = torch.tensor([3, 0, 7, 1, 9, 4], dtype=torch.int32)
         loss = lambda module, x: F.cross_entropy(module(nchw(x)), labels.long())
         model(lines, f"resnet{depth}_{stem}", resnet, pictures, {"labels": labels}, loss,
               {"family": "resnet", "depth": depth, "stem": stem, "size": size})
