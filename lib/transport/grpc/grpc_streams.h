@@ -50,6 +50,8 @@ class CallStream : public FrameStream {
   void CloseWrites() override;
   void Cancel() override;
   absl::Status Finish() override;
+  // Why Read() returned false, when that was for what had come.
+  const absl::Status& read_error() const { return read_error_; }
 
  private:
   grpc::ClientContext context_;

@@ -1,0 +1,104 @@
+#include "lib/transport/grpc/relay.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "gmock/gmock.h"
+#include "lib/security/grpc/credentials.h"
+#include "lib/transport/grpc/relay_endpoint.h"
+#include "lib/transport/testing/endpoint_conformance.h"
+#include "lib/transport/testing/mailbox.h"
+
+namespace fusionllm::transport::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A server that hosts a relay and nothing else.
+class RelayServer {
+ public:
+  explicit RelayServer(std::shared_ptr<grpc::ServerCredentials> credentials) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", std::move(credentials), &port_);
+    builder.RegisterService(relay.service());
+    server_ = builder.BuildAndStart();
+  }
+  ~RelayServer() {
+    relay.Shutdown();
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  Relay relay;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class RelayCarrier : public Carrier {
+ public:
+  std::unique_ptr<Endpoint> Make(EndpointOptions options) override {
+    RelayClientOptions relay;
+    relay.address = server_.address();
+    relay.credentials = grpc::InsecureChannelCredentials();
+    auto endpoint = GrpcRelayEndpoint::Create(std::move(options), std::move(relay));
+    EXPECT_TRUE(endpoint.ok()) << endpoint.status();
+    return *std::move(endpoint);
+  }
+
+ private:
+  RelayServer server_{grpc::InsecureServerCredentials()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Relay, EndpointConformance,
+                         ::testing::Values(CarrierCase{"relay", [] { return std::make_unique<RelayCarrier>(); }}));
+
+TEST(Relay, ListsTheEndpointsThatItCanReach) {
+  RelayServer server(grpc::InsecureServerCredentials());
+  EXPECT_TRUE(server.relay.endpoints().empty());
+  EndpointOptions options;
+  options.name = "tokyo-0";
+  RelayClientOptions relay;
+  relay.address = server.address();
+  relay.credentials = grpc::InsecureChannelCredentials();
+  auto endpoint = GrpcRelayEndpoint::Create(options, relay);
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  EXPECT_THAT(server.relay.endpoints(), ElementsAre("tokyo-0"));
+}
+
+TEST(Relay, AnAbsentRelayIsAnErrorThatSaysSo) {
+  EndpointOptions options;
+  options.name = "a";
+  RelayClientOptions relay;
+  {
+    RelayServer gone(grpc::InsecureServerCredentials());
+    relay.address = gone.address();
+  }
+  relay.credentials = grpc::InsecureChannelCredentials();
+  relay.connect_timeout = std::chrono::milliseconds(300);
+  const absl::Status status = GrpcRelayEndpoint::Create(options, relay).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("relay cannot be reached"));
+}
+
+TEST(Relay, WithMutualTlsNobodyListensUnderAnothersName) {
+  const security::CertificateAndKey authority = *security::MakeAuthority("job");
+  const auto identity = [&](const char* name) {
+    return security::Identity{authority.certificate_pem, *security::IssueCertificate(authority, name)};
+  };
+  RelayServer server(*security::MutualTlsServer(identity("broker")));
+  RelayClientOptions relay;
+  relay.address = server.address();
+  relay.credentials = *security::MutualTlsChannel(identity("mallory"));
+  EndpointOptions options;
+  options.name = "a";
+  const absl::Status status = GrpcRelayEndpoint::Create(options, relay).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mallory"));
+  relay.credentials = *security::MutualTlsChannel(identity("a"));
+  EXPECT_TRUE(GrpcRelayEndpoint::Create(options, relay).ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::transport::testing
