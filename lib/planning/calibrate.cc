@@ -10,6 +10,8 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec.h"
+#include "lib/estimator/graph_cost.h"
+#include "lib/opdag/op_schema.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/tensor/tensor.h"
 
@@ -66,7 +68,12 @@ absl::StatusOr<wire::OpProfile> MeasureOp(const opdag::Graph& graph, const opdag
                                            .random = {},
                                            .workspace = {workspace.data(), workspace.size()}};
   FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, timer.LeastSeconds([&] { return kernel->Run(arguments); }));
-  return wire::OpProfile{.seconds = seconds, .workspace_bytes = static_cast<int64_t>(kernel->workspace_bytes())};
+  const opdag::OpCost cost = opdag::CostOf(graph, op);
+  return wire::OpProfile{.seconds = seconds,
+                         .workspace_bytes = static_cast<int64_t>(kernel->workspace_bytes()),
+                         .op_class = std::string(opdag::Name(opdag::FindSchema(op.type)->op_class)),
+                         .flops = cost.flops,
+                         .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)};
 }
 
 absl::StatusOr<double> MeasureUpdate(const CalibrationOptions& options, const Timer& timer) {
@@ -106,26 +113,13 @@ absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& sp
 
 }  // namespace
 
-std::string SignatureOf(const opdag::Graph& graph, const opdag::Op& op) {
-  opdag::Attributes attributes;
-  for (const auto& [name, value] : op.attributes.values()) {
-    if (name != "name") attributes.Set(name, value);
-  }
-  std::string signature = absl::StrCat(op.type, "{", opdag::ToString(attributes), "}(");
-  for (const opdag::ValueId input : op.inputs) absl::StrAppend(&signature, graph.value(input).type.ToString());
-  for (const opdag::ParameterId parameter : op.parameters) absl::StrAppend(&signature, "@", graph.parameter(parameter).type.ToString());
-  absl::StrAppend(&signature, ")");
-  for (const opdag::ValueId output : op.outputs) absl::StrAppend(&signature, graph.value(output).type.ToString());
-  return signature;
-}
-
 absl::StatusOr<wire::DeviceProfile> Calibrate(const autodiff::TrainingGraph& training, kernels::Backend& backend,
                                               const CalibrationOptions& options) {
   const Timer timer(options);
   wire::DeviceProfile profile{.backend = std::string(backend.name()), .threads = options.threads};
   for (const opdag::Op& op : training.graph.ops()) {
     if (op.type == "placeholder") continue;
-    std::string signature = SignatureOf(training.graph, op);
+    std::string signature = estimator::OpSignature(training.graph, op);
     if (profile.ops.contains(signature)) continue;
     if (options.cancelled && options.cancelled()) return absl::CancelledError("calibration was cancelled");
     absl::StatusOr<wire::OpProfile> measured = MeasureOp(training.graph, op, backend, timer);

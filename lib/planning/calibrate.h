@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "lib/autodiff/training_graph.h"
@@ -22,9 +21,6 @@ struct CalibrationOptions {
   runtime::OptimizerConfig optimizer;
   std::function<bool()> cancelled;  // asked between ops; empty: never
 };
-
-// What an op's time depends on: type, attributes and the types of everything it reads and writes; not its name.
-std::string SignatureOf(const opdag::Graph& graph, const opdag::Op& op);
 
 // Seconds are the least of several runs: thread CPU time with one thread, which other work of the machine does not lengthen, else wall
 // time. Inputs are zeros, as in runtime::StageExecutor::MeasureOps. The caller fills name, site, memory_bytes, compute_scale and spare.

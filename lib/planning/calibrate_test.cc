@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/estimator/graph_cost.h"
 #include "lib/opdag/models/gpt2.h"
 
 namespace fusionllm::planning {
@@ -28,7 +29,7 @@ TEST(Calibrate, EveryOpOfTheGraphIsInTheProfile) {
   ASSERT_TRUE(profile.ok()) << profile.status();
   for (const opdag::Op& op : training.graph.ops()) {
     if (op.type == "placeholder") continue;
-    const auto found = profile->ops.find(SignatureOf(training.graph, op));
+    const auto found = profile->ops.find(estimator::OpSignature(training.graph, op));
     ASSERT_NE(found, profile->ops.end()) << op.name;
     EXPECT_GT(found->second.seconds, 0) << op.name;
   }

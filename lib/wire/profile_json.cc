@@ -16,7 +16,10 @@ constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
 json ToJson(const DeviceProfile& profile) {
   json ops = json::object();
-  for (const auto& [signature, op] : profile.ops) ops[signature] = {{"seconds", op.seconds}, {"workspace_bytes", op.workspace_bytes}};
+  for (const auto& [signature, op] : profile.ops) {
+    ops[signature] = {
+        {"seconds", op.seconds}, {"workspace_bytes", op.workspace_bytes}, {"class", op.op_class}, {"flops", op.flops}, {"bytes", op.bytes}};
+  }
   json codecs = json::object();
   for (const auto& [name, codec] : profile.codecs) {
     codecs[name] = {{"encode_seconds", codec.encode_seconds}, {"decode_seconds", codec.decode_seconds}};
@@ -46,6 +49,9 @@ DeviceProfile ReadProfile(ObjectReader& in) {
     OpProfile& op = profile.ops[signature];
     entry.Number("seconds", op.seconds, 0, kMaxSeconds);
     entry.Integer("workspace_bytes", op.workspace_bytes, 0, kMaxBytes, ObjectReader::kOptional);
+    entry.Text("class", op.op_class, kMaxNameBytes, ObjectReader::kOptional);
+    entry.Number("flops", op.flops, 0, 1e30, ObjectReader::kOptional);
+    entry.Number("bytes", op.bytes, 0, 1e30, ObjectReader::kOptional);
   });
   in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxSeconds);
   in.Members("codecs", 64, [&](const std::string& name, ObjectReader& entry) {

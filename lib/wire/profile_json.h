@@ -21,6 +21,10 @@ inline constexpr size_t kMaxMeasuredLinks = 200'000;
 struct OpProfile {
   double seconds = 0;  // one run, uncontended
   int64_t workspace_bytes = 0;
+  // What it is, so that ops of other shapes can be priced from it: opdag::Name(OpClass), and costs of one run.
+  std::string op_class;
+  double flops = 0;
+  double bytes = 0;
   bool operator==(const OpProfile&) const = default;
 };
 
@@ -40,7 +44,7 @@ struct DeviceProfile {
   int64_t memory_bytes = 0;
   double compute_scale = 1;  // in (0, 1]
   bool spare = false;
-  std::map<std::string, OpProfile> ops;        // by signature, planning::SignatureOf
+  std::map<std::string, OpProfile> ops;        // by signature, estimator::OpSignature
   double update_seconds_per_element = 0;       // optimizer and norm, for each element of a trainable parameter
   std::map<std::string, CodecProfile> codecs;  // by compression::Name(CodecKind)
   bool operator==(const DeviceProfile&) const = default;

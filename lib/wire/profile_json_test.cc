@@ -13,16 +13,17 @@ namespace {
 using ::testing::HasSubstr;
 
 DeviceProfile Device(const std::string& name, const std::string& site) {
-  return {.name = name,
-          .site = site,
-          .backend = "cpu",
-          .threads = 2,
-          .memory_bytes = int64_t{2} << 30,
-          .compute_scale = 0.3,
-          .spare = name == "spare-0",
-          .ops = {{"linear{out=3}(f32[2, 4])", {.seconds = 1.0 / 3, .workspace_bytes = 64}}},
-          .update_seconds_per_element = 1e-9,
-          .codecs = {{"int8", {.encode_seconds = 2e-10, .decode_seconds = 1e-10}}}};
+  return {
+      .name = name,
+      .site = site,
+      .backend = "cpu",
+      .threads = 2,
+      .memory_bytes = int64_t{2} << 30,
+      .compute_scale = 0.3,
+      .spare = name == "spare-0",
+      .ops = {{"linear{out=3}(f32[2, 4])", {.seconds = 1.0 / 3, .workspace_bytes = 64, .op_class = "matmul", .flops = 48, .bytes = 92}}},
+      .update_seconds_per_element = 1e-9,
+      .codecs = {{"int8", {.encode_seconds = 2e-10, .decode_seconds = 1e-10}}}};
 }
 
 ProfilesDocument Document() {

@@ -55,7 +55,7 @@ absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::Resol
                                .image_size = ImageSizeOf(spec)});
   }
   const auto& mlp = std::get<job::MlpConfig>(model);
-  return opdag::BuildMlp({.layers = mlp.layers, .activation = std::string(job::NameOf(mlp.activation))});
+  return opdag::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
 }
 
 // The largest divisor of the global batch that still leaves kAutoMicroBatches micro-batches, so that a pipeline has something to overlap.

@@ -1,0 +1,113 @@
+#include "lib/planning/codec_adapter.h"
+
+#include <algorithm>
+
+namespace fusionllm::planning {
+namespace {
+
+using compression::CodecKind;
+
+constexpr size_t kMostRemembered = 200'000;
+constexpr double kLeastTargetSeconds = 1e-9;  // a graph that costs nothing still needs a positive target
+constexpr double kLeastRate = 1e-3;
+
+std::optional<CodecKind> KindOf(job::Codec codec) {
+  switch (codec) {
+    case job::Codec::kAuto:
+      return std::nullopt;
+    case job::Codec::kTopk:
+      return CodecKind::kTopK;
+    case job::Codec::kInt8:
+      return CodecKind::kInt8;
+    case job::Codec::kInt4:
+      return CodecKind::kInt4;
+    case job::Codec::kFp16:
+      return CodecKind::kFp16;
+    case job::Codec::kBf16:
+      return CodecKind::kBf16;
+    case job::Codec::kFp32:
+      return CodecKind::kExact;
+  }
+  return std::nullopt;
+}
+
+// The tensors that add up to these bytes: what has a gradient, and what only goes forward.
+compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
+  compression::LinkLoad load{.name = "link",
+                             .lossless_bytes = traffic.forward_lossless_bytes,
+                             .forward_bandwidth_bytes_per_s = std::max(kLeastRate, traffic.forward_bytes_per_s),
+                             .backward_bandwidth_bytes_per_s = std::max(kLeastRate, traffic.backward_bytes_per_s),
+                             .forward_latency_s = traffic.forward_latency_s,
+                             .backward_latency_s = traffic.backward_latency_s};
+  const int64_t both_ways = std::min(traffic.forward_bytes, traffic.backward_bytes) / 4;
+  if (both_ways > 0) load.tensors.push_back({.elements = both_ways});
+  if (const int64_t one_way = traffic.forward_bytes / 4 - both_ways; one_way > 0) {
+    load.tensors.push_back({.elements = one_way, .has_gradient = false});
+  }
+  return load;
+}
+
+}  // namespace
+
+compression::Policy PolicyOf(const job::Compression& compression) {
+  using compression::PolicyKind;
+  compression::Policy policy{.max_ratio = compression.ratio, .error_feedback = compression.error_feedback};
+  policy.codec = KindOf(compression.codec);
+  if (compression.policy == job::CompressionPolicy::kUniform) policy.kind = PolicyKind::kUniform;
+  if (compression.policy == job::CompressionPolicy::kAdatopk) policy.kind = PolicyKind::kAdaTopK;
+  return policy;
+}
+
+wire::CodecProfile CompressionPolicy::CostOf(CodecKind kind) const {
+  const auto found = codecs_.find(std::string(compression::Name(kind)));
+  return found == codecs_.end() ? wire::CodecProfile{} : found->second;
+}
+
+scheduler::LinkCodec CompressionPolicy::Price(const scheduler::LinkTraffic& traffic) const {
+  const compression::LinkLoad load = LoadOf(traffic);
+  const auto choices = compression::ChooseCodecs(policy_, std::span(&load, 1), std::max(kLeastTargetSeconds, traffic.target_s));
+  // The traffic of a validated request is within every limit but the size of one tensor: such a link is sent as it is.
+  compression::LinkChoice choice;
+  if (choices.ok()) {
+    choice = choices->front();
+  } else {
+    choice = {.forward_bytes = traffic.forward_bytes + traffic.forward_lossless_bytes, .backward_bytes = traffic.backward_bytes};
+  }
+  scheduler::LinkCodec codec{.codec = compression::ToString(choice.spec),
+                             .forward_wire_bytes = choice.forward_bytes,
+                             .backward_wire_bytes = choice.backward_bytes,
+                             .loss_cost = choice.expected_loss_increase};
+  const auto lossy_wire = static_cast<double>(choice.forward_bytes - traffic.forward_lossless_bytes + choice.backward_bytes);
+  if (lossy_wire > 0) codec.ratio = std::max(1.0, static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / lossy_wire);
+  const wire::CodecProfile there = CostOf(choice.spec.kind), back = CostOf(compression::GradientKind(choice.spec.kind));
+  const double forward_elements = static_cast<double>(traffic.forward_bytes) / 4;
+  const double backward_elements = static_cast<double>(traffic.backward_bytes) / 4;
+  codec.sender_forward_s = forward_elements * there.encode_seconds;
+  codec.receiver_forward_s = forward_elements * there.decode_seconds;
+  // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
+  const bool masked = choice.spec.kind == CodecKind::kTopK;
+  codec.receiver_backward_s = backward_elements * (masked ? back.decode_seconds : back.encode_seconds);
+  codec.sender_backward_s = backward_elements * back.decode_seconds;
+  return codec;
+}
+
+scheduler::LinkCodec CompressionPolicy::Choose(const scheduler::LinkTraffic& traffic) const {
+  const Key key{traffic.forward_bytes,       traffic.forward_lossless_bytes, traffic.backward_bytes,
+                traffic.forward_bytes_per_s, traffic.backward_bytes_per_s,   traffic.target_s};
+  const std::lock_guard lock(mutex_);
+  const auto found = remembered_.find(key);
+  if (found != remembered_.end()) return found->second;
+  const scheduler::LinkCodec codec = Price(traffic);
+  if (remembered_.size() < kMostRemembered) remembered_.emplace(key, codec);
+  return codec;
+}
+
+double CompressionPolicy::MaxRatio() const {
+  if (policy_.kind == compression::PolicyKind::kNone) return 1;
+  const compression::CodecKind kind = policy_.codec.value_or(CodecKind::kTopK);
+  constexpr int64_t kSample = 1'000'000;
+  const compression::CodecSpec spec{.kind = kind, .ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1};
+  return std::max(1.0, compression::WireRatio(spec, kSample));
+}
+
+}  // namespace fusionllm::planning

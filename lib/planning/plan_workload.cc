@@ -1,0 +1,212 @@
+#include "lib/planning/plan_workload.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/planning/codec_adapter.h"
+#include "lib/planning/stage_memory.h"
+#include "lib/runtime/device_pacer.h"
+#include "lib/scheduler/strategy.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using runtime::Recompute;
+using scheduler::Plan;
+using scheduler::PlanOutcome;
+using scheduler::Refusal;
+
+// The planner's memory model is linear in ops, the runtime's arenas are not: how often a plan that does not fit is sent back with less
+// memory to plan on.
+constexpr int kMostMemoryRounds = 6;
+
+class Planner {
+ public:
+  Planner(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options)
+      : workload_(workload), profiles_(profiles), options_(options) {
+    strategy_ = options.strategy.empty() ? job::ToString(workload.job.spec.strategy.planner) : options.strategy;
+  }
+
+  absl::StatusOr<PlanOutcome> PlanWith(Recompute recompute) {
+    recompute_ = recompute;
+    FUSIONLLM_ASSIGN_OR_RETURN(scheduler::PlanRequest request, MakeRequest(workload_, profiles_, options_, recompute));
+    compression::Policy policy = PolicyOf(workload_.job.spec.compression);
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, PlanThatFits(request, policy));
+    // One codec for every link, but which one only the links of a plan can tell: the strongest that any of them needs.
+    if (policy.kind == compression::PolicyKind::kUniform && !policy.codec.has_value() && std::holds_alternative<Plan>(outcome)) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const compression::CodecSpec strongest, StrongestCodec(std::get<Plan>(outcome)));
+      policy.codec = strongest.kind;
+      if (strongest.kind == compression::CodecKind::kTopK) policy.max_ratio = strongest.ratio;
+      FUSIONLLM_ASSIGN_OR_RETURN(request, MakeRequest(workload_, profiles_, options_, recompute));
+      return PlanThatFits(request, policy);
+    }
+    return outcome;
+  }
+
+  wire::PlanAnswer Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
+    if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
+      return wire::RefusalDocument{
+          .reason = refusal->reason,
+          .message = refusal->message,
+          .shortfall = {.what = refusal->shortfall.what, .needed = refusal->shortfall.needed, .available = refusal->shortfall.available},
+          .search_cpu_seconds = cpu_seconds};
+    }
+    return DocumentOf(std::get<Plan>(outcome), recompute, cpu_seconds);
+  }
+
+ private:
+  // Plans until the exact memory of every stage fits, and puts it into the plan.
+  absl::StatusOr<PlanOutcome> PlanThatFits(scheduler::PlanRequest& request, const compression::Policy& policy) {
+    const CompressionPolicy codecs(policy, profiles_.devices.front());
+    request.codec_policy = &codecs;
+    Refusal refusal;
+    for (int round = 0; round < kMostMemoryRounds; ++round) {
+      FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy_, request));
+      if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : PlanOutcome(refusal);
+      Plan& plan = std::get<Plan>(outcome);
+      FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload_, profiles_, plan, recompute_));
+      bool fits = true;
+      for (scheduler::PlanStage& stage : plan.stages) {
+        const int device = stage.devices[0];
+        const int64_t room =
+            static_cast<int64_t>(static_cast<double>(profiles_.devices[device].memory_bytes) * (1 - request.memory_headroom));
+        const int64_t model = stage.memory_bytes;
+        stage.memory_bytes = exact[stage.index];
+        if (exact[stage.index] <= room) continue;
+        fits = false;
+        refusal = TooSmall(stage, exact[stage.index], room);
+        const int64_t less = std::max(exact[stage.index] - model, exact[stage.index] - room);
+        request.devices[device].memory_bytes = std::max<int64_t>(1, request.devices[device].memory_bytes - less);
+      }
+      if (fits) return outcome;
+    }
+    return PlanOutcome(refusal);
+  }
+
+  static Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
+    return {.reason = "InsufficientMemory",
+            .message = absl::StrFormat("stage %d (%s .. %s) needs %.1f MiB, device %s has %.1f MiB to give", stage.index,
+                                       stage.op_names.front(), stage.op_names.back(), static_cast<double>(needed) / (1 << 20),
+                                       stage.device_names[0], static_cast<double>(room) / (1 << 20)),
+            .shortfall = {.what = "memory_bytes", .needed = static_cast<double>(needed), .available = static_cast<double>(room)}};
+  }
+
+  static absl::StatusOr<compression::CodecSpec> StrongestCodec(const Plan& plan) {
+    compression::CodecSpec strongest;
+    for (const scheduler::PlanLink& link : plan.links) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const compression::CodecSpec spec, compression::ParseCodecSpec(link.codec));
+      if (std::pair(spec.kind, spec.ratio) > std::pair(strongest.kind, strongest.ratio)) strongest = spec;
+    }
+    return strongest;
+  }
+
+  wire::PlanDocument DocumentOf(const Plan& plan, Recompute recompute, double cpu_seconds) const {
+    wire::PlanDocument document{.strategy = plan.strategy,
+                                .predicted_step_seconds = plan.predicted_step_s,
+                                .lower_bound_seconds = plan.lower_bound_s,
+                                .gap = plan.gap,
+                                .micro_batches = plan.micro_batches,
+                                .micro_batch_size = workload_.micro_batch_size,
+                                .in_flight = 1,
+                                .schedule = std::string(scheduler::Name(plan.schedule)),
+                                .recompute = recompute == Recompute::kFull ? "full" : "none",
+                                .graph_hash = absl::StrFormat("%016x", workload_.graph_hash),
+                                .left_out = plan.left_out,
+                                .search_cpu_seconds = cpu_seconds};
+    for (const scheduler::PlanStage& stage : plan.stages) {
+      document.in_flight = std::max(document.in_flight, stage.in_flight);
+      document.stages.push_back({.index = stage.index,
+                                 .devices = stage.device_names,
+                                 .ops = stage.op_names,
+                                 .compute_seconds = stage.forward_s + stage.backward_s,
+                                 .forward_seconds = stage.forward_s,
+                                 .backward_seconds = stage.backward_s,
+                                 .codec_seconds = stage.codec_s,
+                                 .update_seconds = stage.update_s,
+                                 .in_flight = stage.in_flight,
+                                 .memory_bytes = stage.memory_bytes,
+                                 .busy_ratio = stage.busy_ratio});
+    }
+    for (const scheduler::PlanLink& link : plan.links) AddLink(link, document);
+    for (const scheduler::TiedExchange& tied : plan.tied) {
+      document.tied.push_back({.parameter = tied.parameter, .stages = tied.stages, .bytes = tied.bytes});
+    }
+    if (options_.explain) document.explain = plan.explain;
+    return document;
+  }
+
+  static void AddLink(const scheduler::PlanLink& link, wire::PlanDocument& document) {
+    const auto ratio = [](int64_t dense, int64_t wire) { return wire > 0 ? static_cast<double>(dense) / static_cast<double>(wire) : 1.0; };
+    document.links.push_back({.src = link.src_device,
+                              .dst = link.dst_device,
+                              .src_stage = link.src_stage,
+                              .dst_stage = link.dst_stage,
+                              .dense_bytes = link.forward_bytes,
+                              .bytes = link.forward_wire_bytes,
+                              .codec = link.codec,
+                              .ratio = ratio(link.forward_bytes, link.forward_wire_bytes),
+                              .seconds = link.forward_s,
+                              .loss_cost = link.loss_cost,
+                              .values = link.value_names});
+    if (link.backward_bytes == 0) return;
+    document.links.push_back({.src = link.dst_device,
+                              .dst = link.src_device,
+                              .src_stage = link.dst_stage,
+                              .dst_stage = link.src_stage,
+                              .backward = true,
+                              .dense_bytes = link.backward_bytes,
+                              .bytes = link.backward_wire_bytes,
+                              .codec = link.codec,
+                              .ratio = ratio(link.backward_bytes, link.backward_wire_bytes),
+                              .seconds = link.backward_s});
+  }
+
+  const workload::Workload& workload_;
+  const Profiles& profiles_;
+  const PlanOptions& options_;
+  std::string strategy_;
+  Recompute recompute_ = Recompute::kNone;
+};
+
+// A plan that uses so much of a device that memory may have limited its depth.
+constexpr double kTightMemory = 0.6;
+
+bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
+  if (const auto* refusal = std::get_if<Refusal>(&outcome)) return refusal->shortfall.what == "memory_bytes";
+  const auto& stages = std::get<Plan>(outcome).stages;
+  return std::any_of(stages.begin(), stages.end(), [&](const scheduler::PlanStage& stage) {
+    return static_cast<double>(stage.memory_bytes) > kTightMemory * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
+  });
+}
+
+bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
+  const auto *a = std::get_if<Plan>(&outcome), *b = std::get_if<Plan>(&than);
+  return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
+}
+
+}  // namespace
+
+absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+  if (profiles.devices.empty()) {
+    return wire::RefusalDocument{.reason = "NoExecutors", .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+  }
+  const int64_t begin = runtime::ThreadCpuNanoseconds();
+  const job::Recompute wish = workload.job.spec.training.recompute;
+  Planner planner(workload, profiles, options);
+  const Recompute first = wish == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone;
+  Recompute chosen = first;
+  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, planner.PlanWith(first));
+  if (wish == job::Recompute::kAuto && MemoryIsTight(outcome, profiles)) {
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome sparing, planner.PlanWith(Recompute::kFull));
+    if (IsFaster(sparing, outcome)) {
+      outcome = std::move(sparing);
+      chosen = Recompute::kFull;
+    }
+  }
+  return planner.Document(outcome, chosen, static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9);
+}
+
+}  // namespace fusionllm::planning

@@ -1,0 +1,263 @@
+#include "lib/planning/plan_workload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "lib/job/parse.h"
+#include "lib/planning/calibrate.h"
+#include "lib/planning/placement.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {name: test}
+spec:
+  model: {family: gpt2, preset: tiny, config: {nLayer: 4, nHead: 2, nEmbd: 32, vocabSize: 64, blockSize: 16}}
+  data: {kind: tokens, path: [x.bin]}
+  training: {steps: 5, globalBatchSize: 16, microBatchSize: 2, sequenceLength: 16}
+)";
+
+constexpr char kTopology[] = R"(
+apiVersion: fusionllm.io/v1alpha1
+kind: Topology
+metadata: {name: two-sites}
+spec:
+  sites:
+  - name: paris
+    devices: [{name: paris-0, computeScale: 0.5, memory: 1Gi}, {name: paris-1, computeScale: 0.25, memory: 1Gi}]
+    internal: {bandwidth: 1Gbit, latency: 1ms}
+  - name: tokyo
+    devices: [{name: tokyo-0, computeScale: 0.5, memory: 1Gi}, {name: tokyo-1, computeScale: 0.5, memory: 1Gi, role: spare}]
+    internal: {bandwidth: 1Gbit, latency: 1ms}
+  links: [{from: paris, to: tokyo, bandwidth: 20Mbit, latency: 40ms, symmetric: true}]
+)";
+
+std::unique_ptr<workload::Workload> Resolve(const std::vector<std::string>& overrides = {}) {
+  const auto job = job::ParseFusionJob(kJob, "job.yaml", overrides);
+  EXPECT_TRUE(job.ok()) << job.status();
+  auto workload = workload::Resolve(*job, "/");
+  EXPECT_TRUE(workload.ok()) << workload.status();
+  return std::move(*workload);
+}
+
+// Every op takes 1 ms, whatever it is, so that tests do not depend on the machine.
+wire::DeviceProfile Machine(const workload::Workload& workload, double op_seconds = 1e-3) {
+  const auto backend = *kernels::CreateBackend("ref", {});
+  auto profile = Calibrate(workload.training, *backend, {.seconds_per_op = 0, .least_runs = 1, .optimizer = workload.optimizer});
+  EXPECT_TRUE(profile.ok()) << profile.status();
+  for (auto& [signature, op] : profile->ops) op.seconds = op_seconds;
+  profile->update_seconds_per_element = 1e-9;
+  for (auto& [name, codec] : profile->codecs) codec = {1e-9, 1e-9};
+  profile->name = "machine";
+  profile->memory_bytes = 1 << 30;
+  return *profile;
+}
+
+Profiles OnTopology(const workload::Workload& workload, absl::string_view yaml = kTopology) {
+  const auto topology = job::ParseTopology(yaml, "topology.yaml");
+  EXPECT_TRUE(topology.ok()) << topology.status();
+  auto profiles = ProfilesFromTopology(*topology, {Machine(workload)}, int64_t{4} << 30);
+  EXPECT_TRUE(profiles.ok()) << profiles.status();
+  return *profiles;
+}
+
+wire::PlanDocument PlanOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
+  const auto answer = PlanWorkload(workload, profiles, options);
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  if (!answer.ok() || !std::holds_alternative<wire::PlanDocument>(*answer)) {
+    ADD_FAILURE() << (answer.ok() ? wire::PrintPlan(*answer) : std::string(answer.status().message()));
+    return {};
+  }
+  return std::get<wire::PlanDocument>(*answer);
+}
+
+std::vector<std::string> Devices(const wire::PlanDocument& plan) {
+  std::vector<std::string> devices;
+  for (const wire::PlanStage& stage : plan.stages) devices.push_back(stage.devices[0]);
+  return devices;
+}
+
+TEST(PlanWorkload, PlanOnATopologyIsConsistent) {
+  const auto workload = Resolve();
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  EXPECT_THAT(Devices(plan), ElementsAre("paris-0", "paris-1", "tokyo-0"));
+  EXPECT_THAT(plan.left_out, ElementsAre("tokyo-1"));
+  EXPECT_EQ(plan.micro_batches, 8);
+  EXPECT_EQ(plan.micro_batch_size, 2);
+  EXPECT_GE(plan.gap, 0);
+  EXPECT_GE(plan.predicted_step_seconds, plan.lower_bound_seconds);
+  EXPECT_EQ(plan.stages[0].ops[0], "tokens");
+  const auto placement = PlacementOf(plan, workload->training);
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_EQ(placement->size(), workload->training.graph.ops().size());
+  const auto parsed = wire::ParsePlan(wire::PrintPlan(plan));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(std::get<wire::PlanDocument>(*parsed), plan);
+}
+
+TEST(PlanWorkload, SlowDevicesTakeTheirTimeDividedByTheScale) {
+  const auto workload = Resolve();
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  // Equal work: paris-1 has half the scale of paris-0. Stages differ by the few ops that do not divide by three.
+  EXPECT_NEAR(plan.stages[1].compute_seconds / plan.stages[0].compute_seconds, 2, 0.4);
+}
+
+TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
+  const auto workload = Resolve({"spec.strategy.stages=1"});
+  const Profiles profiles = OnTopology(*workload);
+  const wire::PlanDocument plan = PlanOf(*workload, profiles);
+  ASSERT_EQ(plan.stages.size(), 1);
+  const auto placement = PlacementOf(plan, workload->training);
+  ASSERT_TRUE(placement.ok());
+  const auto program = runtime::BuildStageProgram(workload->training, *placement, 0, 1, runtime::Recompute::kNone);
+  ASSERT_TRUE(program.ok());
+  const auto memory = runtime::MemoryOf(*program, workload->training, plan.stages[0].in_flight, 2);
+  int64_t workspace = 0;
+  for (const auto& [signature, op] : profiles.devices[0].ops) workspace = std::max(workspace, op.workspace_bytes);
+  EXPECT_EQ(plan.stages[0].memory_bytes, static_cast<int64_t>(memory.total()) + workspace);
+}
+
+TEST(PlanWorkload, TheSameSeedGivesTheSameBytes) {
+  const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 50}"});
+  const Profiles profiles = OnTopology(*workload);
+  const PlanOptions options{.seed = 7, .explain = true};
+  wire::PlanDocument first = PlanOf(*workload, profiles, options), second = PlanOf(*workload, profiles, options);
+  EXPECT_FALSE(first.explain.empty());
+  first.search_cpu_seconds = second.search_cpu_seconds = 0;
+  EXPECT_EQ(wire::PrintPlan(first), wire::PrintPlan(second));
+}
+
+TEST(PlanWorkload, OnlyTheSlowLinkIsCompressed) {
+  // All three devices, in the order that crosses the slow link once.
+  const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 100}", "spec.training.microBatchSize=4"});
+  Profiles profiles = OnTopology(*workload);
+  for (auto& [signature, op] : profiles.devices[0].ops) op.seconds = 2e-5;
+  for (wire::DeviceProfile& device : profiles.devices) device.ops = profiles.devices[0].ops;
+  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  ASSERT_EQ(plan.stages.size(), 3);
+  EXPECT_EQ(plan.CodecBetween(0, 1), "fp32");
+  EXPECT_NE(plan.CodecBetween(1, 2), "fp32");
+  for (const wire::PlanLink& link : plan.links) {
+    if (link.codec == "fp32") {
+      EXPECT_NEAR(link.ratio, 1, 0.01);
+    } else if (link.backward) {
+      EXPECT_GT(link.ratio, 1.5);
+    }
+  }
+}
+
+TEST(PlanWorkload, UniformPolicyGivesEveryLinkOneCodec) {
+  for (const std::string codec : {"auto", "int8"}) {
+    const auto workload = Resolve({absl::StrCat("spec.compression={policy: uniform, codec: ", codec, "}")});
+    Profiles profiles = OnTopology(*workload);
+    for (wire::DeviceProfile& device : profiles.devices) {
+      for (auto& [signature, op] : device.ops) op.seconds = 2e-5;
+    }
+    const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+    ASSERT_EQ(plan.stages.size(), 3);
+    EXPECT_NE(plan.CodecBetween(0, 1), "fp32") << codec;
+    EXPECT_EQ(plan.CodecBetween(0, 1), plan.CodecBetween(1, 2)) << codec;
+  }
+}
+
+TEST(PlanWorkload, TiedEmbeddingsAreExchanged) {
+  const auto workload = Resolve();
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  ASSERT_EQ(plan.tied.size(), 1);
+  EXPECT_EQ(plan.tied[0].parameter, "transformer.wte.weight");
+  EXPECT_THAT(plan.tied[0].stages, ElementsAre(0, 2));
+  EXPECT_EQ(plan.tied[0].bytes, 64 * 32 * 4);
+}
+
+TEST(PlanWorkload, WhatDoesNotFitIsRefusedWithTheShortfall) {
+  const auto workload = Resolve();
+  Profiles profiles = OnTopology(*workload);
+  for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = 100'000;
+  const auto answer = PlanWorkload(*workload, profiles, {});
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const auto& refusal = std::get<wire::RefusalDocument>(*answer);
+  EXPECT_EQ(refusal.shortfall.what, "memory_bytes");
+  EXPECT_GT(refusal.shortfall.needed, refusal.shortfall.available);
+  EXPECT_FALSE(refusal.message.empty());
+}
+
+// Between "nothing fits" and "everything fits" every plan given must respect the memory, and recomputation must be of use somewhere.
+TEST(PlanWorkload, NoPlanExceedsTheMemoryOfItsDevices) {
+  const auto workload = Resolve({"spec.training.recompute=none"});
+  const auto sparing = Resolve({"spec.training.recompute=auto"});
+  Profiles profiles = OnTopology(*workload);
+  int plans = 0, recomputed = 0, refused = 0;
+  for (int64_t memory = 200'000; memory < 6'000'000; memory += memory / 3) {
+    for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = memory;
+    for (const auto* job : {workload.get(), sparing.get()}) {
+      const auto answer = PlanWorkload(*job, profiles, {});
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      const auto* plan = std::get_if<wire::PlanDocument>(&*answer);
+      refused += plan == nullptr;
+      if (plan == nullptr) continue;
+      ++plans;
+      recomputed += plan->recompute == "full";
+      for (const wire::PlanStage& stage : plan->stages) EXPECT_LE(stage.memory_bytes, memory * 0.95) << memory;
+    }
+  }
+  EXPECT_GT(plans, 5);
+  EXPECT_GT(refused, 2);
+  EXPECT_GT(recomputed, 0);
+}
+
+TEST(PlanWorkload, ExcludedAndSmallDevicesGetNoStage) {
+  const auto workload = Resolve({"spec.strategy.exclude=[paris-1]", "spec.placement.minMemory=512Mi"});
+  Profiles profiles = OnTopology(*workload);
+  profiles.devices[2].memory_bytes = 256 << 20;
+  EXPECT_THAT(Devices(PlanOf(*workload, profiles, {.strategy = "equal-ops"})), ElementsAre("paris-0"));
+}
+
+TEST(PlanWorkload, UnmarkedSparesAreHeldBack) {
+  const auto workload = Resolve({"spec.executors.spares=2"});  // tokyo-1 is one, another must stay free
+  EXPECT_EQ(PlanOf(*workload, OnTopology(*workload), {.strategy = "op-fence"}).stages.size() <= 2, true);
+}
+
+TEST(PlanWorkload, UnknownStrategyIsAnError) {
+  const auto workload = Resolve();
+  const auto answer = PlanWorkload(*workload, OnTopology(*workload), {.strategy = "guess"});
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("op-fence"));
+}
+
+TEST(NetworkOf, OneMeasuredPairSpeaksForItsSites) {
+  std::vector<wire::DeviceProfile> devices(4);
+  for (int i = 0; i < 4; ++i) devices[i] = {.name = absl::StrCat("d", i), .site = i < 2 ? "paris" : "tokyo"};
+  const Network network =
+      NetworkOf(devices, {{"d0", "d2", 0.08, 2e6}, {"d2", "d0", 0.08, 1e6}, {"d0", "d1", 0.002, 1e8}, {"d3", "d2", 0.004, 5e7}});
+  EXPECT_EQ(network.links.size(), 12);
+  std::map<std::string, std::set<std::string>> users;
+  for (const scheduler::Link& link : network.links) {
+    const bool across = (link.src < 2) != (link.dst < 2);
+    EXPECT_DOUBLE_EQ(link.latency_s, across ? 0.04 : link.src < 2 ? 0.001 : 0.002);
+    EXPECT_DOUBLE_EQ(link.bytes_per_s, across ? (link.src < 2 ? 2e6 : 1e6) : link.src < 2 ? 1e8 : 5e7);
+    for (const int resource : link.resources) users[network.resources[resource].name].insert(absl::StrCat(link.src, link.dst));
+  }
+  EXPECT_EQ(users["link:paris->tokyo"].size(), 4);
+  EXPECT_EQ(users["link:tokyo->paris"].size(), 4);
+  EXPECT_EQ(users["port:d0:out"].size(), 1);
+}
+
+TEST(PlacementOf, PlansOfAnotherGraphAreRefused) {
+  const auto workload = Resolve();
+  wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  plan.stages[1].ops.push_back("block.9.mlp");
+  EXPECT_THAT(std::string(PlacementOf(plan, workload->training).status().message()), HasSubstr("block.9.mlp"));
+  plan.stages[1].ops = {plan.stages[1].ops[0]};
+  EXPECT_THAT(std::string(PlacementOf(plan, workload->training).status().message()), HasSubstr("no stage for op"));
+}
+
+}  // namespace
+}  // namespace fusionllm::planning

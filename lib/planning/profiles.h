@@ -1,0 +1,28 @@
+// Everything a plan needs to know about the hardware: devices as they were measured and the network between them.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/job/topology.h"
+#include "lib/planning/network.h"
+#include "lib/wire/profile_json.h"
+
+namespace fusionllm::planning {
+
+struct Profiles {
+  std::vector<wire::DeviceProfile> devices;
+  Network network;
+};
+
+// Each device of the topology: the measured machine, at the device's computeScale. A device of `measured` with the same name gives its own
+// times, else the first one's are used; `measured` must not be empty. A device without `memory` gets `machine_memory_bytes`.
+// Errors: InvalidArgument for topologies whose links do not resolve, or without a measured device.
+absl::StatusOr<Profiles> ProfilesFromTopology(const job::Topology& topology, const std::vector<wire::DeviceProfile>& measured,
+                                              int64_t machine_memory_bytes);
+
+// As devices reported: links by NetworkOf.
+Profiles ProfilesFromDocument(wire::ProfilesDocument document);
+
+}  // namespace fusionllm::planning

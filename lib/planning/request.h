@@ -1,0 +1,29 @@
+// The snapshot that a planner works on, made from a resolved job and measured devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/planning/profiles.h"
+#include "lib/runtime/stage_program.h"
+#include "lib/scheduler/snapshot.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::planning {
+
+struct PlanOptions {
+  std::string strategy;  // empty: the job's
+  uint64_t seed = 0;
+  std::vector<std::string> exclude;  // devices to leave out, in addition to the job's
+  bool explain = false;              // keep the planner's sentences in the document
+};
+
+// Everything but the codec policy. Devices keep their order. With Recompute::kFull a stage keeps nothing but what came from outside; the
+// request counts its activations once, as the backward pass makes them again.
+// Errors: InvalidArgument for profiles without times or beyond the scheduler's limits.
+absl::StatusOr<scheduler::PlanRequest> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                                                   runtime::Recompute recompute);
+
+}  // namespace fusionllm::planning
