@@ -143,6 +143,10 @@ std::unique_ptr<Step> ResNet50() {
   return std::make_unique<Step>(*opdag::BuildResNet({.depth = 50, .stem = "cifar", .num_classes = 10, .image_size = 32}), 32);
 }
 
+std::unique_ptr<Step> ImageNetResNet50() {
+  return std::make_unique<Step>(*opdag::BuildResNet({.depth = 50, .stem = "imagenet", .num_classes = 1000, .image_size = 64}), 16);
+}
+
 using Builder = std::unique_ptr<Step> (*)();
 
 // Reports the fastest step: the machine may be shared.
@@ -212,6 +216,10 @@ int main(int argc, char** argv) {
       ->Unit(benchmark::kMillisecond)
       ->Iterations(8);
   benchmark::RegisterBenchmark("step/resnet50", BenchmarkStep, fusionllm::kernels::ResNet50)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(4);
+  benchmark::RegisterBenchmark("step/resnet50-imagenet-stem-64x64", BenchmarkStep, fusionllm::kernels::ImageNetResNet50)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->Iterations(4);

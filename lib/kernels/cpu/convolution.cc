@@ -65,33 +65,36 @@ class Pointwise : public PooledKernel {
   Pointwise(PreparedOp op, std::shared_ptr<WorkerPool> pool)
       : PooledKernel(std::move(op), std::move(pool)), s_(ConvolutionShapeOf(op_, op_.in(0), op_.out(0))), pixels_(s_) {}
 
-  size_t workspace_bytes() const override { return sizeof(float) * pixels_.workspace(); }
+  size_t workspace_bytes() const override { return sizeof(float) * (pixels_.workspace() + TurnedFloats(Product())); }
 
   absl::Status Run(const KernelArguments& arguments) override {
-    const float* x = arguments.inputs[0].f32();
-    if (!pixels_.all()) {
-      pixels_.Gather(*pool_, x, Floats(arguments));
-      x = Floats(arguments);
-    }
     const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
-    float* y = arguments.outputs[0].f32();
-    const Gemm gemm{.transpose_b = true,
-                    .m = pixels_.count(),
-                    .n = s_.out_channels,
-                    .k = s_.in_channels,
-                    .a = x,
-                    .lda = s_.in_channels,
-                    .b = arguments.parameters[0].f32(),
-                    .ldb = s_.in_channels,
-                    .c = y,
-                    .ldc = s_.out_channels};
-    Multiply(*pool_, gemm, [&](int64_t first, int64_t rows) {
-      for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, y + row * s_.out_channels, s_.out_channels);
+    Gemm gemm = Product();
+    gemm.a = arguments.inputs[0].f32();
+    gemm.b = arguments.parameters[0].f32();
+    gemm.c = arguments.outputs[0].f32();
+    if (!pixels_.all()) {
+      pixels_.Gather(*pool_, gemm.a, Floats(arguments));
+      gemm.a = Floats(arguments);
+    }
+    Multiply(*pool_, TurnB(*pool_, gemm, Floats(arguments) + pixels_.workspace()), [&](int64_t first, int64_t rows) {
+      for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, gemm.c + row * gemm.n, gemm.n);
     });
     return absl::OkStatus();
   }
 
  private:
+  // y = x W' over the pixels seen, without the data.
+  Gemm Product() const {
+    return {.transpose_b = true,
+            .m = pixels_.count(),
+            .n = s_.out_channels,
+            .k = s_.in_channels,
+            .lda = s_.in_channels,
+            .ldb = s_.in_channels,
+            .ldc = s_.out_channels};
+  }
+
   const ConvolutionShape s_;
   const Pixels pixels_;
 };

@@ -8,52 +8,60 @@
 namespace fusionllm::kernels::cpu {
 namespace {
 
+float* Floats(const KernelArguments& arguments) { return reinterpret_cast<float*>(arguments.workspace.data()); }
+
 bool IsInputOutput(const PreparedOp& op) { return op.attributes.Text("layout", "io") == "io"; }
 
 class Linear : public PooledKernel {
  public:
   using PooledKernel::PooledKernel;
+
+  size_t workspace_bytes() const override { return sizeof(float) * TurnedFloats(Product()); }
+
   absl::Status Run(const KernelArguments& arguments) override {
+    const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
+    Gemm gemm = Product();
+    gemm.a = arguments.inputs[0].f32();
+    gemm.b = arguments.parameters[0].f32();
+    gemm.c = arguments.outputs[0].f32();
+    Multiply(*pool_, TurnB(*pool_, gemm, Floats(arguments)), [&](int64_t first, int64_t rows) {
+      for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, gemm.c + row * gemm.n, gemm.n);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  // y = x W, without the data.
+  Gemm Product() const {
     const int64_t in = op_.in(0).dim(-1);
     const int64_t out = op_.out(0).dim(-1);
     const bool io = IsInputOutput(op_);
-    const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
-    float* y = arguments.outputs[0].f32();
-    const Gemm gemm{.transpose_b = !io,
-                    .m = op_.in(0).rows(),
-                    .n = out,
-                    .k = in,
-                    .a = arguments.inputs[0].f32(),
-                    .lda = in,
-                    .b = arguments.parameters[0].f32(),
-                    .ldb = io ? out : in,
-                    .c = y,
-                    .ldc = out};
-    Multiply(*pool_, gemm, [&](int64_t first, int64_t rows) {
-      for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, y + row * out, out);
-    });
-    return absl::OkStatus();
+    return {.transpose_b = !io, .m = op_.in(0).rows(), .n = out, .k = in, .lda = in, .ldb = io ? out : in, .ldc = out};
   }
 };
 
 class LinearGradInput : public PooledKernel {
  public:
   using PooledKernel::PooledKernel;
+
+  size_t workspace_bytes() const override { return sizeof(float) * TurnedFloats(Product()); }
+
   absl::Status Run(const KernelArguments& arguments) override {
+    Gemm gemm = Product();
+    gemm.a = arguments.inputs[0].f32();
+    gemm.b = arguments.parameters[0].f32();
+    gemm.c = arguments.outputs[0].f32();
+    Multiply(*pool_, TurnB(*pool_, gemm, Floats(arguments)));
+    return absl::OkStatus();
+  }
+
+ private:
+  // dx = dy W', without the data.
+  Gemm Product() const {
     const int64_t out = op_.in(0).dim(-1);
     const int64_t in = op_.out(0).dim(-1);
     const bool io = IsInputOutput(op_);
-    Multiply(*pool_, {.transpose_b = io,
-                      .m = op_.in(0).rows(),
-                      .n = in,
-                      .k = out,
-                      .a = arguments.inputs[0].f32(),
-                      .lda = out,
-                      .b = arguments.parameters[0].f32(),
-                      .ldb = io ? out : in,
-                      .c = arguments.outputs[0].f32(),
-                      .ldc = in});
-    return absl::OkStatus();
+    return {.transpose_b = io, .m = op_.in(0).rows(), .n = in, .k = out, .lda = out, .ldb = io ? out : in, .ldc = in};
   }
 };
 
@@ -82,7 +90,7 @@ class LinearGradWeight : public PooledKernel {
                         .ldc = io ? out() : in});
     }
     if (float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr; dbias != nullptr) {
-      SumRows(*pool_, dy, rows(), out(), Accumulates(arguments, 1), reinterpret_cast<float*>(arguments.workspace.data()), dbias);
+      SumRows(*pool_, dy, rows(), out(), Accumulates(arguments, 1), Floats(arguments), dbias);
     }
     return absl::OkStatus();
   }
