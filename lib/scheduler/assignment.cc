@@ -26,39 +26,54 @@ bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t st
   return stages_a < stages_b;
 }
 
-Evaluator::CutLink& Evaluator::LinkBetween(int src, int dst) {
+int Evaluator::LinkBetween(int src, int dst) {
   for (int l : links_out_[src]) {
-    if (links_[l].dst == dst) return links_[l];
+    if (links_[l].dst == dst) return l;
   }
-  if (link_count_ == links_.size()) links_.emplace_back();
-  CutLink& link = links_[link_count_];
-  link.src = src;
-  link.dst = dst;
-  link.traffic = LinkTraffic{};
-  link.values.clear();
-  links_out_[src].push_back(static_cast<int>(link_count_++));
-  return link;
+  if (link_count_ == links_.size()) {
+    links_.emplace_back();
+    traffic_.emplace_back();
+    codecs_.emplace_back();
+  }
+  const int l = static_cast<int>(link_count_++);
+  links_[l].src = src;
+  links_[l].dst = dst;
+  links_[l].values.clear();
+  std::vector<int64_t> tensors = std::move(traffic_[l].lossy_tensors);  // keeps its memory
+  tensors.clear();
+  traffic_[l] = LinkTraffic{.lossy_tensors = std::move(tensors)};
+  links_out_[src].push_back(l);
+  return l;
 }
 
 void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_values) {
+  const bool recompute = problem_.request().recompute;
   int last = -1;
   for (int keeper : value.kept_by) {
     if (stage_of_[keeper] == last) continue;
     last = stage_of_[keeper];
-    stages_[last].memory.stash_bytes += value.bytes;
+    // Recomputation makes saved values again, all at once, before it goes back.
+    (recompute ? stages_[last].memory.workspace_bytes : stages_[last].memory.stash_bytes) += value.bytes;
   }
   const int src = stage_of_[value.producer];
+  if (recompute && problem_.request().ops[problem_.op_at(value.producer)].placeholder) stages_[src].memory.stash_bytes += value.bytes;
   if (stage_of_[value.last_consumer] == src) return;
   last = src;
   for (int consumer : value.consumers) {
     const int dst = stage_of_[consumer];
     if (dst == last) continue;
     last = dst;
-    CutLink& link = LinkBetween(src, dst);
-    const bool lossy = value.differentiable && !value.lossless_only;
-    (lossy ? link.traffic.forward_bytes : link.traffic.forward_lossless_bytes) += value.bytes;
-    if (value.differentiable) link.traffic.backward_bytes += value.bytes;
-    if (list_values) link.values.push_back(chain_value);
+    const int l = LinkBetween(src, dst);
+    LinkTraffic& traffic = traffic_[l];
+    if (value.differentiable && !value.lossless_only) {
+      traffic.lossy_tensors.push_back(value.bytes);
+      traffic.forward_bytes += value.bytes;
+    } else {
+      traffic.forward_lossless_bytes += value.bytes;
+    }
+    if (value.differentiable) traffic.backward_bytes += value.bytes;
+    if (recompute) stages_[dst].memory.stash_bytes += value.bytes;
+    if (list_values) links_[l].values.push_back(chain_value);
   }
 }
 
@@ -67,7 +82,7 @@ Evaluation::Verdict Evaluator::CheckLinks(Evaluation& evaluation) const {
     const CutLink& link = links_[l];
     const int src = stages_[link.src].device, dst = stages_[link.dst].device;
     const bool there = problem_.link(src, dst).bytes_per_s > 0;
-    const bool back = link.traffic.backward_bytes == 0 || problem_.link(dst, src).bytes_per_s > 0;
+    const bool back = traffic_[l].backward_bytes == 0 || problem_.link(dst, src).bytes_per_s > 0;
     if (there && back) continue;
     evaluation.stage = link.src;
     evaluation.other_stage = link.dst;
@@ -82,7 +97,7 @@ void Evaluator::ShareRates() {
   resource_bytes_.assign(request.resources.size(), 0);
   const auto for_each_direction = [&](auto&& visit) {
     for (size_t l = 0; l < link_count_; ++l) {
-      LinkTraffic& t = links_[l].traffic;
+      LinkTraffic& t = traffic_[l];
       const int src = stages_[links_[l].src].device, dst = stages_[links_[l].dst].device;
       visit(problem_.link(src, dst), t.forward_bytes + t.forward_lossless_bytes, t.forward_bytes_per_s, t.forward_latency_s);
       if (t.backward_bytes > 0) visit(problem_.link(dst, src), t.backward_bytes, t.backward_bytes_per_s, t.backward_latency_s);
@@ -103,24 +118,24 @@ void Evaluator::ShareRates() {
 void Evaluator::ChooseCodecs(Evaluation& evaluation) {
   double target_s = 0;
   for (const Stage& stage : stages_) target_s = std::max(target_s, stage.forward_s + stage.backward_s);
-  const LinkCodecPolicy& policy = problem_.codec_policy();
   for (size_t l = 0; l < link_count_; ++l) {
-    CutLink& link = links_[l];
-    link.traffic.target_s = target_s;
     // A one-way link has no gradient to wait for: any positive rate will do for the policy.
-    if (link.traffic.backward_bytes == 0) link.traffic.backward_bytes_per_s = link.traffic.forward_bytes_per_s;
-    link.codec = policy.Choose(link.traffic);
-    evaluation.loss_cost += link.codec.loss_cost;
-    Stage& src = stages_[link.src];
-    Stage& dst = stages_[link.dst];
+    if (traffic_[l].backward_bytes == 0) traffic_[l].backward_bytes_per_s = traffic_[l].forward_bytes_per_s;
+  }
+  problem_.codec_policy().Choose({traffic_.data(), link_count_}, target_s, {codecs_.data(), link_count_});
+  for (size_t l = 0; l < link_count_; ++l) {
+    const LinkCodec& codec = codecs_[l];
+    evaluation.loss_cost += codec.loss_cost;
+    Stage& src = stages_[links_[l].src];
+    Stage& dst = stages_[links_[l].dst];
     const double src_scale = problem_.request().devices[src.device].time_scale,
                  dst_scale = problem_.request().devices[dst.device].time_scale;
-    src.codec_forward_s += link.codec.sender_forward_s * src_scale;
-    src.codec_backward_s += link.codec.sender_backward_s * src_scale;
-    dst.codec_forward_s += link.codec.receiver_forward_s * dst_scale;
-    dst.codec_backward_s += link.codec.receiver_backward_s * dst_scale;
-    const int64_t dense = link.traffic.forward_bytes + link.traffic.forward_lossless_bytes + link.traffic.backward_bytes;
-    const int64_t buffers = dense + link.codec.forward_wire_bytes + link.codec.backward_wire_bytes;
+    src.codec_forward_s += codec.producer_forward_s * src_scale;
+    src.codec_backward_s += codec.producer_backward_s * src_scale;
+    dst.codec_forward_s += codec.consumer_forward_s * dst_scale;
+    dst.codec_backward_s += codec.consumer_backward_s * dst_scale;
+    // One message on its way and one waiting, each direction; what is decoded lies in the stash or the scratch.
+    const int64_t buffers = 2 * (codec.forward_wire_bytes + codec.backward_wire_bytes);
     src.memory.buffer_bytes += buffers;
     dst.memory.buffer_bytes += buffers;
   }
@@ -162,12 +177,10 @@ void Evaluator::SetDepths(int extra) {
     Stage& stage = stages_[s];
     double crossing_s = 0;
     for (int l : links_out_[s]) {
-      const CutLink& link = links_[l];
-      if (link.traffic.backward_bytes == 0) continue;
-      const double there_s =
-          CrossingSeconds(link.codec.forward_wire_bytes, link.traffic.forward_bytes_per_s, link.traffic.forward_latency_s);
-      const double back_s =
-          CrossingSeconds(link.codec.backward_wire_bytes, link.traffic.backward_bytes_per_s, link.traffic.backward_latency_s);
+      const LinkTraffic& traffic = traffic_[l];
+      if (traffic.backward_bytes == 0) continue;
+      const double there_s = CrossingSeconds(codecs_[l].forward_wire_bytes, traffic.forward_bytes_per_s, traffic.forward_latency_s);
+      const double back_s = CrossingSeconds(codecs_[l].backward_wire_bytes, traffic.backward_bytes_per_s, traffic.backward_latency_s);
       crossing_s = std::max(crossing_s, there_s + back_s);
     }
     round_trip_s += stage.forward_s + stage.backward_s + crossing_s;
@@ -186,9 +199,9 @@ void Evaluator::FitQueues() {
     for (int pass = 0; pass < 2; ++pass) {  // first the limit of every link, then what is really queued
       for (int l : links_out_[s]) {
         Stage& dst = stages_[links_[l].dst];
-        const int64_t bytes = links_[l].codec.forward_wire_bytes;
+        const int64_t bytes = codecs_[l].forward_wire_bytes;
         const int64_t room = problem_.UsableMemory(dst.device) - MemoryOf(dst.memory, dst.in_flight) - dst.queued_bytes;
-        if (pass == 0 && bytes > 0 && links_[l].traffic.backward_bytes > 0) {
+        if (pass == 0 && bytes > 0 && traffic_[l].backward_bytes > 0) {
           const int64_t most = dst.in_flight + std::max<int64_t>(0, room) / bytes;
           src.in_flight = static_cast<int>(std::clamp<int64_t>(most, 1, src.in_flight));
         } else if (pass == 1) {
@@ -246,19 +259,27 @@ void Evaluator::BuildPipeline() {
     out.dst = link.dst;
     out.backward.used = false;
     const int src = stages_[link.src].device, dst = stages_[link.dst].device;
-    fill(out.forward, 2 * static_cast<int>(l), src, dst, link.codec.forward_wire_bytes);
-    if (link.traffic.backward_bytes > 0) fill(out.backward, 2 * static_cast<int>(l) + 1, dst, src, link.codec.backward_wire_bytes);
+    fill(out.forward, 2 * static_cast<int>(l), src, dst, codecs_[l].forward_wire_bytes);
+    if (traffic_[l].backward_bytes > 0) fill(out.backward, 2 * static_cast<int>(l) + 1, dst, src, codecs_[l].backward_wire_bytes);
   }
+  BuildExchange();
+}
+
+void Evaluator::BuildExchange() {
+  const PlanRequest& request = problem_.request();
   input_.tied.clear();
   for (const TiedExchange& exchange : tied_) {
-    for (size_t i = 1; i < exchange.stages.size(); ++i) {
-      const int owner = exchange.stages[0], other = exchange.stages[i];
-      input_.tied.push_back({owner, other, ControlSeconds(other, owner, exchange.bytes), ControlSeconds(owner, other, exchange.bytes)});
+    for (int from : exchange.stages) {
+      for (int to : exchange.stages) {
+        if (from != to) input_.tied.push_back({from, to, ControlSeconds(from, to, exchange.bytes)});
+      }
     }
   }
-  input_.norm.clear();
-  for (int s = 1; request.global_norm && s < static_cast<int>(stages_.size()); ++s) {
-    input_.norm.push_back({0, s, ControlSeconds(s, 0, request.norm_bytes), ControlSeconds(0, s, request.norm_bytes)});
+  input_.reports.clear();
+  input_.decisions.clear();
+  for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
+    input_.reports.push_back({s, 0, ControlSeconds(s, 0, request.report_bytes)});
+    input_.decisions.push_back({0, s, ControlSeconds(0, s, request.report_bytes)});
   }
 }
 
@@ -377,13 +398,13 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
                  .dst_stage = link.dst,
                  .src_device = request.devices[stages_[link.src].device].name,
                  .dst_device = request.devices[stages_[link.dst].device].name,
-                 .forward_bytes = link.traffic.forward_bytes + link.traffic.forward_lossless_bytes,
-                 .backward_bytes = link.traffic.backward_bytes,
-                 .forward_wire_bytes = link.codec.forward_wire_bytes,
-                 .backward_wire_bytes = link.codec.backward_wire_bytes,
-                 .codec = link.codec.codec,
-                 .ratio = link.codec.ratio,
-                 .loss_cost = link.codec.loss_cost};
+                 .forward_bytes = traffic_[l].forward_bytes + traffic_[l].forward_lossless_bytes,
+                 .backward_bytes = traffic_[l].backward_bytes,
+                 .forward_wire_bytes = codecs_[l].forward_wire_bytes,
+                 .backward_wire_bytes = codecs_[l].backward_wire_bytes,
+                 .codec = codecs_[l].codec,
+                 .ratio = codecs_[l].ratio,
+                 .loss_cost = codecs_[l].loss_cost};
     for (int v : link.values) {
       out.values.push_back(problem_.values()[v].value);
       out.value_names.push_back(request.values[out.values.back()].name);

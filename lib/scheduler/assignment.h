@@ -67,20 +67,19 @@ class Evaluator {
   };
   struct CutLink {
     int src = 0, dst = 0;
-    LinkTraffic traffic;
-    LinkCodec codec;
     std::vector<int> values;  // chain values; filled for plans only
   };
 
   bool Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation);
   void AddValue(const ChainValue& value, int chain_value, bool list_values);
-  CutLink& LinkBetween(int src, int dst);
+  int LinkBetween(int src, int dst);
   void ShareRates();
   void ChooseCodecs(Evaluation& evaluation);
   bool LimitDepths(Evaluation& evaluation);
   void SetDepths(int extra);
   void FitQueues();
   void BuildPipeline();
+  void BuildExchange();
   double Simulate();
   Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
   double ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const;
@@ -89,7 +88,10 @@ class Evaluator {
   PipelineSimulator simulator_;
   PipelineInput input_;
   std::vector<Stage> stages_;
+  // Parallel; the first link_count_ are in use.
   std::vector<CutLink> links_;
+  std::vector<LinkTraffic> traffic_;
+  std::vector<LinkCodec> codecs_;
   size_t link_count_ = 0;
   std::vector<int> stage_of_;                // by position
   std::vector<std::vector<int>> links_out_;  // by stage, indices into links_

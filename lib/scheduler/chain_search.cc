@@ -56,7 +56,7 @@ int64_t ChainSearch::NeededBytes(int begin, int end, int in_flight) const {
   };
   return MemoryOf({.static_bytes = problem_.StaticBytes(begin, end),
                    .stash_bytes = problem_.StashBound(begin, end),
-                   .workspace_bytes = problem_.WorkspaceBytes(begin, end),
+                   .workspace_bytes = problem_.ScratchBound(begin, end),
                    .buffer_bytes = buffers(begin) + buffers(end)},
                   in_flight);
 }

@@ -15,10 +15,14 @@ double RatioOf(const LinkTraffic& traffic, int64_t forward_wire, int64_t backwar
   return wire > 0 ? static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / static_cast<double>(wire) : 1;
 }
 
+LinkCodec Exact(const LinkTraffic& traffic) {
+  return {.forward_wire_bytes = traffic.forward_bytes + traffic.forward_lossless_bytes, .backward_wire_bytes = traffic.backward_bytes};
+}
+
 }  // namespace
 
-LinkCodec ExactPolicy::Choose(const LinkTraffic& traffic) const {
-  return {.forward_wire_bytes = traffic.forward_bytes + traffic.forward_lossless_bytes, .backward_wire_bytes = traffic.backward_bytes};
+void ExactPolicy::Choose(std::span<const LinkTraffic> links, double, std::span<LinkCodec> codecs) const {
+  for (size_t l = 0; l < links.size(); ++l) codecs[l] = Exact(links[l]);
 }
 
 double LadderPolicy::MaxRatio() const {
@@ -27,8 +31,12 @@ double LadderPolicy::MaxRatio() const {
   return most;
 }
 
-LinkCodec LadderPolicy::Choose(const LinkTraffic& traffic) const {
-  LinkCodec choice = ExactPolicy().Choose(traffic);
+void LadderPolicy::Choose(std::span<const LinkTraffic> links, double target_s, std::span<LinkCodec> codecs) const {
+  for (size_t l = 0; l < links.size(); ++l) codecs[l] = ChooseOne(links[l], target_s);
+}
+
+LinkCodec LadderPolicy::ChooseOne(const LinkTraffic& traffic, double target_s) const {
+  LinkCodec choice = Exact(traffic);
   if (traffic.forward_bytes + traffic.backward_bytes == 0) return choice;
   for (const CodecRung& rung : rungs_) {
     const int64_t forward = Shrunk(traffic.forward_bytes, rung.forward_ratio);
@@ -38,8 +46,8 @@ LinkCodec LadderPolicy::Choose(const LinkTraffic& traffic) const {
               .forward_wire_bytes = forward + traffic.forward_lossless_bytes,
               .backward_wire_bytes = backward,
               .loss_cost = rung.loss_cost};
-    if (Hides(choice.forward_wire_bytes, traffic.forward_bytes_per_s, traffic.target_s) &&
-        Hides(choice.backward_wire_bytes, traffic.backward_bytes_per_s, traffic.target_s)) {
+    if (Hides(choice.forward_wire_bytes, traffic.forward_bytes_per_s, target_s) &&
+        Hides(choice.backward_wire_bytes, traffic.backward_bytes_per_s, target_s)) {
       break;
     }
   }

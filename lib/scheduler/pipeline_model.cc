@@ -90,6 +90,7 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int stage, double n
   const bool may_go_on = state.forwards < input.micro_batches && (gpipe || state.forwards - state.backwards < timing.in_flight);
   if (may_go_on && InputsArrived(input, stage, state.forwards, true)) {
     state.busy = true;
+    if (state.forwards == 0) state.first_s = now_s;
     state.end_s = now_s + timing.forward_s;
     if (timeline_ != nullptr) timeline_->push_back({TimelineSpan::Kind::kForward, stage, state.forwards, now_s, state.end_s});
     ++state.forwards;
@@ -118,16 +119,19 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
 double PipelineSimulator::FinishStep(const PipelineInput& input) {
   ready_s_.resize(input.stages.size());
   for (size_t s = 0; s < input.stages.size(); ++s) ready_s_[s] = stages_[s].end_s;
-  // Each list: everybody sends to its owner once ready, the owner answers once it has heard all.
-  const auto exchange = [this](const std::vector<EndExchange>& list) {
-    for (const EndExchange& e : list) ready_s_[e.owner] = std::max(ready_s_[e.owner], ready_s_[e.stage] + e.to_owner_s);
-    for (const EndExchange& e : list) ready_s_[e.stage] = std::max(ready_s_[e.stage], ready_s_[e.owner] + e.from_owner_s);
+  const auto deliver = [this](const std::vector<EndMessage>& messages) {
+    heard_s_ = ready_s_;
+    for (const EndMessage& m : messages) heard_s_[m.to] = std::max(heard_s_[m.to], ready_s_[m.from] + m.seconds);
+    ready_s_.swap(heard_s_);
   };
-  exchange(input.tied);
-  exchange(input.norm);
-  double end_s = 0;
-  for (size_t s = 0; s < input.stages.size(); ++s) end_s = std::max(end_s, ready_s_[s] + input.stages[s].update_s);
-  return end_s + input.step_overhead_s;
+  deliver(input.tied);
+  deliver(input.reports);
+  deliver(input.decisions);
+  double period_s = 0;
+  for (size_t s = 0; s < input.stages.size(); ++s) {
+    period_s = std::max(period_s, ready_s_[s] + input.stages[s].update_s - stages_[s].first_s);
+  }
+  return period_s + input.step_overhead_s;
 }
 
 PipelineResult PipelineSimulator::Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline) {

@@ -3,7 +3,11 @@
 // Stages are serial. A stage runs a backward when one is ready, else a forward while fewer than in_flight micro-batches are open (1F1B), or
 // all forwards before any backward (GPipe); both in micro-batch order. A message leaves when its stage ends, waits until every wire it
 // needs is free, holds each for bytes / rate (first come, first served) and arrives a latency after the slowest has carried it; sends never
-// block the stage. The step ends when the last backward, the norm's round trip, the tied gradients and the optimizer are done everywhere.
+// block the stage. After its last backward a stage exchanges gradients of shared parameters, reports to stage 0, awaits its decision (norm,
+// loss) and updates.
+//
+// The time of a step is the period of a long run: the least T such that no stage, T after its first forward of this step, is still busy
+// with it. A stage deep in the pipeline may thus update while the next step's first micro-batch is on its way.
 //
 // Deterministic: simultaneous events run in the order they were made. Cost: about 40 ns an event, (2 stages + 2 links) x micro-batches
 // events. A PipelineSimulator keeps its scratch memory between runs; one thread at a time.
@@ -44,12 +48,11 @@ struct StageLink {
   Channel backward;  // unused when nothing differentiable crosses
 };
 
-// A stage whose end-of-step message goes to the first stage of the exchange and comes back: latencies plus serialisation, seconds.
-struct EndExchange {
-  int owner = 0;
-  int stage = 0;
-  double to_owner_s = 0;
-  double from_owner_s = 0;
+// A message at the end of a step, latency and serialisation together.
+struct EndMessage {
+  int from = 0;
+  int to = 0;
+  double seconds = 0;
 };
 
 struct PipelineInput {
@@ -58,8 +61,9 @@ struct PipelineInput {
   int wires = 0;
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;  // kAuto counts as k1F1B
-  std::vector<EndExchange> tied;        // gradients of tied parameters; exchanges of one step overlap
-  std::vector<EndExchange> norm;        // after the tied exchanges
+  std::vector<EndMessage> tied;         // use gradients of shared parameters, each way; sent when a stage's last backward is done
+  std::vector<EndMessage> reports;      // then: to stage 0, which decides when it has all
+  std::vector<EndMessage> decisions;    // and answers; without any, stages update at once
   double step_overhead_s = 0;
 };
 
@@ -73,8 +77,8 @@ struct TimelineSpan {
 };
 
 struct PipelineResult {
-  double step_s = 0;
-  double compute_end_s = 0;  // last backward
+  double step_s = 0;         // period: start of a step to the start of the next
+  double compute_end_s = 0;  // end of the last backward
 };
 
 class PipelineSimulator {
@@ -94,6 +98,7 @@ class PipelineSimulator {
     int forwards_done = 0;
     int backwards = 0;  // started
     bool busy = false;
+    double first_s = 0;  // start of the first forward
     double end_s = 0;
   };
 
@@ -113,7 +118,7 @@ class PipelineSimulator {
   std::vector<double> wire_free_s_;
   // Links into a stage and out of it, as offsets into flat lists.
   std::vector<int> in_offset_, in_links_, out_offset_, out_links_;
-  std::vector<double> ready_s_;
+  std::vector<double> ready_s_, heard_s_;
   std::vector<TimelineSpan>* timeline_ = nullptr;
 };
 

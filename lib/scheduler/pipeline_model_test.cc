@@ -73,14 +73,27 @@ TEST(PipelineModelTest, SharedWiresSerialiseWhatOwnWiresOverlap) {
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 1 + 8 + 1 + 1 + 1);
 }
 
-TEST(PipelineModelTest, NormAndTiedGradientsCostARoundTripAfterTheLastBackward) {
+TEST(PipelineModelTest, TheEndOfAStepCostsWhatNeitherBackwardNorTheNextStepHides) {
   PipelineInput input = EqualChain(2, 1, 0, 0);
-  const double compute_s = PipelineSimulator().Run(input).step_s;
-  input.norm = {{.owner = 0, .stage = 1, .to_owner_s = 3, .from_owner_s = 3}};
-  // Stage 1 is done two seconds before stage 0, which hides two of the three seconds of its message.
-  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, compute_s - 2 + 6);
-  input.tied = {{.owner = 0, .stage = 1, .to_owner_s = 10, .from_owner_s = 10}};
-  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, compute_s - 2 + 20 + 6);
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 6);
+  // Stage 1 is done at 4 and its report arrives at 7, one second after stage 0's backward; the decision reaches it at 10, when it should
+  // have been in the next step's forward for two seconds already: that began a second after stage 0's.
+  input.reports = {{1, 0, 3}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 7);
+  input.decisions = {{0, 1, 3}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 9);
+  // Shared gradients cross both ways at once, from 4 and from 6.
+  input.tied = {{0, 1, 10}, {1, 0, 10}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 16 + 3 + 3 - 1);
+}
+
+TEST(PipelineModelTest, AnUpdateDeepInThePipelineHidesBehindTheFill) {
+  PipelineInput input = EqualChain(3, 2, 0, 0);
+  const double alone_s = PipelineSimulator().Run(input).step_s;
+  input.stages[2].update_s = 2;  // stage 2 idles for the first two seconds of a step and the last four
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, alone_s);
+  input.stages[0].update_s = 2;
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, alone_s + 2);
 }
 
 TEST(PipelineModelTest, NeverOpensMoreMicroBatchesThanAllowed) {

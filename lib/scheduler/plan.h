@@ -39,13 +39,13 @@ struct PlanLink {
   int64_t forward_wire_bytes = 0, backward_wire_bytes = 0;  // as encoded
   std::string codec = "fp32";
   double ratio = 1;
-  double loss_cost = 0;
+  double loss_cost = 0;  // expected increase of the loss, nats per target
   // Serialisation + latency of one micro-batch's message, alone on the wire.
   double forward_s = 0, backward_s = 0;
   bool operator==(const PlanLink&) const = default;
 };
 
-// A tied parameter whose uses ended up in several stages; the first of them sums the gradients.
+// A tied parameter whose uses ended up in several stages, which exchange their gradients after each step.
 struct TiedExchange {
   std::string parameter;
   std::vector<int> stages;
@@ -72,7 +72,7 @@ struct Plan {
 // "gpipe" or "1f1b" ("auto" for kAuto), as in the job file.
 absl::string_view Name(Schedule schedule);
 
-// How much is missing of what; `what` is "memory_bytes", "executors", "stages", "ops" or "" when nothing is countable.
+// How much is missing of what; `what` is "memory_bytes", "executors", "ops", "simulations" or "" when nothing is countable.
 struct Shortfall {
   std::string what;
   double needed = 0;
@@ -80,8 +80,8 @@ struct Shortfall {
   bool operator==(const Shortfall&) const = default;
 };
 
-// Machine reason (CamelCase) and human sentence. Reasons: NoExecutors, TooFewExecutors, TooManyStages, UnknownDevice, PinMatchesNothing,
-// PinConflict, DisconnectedDevices, OpTooLarge, InsufficientMemory, InstanceTooLarge, NotAvailable.
+// Machine reason (CamelCase) and human sentence. Reasons: NoExecutors, NoOps, TooFewExecutors, TooManyStages, UnknownDevice,
+// PinMatchesNothing, PinConflict, DisconnectedDevices, OpTooLarge, InsufficientMemory, InstanceTooLarge, NotAvailable.
 struct Refusal {
   std::string reason;
   std::string message;

@@ -77,6 +77,11 @@ void Problem::BuildChain() {
   };
   sum_times(forward_, &OpNode::forward_s);
   sum_times(backward_, &OpNode::backward_s);
+  if (request.recompute) {
+    for (size_t c = 0; c < classes; ++c) {
+      for (int p = 0; p <= n; ++p) backward_[c][p] += forward_[c][p];
+    }
+  }
   sum_times(update_, &OpNode::update_s);
   flops_.assign(n + 1, 0);
   static_.assign(n + 1, 0);
@@ -110,6 +115,7 @@ void Problem::BuildValues() {
                      .lossless_only = value.lossless_only};
     chain.last_consumer = chain.consumers.empty() ? chain.producer : chain.consumers.back();
     const bool lossy = value.differentiable && !value.lossless_only;
+    if (request_->ops[value.producer].placeholder) placeholder_bytes_ += value.bytes;
     AddRange(lossy ? lossy_alive_ : lossless_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
     if (value.differentiable) AddRange(gradient_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
     if (!chain.kept_by.empty()) {
@@ -253,6 +259,17 @@ int64_t Problem::StaticBytes(int begin, int end) const {
     bytes -= repeated * (request_->tied[t].bytes + request_->tied[t].optimizer_bytes);
   }
   return bytes;
+}
+
+int64_t Problem::KeptBound(int begin, int end) const { return stash_[end] - stash_[begin] + (begin > 0 ? stash_alive_[begin] : 0); }
+
+int64_t Problem::StashBound(int begin, int end) const {
+  if (!request_->recompute) return KeptBound(begin, end);
+  return begin == 0 ? placeholder_bytes_ : lossy_alive_[begin] + lossless_alive_[begin];
+}
+
+int64_t Problem::ScratchBound(int begin, int end) const {
+  return WorkspaceBytes(begin, end) + (request_->recompute ? KeptBound(begin, end) : 0);
 }
 
 int64_t Problem::WorkspaceBytes(int begin, int end) const {

@@ -52,6 +52,7 @@ class Problem {
   bool Connected(int a, int b) const { return link(a, b).bytes_per_s > 0 && link(b, a).bytes_per_s > 0; }
 
   // Of positions [begin, end) on a device, one micro-batch (update: once a step).
+  // Backward includes the second forward under recomputation.
   double ForwardSeconds(int begin, int end, int device) const { return Seconds(forward_, begin, end, device); }
   double BackwardSeconds(int begin, int end, int device) const { return Seconds(backward_, begin, end, device); }
   double UpdateSeconds(int begin, int end, int device) const { return Seconds(update_, begin, end, device); }
@@ -60,8 +61,9 @@ class Problem {
   // Weights, gradients and optimizer state, weights of tied parameters once.
   int64_t StaticBytes(int begin, int end) const;
   int64_t WorkspaceBytes(int begin, int end) const;
-  // At least the bytes that [begin, end) stashes for one micro-batch; equal on chains.
-  int64_t StashBound(int begin, int end) const { return stash_[end] - stash_[begin] + (begin > 0 ? stash_alive_[begin] : 0); }
+  // At least what [begin, end) stashes for one micro-batch, and its scratch with what recomputation makes again; equal on chains.
+  int64_t StashBound(int begin, int end) const;
+  int64_t ScratchBound(int begin, int end) const;
   // Bytes alive at a cut before `position`, by what they may suffer.
   int64_t LossyBytesAt(int position) const { return lossy_alive_[position]; }
   int64_t LosslessBytesAt(int position) const { return lossless_alive_[position]; }
@@ -82,6 +84,7 @@ class Problem {
   explicit Problem(const PlanRequest& request) : request_(&request) {}
   std::variant<std::monostate, Refusal> ResolveWishes();
   std::variant<std::monostate, Refusal> ResolvePins();
+  int64_t KeptBound(int begin, int end) const;
   void BuildChain();
   void BuildValues();
   void BuildLinks();
@@ -101,6 +104,7 @@ class Problem {
   std::vector<std::vector<double>> forward_, backward_, update_;  // prefix sums by cost class
   std::vector<double> flops_;
   std::vector<int64_t> static_, stash_, stash_alive_, lossy_alive_, lossless_alive_, gradient_alive_, usable_memory_;
+  int64_t placeholder_bytes_ = 0;
   std::vector<std::vector<int64_t>> workspace_max_;  // sparse table of range maxima
   std::vector<ChainValue> values_;
   std::vector<std::vector<int>> tied_;

@@ -146,7 +146,7 @@ absl::Status Validate(const PlanRequest& request) {
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("min_executors", request.min_executors, 0, kMaxDevices));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("max_executors", request.max_executors, 0, kMaxDevices));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("search_budget", request.search_budget, 1, 10'000'000));
-  FUSIONLLM_RETURN_IF_ERROR(CheckBytes("norm", "bytes", request.norm_bytes));
+  FUSIONLLM_RETURN_IF_ERROR(CheckBytes("report", "bytes", request.report_bytes));
   FUSIONLLM_RETURN_IF_ERROR(CheckBytes("memory reserve", "bytes", request.memory_reserve_bytes));
   FUSIONLLM_RETURN_IF_ERROR(CheckSeconds("step", "overhead", request.step_overhead_s));
   if (!(request.memory_headroom >= 0 && request.memory_headroom < 1)) {

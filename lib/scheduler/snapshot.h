@@ -49,8 +49,8 @@ struct ValueNode {
   bool lossless_only = false;  // labels, masks, token ids: never through a lossy codec
 };
 
-// A trainable parameter used by several ops. In one stage its uses share the weights; over several stages their gradients are summed at
-// the end of each step: every other stage sends `bytes` to the first one and gets `bytes` back.
+// A trainable parameter used by several ops. In one stage its uses share the weights; over several stages each sends the gradients of its
+// own uses to every other at the end of a step.
 struct TiedParameter {
   std::string name;
   std::vector<int> ops;
@@ -115,9 +115,11 @@ struct PlanRequest {
   int max_executors = 0;         // 0: all there are
   bool use_all_devices = false;  // op-fence and exact: leave none out
 
-  // End of a step: with gradient clipping every stage sends a few bytes to the first one and gets the norm back.
-  bool global_norm = false;
-  int64_t norm_bytes = 64;
+  // End of a step: every stage reports (loss, norm) to the first one and gets its decision.
+  bool step_exchange = true;
+  int64_t report_bytes = 1'024;
+  // Activation checkpointing: a stage stashes only what it received and what placeholders hold, and runs its forward again.
+  bool recompute = false;
   double step_overhead_s = 0;        // fixed cost of a step, whatever the plan
   double memory_headroom = 0.05;     // share of a device's memory that no plan may use
   int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -41,7 +40,7 @@ class NotYetAvailable final : public Strategy {
 };
 
 int64_t NeedAlone(const Problem& problem, int begin, int end) {
-  return problem.StaticBytes(begin, end) + problem.StashBound(begin, end) + problem.WorkspaceBytes(begin, end);
+  return problem.StaticBytes(begin, end) + problem.StashBound(begin, end) + problem.ScratchBound(begin, end);
 }
 
 // Devices in descending memory take the longest prefix that fits; what the last one would have to take is what is missing.
@@ -152,7 +151,7 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     const double worst_s = std::max(link.forward_s, link.backward_s);
     std::string why = worst_s <= slowest_s ? "hidden behind the slowest stage" : "not hidden behind the slowest stage";
     if (link.ratio > 1) {
-      why = absl::StrFormat("%s after shrinking %.3gx, expected loss cost %.2g%%", why, link.ratio, 100 * link.loss_cost);
+      why = absl::StrFormat("%s after shrinking %.3gx, expected to raise the loss by %.2g", why, link.ratio, link.loss_cost);
     }
     lines.push_back(absl::StrFormat("link %d -> %d: %s -> %s carries %s as %s (%s forward, %s back per micro-batch): %s", link.src_stage,
                                     link.dst_stage, link.src_device, link.dst_device, absl::StrJoin(link.value_names, ", "), link.codec,

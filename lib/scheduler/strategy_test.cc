@@ -189,6 +189,29 @@ TEST(StrategyTest, PinsAndExclusionsAreHonoured) {
   for (const PlanStage& stage : plan.stages) EXPECT_NE(stage.device_names[0], "paris-1");
 }
 
+TEST(StrategyTest, RecomputationTradesTimeForMemory) {
+  PlanRequest request = TwoSites(8);
+  const Plan kept = PlanOrDie("equal-ops", request);
+  request.recompute = true;
+  const Plan again = PlanOrDie("equal-ops", request);
+  EXPECT_GT(again.predicted_step_s, kept.predicted_step_s);
+  EXPECT_LT(again.stages[1].memory_bytes, kept.stages[1].memory_bytes);
+  EXPECT_DOUBLE_EQ(again.stages[1].backward_s, kept.stages[1].backward_s + kept.stages[1].forward_s);
+}
+
+TEST(StrategyTest, SharedParametersInTwoStagesAreExchangedAndCost) {
+  PlanRequest request = TwoSites(8);
+  request.stages = 2;
+  const Plan apart = PlanOrDie("equal-ops", request);
+  request.tied = {{.name = "wte", .ops = {2, 25}, .bytes = 10'000'000}};
+  const Plan tied = PlanOrDie("equal-ops", request);
+  ASSERT_EQ(tied.tied.size(), 1u);
+  EXPECT_THAT(tied.tied[0].stages, ElementsAre(0, 1));
+  EXPECT_GT(tied.predicted_step_s, apart.predicted_step_s + 0.05) << "10 MB at 125 MB/s";
+  request.stages = 1;
+  EXPECT_THAT(PlanOrDie("equal-ops", request).tied, IsEmpty());
+}
+
 TEST(StrategyTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
   PlanRequest request = TwoSites(16);
   const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0.001}, {"topk", 30, 30, 0.03}});
