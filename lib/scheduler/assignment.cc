@@ -340,9 +340,13 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
     return evaluation;
   }
   if (effort == Effort::kQuick) {
-    SetDepths(1);
+    // As deep as memory lets it is best most often; where it starves the stages behind, the shallow one is.
+    SetDepths(kMaxMicroBatches);
     FitQueues();
     evaluation.step_s = Simulate();
+    SetDepths(0);
+    FitQueues();
+    evaluation.step_s = std::min(evaluation.step_s, Simulate());
     return evaluation;
   }
   // From shallow to deep; deeper must pay for its memory.

@@ -47,18 +47,60 @@ std::vector<int> ChooseGrid(const Problem& problem, int limit) {
 }  // namespace
 
 ChainSearch::ChainSearch(const Problem& problem, int grid)
-    : problem_(problem), grid_(ChooseGrid(problem, grid)), least_bottleneck_s_(LeastBottleneckSeconds(problem)) {}
+    : problem_(problem), grid_(ChooseGrid(problem, grid)), least_bottleneck_s_(LeastBottleneckSeconds(problem)) {
+  FillMemoryTables();
+}
 
-int64_t ChainSearch::NeededBytes(int begin, int end, int in_flight) const {
-  const auto buffers = [&](int p) {
-    return p > 0 && p < problem_.positions() ? 2 * (problem_.LossyBytesAt(p) + problem_.LosslessBytesAt(p) + problem_.GradientBytesAt(p))
-                                             : 0;
-  };
-  return MemoryOf({.static_bytes = problem_.StaticBytes(begin, end),
-                   .stash_bytes = problem_.StashBound(begin, end),
-                   .workspace_bytes = problem_.ScratchBound(begin, end),
-                   .buffer_bytes = buffers(begin) + buffers(end)},
-                  in_flight);
+// What a value adds to segments [begin, end), as differences over `end`: row `begin` of the tables is summed up afterwards.
+void ChainSearch::AddToTables(const ChainValue& value, int begin) {
+  const bool recompute = problem_.request().recompute;
+  const auto add = [&](std::vector<int64_t>& table, int end, int64_t bytes) { table[Pair(begin, end)] += bytes; };
+  const auto keeper = std::lower_bound(value.kept_by.begin(), value.kept_by.end(), grid_[begin]);
+  if (keeper != value.kept_by.end()) add(recompute ? fixed_bytes_ : stash_bytes_, grid_after_[*keeper], value.bytes);
+  const int64_t buffers = 2 * (value.differentiable ? 2 : 1) * value.bytes;
+  if (value.producer < grid_[begin]) {
+    const auto reader = std::lower_bound(value.consumers.begin(), value.consumers.end(), grid_[begin]);
+    if (reader == value.consumers.end()) return;
+    add(fixed_bytes_, grid_after_[*reader], buffers);
+    if (recompute) add(stash_bytes_, grid_after_[*reader], value.bytes);
+    return;
+  }
+  add(fixed_bytes_, grid_after_[value.producer], buffers);
+  add(fixed_bytes_, grid_after_[value.last_consumer], -buffers);  // from there on it is not cut
+  if (recompute && problem_.request().ops[problem_.op_at(value.producer)].placeholder) {
+    add(stash_bytes_, grid_after_[value.producer], value.bytes);
+  }
+}
+
+void ChainSearch::FillMemoryTables() {
+  grid_after_.resize(problem_.positions());
+  for (int p = 0, g = 0; p < problem_.positions(); ++p) {
+    while (grid_[g] <= p) ++g;
+    grid_after_[p] = g;
+  }
+  fixed_bytes_.assign(grid_.size() * grid_.size(), 0);
+  stash_bytes_.assign(grid_.size() * grid_.size(), 0);
+  for (int begin = 0; begin + 1 < static_cast<int>(grid_.size()); ++begin) {
+    for (const ChainValue& value : problem_.values()) AddToTables(value, begin);
+    for (int end = begin + 1; end < static_cast<int>(grid_.size()); ++end) {
+      fixed_bytes_[Pair(begin, end)] += fixed_bytes_[Pair(begin, end - 1)];
+      stash_bytes_[Pair(begin, end)] += stash_bytes_[Pair(begin, end - 1)];
+    }
+    for (int end = begin + 1; end < static_cast<int>(grid_.size()); ++end) {
+      fixed_bytes_[Pair(begin, end)] += problem_.StaticBytes(grid_[begin], grid_[end]) + problem_.WorkspaceBytes(grid_[begin], grid_[end]);
+    }
+  }
+}
+
+int64_t ChainSearch::NeededBytes(int begin, int end, int device) const {
+  const PlanRequest& request = problem_.request();
+  int in_flight = 1;
+  if (depth_ == Depth::kTextbook) {
+    in_flight = std::min(static_cast<int>(order_.size()) - device, request.micro_batches);
+    if (request.max_in_flight > 0) in_flight = std::min(in_flight, request.max_in_flight);
+  }
+  if (request.schedule == Schedule::kGPipe) in_flight = request.micro_batches;
+  return fixed_bytes_[Pair(begin, end)] + in_flight * stash_bytes_[Pair(begin, end)];
 }
 
 // Both ways; infinite when one direction cannot be squeezed below the cap. The codec shrinks a message only as far as the cap asks.
@@ -80,12 +122,8 @@ double ChainSearch::CrossingSeconds(int grid, int src, int dst, double cap_s) co
   return seconds;
 }
 
-void ChainSearch::Extend(double cap_s, bool may_skip, bool shallow, int device, int end) {
-  const int count = static_cast<int>(order_.size());
+void ChainSearch::Extend(double cap_s, bool may_skip, int device, int end) {
   const int id = order_[device];
-  const int deepest = problem_.request().max_in_flight > 0 ? problem_.request().max_in_flight : problem_.request().micro_batches;
-  int in_flight = shallow ? 1 : std::min({count - device, deepest, problem_.request().micro_batches});
-  if (problem_.request().schedule == Schedule::kGPipe) in_flight = problem_.request().micro_batches;
   for (int layer = 0; layer < layers_; ++layer) At(layer, end, device) = {kInfinity, -1, 0};
   for (int begin = end - 1; begin >= 0; --begin) {
     const double stage_s = time_[device][end] - time_[device][begin];
@@ -93,7 +131,7 @@ void ChainSearch::Extend(double cap_s, bool may_skip, bool shallow, int device, 
     ++work_;
     if (!problem_.Allowed(grid_[begin], grid_[end], id)) continue;
     if (problem_.StaticBytes(grid_[begin], grid_[end]) > problem_.UsableMemory(id)) break;
-    if (NeededBytes(grid_[begin], grid_[end], in_flight) > problem_.UsableMemory(id)) {
+    if (NeededBytes(begin, end, device) > problem_.UsableMemory(id)) {
       memory_refused_ = true;
       continue;
     }
@@ -143,11 +181,11 @@ void ChainSearch::Read(int layer, int device, double cap_s, Result& result) {
   result.estimate_s = FillPlusBottleneck(sum_s, bottleneck_s, problem_.request().micro_batches);
 }
 
-bool ChainSearch::Solve(double cap_s, bool may_skip, bool shallow, Result& result) {
+bool ChainSearch::Solve(double cap_s, bool may_skip, Result& result) {
   const int count = static_cast<int>(order_.size()), last = static_cast<int>(grid_.size()) - 1;
   cells_.assign(static_cast<size_t>(layers_) * grid_.size() * order_.size(), {kInfinity, -1, 0});
   for (int end = 1; end <= last; ++end) {
-    for (int device = 0; device < count; ++device) Extend(cap_s, may_skip, shallow, device, end);
+    for (int device = 0; device < count; ++device) Extend(cap_s, may_skip, device, end);
   }
   double best_s = kInfinity;
   int best_layer = 0, best_device = 0;
@@ -176,39 +214,42 @@ std::vector<ChainSearch::Result> ChainSearch::Partition(std::span<const int> ord
   }
   std::vector<Result> results;
   memory_refused_ = false;
-  Sweep(may_skip, false, results);
-  // Depths are guessed before the stages are known: where that refused a stage, see what a shallow pipeline would allow.
-  if (memory_refused_) Sweep(may_skip, true, results);
+  depth_ = Depth::kTextbook;
+  Sweep(may_skip, results);
+  if (memory_refused_) {
+    depth_ = Depth::kOne;
+    Sweep(may_skip, results);
+  }
   std::stable_sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.estimate_s < b.estimate_s; });
   if (results.size() > limit) results.resize(limit);
   return results;
 }
 
-void ChainSearch::Sweep(bool may_skip, bool shallow, std::vector<Result>& results) {
+void ChainSearch::Sweep(bool may_skip, std::vector<Result>& results) {
   const int m = problem_.request().micro_batches;
   const auto keep = [&](const Result& result) {
     const bool known = std::any_of(results.begin(), results.end(), [&](const Result& r) { return r.assignment == result.assignment; });
     if (!known) results.push_back(result);
   };
   Result result;
-  if (!Solve(kInfinity, may_skip, shallow, result)) return;
+  if (!Solve(kInfinity, may_skip, result)) return;
   keep(result);
   // The fill of the uncapped solution is a bound on every other's.
   const double least_sum_s = result.sum_s;
   double best_s = result.estimate_s;
   double cap_s = std::max(least_bottleneck_s_, 1e-12), infeasible_s = 0;
-  while (!Solve(cap_s, may_skip, shallow, result)) {
+  while (!Solve(cap_s, may_skip, result)) {
     if (FillPlusBottleneck(least_sum_s, cap_s, m) >= best_s) return;
     infeasible_s = cap_s;
     cap_s *= 1.5;
   }
   for (double low_s = infeasible_s, high_s = cap_s; low_s > 0 && high_s / low_s > kCapStep;) {
     const double middle_s = std::sqrt(low_s * high_s);
-    (Solve(middle_s, may_skip, shallow, result) ? high_s : low_s) = middle_s;
+    (Solve(middle_s, may_skip, result) ? high_s : low_s) = middle_s;
     cap_s = high_s;
   }
   for (; FillPlusBottleneck(least_sum_s, cap_s, m) < best_s; cap_s *= kCapStep) {
-    if (!Solve(cap_s, may_skip, shallow, result)) continue;
+    if (!Solve(cap_s, may_skip, result)) continue;
     best_s = std::min(best_s, result.estimate_s);
     keep(result);
   }

@@ -35,28 +35,38 @@ class ChainSearch {
   int64_t work() const { return work_; }
 
  private:
+  // How deep a stage is taken to be when its memory is judged, before its neighbours are known.
+  enum class Depth { kTextbook, kOne };
+
   struct Cell {
     double sum_s;
     int16_t from_device;  // index in the order, -1: none
     int16_t from_grid;
   };
 
-  void Sweep(bool may_skip, bool shallow, std::vector<Result>& results);
-  bool Solve(double cap_s, bool may_skip, bool shallow, Result& result);
-  void Extend(double cap_s, bool may_skip, bool shallow, int device, int end);
+  void Sweep(bool may_skip, std::vector<Result>& results);
+  bool Solve(double cap_s, bool may_skip, Result& result);
+  void Extend(double cap_s, bool may_skip, int device, int end);
   double CrossingSeconds(int grid, int src, int dst, double cap_s) const;
-  int64_t NeededBytes(int begin, int end, int in_flight) const;
+  int64_t NeededBytes(int begin, int end, int device) const;
+  void FillMemoryTables();
+  void AddToTables(const ChainValue& value, int begin);
+  size_t Pair(int begin, int end) const { return static_cast<size_t>(begin) * grid_.size() + end; }
   Cell& At(int layer, int grid, int device) { return cells_[(static_cast<size_t>(layer) * grid_.size() + grid) * order_.size() + device]; }
   void Read(int layer, int device, double cap_s, Result& result);
 
   const Problem& problem_;
   std::vector<int> grid_;  // positions; 0 first, positions() last
   double least_bottleneck_s_;
+  // By pair of grid points, as Evaluator would count them: bytes that do not depend on the depth, and bytes of one micro-batch in flight.
+  std::vector<int64_t> fixed_bytes_, stash_bytes_;
+  std::vector<int> grid_after_;  // by position: first grid index behind it
   std::vector<int> order_;
   bool constrained_ = false;               // the number of stages has limits that skipping may miss
   int layers_ = 1;                         // when constrained: one for each number of stages so far
   std::vector<std::vector<double>> time_;  // by index in the order: compute seconds of positions before each grid point
   std::vector<Cell> cells_;
+  Depth depth_ = Depth::kTextbook;
   bool memory_refused_ = false;
   int64_t work_ = 0;
 };

@@ -19,8 +19,9 @@ constexpr size_t kRebalanceBelow = 24;      // devices: re-cut after each change
 constexpr size_t kSettleBelow = 10;         // devices: and let the cuts settle before judging
 constexpr double kNear = 1.25;              // of the best step time: what is worth settling
 constexpr int kSplits = 12;                 // positions tried in a stage for a new device
+constexpr size_t kResults = 12;             // of one dynamic program that the simulator looks at
 constexpr size_t kClimbs = 4;
-constexpr int kMaxRestarts = 12;
+constexpr int kMaxRestarts = 64;
 constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
 constexpr double kCloseEnough = 1e-6;
 
@@ -40,7 +41,11 @@ class OpFenceSearch {
       for (const std::vector<int>& window : WindowsOf(order)) {
         if (!pool_.empty() && Spent() > limit_) break;
         const bool may_skip = window.size() > static_cast<size_t>(problem_.min_stages()) && window.size() <= kMaxSkippingDevices;
-        for (const ChainSearch::Result& result : chain_.Partition(window, may_skip, 4)) Consider(result.assignment);
+        for (const ChainSearch::Result& result : chain_.Partition(window, may_skip, kResults)) Consider(result.assignment);
+        // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
+        if (may_skip && window.size() <= kSettleBelow && MayHave(window.size())) {
+          for (const ChainSearch::Result& result : chain_.Partition(window, false, kResults)) Consider(result.assignment);
+        }
       }
     }
     if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
@@ -121,6 +126,15 @@ class OpFenceSearch {
           if (moved.begins[s] < low || moved.begins[s] > high) continue;
           if (TryImprove(current, moved)) again = improved = true;
           if (Done()) return improved;
+          // The cuts behind it along with it, as far as they have room.
+          Assignment along = current.assignment;
+          bool fits = true;
+          for (size_t t = s; t < along.begins.size(); ++t) along.begins[t] += shift;
+          for (size_t t = s; t < along.begins.size(); ++t) {
+            const int least = t == 1 ? problem_.first_cut() : along.begins[t - 1] + 1;
+            fits = fits && along.begins[t] >= least && along.begins[t] < problem_.positions();
+          }
+          if (fits && s + 1 < along.begins.size() && TryImprove(current, along)) again = improved = true;
         }
       }
     }
@@ -183,7 +197,7 @@ class OpFenceSearch {
     for (const std::vector<int>& devices : NeighbourOrders(from)) {
       if (Done()) return false;
       if (devices.size() <= kRebalanceBelow) {
-        for (const ChainSearch::Result& result : chain_.Partition(devices, false, 2)) {
+        for (const ChainSearch::Result& result : chain_.Partition(devices, false, 4)) {
           if (TrySettled(current, result.assignment)) return true;
         }
       }
@@ -222,23 +236,26 @@ class OpFenceSearch {
     } while (!Done() && ChangeDevices(current));
   }
 
-  // Kicks the best out of its valley: a few random swaps of all usable devices, cut afresh.
+  // Out of the valley: by turns the best with some devices swapped, and a random choice of devices, cut afresh.
   void Restart() {
     const base::CounterRng random(problem_.request().seed, "op-fence");
     const std::vector<int>& usable = problem_.usable();
     if (usable.size() < 3 || usable.size() > kMaxSkippingDevices) return;
     uint64_t draw = 0;
+    const auto below = [&](size_t bound) { return static_cast<size_t>(random.Below(draw++, bound)); };
     for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
-      std::vector<int> order = pool_[0].assignment.devices;
+      const bool kick = restart % 2 == 0;
+      std::vector<int> order = kick ? pool_[0].assignment.devices : std::vector<int>{};
       for (int device : usable) {
-        if (std::find(order.begin(), order.end(), device) == order.end())
-          order.insert(order.begin() + random.Below(draw++, order.size() + 1), device);
+        if (std::find(order.begin(), order.end(), device) == order.end()) order.insert(order.begin() + below(order.size() + 1), device);
       }
-      for (int kick = 0; kick < 2; ++kick) {
-        const uint64_t a = random.Below(draw++, order.size()), b = random.Below(draw++, order.size());
+      for (int i = 0; kick && i < 2; ++i) {
+        const size_t a = below(order.size()), b = below(order.size());
         std::swap(order[a], order[b]);
       }
-      const bool may_skip = usable.size() > static_cast<size_t>(problem_.min_stages());
+      if (!kick) order.resize(problem_.min_stages() + below(problem_.max_stages() - problem_.min_stages() + 1));
+      const bool may_skip = kick && usable.size() > static_cast<size_t>(problem_.min_stages());
+      if (kick && !may_skip) order.resize(problem_.max_stages());
       for (const ChainSearch::Result& result : chain_.Partition(order, may_skip, 1)) {
         Candidate candidate{result.assignment, evaluator_.Evaluate(result.assignment, effort_)};
         if (!candidate.evaluation.feasible()) continue;
