@@ -7,7 +7,8 @@ namespace {
 
 using compression::CodecKind;
 
-constexpr size_t kMostRemembered = 200'000;
+constexpr size_t kMostRemembered = 50'000;
+constexpr int64_t kBytesOfElement = 4;        // activations and gradients are fp32
 constexpr double kLeastTargetSeconds = 1e-9;  // a graph that costs nothing still needs a positive target
 constexpr double kLeastRate = 1e-3;
 
@@ -31,7 +32,6 @@ std::optional<CodecKind> KindOf(job::Codec codec) {
   return std::nullopt;
 }
 
-// The tensors that add up to these bytes: what has a gradient, and what only goes forward.
 compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
   compression::LinkLoad load{.name = "link",
                              .lossless_bytes = traffic.forward_lossless_bytes,
@@ -39,11 +39,7 @@ compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
                              .backward_bandwidth_bytes_per_s = std::max(kLeastRate, traffic.backward_bytes_per_s),
                              .forward_latency_s = traffic.forward_latency_s,
                              .backward_latency_s = traffic.backward_latency_s};
-  const int64_t both_ways = std::min(traffic.forward_bytes, traffic.backward_bytes) / 4;
-  if (both_ways > 0) load.tensors.push_back({.elements = both_ways});
-  if (const int64_t one_way = traffic.forward_bytes / 4 - both_ways; one_way > 0) {
-    load.tensors.push_back({.elements = one_way, .has_gradient = false});
-  }
+  for (const int64_t bytes : traffic.lossy_tensors) load.tensors.push_back({.elements = bytes / kBytesOfElement});
   return load;
 }
 
@@ -63,16 +59,7 @@ wire::CodecProfile CompressionPolicy::CostOf(CodecKind kind) const {
   return found == codecs_.end() ? wire::CodecProfile{} : found->second;
 }
 
-scheduler::LinkCodec CompressionPolicy::Price(const scheduler::LinkTraffic& traffic) const {
-  const compression::LinkLoad load = LoadOf(traffic);
-  const auto choices = compression::ChooseCodecs(policy_, std::span(&load, 1), std::max(kLeastTargetSeconds, traffic.target_s));
-  // The traffic of a validated request is within every limit but the size of one tensor: such a link is sent as it is.
-  compression::LinkChoice choice;
-  if (choices.ok()) {
-    choice = choices->front();
-  } else {
-    choice = {.forward_bytes = traffic.forward_bytes + traffic.forward_lossless_bytes, .backward_bytes = traffic.backward_bytes};
-  }
+scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& traffic, const compression::LinkChoice& choice) const {
   scheduler::LinkCodec codec{.codec = compression::ToString(choice.spec),
                              .forward_wire_bytes = choice.forward_bytes,
                              .backward_wire_bytes = choice.backward_bytes,
@@ -80,26 +67,46 @@ scheduler::LinkCodec CompressionPolicy::Price(const scheduler::LinkTraffic& traf
   const auto lossy_wire = static_cast<double>(choice.forward_bytes - traffic.forward_lossless_bytes + choice.backward_bytes);
   if (lossy_wire > 0) codec.ratio = std::max(1.0, static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / lossy_wire);
   const wire::CodecProfile there = CostOf(choice.spec.kind), back = CostOf(compression::GradientKind(choice.spec.kind));
-  const double forward_elements = static_cast<double>(traffic.forward_bytes) / 4;
-  const double backward_elements = static_cast<double>(traffic.backward_bytes) / 4;
-  codec.sender_forward_s = forward_elements * there.encode_seconds;
-  codec.receiver_forward_s = forward_elements * there.decode_seconds;
+  const double forward_elements = static_cast<double>(traffic.forward_bytes) / kBytesOfElement;
+  const double backward_elements = static_cast<double>(traffic.backward_bytes) / kBytesOfElement;
+  codec.producer_forward_s = forward_elements * there.encode_seconds;
+  codec.consumer_forward_s = forward_elements * there.decode_seconds;
   // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
   const bool masked = choice.spec.kind == CodecKind::kTopK;
-  codec.receiver_backward_s = backward_elements * (masked ? back.decode_seconds : back.encode_seconds);
-  codec.sender_backward_s = backward_elements * back.decode_seconds;
+  codec.consumer_backward_s = backward_elements * (masked ? back.decode_seconds : back.encode_seconds);
+  codec.producer_backward_s = backward_elements * back.decode_seconds;
   return codec;
 }
 
-scheduler::LinkCodec CompressionPolicy::Choose(const scheduler::LinkTraffic& traffic) const {
-  const Key key{traffic.forward_bytes,       traffic.forward_lossless_bytes, traffic.backward_bytes,
-                traffic.forward_bytes_per_s, traffic.backward_bytes_per_s,   traffic.target_s};
+std::vector<scheduler::LinkCodec> CompressionPolicy::Price(std::span<const scheduler::LinkTraffic> links, double target_s) const {
+  std::vector<compression::LinkLoad> loads;
+  for (const scheduler::LinkTraffic& traffic : links) loads.push_back(LoadOf(traffic));
+  const auto choices = compression::ChooseCodecs(policy_, loads, std::max(kLeastTargetSeconds, target_s));
+  std::vector<scheduler::LinkCodec> codecs;
+  for (size_t i = 0; i < links.size(); ++i) {
+    // A validated request is within every limit but the size of one tensor, which no codec then takes: such links are sent as they are.
+    const compression::LinkChoice exact{.forward_bytes = links[i].forward_bytes + links[i].forward_lossless_bytes,
+                                        .backward_bytes = links[i].backward_bytes};
+    codecs.push_back(Describe(links[i], choices.ok() ? (*choices)[i] : exact));
+  }
+  return codecs;
+}
+
+void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, double target_s,
+                               std::span<scheduler::LinkCodec> codecs) const {
+  Key key{target_s};
+  for (const scheduler::LinkTraffic& traffic : links) {
+    for (const int64_t bytes : traffic.lossy_tensors) key.push_back(static_cast<double>(bytes));
+    key.insert(key.end(),
+               {-1, static_cast<double>(traffic.forward_lossless_bytes), traffic.forward_bytes_per_s, traffic.backward_bytes_per_s});
+  }
   const std::lock_guard lock(mutex_);
-  const auto found = remembered_.find(key);
-  if (found != remembered_.end()) return found->second;
-  const scheduler::LinkCodec codec = Price(traffic);
-  if (remembered_.size() < kMostRemembered) remembered_.emplace(key, codec);
-  return codec;
+  auto found = remembered_.find(key);
+  if (found == remembered_.end()) {
+    if (remembered_.size() >= kMostRemembered) remembered_.clear();
+    found = remembered_.emplace(std::move(key), Price(links, target_s)).first;
+  }
+  std::copy(found->second.begin(), found->second.end(), codecs.begin());
 }
 
 double CompressionPolicy::MaxRatio() const {

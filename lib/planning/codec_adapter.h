@@ -3,8 +3,9 @@
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
-#include <tuple>
+#include <vector>
 
 #include "lib/compression/policy.h"
 #include "lib/job/fusion_job.h"
@@ -21,18 +22,19 @@ class CompressionPolicy final : public scheduler::LinkCodecPolicy {
   // `reference`: the device whose codec times count for time_scale 1.
   CompressionPolicy(compression::Policy policy, const wire::DeviceProfile& reference) : policy_(policy), codecs_(reference.codecs) {}
 
-  scheduler::LinkCodec Choose(const scheduler::LinkTraffic& traffic) const override;
+  void Choose(std::span<const scheduler::LinkTraffic> links, double target_s, std::span<scheduler::LinkCodec> codecs) const override;
   double MaxRatio() const override;
 
  private:
-  using Key = std::tuple<int64_t, int64_t, int64_t, double, double, double>;
-  scheduler::LinkCodec Price(const scheduler::LinkTraffic& traffic) const;
+  using Key = std::vector<double>;  // every number of the question
+  std::vector<scheduler::LinkCodec> Price(std::span<const scheduler::LinkTraffic> links, double target_s) const;
+  scheduler::LinkCodec Describe(const scheduler::LinkTraffic& traffic, const compression::LinkChoice& choice) const;
   wire::CodecProfile CostOf(compression::CodecKind kind) const;
 
   const compression::Policy policy_;
   const std::map<std::string, wire::CodecProfile> codecs_;
   mutable std::mutex mutex_;
-  mutable std::map<Key, scheduler::LinkCodec> remembered_;
+  mutable std::map<Key, std::vector<scheduler::LinkCodec>> remembered_;
 };
 
 }  // namespace fusionllm::planning

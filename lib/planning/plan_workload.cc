@@ -33,17 +33,7 @@ class Planner {
   absl::StatusOr<PlanOutcome> PlanWith(Recompute recompute) {
     recompute_ = recompute;
     FUSIONLLM_ASSIGN_OR_RETURN(scheduler::PlanRequest request, MakeRequest(workload_, profiles_, options_, recompute));
-    compression::Policy policy = PolicyOf(workload_.job.spec.compression);
-    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, PlanThatFits(request, policy));
-    // One codec for every link, but which one only the links of a plan can tell: the strongest that any of them needs.
-    if (policy.kind == compression::PolicyKind::kUniform && !policy.codec.has_value() && std::holds_alternative<Plan>(outcome)) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const compression::CodecSpec strongest, StrongestCodec(std::get<Plan>(outcome)));
-      policy.codec = strongest.kind;
-      if (strongest.kind == compression::CodecKind::kTopK) policy.max_ratio = strongest.ratio;
-      FUSIONLLM_ASSIGN_OR_RETURN(request, MakeRequest(workload_, profiles_, options_, recompute));
-      return PlanThatFits(request, policy);
-    }
-    return outcome;
+    return PlanThatFits(request, PolicyOf(workload_.job.spec.compression));
   }
 
   wire::PlanAnswer Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
@@ -94,15 +84,6 @@ class Planner {
             .shortfall = {.what = "memory_bytes", .needed = static_cast<double>(needed), .available = static_cast<double>(room)}};
   }
 
-  static absl::StatusOr<compression::CodecSpec> StrongestCodec(const Plan& plan) {
-    compression::CodecSpec strongest;
-    for (const scheduler::PlanLink& link : plan.links) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const compression::CodecSpec spec, compression::ParseCodecSpec(link.codec));
-      if (std::pair(spec.kind, spec.ratio) > std::pair(strongest.kind, strongest.ratio)) strongest = spec;
-    }
-    return strongest;
-  }
-
   wire::PlanDocument DocumentOf(const Plan& plan, Recompute recompute, double cpu_seconds) const {
     wire::PlanDocument document{.strategy = plan.strategy,
                                 .predicted_step_seconds = plan.predicted_step_s,
@@ -116,21 +97,22 @@ class Planner {
                                 .graph_hash = absl::StrFormat("%016x", workload_.graph_hash),
                                 .left_out = plan.left_out,
                                 .search_cpu_seconds = cpu_seconds};
+    const double passes = plan.micro_batches;
     for (const scheduler::PlanStage& stage : plan.stages) {
       document.in_flight = std::max(document.in_flight, stage.in_flight);
       document.stages.push_back({.index = stage.index,
                                  .devices = stage.device_names,
                                  .ops = stage.op_names,
-                                 .compute_seconds = stage.forward_s + stage.backward_s,
-                                 .forward_seconds = stage.forward_s,
-                                 .backward_seconds = stage.backward_s,
-                                 .codec_seconds = stage.codec_s,
+                                 .compute_seconds = passes * (stage.forward_s + stage.backward_s),
+                                 .forward_seconds = passes * stage.forward_s,
+                                 .backward_seconds = passes * stage.backward_s,
+                                 .codec_seconds = passes * stage.codec_s,
                                  .update_seconds = stage.update_s,
                                  .in_flight = stage.in_flight,
                                  .memory_bytes = stage.memory_bytes,
                                  .busy_ratio = stage.busy_ratio});
     }
-    for (const scheduler::PlanLink& link : plan.links) AddLink(link, document);
+    for (const scheduler::PlanLink& link : plan.links) AddLink(plan, link, document);
     for (const scheduler::TiedExchange& tied : plan.tied) {
       document.tied.push_back({.parameter = tied.parameter, .stages = tied.stages, .bytes = tied.bytes});
     }
@@ -138,30 +120,37 @@ class Planner {
     return document;
   }
 
-  static void AddLink(const scheduler::PlanLink& link, wire::PlanDocument& document) {
-    const auto ratio = [](int64_t dense, int64_t wire) { return wire > 0 ? static_cast<double>(dense) / static_cast<double>(wire) : 1.0; };
-    document.links.push_back({.src = link.src_device,
-                              .dst = link.dst_device,
-                              .src_stage = link.src_stage,
-                              .dst_stage = link.dst_stage,
-                              .dense_bytes = link.forward_bytes,
-                              .bytes = link.forward_wire_bytes,
-                              .codec = link.codec,
-                              .ratio = ratio(link.forward_bytes, link.forward_wire_bytes),
-                              .seconds = link.forward_s,
-                              .loss_cost = link.loss_cost,
-                              .values = link.value_names});
+  // The scheduler speaks of one message; a document of a step. Latency is met once, since messages follow one another.
+  void AddDirection(wire::PlanLink link, int src, int dst, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds,
+                    wire::PlanDocument& document) const {
+    const auto& links = profiles_.network.links;
+    const auto found = std::find_if(links.begin(), links.end(), [&](const scheduler::Link& l) { return l.src == src && l.dst == dst; });
+    const double latency_s = found == links.end() ? 0 : found->latency_s;
+    link.dense_bytes = messages * dense_bytes;
+    link.bytes = messages * wire_bytes;
+    link.ratio = wire_bytes > 0 ? static_cast<double>(dense_bytes) / static_cast<double>(wire_bytes) : 1;
+    link.seconds = messages * std::max(0.0, message_seconds - latency_s) + latency_s;
+    document.links.push_back(std::move(link));
+  }
+
+  void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocument& document) const {
+    const int src = plan.stages[link.src_stage].devices[0], dst = plan.stages[link.dst_stage].devices[0];
+    AddDirection({.src = link.src_device,
+                  .dst = link.dst_device,
+                  .src_stage = link.src_stage,
+                  .dst_stage = link.dst_stage,
+                  .codec = link.codec,
+                  .loss_cost = link.loss_cost,
+                  .values = link.value_names},
+                 src, dst, plan.micro_batches, link.forward_bytes, link.forward_wire_bytes, link.forward_s, document);
     if (link.backward_bytes == 0) return;
-    document.links.push_back({.src = link.dst_device,
-                              .dst = link.src_device,
-                              .src_stage = link.dst_stage,
-                              .dst_stage = link.src_stage,
-                              .backward = true,
-                              .dense_bytes = link.backward_bytes,
-                              .bytes = link.backward_wire_bytes,
-                              .codec = link.codec,
-                              .ratio = ratio(link.backward_bytes, link.backward_wire_bytes),
-                              .seconds = link.backward_s});
+    AddDirection({.src = link.dst_device,
+                  .dst = link.src_device,
+                  .src_stage = link.dst_stage,
+                  .dst_stage = link.src_stage,
+                  .backward = true,
+                  .codec = link.codec},
+                 dst, src, plan.micro_batches, link.backward_bytes, link.backward_wire_bytes, link.backward_s, document);
   }
 
   const workload::Workload& workload_;

@@ -11,6 +11,7 @@
 #include "lib/estimator/graph_cost.h"
 #include "lib/estimator/rate_fit.h"
 #include "lib/opdag/op_schema.h"
+#include "lib/scheduler/graph_request.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -75,53 +76,12 @@ std::vector<int64_t> UpdatedElements(const TrainingGraph& training) {
   return elements;
 }
 
-void AddOps(const workload::Workload& workload, const estimator::GraphCosts& costs, scheduler::PlanRequest& request) {
-  for (const estimator::OpCosts& op : costs.ops) {
-    request.ops.push_back({.name = workload.training.graph.op(op.op).name,
-                           .placeholder = op.placeholder,
-                           .flops = op.forward_flops + op.backward_flops,
-                           .parameter_bytes = op.parameter_bytes,
-                           .gradient_bytes = op.gradient_bytes,
-                           .optimizer_bytes = op.optimizer_bytes,
-                           .workspace_bytes = op.workspace_bytes});
-  }
-  for (const estimator::ValueCosts& value : costs.values) {
-    request.values.push_back({.name = workload.training.graph.value(value.value).name,
-                              .producer = value.producer,
-                              .consumers = value.consumers,
-                              .kept_by = value.kept_by,
-                              .bytes = value.bytes,
-                              .differentiable = value.differentiable,
-                              .lossless_only = value.lossless_only});
-  }
-  for (const estimator::SharedParameterCosts& shared : costs.shared) {
-    request.tied.push_back({.name = workload.training.graph.parameter(shared.parameter).name,
-                            .ops = shared.ops,
-                            .bytes = shared.bytes,
-                            .optimizer_bytes = shared.optimizer_bytes});
-  }
-}
-
-// What a stage keeps for a micro-batch in flight is made again, so one set of activations is enough, whatever the depth.
-void Recompute(scheduler::PlanRequest& request) {
-  for (scheduler::ValueNode& value : request.values) {
-    if (request.ops[value.producer].placeholder) {
-      value.kept_by = {value.producer};
-      continue;
-    }
-    if (!value.kept_by.empty()) request.ops[value.producer].gradient_bytes += value.bytes;
-    value.kept_by.clear();
-  }
-  for (scheduler::OpNode& op : request.ops) {
-    for (size_t c = 0; c < op.forward_s.size(); ++c) op.backward_s[c] += op.forward_s[c];
-  }
-}
-
 // One cost class for each different machine; emulated devices of one machine share it and differ in time_scale.
 absl::Status AddDevices(const workload::Workload& workload, const Profiles& profiles, const estimator::GraphCosts& costs,
                         scheduler::PlanRequest& request) {
   const std::vector<int64_t> updated = UpdatedElements(workload.training);
   std::vector<const wire::DeviceProfile*> classes;
+  std::vector<std::vector<estimator::OpSeconds>> seconds_by_class;
   for (const wire::DeviceProfile& device : profiles.devices) {
     const auto same = std::find_if(classes.begin(), classes.end(), [&](const wire::DeviceProfile* other) {
       return other->ops == device.ops && other->update_seconds_per_element == device.update_seconds_per_element;
@@ -138,16 +98,16 @@ absl::Status AddDevices(const workload::Workload& workload, const Profiles& prof
       return absl::InvalidArgumentError(absl::StrFormat("more than %d different machines", scheduler::kMaxCostClasses));
     }
     FUSIONLLM_ASSIGN_OR_RETURN(const MachineCosts machine, CostsOn(device, workload.training));
+    std::vector<estimator::OpSeconds>& seconds = seconds_by_class.emplace_back();
     for (const estimator::OpCosts& op : costs.ops) {
-      scheduler::OpNode& node = request.ops[op.op];
       double backward_s = 0;
       for (const OpId backward : op.backward_ops) backward_s += machine.seconds[backward];
-      node.forward_s.push_back(machine.seconds[op.op]);
-      node.backward_s.push_back(backward_s);
-      node.update_s.push_back(static_cast<double>(updated[op.op]) * machine.update_seconds_per_element);
+      seconds.push_back({.forward_s = machine.seconds[op.op],
+                         .backward_s = backward_s,
+                         .update_s = static_cast<double>(updated[op.op]) * machine.update_seconds_per_element});
     }
   }
-  return absl::OkStatus();
+  return scheduler::AddGraph(workload.training, costs, seconds_by_class, request);
 }
 
 // What the job says about executors, strategy and placement.
@@ -193,15 +153,12 @@ absl::StatusOr<scheduler::PlanRequest> MakeRequest(const workload::Workload& wor
   const int state_tensors = static_cast<int>(runtime::StateNames(workload.optimizer).size());
   const estimator::GraphCosts costs = estimator::CostsOf(workload.training, state_tensors);
   scheduler::PlanRequest request{.micro_batches = workload.micro_batches, .seed = options.seed};
-  AddOps(workload, costs, request);
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, request));
-  if (recompute == runtime::Recompute::kFull) Recompute(request);
+  request.recompute = recompute == runtime::Recompute::kFull;
   request.resources = profiles.network.resources;
   request.links = profiles.network.links;
   AddWishes(workload.job.spec, options, request);
-  // Every step ends with a report to the first stage and its decision, clipped or not.
-  request.global_norm = true;
-  request.norm_bytes = kReportEntryBytes * (1 + static_cast<int64_t>(workload.training.graph.parameters().size()));
+  request.report_bytes = kReportEntryBytes * (1 + static_cast<int64_t>(workload.training.graph.parameters().size()));
   return request;
 }
 

@@ -20,8 +20,7 @@ struct PlanOptions {
   bool explain = false;              // keep the planner's sentences in the document
 };
 
-// Everything but the codec policy. Devices keep their order. With Recompute::kFull a stage keeps nothing but what came from outside; the
-// request counts its activations once, as the backward pass makes them again.
+// Everything but the codec policy. Devices keep their order.
 // Errors: InvalidArgument for profiles without times or beyond the scheduler's limits.
 absl::StatusOr<scheduler::PlanRequest> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
                                                    runtime::Recompute recompute);

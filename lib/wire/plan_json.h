@@ -2,7 +2,8 @@
 //
 // Plain structs beside the text, so that an executor needs no planner. Equal structs give equal bytes (sorted keys, shortest numbers that
 // read back exactly); reading trusts nothing. Pure functions; thread-safe.
-// Seconds and bytes are those of one micro-batch unless said. Limits: kMaxPlanStages, kMaxPlanOps, kMaxDocumentBytes of text.
+// Seconds and bytes are those of one step, all its micro-batches together, unless said. Limits: kMaxPlanStages, kMaxPlanOps,
+// kMaxDocumentBytes of text.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,11 @@ struct PlanStage {
   double compute_seconds = 0;        // forward + backward, without codecs
   double forward_seconds = 0;
   double backward_seconds = 0;
-  double codec_seconds = 0;   // both directions
-  double update_seconds = 0;  // once a step
-  int in_flight = 1;          // micro-batches that may be under way
-  int64_t memory_bytes = 0;   // predicted peak
-  double busy_ratio = 0;      // predicted share of the step
+  double codec_seconds = 0;  // both directions
+  double update_seconds = 0;
+  int in_flight = 1;         // micro-batches that may be under way
+  int64_t memory_bytes = 0;  // predicted peak
+  double busy_ratio = 0;     // predicted share of the step
   bool operator==(const PlanStage&) const = default;
 };
 
@@ -44,7 +45,7 @@ struct PlanLink {
   int64_t bytes = 0;           // on the wire
   std::string codec = "fp32";  // compression::ParseCodecSpec; both directions of a pair have the same
   double ratio = 1;            // dense / wire
-  double seconds = 0;          // latency and serialisation of one message, alone on the wire
+  double seconds = 0;          // on the wire, alone, and the latency of one message
   double loss_cost = 0;        // expected increase of the loss, nats per target; on the forward direction
   std::vector<std::string> values;
   bool operator==(const PlanLink&) const = default;
@@ -54,7 +55,7 @@ struct PlanLink {
 struct PlanTied {
   std::string parameter;
   std::vector<int> stages;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of one exchange
   bool operator==(const PlanTied&) const = default;
 };
 
