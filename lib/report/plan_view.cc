@@ -1,0 +1,142 @@
+#include "lib/report/plan_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "lib/report/html.h"
+
+namespace fusionllm::report {
+namespace {
+
+std::string SiteOf(const Run& run, const std::string& device) {
+  const auto found = run.site_of.find(device);
+  return found == run.site_of.end() ? "" : found->second;
+}
+
+std::string DeviceOf(const PlanStage& stage) { return stage.devices.empty() ? "" : stage.devices.front(); }
+
+const PlanLink* FindLink(const Plan& plan, const std::string& src, const std::string& dst) {
+  const auto found =
+      std::find_if(plan.links.begin(), plan.links.end(), [&](const PlanLink& link) { return link.src == src && link.dst == dst; });
+  return found == plan.links.end() ? nullptr : &*found;
+}
+
+std::string CodecInShort(const std::string& codec, double ratio) {
+  if (codec.empty()) return "";
+  const bool squeezed = std::isfinite(ratio) && ratio > 1.005;
+  return squeezed ? absl::StrCat(Escape(codec), " ", Figure(ratio), "×") : Escape(codec);
+}
+
+std::string Hop(const Run& run, const std::string& from, const std::string& to) {
+  const PlanLink* const forward = FindLink(*run.plan, from, to);
+  const PlanLink* const backward = FindLink(*run.plan, to, from);
+  const bool far = SiteOf(run, from) != SiteOf(run, to);
+  std::string out = absl::StrCat("<div class=\"hop", far ? " far" : "", "\">");
+  const PlanLink* const shown = forward != nullptr ? forward : backward;
+  if (shown == nullptr) return out + "</div>";
+  // A link's line stands for both ways when the plan lists it once.
+  const int64_t bytes = shown->bytes + (forward != nullptr && backward != nullptr ? backward->bytes : 0);
+  absl::StrAppend(&out, CodecInShort(shown->codec, shown->ratio), "<br>", Traffic(static_cast<double>(bytes)), "</div>");
+  return out;
+}
+
+std::string Bar(double share, int colour) {
+  const double width = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) * 100 : 0;
+  return absl::StrCat("<span class=\"bar\"><i class=\"bg", colour % 8, "\" style=\"width:", Coordinate(width), "%\"></i></span>",
+                      Share(share));
+}
+
+}  // namespace
+
+std::string OpsInShort(const std::vector<std::string>& ops) {
+  constexpr size_t kMost = 6;
+  std::vector<std::string> heads;
+  for (const std::string& op : ops) {
+    const size_t dot = op.find('.');
+    const size_t second = dot == std::string::npos ? dot : op.find('.', dot + 1);
+    const std::string head = op.substr(0, second);
+    if (std::find(heads.begin(), heads.end(), head) == heads.end()) heads.push_back(head);
+    if (heads.size() > kMost) {
+      heads.back() = "...";
+      break;
+    }
+  }
+  return absl::StrJoin(heads, ", ");
+}
+
+std::string DrawPlan(const Run& run) {
+  if (!run.plan || run.plan->stages.empty()) return "";
+  std::string out = "<div class=\"plan\">\n";
+  for (size_t i = 0; i < run.plan->stages.size(); ++i) {
+    const PlanStage& stage = run.plan->stages[i];
+    const std::string device = DeviceOf(stage);
+    if (i > 0) absl::StrAppend(&out, Hop(run, DeviceOf(run.plan->stages[i - 1]), device), "\n");
+    const std::string site = SiteOf(run, device);
+    absl::StrAppend(&out, "<div class=\"stage\"><i class=\"bg", i % 8, "\"></i><div><b>", Escape(absl::StrJoin(stage.devices, ", ")),
+                    "</b><small>stage ", stage.index, site.empty() ? "" : absl::StrCat(" in ", Escape(site)), "</small>", stage.ops.size(),
+                    " ops<small>", Escape(OpsInShort(stage.ops)), "</small>", Seconds(stage.compute_s), " compute<br>",
+                    Memory(static_cast<double>(stage.memory_bytes)), "</div></div>\n");
+  }
+  return out + "</div>\n";
+}
+
+std::string StagesTable(const Run& run) {
+  std::vector<std::vector<std::string>> rows = {
+      {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};
+  std::map<int, StageTotal> measured;
+  if (run.summary) {
+    for (const StageTotal& stage : run.summary->stages) measured[stage.index] = stage;
+  }
+  std::map<int, const PlanStage*> planned;
+  if (run.plan) {
+    for (const PlanStage& stage : run.plan->stages) planned[stage.index] = &stage;
+  }
+  std::map<int, bool> indices;
+  for (const auto& [index, stage] : measured) indices[index] = true;
+  for (const auto& [index, stage] : planned) indices[index] = true;
+  if (indices.empty()) return "";
+  for (const auto& [index, unused] : indices) {
+    const PlanStage* const plan = planned.contains(index) ? planned[index] : nullptr;
+    const StageTotal* const total = measured.contains(index) ? &measured[index] : nullptr;
+    const int64_t predicted = plan != nullptr ? plan->memory_bytes : total->predicted_memory_bytes;
+    rows.push_back({absl::StrCat(index), Escape(total != nullptr ? total->device : DeviceOf(*plan)),
+                    plan != nullptr ? absl::StrCat(plan->ops.size()) : "–", plan != nullptr ? Seconds(plan->compute_s) : "–",
+                    total != nullptr ? Bar(total->busy_ratio, index) : "–", Memory(static_cast<double>(predicted)),
+                    total != nullptr ? Memory(static_cast<double>(total->peak_memory_bytes)) : "–"});
+  }
+  return Table(rows);
+}
+
+std::string LinksTable(const Run& run) {
+  std::map<std::pair<std::string, std::string>, std::pair<const PlanLink*, const LinkTotal*>> links;
+  if (run.plan) {
+    for (const PlanLink& link : run.plan->links) links[{link.src, link.dst}].first = &link;
+  }
+  if (run.summary) {
+    for (const LinkTotal& link : run.summary->links) links[{link.src, link.dst}].second = &link;
+  }
+  if (links.empty()) return "";
+  const double steps = std::max<double>(1, static_cast<double>(run.steps.size()));
+  std::vector<std::vector<std::string>> rows = {
+      {"from", "to", "codec", ">a step, predicted", ">a step, measured", ">whole run", ">time, predicted", ">bandwidth, measured"}};
+  for (const auto& [ends, link] : links) {
+    const auto& [plan, total] = link;
+    const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);
+    const std::string codec = total != nullptr ? CodecInShort(total->codec, total->ratio) : CodecInShort(plan->codec, plan->ratio);
+    const auto bytes = [](double value) { return Traffic(std::round(value)); };
+    rows.push_back({Escape(ends.first), absl::StrCat(Escape(ends.second), from != to ? " <span class=\"soft\">(between sites)</span>" : ""),
+                    codec, plan != nullptr ? bytes(static_cast<double>(plan->bytes)) : "–",
+                    total != nullptr ? bytes(static_cast<double>(total->bytes) / steps) : "–",
+                    total != nullptr ? bytes(static_cast<double>(total->bytes)) : "–", plan != nullptr ? Seconds(plan->seconds) : "–",
+                    total != nullptr && total->bytes_per_s > 0 ? Traffic(total->bytes_per_s) + "/s" : "–"});
+  }
+  return Table(rows);
+}
+
+}  // namespace fusionllm::report

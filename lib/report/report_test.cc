@@ -1,0 +1,208 @@
+#include "lib/report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/report/chart.h"
+#include "lib/report/html.h"
+#include "lib/report/plan_view.h"
+#include "lib/report/timeline.h"
+
+namespace fusionllm::report {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kDevices = 6;
+
+std::string Device(int i) { return absl::StrCat(i < 3 ? "paris-" : "tokyo-", i % 3); }
+
+Span SpanOf(int device, Span::Kind kind, int micro_batch, int64_t begin_ms, int64_t end_ms) {
+  return {Device(device), 40, kind, micro_batch, begin_ms * 1'000'000, end_ms * 1'000'000};
+}
+
+// A run as a demo makes it: six stages in two sites. `speed` divides its times.
+Run SampleRun(const std::string& title, double speed, const std::string& codec) {
+  Run run;
+  run.title = title;
+  run.job = "demo";
+  run.outcome = "Ended after 60 steps.";
+  for (int step = 1; step <= 60; ++step) {
+    const double loss = 2.4 + 3.2 * std::exp(-step / 18.0) + 0.08 * std::sin(step * 1.7 + speed);
+    run.steps.push_back({step, loss, 1.1, 3e-4, 1.9 / speed, 1078 * speed});
+  }
+  run.evaluations = {{20, 3.5, 0.2}, {60, 2.6, 0.31}};
+  run.events = {{"ExecutorJoined", 0, "paris-0 joined", "paris-0"}, {"ExecutorLost", 31, "tokyo-2 does not answer", "tokyo-2"}};
+  run.plan = Plan{1, "op-fence", 1.85 / speed, 1.2 / speed, 0.5, 8, 4, {}, {}};
+  run.plans = 1;
+  run.summary = Summary{60, run.steps.back().loss, 1.9 / speed, 1.85 / speed, 240'000'000, {}, {}};
+  for (int i = 0; i < kDevices; ++i) {
+    run.site_of[Device(i)] = i < 3 ? "paris" : "tokyo";
+    run.plan->stages.push_back(
+        {i, {Device(i)}, {absl::StrCat("block.", i, ".ln"), absl::StrCat("block.", i, ".attn"), "lm_head"}, 0.4, 300 << 20});
+    run.summary->stages.push_back({i, Device(i), 0.3 + 0.1 * i, 0.01, 280 << 20, 300 << 20});
+    if (i == 0) continue;
+    const std::string used = i == 3 ? codec : "fp32";
+    for (const auto& [src, dst] : {std::pair(i - 1, i), std::pair(i, i - 1)}) {
+      run.plan->links.push_back({Device(src), Device(dst), 2'097'152, used, used == "fp32" ? 1.0 : 25.0, 0.2});
+      run.summary->links.push_back({Device(src), Device(dst), 126'000'000, used, used == "fp32" ? 1.0 : 25.0, 1.24e6});
+    }
+  }
+  for (int device = 0; device < kDevices; ++device) {
+    for (int micro_batch = 0; micro_batch < 8; ++micro_batch) {
+      const int64_t at = 40 * device + 90 * micro_batch;
+      run.spans.push_back(SpanOf(device, Span::Kind::kForward, micro_batch, at, at + 30));
+      run.spans.push_back(SpanOf(device, Span::Kind::kBackward, micro_batch, at + 30, at + 80));
+      run.spans.push_back(SpanOf(device, Span::Kind::kWait, micro_batch, at + 80, at + 90));
+    }
+    run.spans.push_back(SpanOf(device, Span::Kind::kUpdate, -1, 960, 980));
+  }
+  return run;
+}
+
+Report SampleReport() {
+  return {"Demo: three ways to train over a slow link",
+          "A small GPT-2 on six emulated devices in two sites, 10 Mbit/s and 40 ms apart.",
+          {{"processor", "Example CPU, 2 cores"}, {"memory", "4 GiB"}},
+          {SampleRun("naive", 1, "fp32"), SampleRun("op-fence, 6 stages", 3, "topk"), SampleRun("op-fence, free", 4.5, "int8")}};
+}
+
+TEST(HtmlTest, TextOfOthersCannotBecomeMarkup) {
+  EXPECT_EQ(Escape("<b a=\"1\">'&'</b>"), "&lt;b a=&quot;1&quot;&gt;&#39;&amp;&#39;&lt;/b&gt;");
+  EXPECT_EQ(Escape(absl::string_view("a\0b\x1b", 4)),
+            "a\xEF\xBF\xBD"
+            "b\xEF\xBF\xBD");
+}
+
+TEST(HtmlTest, TicksCoverTheRangeInRoundSteps) {
+  EXPECT_THAT(NiceTicks(0, 10, 6), ElementsAre(0, 2, 4, 6, 8, 10));
+  EXPECT_THAT(NiceTicks(2.31, 5.62, 6), ElementsAre(2, 3, 4, 5, 6));
+  EXPECT_EQ(TickLabel(0.25, 0.05), "0.25");
+  EXPECT_EQ(TickLabel(20, 10), "20");
+  for (const double size : {1e-12, 3.7e-5, 1.0, 7.3e9, 1e300}) {
+    const std::vector<double> ticks = NiceTicks(size, 2 * size, 6);
+    EXPECT_LE(ticks.size(), 7u) << size;
+    EXPECT_GE(ticks.size(), 2u) << size;
+    EXPECT_LE(ticks.front(), size);
+    EXPECT_GE(ticks.back(), 2 * size * (1 - 1e-9));
+  }
+}
+
+TEST(HtmlTest, UnitsReadWell) {
+  EXPECT_EQ(Seconds(1.924), "1.92 s");
+  EXPECT_EQ(Seconds(0.085), "85 ms");
+  EXPECT_EQ(Traffic(12'345'678), "12.3 MB");
+  EXPECT_EQ(Memory(1.5 * 1024 * 1024 * 1024), "1.5 GiB");
+  EXPECT_EQ(Figure(5210), "5,210");
+  EXPECT_EQ(Seconds(NAN), "–");
+}
+
+TEST(ChartTest, DivergedLossesLeaveGaps) {
+  const std::string svg = DrawChart({"c", "x", "y"}, {{"a", 0, {{1, 5}, {2, 4}, {3, NAN}, {4, 3}}, {}}});
+  EXPECT_THAT(svg, HasSubstr("[[[1,5],[2,4],[4,3]]]"));
+  const size_t path = svg.find(" d=\"M");
+  ASSERT_NE(path, std::string::npos);
+  EXPECT_NE(svg.find('M', path + 5), std::string::npos) << "the line starts anew after the gap";
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_EQ(DrawChart({"c", "x", "y"}, {{"a", 0, {{1, NAN}}, {}}}), "");
+  EXPECT_EQ(DrawChart({"c", "x", "y"}, {}), "");
+}
+
+TEST(ChartTest, OnePointAndEqualPointsHaveAxes) {
+  for (const double y : {0.0, 5.0, -1e-9, 1e30}) {
+    EXPECT_THAT(DrawChart({"c", "x", "y"}, {{"a", 0, {{1, y}, {1, y}}, {}}}), HasSubstr("class=\"axis\"")) << y;
+  }
+}
+
+TEST(ChartTest, LongRunsAreThinnedToMeans) {
+  ChartSeries series = {"a", 0, {}, {}};
+  for (int i = 1; i <= 300'000; ++i) series.points.push_back({static_cast<double>(i), i % 2 == 0 ? 1.0 : 3.0});
+  const std::string svg = DrawChart({"c", "x", "y"}, {series});
+  EXPECT_LT(svg.size(), 100'000u);
+  EXPECT_THAT(svg, HasSubstr("[300000,2]"));
+}
+
+TEST(PlanViewTest, OpsAreNamedByTheirHeads) {
+  EXPECT_EQ(OpsInShort({"wte", "block.0.ln.1", "block.0.attn", "block.1.ln"}), "wte, block.0, block.1");
+  EXPECT_EQ(OpsInShort({"a", "b", "c", "d", "e", "f", "g", "h"}), "a, b, c, d, e, f, ...");
+}
+
+TEST(TimelineTest, ShowsTheStepThatMostDevicesTraced) {
+  report::Run run = SampleRun("r", 1, "fp32");
+  run.spans.push_back({"paris-0", 41, Span::Kind::kForward, 0, 0, 1});
+  const std::string svg = DrawTimeline(run);
+  EXPECT_THAT(svg, HasSubstr("Step 40:"));
+  EXPECT_THAT(svg, HasSubstr("forward of micro-batch 7, 30 ms"));
+  EXPECT_LT(svg.find(">paris-0<"), svg.find(">tokyo-2<"));
+  EXPECT_EQ(DrawTimeline(report::Run{}), "");
+}
+
+TEST(ReportTest, AnEmptyRunStillMakesAPage) {
+  const std::string html = ToHtml({"t", "", {}, {report::Run{}}});
+  EXPECT_THAT(html, HasSubstr("run 1"));
+  EXPECT_THAT(html, HasSubstr("</html>"));
+}
+
+TEST(ReportTest, NamesFromOutsideAreEscapedEverywhere) {
+  const std::string evil = "</script><script>alert(1)</script>\"onload='x";
+  report::Run run = SampleRun(evil, 1, evil);
+  run.outcome = evil;
+  run.events.push_back({evil, 1, evil, evil});
+  run.plan->strategy = evil;
+  run.plan->stages[0].devices = {evil};
+  run.plan->stages[0].ops = {evil};
+  run.plan->links[0].src = evil;
+  run.site_of[evil] = evil;
+  run.spans[0].device = evil;
+  run.summary->stages[0].device = evil;
+  run.summary->links[0].dst = evil;
+  const std::string html = ToHtml({evil, evil, {{evil, evil}}, {run, run}});
+  EXPECT_THAT(html, Not(HasSubstr("alert(1)</script>")));
+  EXPECT_THAT(html, Not(HasSubstr("\"onload")));
+}
+
+TEST(ReportTest, NothingIsFetched) {
+  const std::string html = ToHtml(SampleReport());
+  for (const char* reference : {"http://", "https://", "//cdn", "@import", "src="}) EXPECT_THAT(html, Not(HasSubstr(reference)));
+}
+
+// What a browser makes of it: the DOM after the script ran, and no complaint on its console.
+TEST(ReportTest, ABrowserShowsEveryPart) {
+  std::string browser;
+  for (const char* candidate : {"/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"}) {
+    if (browser.empty() && std::filesystem::exists(candidate)) browser = candidate;
+  }
+  if (browser.empty()) GTEST_SKIP() << "NotAvailable: no chromium in /usr/bin";
+  base::TempFolder folder;
+  const std::string page = folder.Write("report.html", ToHtml(SampleReport()));
+  if (const char* keep = std::getenv("FUSIONLLM_KEEP_REPORT")) {
+    std::filesystem::copy_file(page, keep, std::filesystem::copy_options::overwrite_existing);
+  }
+  const std::string command =
+      absl::StrCat("HOME=", folder.path(), " timeout 60 ", browser,
+                   " --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir=", folder / "profile",
+                   " --dump-dom file://", page, " >", folder / "dom", " 2>", folder / "log");
+  ASSERT_EQ(std::system(command.c_str()), 0) << base::ReadWholeFile(folder / "log");
+  const std::string dom = base::ReadWholeFile(folder / "dom");
+  EXPECT_THAT(dom, HasSubstr("data-ready=\"yes\"")) << "the script did not run to its end";
+  for (const char* part : {"id=\"comparison\"", "id=\"loss-by-step\"", "id=\"loss-by-time\"", "id=\"run-0\"", "id=\"run-2\"",
+                           "class=\"plan\"", "class=\"timeline\"", "class=\"tip\"", "id=\"machine\"", "4.50×"}) {
+    EXPECT_THAT(dom, HasSubstr(part));
+  }
+  EXPECT_THAT(base::ReadWholeFile(folder / "log"), Not(HasSubstr("CONSOLE")));
+}
+
+}  // namespace
+}  // namespace fusionllm::report

@@ -1,0 +1,112 @@
+#include "lib/report/timeline.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "lib/report/html.h"
+
+namespace fusionllm::report {
+namespace {
+
+constexpr double kWidth = 1100, kLeft = 128, kRight = 12, kTop = 6, kRow = 26, kGap = 8, kAxis = 30;
+constexpr size_t kMaxBoxes = 20'000;
+
+struct Look {
+  const char* css;
+  const char* word;
+};
+constexpr Look kLooks[] = {{"fw", "forward"}, {"bw", "backward"}, {"up", "update"}, {"wt", "wait"}, {"ev", "evaluate"}};
+
+const Look& LookOf(const Span& span) { return kLooks[static_cast<size_t>(span.kind)]; }
+
+int64_t PickStep(const Run& run) {
+  std::map<int64_t, std::set<std::string>> devices;
+  for (const Span& span : run.spans) devices[span.step].insert(span.device);
+  int64_t best = 0;
+  size_t most = 0;
+  for (const auto& [step, names] : devices) {
+    if (names.size() >= most) {
+      best = step;
+      most = names.size();
+    }
+  }
+  return best;
+}
+
+// Devices from top to bottom: by stage of the plan, then those that the plan does not name any more.
+std::vector<std::string> Rows(const Run& run, const std::vector<Span>& spans) {
+  std::vector<std::string> rows;
+  const auto add = [&](const std::string& device) {
+    const bool traced = std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return span.device == device; });
+    if (traced && std::find(rows.begin(), rows.end(), device) == rows.end()) rows.push_back(device);
+  };
+  if (run.plan) {
+    for (const PlanStage& stage : run.plan->stages) {
+      for (const std::string& device : stage.devices) add(device);
+    }
+  }
+  for (const Span& span : spans) add(span.device);
+  return rows;
+}
+
+}  // namespace
+
+std::string DrawTimeline(const Run& run) {
+  const int64_t step = PickStep(run);
+  std::vector<Span> spans;
+  for (const Span& span : run.spans) {
+    if (span.step == step && span.end_ns >= span.begin_ns && spans.size() < kMaxBoxes) spans.push_back(span);
+  }
+  if (spans.empty()) return "";
+  const std::vector<std::string> rows = Rows(run, spans);
+  int64_t begin = spans[0].begin_ns, end = spans[0].end_ns;
+  for (const Span& span : spans) {
+    begin = std::min(begin, span.begin_ns);
+    end = std::max(end, span.end_ns);
+  }
+  const double seconds = std::max(static_cast<double>(end - begin) * 1e-9, 1e-9);
+  const double bottom = kTop + static_cast<double>(rows.size()) * (kRow + kGap);
+  const auto x = [&](double second) { return kLeft + second / seconds * (kWidth - kLeft - kRight); };
+
+  std::string out = absl::StrCat("<figure class=\"timeline\"><figcaption>Step ", step, ":");
+  for (const Look& look : kLooks) {
+    const bool used = std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return &LookOf(span) == &look; });
+    if (used) absl::StrAppend(&out, " <span class=\"key\"><i class=\"", look.css, "\"></i>", look.word, "</span>");
+  }
+  absl::StrAppend(&out, "</figcaption>\n<svg viewBox=\"0 0 ", kWidth, " ", bottom + kAxis, "\" role=\"img\" aria-label=\"timeline of step ",
+                  step, "\">\n<g class=\"axis\">");
+  const std::vector<double> ticks = NiceTicks(0, seconds, 10);
+  for (const double tick : ticks) {
+    if (tick > seconds) continue;
+    const std::string at = Coordinate(x(tick));
+    absl::StrAppend(&out, "<line x1=\"", at, "\" x2=\"", at, "\" y1=\"", kTop, "\" y2=\"", bottom, "\"/><text x=\"", at, "\" y=\"",
+                    bottom + 18, "\" text-anchor=\"middle\">", tick == 0 ? "0" : Seconds(tick), "</text>");
+  }
+  absl::StrAppend(&out, "</g>\n");
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const double top = kTop + static_cast<double>(row) * (kRow + kGap);
+    absl::StrAppend(&out, "<text class=\"row\" x=\"", kLeft - 10, "\" y=\"", top + kRow / 2, "\" dy=\"4\" text-anchor=\"end\">",
+                    Escape(rows[row]), "</text>\n");
+    for (const Span& span : spans) {
+      if (span.device != rows[row]) continue;
+      const double from = x(static_cast<double>(span.begin_ns - begin) * 1e-9);
+      const double width = std::max(x(static_cast<double>(span.end_ns - begin) * 1e-9) - from, 0.4);
+      const Look& look = LookOf(span);
+      const bool numbered = span.micro_batch >= 0 && (span.kind == Span::Kind::kForward || span.kind == Span::Kind::kBackward);
+      absl::StrAppend(&out, "<rect class=\"", look.css, "\" x=\"", Coordinate(from), "\" y=\"", top, "\" width=\"", Coordinate(width),
+                      "\" height=\"", kRow, "\"><title>", look.word,
+                      numbered ? absl::StrCat(" of micro-batch ", span.micro_batch) : std::string(), ", ",
+                      Seconds(static_cast<double>(span.end_ns - span.begin_ns) * 1e-9), "</title></rect>");
+      if (numbered && width >= 14) {
+        absl::StrAppend(&out, "<text class=\"mb\" x=\"", Coordinate(from + width / 2), "\" y=\"", top + kRow / 2,
+                        "\" dy=\"4\" text-anchor=\"middle\">", span.micro_batch, "</text>");
+      }
+    }
+    out += "\n";
+  }
+  return out + "</svg></figure>\n";
+}
+
+}  // namespace fusionllm::report

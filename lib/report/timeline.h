@@ -1,0 +1,13 @@
+// The timeline of one traced step as SVG text: a row for each stage, a box for each pass of a micro-batch and each wait.
+#pragma once
+
+#include <string>
+
+#include "lib/report/run_record.h"
+
+namespace fusionllm::report {
+
+// The step that most devices have traced (the newest of those); empty text when nothing was traced.
+std::string DrawTimeline(const Run& run);
+
+}  // namespace fusionllm::report
