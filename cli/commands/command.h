@@ -1,0 +1,29 @@
+// A command of fusionctl: a file of this folder for each, and a row in main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/run/run_job.h"
+
+namespace fusionllm::cli {
+
+// Options that come before or after any command.
+struct Globals {
+  OutputFormat format = OutputFormat::kText;
+  std::string log_level = "info";
+};
+
+// What the chosen command does; its value is the exit code.
+using Action = std::function<int()>;
+
+// Each adds its command to `app` and, once that command is chosen, puts what it does into `action`. All three outlive the parse.
+void AddRun(CLI::App& app, const Globals& globals, Action& action);
+void AddDemo(CLI::App& app, const Globals& globals, Action& action);
+
+// Tells an error on stderr as "fusionctl: SENTENCE" and gives its exit code.
+int Complain(const absl::Status& status);
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,11 @@
+#include "absl/strings/str_format.h"
+#include "cli/commands/command.h"
+
+namespace fusionllm::cli {
+
+int Complain(const absl::Status& status) {
+  absl::FPrintF(stderr, "fusionctl: %s\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace fusionllm::cli

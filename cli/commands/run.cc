@@ -1,0 +1,63 @@
+// fusionctl run JOB.yaml
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/commands/command.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::cli {
+namespace {
+
+struct Flags {
+  std::string job, topology, output, profiles, listen;
+  std::vector<std::string> overrides;
+  double gather_seconds = 0;
+  bool fresh = false;
+};
+
+absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
+  RunJobOptions options;
+  FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
+  if (!flags.topology.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
+  }
+  options.output = flags.output;
+  options.fresh = flags.fresh;
+  if (!flags.profiles.empty()) options.profiles = std::filesystem::absolute(flags.profiles).string();
+  if (!flags.listen.empty()) options.listen = flags.listen;
+  if (flags.gather_seconds > 0) options.gather_seconds = flags.gather_seconds;
+  options.format = globals.format;
+  SignalWatch signals;
+  FUSIONLLM_ASSIGN_OR_RETURN(const RunJobResult result, RunJob(options, signals));
+  return result.exit_code;
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, const Globals& globals, Action& action) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand("run", "Train a job: on this machine, on emulated sites, or with machines that join");
+  command->add_option("JOB", flags->job, "job file")->required();
+  command->add_option("--topology", flags->topology, "emulated sites, devices and links; without it one executor on this machine");
+  command->add_option("--output", flags->output, "folder for all that the run leaves (default runs/NAME-TIMESTAMP)");
+  command->add_flag("--fresh", flags->fresh, "ignore checkpoints that exist");
+  command->add_option("--set", flags->overrides, "another value for a field of the job, such as spec.training.steps=50 (repeatable)");
+  command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");
+  command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
+  command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")->check(CLI::PositiveNumber);
+  command->footer(
+      "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "
+      "spec.training.steps=50");
+  command->callback([flags, &globals, &action] {
+    action = [flags, &globals] {
+      const absl::StatusOr<int> code = Run(*flags, globals);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,48 @@
+// fusionctl: what users run. Each command is a file in commands/.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <map>
+
+#include "cli/commands/command.h"
+
+namespace {
+
+using fusionllm::cli::OutputFormat;
+
+constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionllm::cli::Action&) = {
+    fusionllm::cli::AddRun,
+    fusionllm::cli::AddDemo,
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app("Train one deep network on machines that are joined by slow links.", "fusionctl");
+  fusionllm::cli::Globals globals;
+  fusionllm::cli::Action action;
+  app.set_version_flag("--version", "fusionctl " FUSIONLLM_VERSION);
+  app.add_option("--format", globals.format, "text for people, json for programs")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, OutputFormat>{{"text", OutputFormat::kText}, {"json", OutputFormat::kJson}}))
+      ->option_text("text|json");
+  app.add_option("--log-level", globals.log_level, "how much is logged")->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.require_subcommand(1);
+  app.fallthrough();  // the options above may also follow the command
+  for (const auto add : kCommands) add(app, globals, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitUsage;
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fusionctl: %s\n", error.what());
+    return fusionllm::cli::kExitFailed;
+  }
+}

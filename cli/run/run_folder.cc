@@ -1,0 +1,118 @@
+#include "cli/run/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
+#include "lib/security/certificates.h"
+#include "lib/security/join_token.h"
+
+namespace fusionllm::cli {
+namespace {
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  if (error || path.empty()) return absl::InvalidArgumentError(absl::StrCat("no folder for the output: \"", path, "\""));
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // "runs/a/" is "runs/a"
+  FUSIONLLM_RETURN_IF_ERROR(MakeFolder(absolute / "logs"));
+  const std::string lock = absolute / ".lock";
+  const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::InvalidArgumentError(absl::StrCat("cannot write to ", absolute.string(), ": ", std::strerror(errno)));
+  RunFolder folder(absolute, fd);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("another run is using ", absolute.string(), "; name another folder with --output"));
+  }
+  return folder;
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+
+RunFolder& RunFolder::operator=(RunFolder&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(lock_fd_, other.lock_fd_);
+  return *this;
+}
+
+RunFolder::~RunFolder() {
+  if (lock_fd_ >= 0) close(lock_fd_);
+}
+
+absl::Status RunFolder::WriteFile(absl::string_view name, absl::string_view content) const {
+  const std::string path = *this / name;
+  const std::string aside = path + ".new";
+  {
+    std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+    file.close();
+    if (!file) return absl::InternalError(absl::StrCat("cannot write ", aside, ": ", std::strerror(errno)));
+  }
+  std::error_code error;
+  std::filesystem::rename(aside, path, error);
+  if (error) return absl::InternalError(absl::StrCat("cannot write ", path, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const {
+  FUSIONLLM_RETURN_IF_ERROR(WriteFile("job.yaml", job::ToYaml(job)));
+  if (topology) return WriteFile("topology.yaml", job::ToYaml(*topology));
+  std::error_code ignored;  // an earlier run in this folder may have had one
+  std::filesystem::remove(*this / "topology.yaml", ignored);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices) const {
+  const std::string folder = *this / "security";
+  FUSIONLLM_RETURN_IF_ERROR(MakeFolder(folder));
+  std::error_code error;
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  if (error) return absl::InternalError(absl::StrCat("cannot close ", folder, " to others: ", error.message()));
+  FUSIONLLM_ASSIGN_OR_RETURN(const security::CertificateAndKey authority,
+                             security::MakeAuthority(absl::string_view(job_name).substr(0, 64)));
+  FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/ca.pem", authority.certificate_pem));
+  FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/ca.key", authority.key_pem));
+  std::vector<std::string> names = {"scheduler", "broker", "client"};
+  names.insert(names.end(), devices.begin(), devices.end());
+  for (const std::string& name : names) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const security::CertificateAndKey pair, security::IssueCertificate(authority, name));
+    FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(absl::StrCat(folder, "/", name, ".key"), pair.key_pem));
+    FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(absl::StrCat(folder, "/", name, ".pem"), pair.certificate_pem));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, security::MakeJoinToken());
+  FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/token", token));
+  return token;
+}
+
+std::string DefaultRunFolder(absl::string_view job_name) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  localtime_r(&now, &local);
+  char stamp[32];
+  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+  const std::string base = absl::StrCat("runs/", job_name, "-", stamp);
+  std::string path = base;
+  for (int i = 2; std::filesystem::exists(path); ++i) path = absl::StrCat(base, "-", i);
+  return path;
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,51 @@
+// The folder of one run: what its processes read, and what is left of it.
+//
+//   job.yaml, topology.yaml   resolved, canonical
+//   security/                 the job's authority, a certificate and key for each process, the join token; new for each start
+//   logs/NAME.log             stderr of each process
+//   events.jsonl, trace.jsonl every line of the run
+//   report.html
+//
+// Blocks on the disk.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/job/fusion_job.h"
+#include "lib/job/topology.h"
+
+namespace fusionllm::cli {
+
+// Makes the folder and holds it: a second run in the same folder is refused while this object lives.
+class RunFolder {
+ public:
+  // Errors: InvalidArgument (the place is taken by a file), FailedPrecondition (another run holds it), others by what the disk says.
+  static absl::StatusOr<RunFolder> Open(const std::string& path);
+  RunFolder(RunFolder&& other) noexcept;
+  RunFolder& operator=(RunFolder&& other) noexcept;
+  ~RunFolder();
+
+  const std::string& path() const { return path_; }  // absolute
+  std::string operator/(absl::string_view name) const { return path_ + "/" + std::string(name); }
+
+  absl::Status WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const;
+  // Credentials for scheduler, broker, client and these devices. Answers the join token.
+  absl::StatusOr<std::string> WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices) const;
+  absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
+
+ private:
+  RunFolder(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
+
+  std::string path_;
+  int lock_fd_ = -1;
+};
+
+// runs/NAME-yyyyMMdd-HHmmss below the working directory, in local time; with -2, -3, ... when that is taken.
+std::string DefaultRunFolder(absl::string_view job_name);
+
+}  // namespace fusionllm::cli

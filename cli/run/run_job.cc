@@ -1,0 +1,215 @@
+#include "cli/run/run_job.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <climits>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "cli/run/progress.h"
+#include "cli/run/run_folder.h"
+#include "cli/run/summary_text.h"
+#include "cli/run/words.h"
+#include "lib/base/status_macros.h"
+#include "lib/report/report.h"
+
+namespace fusionllm::cli {
+namespace {
+
+// Where lines of the run go: the user's eyes or programs, and the files of the folder.
+class Output : public SessionObserver {
+ public:
+  Output(const RunJobOptions& options, const RunFolder& folder, std::string token, std::string report_path)
+      : options_(options),
+        token_(std::move(token)),
+        report_path_(std::move(report_path)),
+        events_(folder / "events.jsonl", std::ios::app),
+        traces_(folder / "trace.jsonl", std::ios::app),
+        progress_(stderr, options.format == OutputFormat::kText ? StyleOf(stderr) : ProgressStyle{}, options.job.spec.training.steps,
+                  options.line_prefix) {
+    if (options.format == OutputFormat::kText) progress_.Status("starting the processes");
+  }
+
+  bool OnLine(LineType type, absl::string_view line, const report::Run& run) override {
+    if (type == LineType::kTrace) {
+      traces_ << line << std::endl;
+      return true;
+    }
+    const std::string text = type == LineType::kSummary ? WithField(line, "report", report_path_) : std::string(line);
+    events_ << text << std::endl;
+    if (options_.format == OutputFormat::kText) {
+      progress_.Show(type, run);
+      return true;
+    }
+    const std::string whole = (options_.tag.empty() ? text : WithField(text, "run", options_.tag)) + "\n";
+    return std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
+  }
+
+  void OnNotice(absl::string_view sentence) override { progress_.Sentence(sentence, /*warning=*/true); }
+
+  void OnListening(absl::string_view address) override {
+    if (!options_.listen) return;
+    const absl::string_view port = address.substr(address.rfind(':') + 1);
+    const bool any_host = absl::StartsWith(address, "0.0.0.0:") || absl::StartsWith(address, "[::]:");
+    const std::string dial = any_host ? absl::StrCat("ADDRESS-OF-THIS-MACHINE:", port) : std::string(address);
+    progress_.Sentence(
+        absl::StrCat("waiting for executors; on each of the other machines run\n  fusionctl join ", dial, " --token ", token_));
+  }
+
+ private:
+  const RunJobOptions& options_;
+  const std::string token_, report_path_;
+  std::ofstream events_, traces_;
+  Progress progress_;
+};
+
+std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
+  std::vector<LocalExecutor> executors;
+  if (options.topology) {
+    for (const job::Site& site : options.topology->spec.sites) {
+      for (const job::Device& device : site.devices) executors.push_back({device.name, device.role == job::Role::kSpare});
+    }
+  } else if (!options.listen) {
+    executors.push_back({"local-0", false});
+  }
+  return executors;
+}
+
+// Steps of earlier starts in this folder, so that the report of a resumed run shows the whole training.
+void ReadEarlierSteps(const std::string& path, report::Run& run) {
+  std::ifstream file(path);
+  report::Run earlier;
+  RunRecorder recorder(&earlier);
+  for (std::string line; std::getline(file, line);) (void)recorder.Add(line);
+  run.steps = std::move(earlier.steps);
+  run.evaluations = std::move(earlier.evaluations);
+}
+
+std::string OutcomeOf(const SessionResult& result, const report::Run& run) {
+  const std::string steps = run.steps.empty() ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
+  if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
+  if (result.exit_code == kExitDone) return absl::StrCat("done ", steps);
+  if (result.exit_code == kExitInterrupted) return absl::StrCat("interrupted ", steps);
+  if (result.exit_code == kExitInfeasible) return absl::StrCat("no plan: ", result.error);
+  return absl::StrCat("failed ", steps, ": ", result.error);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ProgramFolder() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return absl::InternalError(absl::StrCat("cannot tell where this program is: ", error.message()));
+  return program.parent_path().string();
+}
+
+std::vector<std::pair<std::string, std::string>> DescribeMachine() {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (!absl::StartsWith(line, "model name")) continue;
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (parts.size() == 2) facts.push_back({"processor", parts[1]});
+    break;
+  }
+  facts.push_back({"cores", absl::StrCat(std::thread::hardware_concurrency())});
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  facts.push_back({"memory", MemoryBytes(memory)});
+  utsname system = {};
+  if (uname(&system) == 0) facts.push_back({"system", absl::StrCat(system.sysname, " ", system.release, " ", system.machine)});
+  return facts;
+}
+
+int ExitCodeFor(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitDone;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+      return kExitUsage;
+    default:
+      return kExitFailed;
+  }
+}
+
+absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& signals) {
+  const std::string& name = options.job.metadata.name;
+  FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
+  FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
+  const std::vector<LocalExecutor> executors = ExecutorsOf(options);
+  std::vector<std::string> devices;
+  for (const LocalExecutor& executor : executors) devices.push_back(executor.name);
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, folder.WriteSecurity(name, devices));
+
+  std::string bin = options.bin_folder;
+  if (bin.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(bin, ProgramFolder());
+  }
+  SessionOptions session;
+  session.scheduler = {bin + "/fusion-scheduler"};
+  session.broker = {bin + "/fusion-broker"};
+  session.executor = {bin + "/fusion-executor"};
+  session.output = folder.path();
+  session.base = folder.path();  // the job's paths are absolute already
+  session.topology = options.topology.has_value();
+  session.executors = executors;
+  session.listen = options.listen;
+  session.profiles = options.profiles;
+  session.gather_seconds = options.gather_seconds;
+  session.fresh = options.fresh;
+  session.stop_after_s = options.stop_after_s;
+
+  RunJobResult result;
+  result.folder = folder.path();
+  result.report_path = folder / "report.html";
+  report::Run& run = result.run;
+  run.job = name;
+  run.title = options.title.empty() ? name : options.title;
+  if (options.topology) {
+    for (const job::Site& site : options.topology->spec.sites) {
+      for (const job::Device& device : site.devices) run.site_of[device.name] = site.name;
+    }
+  }
+  if (options.fresh) {
+    std::error_code ignored;
+    for (const char* file : {"events.jsonl", "trace.jsonl"}) std::filesystem::remove(folder / file, ignored);
+  } else {
+    ReadEarlierSteps(folder / "events.jsonl", run);
+  }
+
+  SessionResult ended;
+  {
+    Output output(options, folder, std::move(token), result.report_path);
+    absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
+    if (session_result.ok()) {
+      ended = *std::move(session_result);
+    } else {
+      ended = {kExitFailed, false, std::string(session_result.status().message())};
+    }
+  }
+  result.exit_code = ended.exit_code;
+  result.time_was_up = ended.time_was_up;
+  result.error = ended.error;
+  run.outcome = OutcomeOf(ended, run);
+  if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
+  const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));
+  if (!written.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", written.message());
+  if (options.format == OutputFormat::kText && options.print_summary) {
+    absl::PrintF("%s\nreport: %s\n", SummaryText(run), result.report_path);
+    std::fflush(stdout);
+  }
+  return result;
+}
+
+}  // namespace fusionllm::cli

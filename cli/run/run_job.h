@@ -1,0 +1,56 @@
+// Runs a job with local processes from beginning to end: folder, processes, live output, report. What `fusionctl run` does, and each row of
+// `fusionctl demo`.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/run/run_session.h"
+#include "cli/run/signal_watch.h"
+#include "lib/job/fusion_job.h"
+#include "lib/job/topology.h"
+#include "lib/report/run_record.h"
+
+namespace fusionllm::cli {
+
+enum class OutputFormat { kText, kJson };
+
+struct RunJobOptions {
+  job::FusionJob job;  // paths absolute
+  std::optional<job::Topology> topology;
+  std::string output;  // empty: DefaultRunFolder
+  std::string title;   // in reports; empty: the job's name
+  bool fresh = false;
+  std::optional<std::string> profiles, listen;
+  std::optional<double> gather_seconds, stop_after_s;
+  OutputFormat format = OutputFormat::kText;
+  std::string line_prefix;    // of every line of progress
+  std::string tag;            // "run" of every JSON line; empty: none
+  bool print_summary = true;  // on stdout when the run is over
+  std::string bin_folder;     // where fusion-broker, ... are; empty: beside this program
+};
+
+struct RunJobResult {
+  int exit_code = 0;
+  bool time_was_up = false;
+  std::string error;   // a sentence, already told to the user
+  std::string folder;  // absolute
+  std::string report_path;
+  report::Run run;
+};
+
+// Progress and complaints go to stderr, results to stdout. Call on the main thread; blocks. An error status: nothing was run.
+absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& signals);
+
+// The folder of this program's binary.
+absl::StatusOr<std::string> ProgramFolder();
+// What this machine is, for reports: processor, cores, memory, system.
+std::vector<std::pair<std::string, std::string>> DescribeMachine();
+// Exit code for an error of ours: 2 when the input was at fault, else 1.
+int ExitCodeFor(const absl::Status& status);
+
+}  // namespace fusionllm::cli

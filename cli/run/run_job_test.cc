@@ -1,0 +1,218 @@
+// Whole runs and demos with stand-ins for the programs (testing/fake_service.cc).
+#include "cli/run/run_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/run/demo.h"
+#include "cli/run/run_folder.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::internal::CaptureStderr;
+using ::testing::internal::CaptureStdout;
+using ::testing::internal::GetCapturedStderr;
+using ::testing::internal::GetCapturedStdout;
+
+constexpr char kJob[] = R"(apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {name: small}
+spec:
+  model: {family: mlp, config: {layers: [3072, 16, 10]}}
+  data: {kind: shapes}
+  training: {steps: 2, globalBatchSize: 4}
+)";
+constexpr char kStep1[] = R"(print {"type":"step","step":1,"loss":5.5,"step_seconds":0.5,"tokens_per_second":100})";
+constexpr char kStep2[] = R"(print {"type":"step","step":2,"loss":5.25,"step_seconds":0.5,"tokens_per_second":100})";
+constexpr char kSummary[] =
+    R"(print {"type":"summary","steps":2,"final_loss":5.25,"median_step_seconds":0.5,"links":[{"src":"paris-0","dst":"tokyo-0",)"
+    R"("bytes":4000,"codec":"fp32","ratio":1}],"stages":[]})";
+
+mode_t ModeOf(const std::string& path) {
+  struct stat status = {};
+  return stat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
+}
+
+class RunJobTest : public ::testing::Test {
+ protected:
+  RunJobTest() {
+    for (const char* role : {"scheduler", "broker", "executor"}) {
+      const std::string path = folder_.Write(absl::StrCat("bin/fusion-", role), absl::StrCat("#!/bin/sh\nexec ", FAKE_SERVICE, " ", role,
+                                                                                             " ", folder_ / "script", " \"$@\"\n"));
+      std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    }
+    auto job = job::ParseFusionJob(kJob, "job.yaml");
+    EXPECT_TRUE(job.ok()) << job.status();
+    options_.job = *job;
+    options_.output = folder_ / "out/";
+    options_.bin_folder = folder_ / "bin";
+  }
+
+  void Script(const std::vector<std::string>& lines) { folder_.Write("script", absl::StrJoin(lines, "\n") + "\n"); }
+
+  absl::StatusOr<RunJobResult> Run() {
+    SignalWatch signals;
+    CaptureStdout();
+    CaptureStderr();
+    absl::StatusOr<RunJobResult> result = RunJob(options_, signals);
+    stdout_ = GetCapturedStdout();
+    stderr_ = GetCapturedStderr();
+    return result;
+  }
+
+  base::TempFolder folder_;
+  RunJobOptions options_;
+  std::string stdout_, stderr_;
+};
+
+TEST_F(RunJobTest, TextProgressGoesToStderrAndTheTableToStdout) {
+  Script({kStep1, kStep2, kSummary, "exit 0"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0) << stderr_;
+  EXPECT_THAT(stderr_, HasSubstr("step 1/2 (50.0%) loss 5.5 "));
+  EXPECT_THAT(stdout_, AllOf(HasSubstr("small: done after step 2"), HasSubstr("paris-0 > tokyo-0"),
+                             HasSubstr("report: " + folder_ / "out/report.html")));
+  EXPECT_THAT(base::ReadWholeFile(folder_ / "out/report.html"), HasSubstr("loss-by-step"));
+  const auto written = job::ParseFusionJob(base::ReadWholeFile(folder_ / "out/job.yaml"), "job.yaml");
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(*written, options_.job);
+}
+
+TEST_F(RunJobTest, JsonLinesPassThroughTracesApartAndTheSummaryNamesTheReport) {
+  Script({kStep1, R"(print {"type":"trace","device":"local-0","step":1,"spans":[[0,0,1,2]]})", kSummary, "exit 0"});
+  options_.format = OutputFormat::kJson;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(stdout_, HasSubstr(std::string(kStep1).substr(6) + "\n")) << "untouched";
+  EXPECT_THAT(stdout_, HasSubstr(absl::StrCat("\"report\":\"", folder_ / "out/report.html\"")));
+  EXPECT_EQ(stdout_.find("trace"), std::string::npos);
+  EXPECT_EQ(stderr_, "");
+  EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), stdout_);
+  EXPECT_THAT(base::ReadWholeFile(folder_ / "out/trace.jsonl"), HasSubstr("\"spans\""));
+  ASSERT_EQ(result->run.spans.size(), 1u);
+}
+
+TEST_F(RunJobTest, CredentialsAreForTheOwnerAlone) {
+  Script({"exit 0"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(ModeOf(folder_ / "out/security"), 0700u);
+  for (const char* name : {"ca.pem", "broker.pem", "broker.key", "scheduler.key", "client.key", "local-0.pem", "local-0.key", "token"}) {
+    EXPECT_EQ(ModeOf(folder_ / "out/security/" + name), 0600u) << name;
+  }
+}
+
+TEST_F(RunJobTest, AFailureIsASentenceOnStderrAndItsCode) {
+  Script({kStep1, R"(print {"type":"error","code":"INTERNAL","reason":"","message":"the disk is full"})", "exit 1"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 1);
+  EXPECT_THAT(stderr_, HasSubstr("fusionctl: failed after step 1: the disk is full\n"));
+}
+
+TEST_F(RunJobTest, AResumedRunReportsItsEarlierStepsAndAFreshOneDoesNot) {
+  Script({kStep1, "exit 130"});
+  ASSERT_TRUE(Run().ok());
+  Script({kStep2, kSummary, "exit 0"});
+  auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->run.steps.size(), 2u);
+  options_.fresh = true;
+  result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->run.steps.size(), 1u);
+}
+
+TEST_F(RunJobTest, AFolderInUseAndAFileInTheWayAreRefused) {
+  Script({"exit 0"});
+  {
+    const auto held = RunFolder::Open(folder_ / "out");
+    ASSERT_TRUE(held.ok());
+    const auto result = Run();
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(ExitCodeFor(result.status()), kExitUsage);
+  }
+  EXPECT_TRUE(Run().ok()) << "free again";
+  options_.output = folder_.Write("file", "");
+  EXPECT_EQ(Run().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RunJobTest, AMissingProgramIsNamed) {
+  std::filesystem::remove(folder_ / "bin/fusion-scheduler");
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(stderr_, HasSubstr("fusion-scheduler: No such file"));
+}
+
+TEST_F(RunJobTest, ListeningPrintsHowToJoin) {
+  Script({"exit 0"});
+  options_.listen = "127.0.0.1:0";
+  ASSERT_TRUE(Run().ok());
+  const std::string token = base::ReadWholeFile(folder_ / "out/security/token");
+  EXPECT_THAT(stderr_, HasSubstr(absl::StrCat("fusionctl join 127.0.0.1:", 4711, " --token ", token)));
+}
+
+TEST_F(RunJobTest, ADemoComparesItsRowsAfterTheSameSteps) {
+  Script({kStep1, kStep2, kSummary, "exit 0"});
+  DemoOptions demo;
+  demo.steps = 2;
+  demo.source = std::getenv("FUSIONLLM_SOURCE_DIR");
+  demo.output = folder_ / "demo";
+  demo.bin_folder = folder_ / "bin";
+  for (const OutputFormat format : {OutputFormat::kText, OutputFormat::kJson}) {
+    demo.format = format;
+    SignalWatch signals;
+    CaptureStdout();
+    CaptureStderr();
+    const absl::StatusOr<int> code = RunDemo(demo, signals);
+    stdout_ = GetCapturedStdout();
+    stderr_ = GetCapturedStderr();
+    ASSERT_TRUE(code.ok()) << code.status();
+    EXPECT_EQ(*code, 0) << stderr_;
+    if (format == OutputFormat::kText) {
+      EXPECT_THAT(stdout_, AllOf(HasSubstr("loss after 2"), HasSubstr("4.00 kB"), HasSubstr("1.00x"), HasSubstr("5.2500")));
+    } else {
+      EXPECT_THAT(stdout_, AllOf(HasSubstr(R"("run":"naive")"), HasSubstr(R"("run":"op-fence")"), HasSubstr(R"("type":"demo")")));
+    }
+  }
+  const std::string html = base::ReadWholeFile(folder_ / "demo/report.html");
+  for (const char* part : {"id=\"run-2\"", "id=\"comparison\"", "naive: equal parts"}) EXPECT_THAT(html, HasSubstr(part));
+}
+
+TEST(DemoTest, RowsDifferInPlannerStagesAndCompressionAlone) {
+  const std::string source = std::getenv("FUSIONLLM_SOURCE_DIR");
+  const auto job = job::LoadFusionJob(source + "/examples/jobs/demo.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_GT(job->spec.strategy.in_flight, 0) << "the depth is the same in all rows";
+  EXPECT_NE(job->spec.strategy.pipeline_schedule, job::PipelineSchedule::kAuto);
+  EXPECT_NE(job->spec.training.micro_batch_size, 0);
+  for (DemoRow row : DemoRows(*job, 6)) {
+    row.job.spec.strategy.planner = job->spec.strategy.planner;
+    row.job.spec.strategy.stages = job->spec.strategy.stages;
+    row.job.spec.compression = job->spec.compression;
+    EXPECT_EQ(row.job, *job) << row.title;
+  }
+}
+
+TEST(DefaultRunFolderTest, NamesJobAndTime) {
+  EXPECT_THAT(DefaultRunFolder("small"), ::testing::MatchesRegex("runs/small-[0-9]{8}-[0-9]{6}"));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
