@@ -1,45 +1,45 @@
-// Owning handles of OpenSSL objects and its error queue as a status. Private to lib/security.
+// Owning handles for OpenSSL objects and the text of its errors. Only for the sources of lib/security and its tests.
+// OpenSSL keeps errors in a queue of the thread; whoever sees a failure must empty it, or the next TLS call of the thread reports it as
+// its own.
 #pragma once
 
 #include <openssl/bio.h>
+#include <openssl/bn.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-
 namespace fusionllm::security {
 
 template <auto kFree>
-struct FreeWith {
+struct OpenSslFree {
   template <typename T>
-  void operator()(T* p) const {
-    kFree(p);
+  void operator()(T* object) const {
+    kFree(object);
   }
 };
-using Bio = std::unique_ptr<BIO, FreeWith<BIO_free>>;
-using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, FreeWith<X509_EXTENSION_free>>;
-using Store = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
-using StoreContext = std::unique_ptr<X509_STORE_CTX, FreeWith<X509_STORE_CTX_free>>;
 
-// INTERNAL with the oldest error of this thread's queue, which is emptied.
-inline absl::Status OpenSslError(absl::string_view doing) {
-  const unsigned long code = ERR_get_error();  // NOLINT(runtime/int): OpenSSL's type
-  char text[256] = "unknown error";
-  if (code != 0) ERR_error_string_n(code, text, sizeof(text));
+using BioPtr = std::unique_ptr<BIO, OpenSslFree<BIO_free_all>>;
+using BignumPtr = std::unique_ptr<BIGNUM, OpenSslFree<BN_free>>;
+using ExtensionPtr = std::unique_ptr<X509_EXTENSION, OpenSslFree<X509_EXTENSION_free>>;
+using GeneralNamesPtr = std::unique_ptr<GENERAL_NAMES, OpenSslFree<GENERAL_NAMES_free>>;
+using GeneralNamePtr = std::unique_ptr<GENERAL_NAME, OpenSslFree<GENERAL_NAME_free>>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, OpenSslFree<EVP_PKEY_free>>;
+using KeyContextPtr = std::unique_ptr<EVP_PKEY_CTX, OpenSslFree<EVP_PKEY_CTX_free>>;
+using CertificatePtr = std::unique_ptr<X509, OpenSslFree<X509_free>>;
+using StorePtr = std::unique_ptr<X509_STORE, OpenSslFree<X509_STORE_free>>;
+using StoreContextPtr = std::unique_ptr<X509_STORE_CTX, OpenSslFree<X509_STORE_CTX_free>>;
+
+// The oldest error of this thread's queue in words, which is emptied.
+inline std::string TakeOpenSslError() {
+  const unsigned long code = ERR_get_error();
+  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
   ERR_clear_error();
-  return absl::InternalError(absl::StrCat("cannot ", std::string(doing), ": ", text));
+  return reason == nullptr ? "no reason given" : reason;
 }
-
-inline Bio ReadOnlyBio(absl::string_view text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
 }  // namespace fusionllm::security

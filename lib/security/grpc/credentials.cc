@@ -4,13 +4,16 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include "lib/base/status_macros.h"
+#include "lib/security/credential_files.h"
+#include "lib/security/pem.h"
 
 namespace fusionllm::security {
 namespace {
 
 absl::Status CheckIdentity(const Identity& identity) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckKey(identity.pair));
-  return CheckCertificate(identity.pair.certificate_pem, identity.authority_pem);
+  const CredentialTexts texts{
+      .ca_pem = identity.authority_pem, .certificate_pem = identity.pair.certificate_pem, .private_key_pem = identity.pair.key_pem};
+  return CheckCredentials(texts, /*name=*/"");
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server(const Identity& identity,
@@ -42,7 +45,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem) {
-  FUSIONLLM_RETURN_IF_ERROR(ReadCertificate(authority_pem).status());
+  FUSIONLLM_RETURN_IF_ERROR(ParseCertificates(authority_pem, "the authority's certificate").status());
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = authority_pem;
   return grpc::SslCredentials(options);

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/security/certificate_authority.h"
 #include "lib/security/grpc/credentials.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/testing/mailbox.h"
@@ -86,7 +87,9 @@ TEST_F(GrpcSecurityTest, AMemberCannotListenUnderAnothersName) {
 }
 
 TEST_F(GrpcSecurityTest, AnExpiredOrMismatchedIdentityIsReportedBeforeItIsUsed) {
-  const security::Identity expired = {authority_.certificate_pem, *security::IssueCertificate(authority_, "a", std::chrono::seconds(-5))};
+  const auto authority = *security::CertificateAuthority::FromPem(authority_.certificate_pem, authority_.key_pem);
+  const auto old = *authority.Issue("a", {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)});
+  const security::Identity expired = {authority_.certificate_pem, {old.certificate_pem, old.private_key_pem}};
   EXPECT_THAT(std::string(security::MutualTlsServer(expired).status().message()), HasSubstr("expired"));
   EXPECT_THAT(std::string(security::MutualTlsChannel(expired).status().message()), HasSubstr("expired"));
   security::Identity mixed = IdentityOf(authority_, "a");

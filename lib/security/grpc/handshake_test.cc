@@ -1,0 +1,207 @@
+// Real TLS handshakes over gRPC with certificates of lib/security: who gets through, and as whom.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/security/certificate_authority.h"
+
+namespace fusionllm::security {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+// Answers any unary call by the names of its caller, one in a line: the identity first, then the common names.
+class NamingService final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    class Reactor final : public grpc::ServerGenericBidiReactor {
+     public:
+      explicit Reactor(const grpc::AuthContext& caller) {
+        std::string text;
+        for (const grpc::string_ref& name : caller.GetPeerIdentity())
+          absl::StrAppend(&text, "identity ", std::string(name.data(), name.size()), "\n");
+        for (const grpc::string_ref& name : caller.FindPropertyValues("x509_common_name")) {
+          absl::StrAppend(&text, "common_name ", std::string(name.data(), name.size()), "\n");
+        }
+        const grpc::Slice slice(text);
+        answer_ = grpc::ByteBuffer(&slice, 1);
+        StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+      }
+      void OnDone() override { delete this; }
+
+     private:
+      grpc::ByteBuffer answer_;
+    };
+    return new Reactor(*context->auth_context());
+  }
+};
+
+class Server {
+ public:
+  explicit Server(std::shared_ptr<grpc::ServerCredentials> credentials) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", std::move(credentials), &port_);
+    builder.RegisterCallbackGenericService(&service_);
+    server_ = builder.BuildAndStart();
+    EXPECT_NE(server_, nullptr);
+  }
+  ~Server() { server_->Shutdown(std::chrono::system_clock::now()); }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  int port_ = 0;
+  NamingService service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct Answer {
+  grpc::Status status;
+  std::vector<std::string> identities;
+  std::vector<std::string> common_names;
+};
+
+// `expected_name`: whom the certificate must be for; empty: the address that is dialled.
+Answer Call(const Server& server, const std::shared_ptr<grpc::ChannelCredentials>& credentials, const std::string& expected_name) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no handshake of an earlier channel is used again
+  if (!expected_name.empty()) arguments.SetSslTargetNameOverride(expected_name);
+  grpc::GenericStub stub(grpc::CreateCustomChannel(server.address(), credentials, arguments));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  grpc::CompletionQueue queue;
+  const grpc::ByteBuffer request;
+  grpc::ByteBuffer response;
+  Answer answer;
+  const auto call = stub.PrepareUnaryCall(&context, "/test/WhoAmI", request, &queue);
+  call->StartCall();
+  call->Finish(&response, &answer.status, &answer);
+  void* tag = nullptr;
+  bool ok = false;
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  grpc::Slice text;
+  if (answer.status.ok() && response.DumpToSingleSlice(&text).ok()) {
+    std::string left(reinterpret_cast<const char*>(text.begin()), text.size());
+    for (size_t end = left.find('\n'); end != std::string::npos; end = left.find('\n')) {
+      const std::string line = left.substr(0, end);
+      left.erase(0, end + 1);
+      const size_t space = line.find(' ');
+      (line.substr(0, space) == "identity" ? answer.identities : answer.common_names).push_back(line.substr(space + 1));
+    }
+  }
+  return answer;
+}
+
+class HandshakeTest : public ::testing::Test {
+ protected:
+  static IssuedCertificate Issue(const CertificateAuthority& authority, const std::string& name, const IssueOptions& options = {}) {
+    absl::StatusOr<IssuedCertificate> issued = authority.Issue(name, options);
+    EXPECT_TRUE(issued.ok()) << issued.status();
+    return *std::move(issued);
+  }
+  IssuedCertificate Expired(const std::string& name) const {
+    return Issue(authority_, name, {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)});
+  }
+  std::shared_ptr<grpc::ServerCredentials> ServerSide(
+      const IssuedCertificate& own,
+      grpc_ssl_client_certificate_request_type request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY) const {
+    grpc::SslServerCredentialsOptions options(request);
+    options.pem_root_certs = authority_.certificate_pem();
+    options.pem_key_cert_pairs.push_back({own.private_key_pem, own.certificate_pem});
+    return grpc::SslServerCredentials(options);
+  }
+  std::shared_ptr<grpc::ChannelCredentials> ClientSide(const IssuedCertificate& own) const {
+    return grpc::SslCredentials({authority_.certificate_pem(), own.private_key_pem, own.certificate_pem});
+  }
+  static void ExpectRefused(const Answer& answer) {
+    // A handshake that fails leaves the channel without a connection; a deadline would mean that it hangs.
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE) << answer.status.error_message();
+    EXPECT_THAT(answer.identities, IsEmpty());
+  }
+
+  const CertificateAuthority authority_ = *CertificateAuthority::Create();
+  const CertificateAuthority stranger_ = *CertificateAuthority::Create();
+  const IssuedCertificate broker_ = Issue(authority_, "broker");
+};
+
+TEST_F(HandshakeTest, MembersOfAJobMeetAndTheServerLearnsTheCallersName) {
+  const Server server(ServerSide(broker_));
+  for (const std::string name : {"paris-0", "Lab_3.gpu-1"}) {
+    const Answer answer = Call(server, ClientSide(Issue(authority_, name)), "broker");
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_THAT(answer.identities, Contains(name));
+    EXPECT_THAT(answer.common_names, ElementsAre(name));
+  }
+}
+
+// Documents what certificate_authority.h says about shared names: the identity alone would let anybody in as "localhost".
+TEST_F(HandshakeTest, TheIdentityHasNamesThatAllShareButTheCommonNameIsOnesOwn) {
+  const Server server(ServerSide(broker_));
+  const Answer answer = Call(server, ClientSide(Issue(authority_, "paris-0")), "broker");
+  EXPECT_THAT(answer.identities, AllOf(Contains("paris-0"), Contains("localhost"), Contains("127.0.0.1")));
+  EXPECT_THAT(answer.common_names, ElementsAre("paris-0"));
+}
+
+TEST_F(HandshakeTest, AServerOfThisMachineIsFoundByItsAddress) {
+  const Server server(ServerSide(broker_));
+  const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
+  EXPECT_TRUE(Call(server, client, "").status.ok());
+  EXPECT_TRUE(Call(server, client, "localhost").status.ok());
+}
+
+TEST_F(HandshakeTest, AServerThatIsSomebodyElseIsRefused) {
+  const Server server(ServerSide(Issue(authority_, "tokyo-1")));
+  const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
+  ExpectRefused(Call(server, client, "broker"));
+  EXPECT_TRUE(Call(server, client, "tokyo-1").status.ok());
+}
+
+TEST_F(HandshakeTest, ACallerOfAnotherJobIsRefused) {
+  const Server server(ServerSide(broker_));
+  ExpectRefused(Call(server, ClientSide(Issue(stranger_, "paris-0")), "broker"));
+}
+
+TEST_F(HandshakeTest, AServerOfAnotherJobIsRefused) {
+  const Server server(ServerSide(Issue(stranger_, "broker")));
+  ExpectRefused(Call(server, ClientSide(Issue(authority_, "paris-0")), "broker"));
+}
+
+TEST_F(HandshakeTest, ACallerWithoutACertificateIsRefusedUnlessTheServerOnlyAsks) {
+  const std::shared_ptr<grpc::ChannelCredentials> nobody = grpc::SslCredentials({authority_.certificate_pem(), "", ""});
+  const Server strict(ServerSide(broker_));
+  ExpectRefused(Call(strict, nobody, "broker"));
+  ExpectRefused(Call(strict, grpc::InsecureChannelCredentials(), ""));
+  const Server enrolling(ServerSide(broker_, GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY));
+  const Answer answer = Call(enrolling, nobody, "broker");
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_THAT(answer.identities, IsEmpty());
+  ExpectRefused(Call(enrolling, ClientSide(Issue(stranger_, "paris-0")), "broker"));
+}
+
+TEST_F(HandshakeTest, ExpiredCertificatesAreRefusedOnEitherSide) {
+  const Server server(ServerSide(broker_));
+  ExpectRefused(Call(server, ClientSide(Expired("paris-0")), "broker"));
+  const Server old(ServerSide(Expired("broker")));
+  ExpectRefused(Call(old, ClientSide(Issue(authority_, "paris-0")), "broker"));
+}
+
+TEST_F(HandshakeTest, ACertificateCannotIssueOthers) {
+  const IssuedCertificate member = Issue(authority_, "mallory");
+  EXPECT_FALSE(CertificateAuthority::FromPem(member.certificate_pem, member.private_key_pem).ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::security
