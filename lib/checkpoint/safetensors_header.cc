@@ -229,7 +229,12 @@ absl::StatusOr<std::string> FormatSafetensorsHeader(std::vector<TensorSpec>& spe
                           {"dtype", std::string(type->name)}, {"shape", spec.type.shape.dims()}, {"data_offsets", {at, at + bytes}}});
     at += bytes;
   }
-  std::string text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string text;
+  try {
+    text = json.dump();
+  } catch (const nlohmann::json::exception&) {
+    return absl::InvalidArgumentError("a name of a tensor or its metadata is not valid UTF-8");
+  }
   text.append((8 - text.size() % 8) % 8, ' ');
   if (static_cast<int64_t>(text.size()) > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a header of ", text.size(), " bytes for ", specs.size(), " tensors is too large"));

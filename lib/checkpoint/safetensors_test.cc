@@ -122,6 +122,7 @@ TEST(SafetensorsTest, RefusesTensorsThatCannotBeWritten) {
   EXPECT_THAT(error({"a", "a"}), HasSubstr("two tensors are named 'a'"));
   EXPECT_THAT(error({""}), HasSubstr("cannot be the name"));
   EXPECT_THAT(error({"__metadata__"}), HasSubstr("cannot be the name"));
+  EXPECT_THAT(error({"\xff"}), HasSubstr("not valid UTF-8"));
   EXPECT_FALSE(std::filesystem::exists(folder / "f"));
   auto writer = SafetensorsWriter::Create(folder / "g", {{"x", {DType::kF32, {2}}}}, {});
   ASSERT_TRUE(writer.ok()) << writer.status();

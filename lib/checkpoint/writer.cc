@@ -147,7 +147,7 @@ absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest m
   FUSIONLLM_RETURN_IF_ERROR(MoveIntoPlace(staging, target));
   FUSIONLLM_RETURN_IF_ERROR(SyncFolder(root));
   // A new root must survive as well. Its parent may be out of reach, which then is not ours to make durable.
-  SyncFolder(fs::absolute(root).lexically_normal().parent_path().string()).IgnoreError();
+  SyncFolder(absl::StrCat(root, "/..")).IgnoreError();
   FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
   FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep));
   return target;
