@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -15,8 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
-#include "lib/security/certificates.h"
+#include "lib/security/certificate_authority.h"
+#include "lib/security/credential_files.h"
 #include "lib/security/join_token.h"
+#include "lib/security/private_file.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -81,24 +84,33 @@ absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices) const {
+absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices,
+                                                     const std::string& broker_host) const {
   const std::string folder = *this / "security";
-  FUSIONLLM_RETURN_IF_ERROR(MakeFolder(folder));
+  // Certificates of an earlier start must not be taken for those of this one.
   std::error_code error;
-  std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
-  if (error) return absl::InternalError(absl::StrCat("cannot close ", folder, " to others: ", error.message()));
-  FUSIONLLM_ASSIGN_OR_RETURN(const security::CertificateAndKey authority,
-                             security::MakeAuthority(absl::string_view(job_name).substr(0, 64)));
-  FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/ca.pem", authority.certificate_pem));
-  FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/ca.key", authority.key_pem));
+  std::filesystem::remove_all(folder, error);
+  if (error) return absl::InternalError(absl::StrCat("cannot empty ", folder, ": ", error.message()));
+  security::CertificateAuthorityOptions authority_options;
+  authority_options.common_name = std::string(absl::string_view(job_name).substr(0, 64));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto authority, security::CertificateAuthority::Create(authority_options));
+  FUSIONLLM_RETURN_IF_ERROR(authority.Save(folder));
   std::vector<std::string> names = {"scheduler", "broker", "client"};
+  for (const std::string& device : devices) {
+    if (std::find(names.begin(), names.end(), device) != names.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("a device cannot be called \"", device, "\": a process of every run has that name"));
+    }
+  }
   names.insert(names.end(), devices.begin(), devices.end());
   for (const std::string& name : names) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const security::CertificateAndKey pair, security::IssueCertificate(authority, name));
-    FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(absl::StrCat(folder, "/", name, ".key"), pair.key_pem));
-    FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(absl::StrCat(folder, "/", name, ".pem"), pair.certificate_pem));
+    security::IssueOptions issue;
+    if (name == "broker" && !broker_host.empty()) issue.hosts.push_back(broker_host);
+    FUSIONLLM_ASSIGN_OR_RETURN(const security::IssuedCertificate issued, authority.Issue(name, issue));
+    FUSIONLLM_RETURN_IF_ERROR(
+        security::WriteCredentials(folder, name, {authority.certificate_pem(), issued.certificate_pem, issued.private_key_pem}));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, security::MakeJoinToken());
+  FUSIONLLM_ASSIGN_OR_RETURN(const security::JoinSecret secret, security::MakeJoinSecret());
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, security::MakeJoinToken(secret, authority.certificate_pem()));
   FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/token", token));
   return token;
 }

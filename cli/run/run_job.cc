@@ -85,6 +85,13 @@ std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
   return executors;
 }
 
+// "10.0.0.1" of "10.0.0.1:7000"; empty when there is none, or when it stands for any address.
+std::string HostOf(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host == "0.0.0.0" || host == "::" ? "" : host;
+}
+
 // Steps of earlier starts in this folder, so that the report of a resumed run shows the whole training.
 void ReadEarlierSteps(const std::string& path, report::Run& run) {
   std::ifstream file(path);
@@ -150,7 +157,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& s
   const std::vector<LocalExecutor> executors = ExecutorsOf(options);
   std::vector<std::string> devices;
   for (const LocalExecutor& executor : executors) devices.push_back(executor.name);
-  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, folder.WriteSecurity(name, devices));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, folder.WriteSecurity(name, devices, HostOf(options.listen.value_or(""))));
 
   std::string bin = options.bin_folder;
   if (bin.empty()) {

@@ -117,6 +117,13 @@ TEST_F(RunJobTest, CredentialsAreForTheOwnerAlone) {
   }
 }
 
+TEST_F(RunJobTest, ADeviceCannotTakeTheNameOfAService) {
+  const auto folder = RunFolder::Open(folder_ / "out");
+  ASSERT_TRUE(folder.ok());
+  EXPECT_TRUE(folder->WriteSecurity("j", {"paris-0"}).ok());
+  EXPECT_EQ(folder->WriteSecurity("j", {"paris-0", "broker"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(RunJobTest, AFailureIsASentenceOnStderrAndItsCode) {
   Script({kStep1, R"(print {"type":"error","code":"INTERNAL","reason":"","message":"the disk is full"})", "exit 1"});
   const auto result = Run();
