@@ -1,12 +1,12 @@
 #include "lib/security/credential_files.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
-#include "lib/security/certificate_authority.h"
 #include "lib/security/pem.h"
 #include "lib/security/private_file.h"
 
@@ -94,6 +94,14 @@ absl::Status CheckChain(std::vector<CertificatePtr>& chain, const std::string& p
 }
 
 }  // namespace
+
+absl::StatusOr<CredentialTexts> IssueCredentials(const CertificateAuthority& authority, absl::string_view name,
+                                                 const IssueOptions& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(IssuedCertificate issued, authority.Issue(name, options));
+  return CredentialTexts{.ca_pem = authority.certificate_pem(),
+                         .certificate_pem = std::move(issued.certificate_pem),
+                         .private_key_pem = std::move(issued.private_key_pem)};
+}
 
 absl::Status WriteCredentials(const std::string& folder, absl::string_view name, const CredentialTexts& texts) {
   FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lib/security/certificate_authority.h"
 
 namespace fusionllm::security {
 
@@ -17,6 +18,10 @@ struct CredentialTexts {
   std::string certificate_pem;
   std::string private_key_pem;
 };
+
+// A new certificate of the authority for `name`, with what its holder trusts. Errors as CertificateAuthority::Issue.
+absl::StatusOr<CredentialTexts> IssueCredentials(const CertificateAuthority& authority, absl::string_view name,
+                                                 const IssueOptions& options = {});
 
 // Makes the folder (mode 0700) if there is none; one that others may write to is refused. Files have mode 0600 and are replaced whole, the
 // certificate last: who finds NAME.pem finds the rest. The texts are not examined. InvalidArgument: a bad name.

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
@@ -23,9 +24,9 @@ class CredentialFilesTest : public ::testing::Test {
   std::string folder_ = temp_ / "paris";
 
   CredentialTexts Texts(const std::string& name, const IssueOptions& options = {}) const {
-    const absl::StatusOr<IssuedCertificate> issued = authority_.Issue(name, options);
-    EXPECT_TRUE(issued.ok()) << issued.status();
-    return {.ca_pem = authority_.certificate_pem(), .certificate_pem = issued->certificate_pem, .private_key_pem = issued->private_key_pem};
+    absl::StatusOr<CredentialTexts> texts = IssueCredentials(authority_, name, options);
+    EXPECT_TRUE(texts.ok()) << texts.status();
+    return *std::move(texts);
   }
   void Write(const CredentialTexts& texts) const {
     const absl::Status status = WriteCredentials(folder_, "paris-0", texts);

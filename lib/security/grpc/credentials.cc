@@ -10,37 +10,31 @@
 namespace fusionllm::security {
 namespace {
 
-absl::Status CheckIdentity(const Identity& identity) {
-  const CredentialTexts texts{
-      .ca_pem = identity.authority_pem, .certificate_pem = identity.pair.certificate_pem, .private_key_pem = identity.pair.key_pem};
-  return CheckCredentials(texts, /*name=*/"");
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server(const Identity& identity,
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server(const CredentialTexts& own,
                                                                 grpc_ssl_client_certificate_request_type request) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(identity));
+  FUSIONLLM_RETURN_IF_ERROR(CheckCredentials(own, /*name=*/""));
   grpc::SslServerCredentialsOptions options(request);
-  options.pem_root_certs = identity.authority_pem;
-  options.pem_key_cert_pairs.push_back({identity.pair.key_pem, identity.pair.certificate_pem});
+  options.pem_root_certs = own.ca_pem;
+  options.pem_key_cert_pairs.push_back({own.private_key_pem, own.certificate_pem});
   return grpc::SslServerCredentials(options);
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const Identity& identity) {
-  return Server(identity, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const CredentialTexts& own) {
+  return Server(own, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const Identity& identity) {
-  return Server(identity, GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const CredentialTexts& own) {
+  return Server(own, GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const Identity& identity) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(identity));
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const CredentialTexts& own) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckCredentials(own, /*name=*/""));
   grpc::SslCredentialsOptions options;
-  options.pem_root_certs = identity.authority_pem;
-  options.pem_private_key = identity.pair.key_pem;
-  options.pem_cert_chain = identity.pair.certificate_pem;
+  options.pem_root_certs = own.ca_pem;
+  options.pem_private_key = own.private_key_pem;
+  options.pem_cert_chain = own.certificate_pem;
   return grpc::SslCredentials(options);
 }
 

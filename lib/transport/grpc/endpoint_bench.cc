@@ -63,11 +63,11 @@ std::unique_ptr<Pair> InprocPair() {
 
 std::unique_ptr<Pair> GrpcPair(bool tls) {
   auto pair = std::make_unique<Pair>();
-  const auto authority = *security::MakeAuthority("bench");
+  const auto authority = *security::CertificateAuthority::Create();
   const auto make = [&](const char* name) {
     GrpcOptions options{.server_credentials = grpc::InsecureServerCredentials(), .channel_credentials = grpc::InsecureChannelCredentials()};
     if (tls) {
-      const security::Identity identity{authority.certificate_pem, *security::IssueCertificate(authority, name)};
+      const security::CredentialTexts identity = *security::IssueCredentials(authority, name);
       options = {.server_credentials = *security::MutualTlsServer(identity), .channel_credentials = *security::MutualTlsChannel(identity)};
     }
     return *GrpcEndpoint::Create(Named(name), options);

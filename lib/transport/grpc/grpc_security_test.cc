@@ -15,8 +15,8 @@ using ::testing::HasSubstr;
 
 class GrpcSecurityTest : public ::testing::Test {
  protected:
-  static security::Identity IdentityOf(const security::CertificateAndKey& authority, const char* name) {
-    return {authority.certificate_pem, *security::IssueCertificate(authority, name)};
+  static security::CredentialTexts IdentityOf(const security::CertificateAuthority& authority, const char* name) {
+    return *security::IssueCredentials(authority, name);
   }
   // `name` is what the endpoint calls itself, whatever its credentials say.
   static std::unique_ptr<GrpcEndpoint> Make(const char* name, std::shared_ptr<grpc::ServerCredentials> server,
@@ -28,7 +28,7 @@ class GrpcSecurityTest : public ::testing::Test {
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return *std::move(endpoint);
   }
-  static std::unique_ptr<GrpcEndpoint> Make(const char* name, const security::Identity& identity) {
+  static std::unique_ptr<GrpcEndpoint> Make(const char* name, const security::CredentialTexts& identity) {
     return Make(name, *security::MutualTlsServer(identity), *security::MutualTlsChannel(identity));
   }
   // The status with which `from` fails to send to `to`; OK when the message arrives.
@@ -45,7 +45,7 @@ class GrpcSecurityTest : public ::testing::Test {
     return sender.failures().empty() ? absl::OkStatus() : sender.failures()[0].second;
   }
 
-  const security::CertificateAndKey authority_ = *security::MakeAuthority("job");
+  const security::CertificateAuthority authority_ = *security::CertificateAuthority::Create();
   const std::unique_ptr<GrpcEndpoint> b_ = Make("b", IdentityOf(authority_, "b"));
 };
 
@@ -55,19 +55,19 @@ TEST_F(GrpcSecurityTest, AMemberOfTheJobIsLetIn) {
 }
 
 TEST_F(GrpcSecurityTest, ACertificateOfAnotherAuthorityIsRefused) {
-  const security::Identity stranger = IdentityOf(*security::MakeAuthority("job"), "a");
+  const security::CredentialTexts stranger = IdentityOf(*security::CertificateAuthority::Create(), "a");
   EXPECT_EQ(TryToSend(*Make("a", stranger), *b_).code(), absl::StatusCode::kUnavailable);
   // Also when it trusts the right server.
   grpc::SslCredentialsOptions options;
-  options.pem_root_certs = authority_.certificate_pem;
-  options.pem_cert_chain = stranger.pair.certificate_pem;
-  options.pem_private_key = stranger.pair.key_pem;
+  options.pem_root_certs = authority_.certificate_pem();
+  options.pem_cert_chain = stranger.certificate_pem;
+  options.pem_private_key = stranger.private_key_pem;
   EXPECT_EQ(TryToSend(*Make("a", *security::MutualTlsServer(stranger), grpc::SslCredentials(options)), *b_).code(),
             absl::StatusCode::kUnavailable);
 }
 
 TEST_F(GrpcSecurityTest, NoCertificateIsNoEntry) {
-  auto a = Make("a", grpc::InsecureServerCredentials(), *security::ServerTlsChannel(authority_.certificate_pem));
+  auto a = Make("a", grpc::InsecureServerCredentials(), *security::ServerTlsChannel(authority_.certificate_pem()));
   EXPECT_EQ(TryToSend(*a, *b_).code(), absl::StatusCode::kUnavailable);
   auto plain = Make("a", grpc::InsecureServerCredentials(), grpc::InsecureChannelCredentials());
   EXPECT_EQ(TryToSend(*plain, *b_).code(), absl::StatusCode::kUnavailable);
@@ -87,13 +87,12 @@ TEST_F(GrpcSecurityTest, AMemberCannotListenUnderAnothersName) {
 }
 
 TEST_F(GrpcSecurityTest, AnExpiredOrMismatchedIdentityIsReportedBeforeItIsUsed) {
-  const auto authority = *security::CertificateAuthority::FromPem(authority_.certificate_pem, authority_.key_pem);
-  const auto old = *authority.Issue("a", {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)});
-  const security::Identity expired = {authority_.certificate_pem, {old.certificate_pem, old.private_key_pem}};
+  const security::CredentialTexts expired =
+      *security::IssueCredentials(authority_, "a", {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)});
   EXPECT_THAT(std::string(security::MutualTlsServer(expired).status().message()), HasSubstr("expired"));
   EXPECT_THAT(std::string(security::MutualTlsChannel(expired).status().message()), HasSubstr("expired"));
-  security::Identity mixed = IdentityOf(authority_, "a");
-  mixed.pair.key_pem = IdentityOf(authority_, "b").pair.key_pem;
+  security::CredentialTexts mixed = IdentityOf(authority_, "a");
+  mixed.private_key_pem = IdentityOf(authority_, "b").private_key_pem;
   EXPECT_THAT(std::string(security::MutualTlsServer(mixed).status().message()), HasSubstr("key"));
 }
 

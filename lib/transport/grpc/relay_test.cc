@@ -83,10 +83,8 @@ TEST(Relay, AnAbsentRelayIsAnErrorThatSaysSo) {
 }
 
 TEST(Relay, WithMutualTlsNobodyListensUnderAnothersName) {
-  const security::CertificateAndKey authority = *security::MakeAuthority("job");
-  const auto identity = [&](const char* name) {
-    return security::Identity{authority.certificate_pem, *security::IssueCertificate(authority, name)};
-  };
+  const auto authority = *security::CertificateAuthority::Create();
+  const auto identity = [&](const char* name) { return *security::IssueCredentials(authority, name); };
   RelayServer server(*security::MutualTlsServer(identity("broker")));
   RelayClientOptions relay;
   relay.address = server.address();
