@@ -58,6 +58,8 @@ const char* Name(Phase phase) {
 
 RunState::RunState(RunOptions options)
     : options_(std::move(options)),
+      profiles_(options_.known_profiles),
+      links_(options_.known_links),
       epoch_(options_.last_epoch),
       last_step_(options_.start_step),
       checkpoint_step_(options_.start_step),
@@ -382,10 +384,13 @@ void RunState::Handle(const ShardWritten& event) {
     return;
   }
   auto& shards = shards_[event.step];
-  shards[event.stage] = event.files;
+  shards[event.stage] = event;
   if (shards.size() < plan_.devices.size()) return;
   CommitCheckpoint commit{.step = event.step};
-  for (auto& [stage, files] : shards) commit.files.insert(commit.files.end(), files.begin(), files.end());
+  for (const auto& [stage, shard] : shards) {
+    commit.files.insert(commit.files.end(), shard.files.begin(), shard.files.end());
+    commit.samples_consumed = std::max(commit.samples_consumed, shard.samples_consumed);
+  }
   committing_.insert(event.step);
   shards_.erase(event.step);
   Do(std::move(commit));

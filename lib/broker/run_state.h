@@ -115,6 +115,7 @@ struct ShardWritten {
   int64_t step = 0;
   int stage = 0;
   std::vector<ShardFile> files;
+  int64_t samples_consumed = 0;  // data cursor after the step; 0 from stages that read no data
   absl::Status status;
 };
 struct CheckpointCommitted {
@@ -169,6 +170,7 @@ struct SendStop {
 };
 struct CommitCheckpoint {
   int64_t step = 0;
+  int64_t samples_consumed = 0;
   std::vector<ShardFile> files;
 };
 struct Announce {  // an event of contract section 4
@@ -208,6 +210,9 @@ struct RunOptions {
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
   std::string start_checkpoint;  // its folder; empty: from the start
   int max_recoveries = 100;
+  // Measured before: executors and links that these cover are not measured again.
+  std::map<std::string, std::string> known_profiles;
+  std::vector<Link> known_links;
   // What must survive a restart of the broker; see journal.h.
   uint32_t last_epoch = 0;
 };
@@ -277,7 +282,7 @@ class RunState {
   int64_t last_step_ = 0;
   int64_t checkpoint_step_ = 0;
   std::string checkpoint_path_;
-  std::map<int64_t, std::map<int, std::vector<ShardFile>>> shards_;  // by step, stage
+  std::map<int64_t, std::map<int, ShardWritten>> shards_;  // by step, stage
   std::set<int64_t> committing_;
   bool stop_asked_ = false;
   bool plan_is_stale_ = false;  // no spare fitted: plan anew

@@ -43,7 +43,12 @@ class StageExecutor::Impl {
 
   absl::StatusOr<int64_t> Run(int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step) {
+      if (callbacks_.on_step_begin) callbacks_.on_step_begin(step);
       FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, RunStep(step));
+      if (config_.evaluate_every > 0 && step % config_.evaluate_every == 0) {
+        FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationResult result, Evaluate(step, config_.evaluation_batches));
+        if (program_.owns_loss && callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
+      }
       if (decision.checkpoint && callbacks_.on_checkpoint) FUSIONLLM_RETURN_IF_ERROR(callbacks_.on_checkpoint(step));
       if (decision.stop) return step;
     }

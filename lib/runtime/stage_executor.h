@@ -43,6 +43,8 @@ struct StageConfig {
   double gradient_clip_norm = 0;  // 0: off
   uint64_t seed = 0;
   int64_t micro_batch_size = 1;  // samples; for dropout's sample index
+  int64_t evaluate_every = 0;    // steps; 0: never
+  int evaluation_batches = 0;
 };
 
 // Fills the placeholders (data and labels) of the stage that owns them.
@@ -81,6 +83,11 @@ struct TraceSpan {
   int64_t end_ns;
 };
 
+struct EvaluationResult {
+  double loss = 0;      // mean over all targets
+  double accuracy = 0;  // share of targets whose label had the largest logit
+};
+
 struct StageCallbacks {
   // On stage 0, before the decision is sent: may ask for an end after this step and a checkpoint. Called on the stage's thread.
   struct Decision {
@@ -88,16 +95,16 @@ struct StageCallbacks {
     bool checkpoint = false;
   };
   std::function<Decision(const StepResult&)> on_step;
+  // On every stage, when a step begins.
+  std::function<void(int64_t step)> on_step_begin;
   // On every stage, after its update.
   std::function<void(const StageStepTimes&)> on_stage_step;
   // On every stage when the decision asks for a checkpoint of the state after `step`.
   std::function<absl::Status(int64_t step)> on_checkpoint;
-  std::function<void(const TraceSpan&)> on_span;  // optional
-};
-
-struct EvaluationResult {
-  double loss = 0;      // mean over all targets
-  double accuracy = 0;  // share of targets whose label had the largest logit
+  // On the stage that owns the loss, after the evaluation that follows `step`.
+  std::function<void(int64_t step, const EvaluationResult&)> on_evaluation;
+  std::function<void(const TraceSpan&)> on_span;
+  // All of them may be empty.
 };
 
 class StageExecutor {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
 
 namespace fusionllm::services {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/broker/checkpoints.h"
 
 namespace fusionllm::services {
 namespace {
@@ -100,7 +101,11 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
     }
     case v1::ExecutorMessage::kShard: {
       const v1::ShardReport& shard = message.shard();
-      broker::ShardWritten event{.epoch = shard.epoch(), .step = shard.step(), .stage = shard.stage(), .status = StatusOf(shard.error())};
+      broker::ShardWritten event{.epoch = shard.epoch(),
+                                 .step = shard.step(),
+                                 .stage = shard.stage(),
+                                 .samples_consumed = shard.samples_consumed(),
+                                 .status = StatusOf(shard.error())};
       for (const v1::ShardFile& file : shard.files()) {
         event.files.push_back({.name = file.name(),
                                .bytes = file.bytes(),
@@ -273,7 +278,7 @@ void RunLoop::Carry(const broker::SendStop& action) {
 }
 
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
-  const absl::StatusOr<std::string> path = Commit(action);
+  const absl::StatusOr<std::string> path = services::CommitCheckpoint(options_.job, options_.checkpoint_directory, state_.plan(), action);
   if (path.ok()) RecordOrDie(journal_.RecordCheckpoint(action.step, *path));
   PostEvent(broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()});
 }

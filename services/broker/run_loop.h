@@ -74,7 +74,6 @@ class RunLoop {
   void Carry(const broker::Finish& action);
   v1::Peer PeerOf(const std::string& name) const;
   std::string ProfilesDocument(const std::vector<std::string>& devices) const;
-  absl::StatusOr<std::string> Commit(const broker::CommitCheckpoint& action) const;
   void RecordOrDie(const absl::Status& status);
 
   const RunLoopOptions options_;

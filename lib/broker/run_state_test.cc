@@ -1,0 +1,288 @@
+#include "lib/broker/run_state.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/philox.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename T>
+std::vector<T> Of(const std::vector<Action>& actions) {
+  std::vector<T> found;
+  for (const Action& action : actions) {
+    if (const T* match = std::get_if<T>(&action)) found.push_back(*match);
+  }
+  return found;
+}
+
+std::vector<std::string> Reasons(const std::vector<Action>& actions) {
+  std::vector<std::string> reasons;
+  for (const Announce& announce : Of<Announce>(actions)) reasons.push_back(announce.reason);
+  return reasons;
+}
+
+// Plays executors and scheduler: answers every order at once and well, keeps what was announced.
+class Drill {
+ public:
+  explicit Drill(RunOptions options, std::vector<std::string> stage_devices)
+      : state(std::move(options)), stage_devices(std::move(stage_devices)) {}
+
+  void Join(const std::string& name, bool spare = false, int64_t memory = 100, uint64_t incarnation = 1) {
+    Feed(Joined{
+        .member = {.name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .pid = 7, .memory_bytes = memory}});
+  }
+
+  void Feed(const Event& event) {
+    for (const Action& action : state.On(event)) {
+      all.push_back(action);
+      Answer(action);
+    }
+    while (!answers.empty()) {
+      const Event next = answers.front();
+      answers.erase(answers.begin());
+      Feed(next);
+    }
+  }
+
+  void Step(int64_t step) { Feed(StepDone{.epoch = state.epoch(), .record = {.step = step, .loss = 1, .step_seconds = 0.1}}); }
+
+  void SaveShards(int64_t step) {
+    for (size_t s = 0; s < state.plan().devices.size(); ++s) {
+      Feed(ShardWritten{.epoch = state.epoch(),
+                        .step = step,
+                        .stage = static_cast<int>(s),
+                        .files = {{.name = "f" + std::to_string(s)}},
+                        .samples_consumed = 4 * step});
+    }
+  }
+
+  void EndAll(int64_t step) {
+    for (const std::string& device : state.plan().devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
+  }
+
+  void Answer(const Action& action) {
+    if (const auto* ask = std::get_if<AskCalibrate>(&action)) answers.push_back(Calibrated{.name = ask->name, .profile_document = "{}"});
+    if (const auto* ask = std::get_if<AskProbe>(&action))
+      answers.push_back(LinkProbed{.link = {.src = ask->src, .dst = ask->dst, .bytes_per_s = 1}});
+    if (const auto* ask = std::get_if<AskPlan>(&action)) {
+      PlanSummary plan{.document = "{}"};
+      for (const std::string& device : stage_devices) {
+        if (std::find(ask->devices.begin(), ask->devices.end(), device) != ask->devices.end()) plan.devices.push_back(device);
+      }
+      plan.memory_bytes.assign(plan.devices.size(), 50);
+      answers.push_back(plan.devices.empty() ? Event(PlanRefused{.reason = "NoExecutors", .message = "nobody is left"})
+                                             : Event(Planned{plan}));
+    }
+    if (const auto* assign = std::get_if<SendAssign>(&action)) answers.push_back(Ready{.epoch = assign->epoch, .name = assign->name});
+    if (const auto* abort = std::get_if<SendAbort>(&action)) {
+      answers.push_back(Ended{.epoch = abort->epoch, .name = abort->name, .status = absl::CancelledError(abort->why)});
+    }
+    if (const auto* commit = std::get_if<CommitCheckpoint>(&action)) {
+      answers.push_back(CheckpointCommitted{.step = commit->step, .path = "step-" + std::to_string(commit->step)});
+    }
+  }
+
+  RunState state;
+  std::vector<std::string> stage_devices;
+  std::vector<Action> all;
+  std::vector<Event> answers;
+};
+
+RunOptions Options(std::set<std::string> expected) { return {.expected = std::move(expected), .total_steps = 100, .checkpoints = true}; }
+
+TEST(RunStateTest, GathersMeasuresPlansAndStarts) {
+  Drill run(Options({"a0", "a1", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("a1");
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Join("b0");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(Of<AskCalibrate>(run.all).size(), 3u);
+  // Inside a, and between a and b both ways.
+  EXPECT_EQ(Of<AskProbe>(run.all).size(), 3u);
+  EXPECT_EQ(Of<SendStart>(run.all).size(), 2u);
+  const auto joined = Of<Announce>(run.all);
+  ASSERT_EQ(joined.size(), 3u);
+  EXPECT_EQ(joined[0].stage, 0);
+  EXPECT_EQ(joined[1].stage, std::nullopt);
+  EXPECT_EQ(joined[2].stage, 1);
+}
+
+TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Step(1);
+  run.EndAll(100);
+  run.SaveShards(100);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  const auto commits = Of<CommitCheckpoint>(run.all);
+  ASSERT_EQ(commits.size(), 1u);
+  EXPECT_EQ(commits[0].files.size(), 2u);
+  EXPECT_EQ(commits[0].samples_consumed, 400);
+  EXPECT_TRUE(Of<Finish>(run.all).back().status.ok());
+}
+
+TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Join("s0", /*spare=*/true);
+  run.Step(10);
+  run.SaveShards(10);
+  run.Step(11);
+  const size_t before = run.all.size();
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  const std::vector<Action> after(run.all.begin() + before, run.all.end());
+  EXPECT_THAT(Reasons(after), ::testing::ElementsAre("ExecutorLost", "SpareActivated", "Restored"));
+  EXPECT_THAT(Of<Announce>(after)[0].message, HasSubstr("stage 1"));
+  EXPECT_EQ(Of<Announce>(after)[0].step, 11);
+  const auto assigned = Of<SendAssign>(after);
+  ASSERT_EQ(assigned.size(), 2u);
+  EXPECT_EQ(assigned[1].name, "s0");
+  EXPECT_EQ(assigned[1].first_step, 11);
+  EXPECT_EQ(assigned[1].restore_from, "step-10");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  run.Step(11);  // replayed, printed again
+  EXPECT_EQ(Of<PublishStep>(run.all).back().epoch, 2u);
+}
+
+TEST(RunStateTest, WithoutASpareItPlansOverTheRest) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Step(1);
+  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"b0"});
+  EXPECT_THAT(Reasons(run.all), ::testing::Contains("Replanned"));
+  EXPECT_EQ(Of<SendAssign>(run.all).back().first_step, 1) << "no checkpoint was there: start again";
+}
+
+TEST(RunStateTest, ASpareTooSmallForTheStageIsNotUsed) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Join("s0", true, /*memory=*/10);
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
+  EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
+}
+
+TEST(RunStateTest, AnErrorThatARetryCannotCureEndsTheRunNamingStageAndDevice) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Feed(Ended{.epoch = 1, .name = "b0", .last_step = 4, .status = absl::DataLossError("loss is nan at step 5")});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()),
+              ::testing::AllOf(HasSubstr("stage 1 on b0"), HasSubstr("nan at step 5")));
+}
+
+TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.Join("a0");
+  run.Step(10);
+  run.Feed(ShardWritten{.epoch = 1, .step = 10, .status = absl::ResourceExhaustedError("no space left on /ckpt/x")});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("/ckpt/x"));
+  run.EndAll(100);
+  run.Feed(ShardWritten{.epoch = 1, .step = 100, .status = absl::ResourceExhaustedError("no space left on /ckpt/x")});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed) << "the last checkpoint is what the user wanted";
+}
+
+TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.Join("a0");
+  run.Step(7);
+  run.Feed(StopAsked{});
+  ASSERT_EQ(Of<SendStop>(run.all).size(), 1u);
+  run.Step(8);
+  run.SaveShards(8);
+  run.EndAll(8);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
+}
+
+TEST(RunStateTest, ARestartedBrokerGoesOnWithTheEpochItFinds) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Feed(Joined{.member = {.name = "b0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_TRUE(Of<SendAssign>(run.all).empty());
+  run.Step(20);  // repeated by an executor that had no answer
+  EXPECT_TRUE(Of<PublishStep>(run.all).empty());
+  run.Step(21);
+  EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
+}
+
+TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Join("s0", true);
+  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  ASSERT_EQ(run.state.epoch(), 2u);
+  const size_t before = run.all.size();
+  run.Feed(StepDone{.epoch = 1, .record = {.step = 50}});
+  run.Feed(Ended{.epoch = 1, .name = "b0", .status = absl::InternalError("late")});
+  run.Feed(Left{.name = "b0", .incarnation = 99, .why = "another life"});
+  EXPECT_EQ(run.all.size(), before);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
+// Whatever happens in whatever order, the run keeps its promises: one terminal action at most, steps of one epoch ascend, a plan uses only
+// members, and it is always waiting for something or over.
+TEST(RunStateTest, SurvivesRandomHistories) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const base::CounterRng rng(seed, "history");
+    uint64_t draw = 0;
+    const auto below = [&](uint64_t bound) { return rng.Below(draw++, bound); };
+    Drill run(Options({"a0", "b0", "c0", "s0"}), {"a0", "b0", "c0"});
+    std::map<std::string, uint64_t> incarnation;
+    for (const char* name : {"a0", "b0", "c0", "s0"}) run.Join(name, name[0] == 's', 100, incarnation[name] = 1);
+    int64_t step = 0;
+    for (int i = 0; i < 60; ++i) {
+      const std::string name = std::vector<std::string>{"a0", "b0", "c0", "s0"}[below(4)];
+      switch (below(6)) {
+        case 0:
+          run.Feed(Left{.name = name, .incarnation = incarnation[name], .why = "killed"});
+          break;
+        case 1:
+          run.Join(name, name[0] == 's', 100, ++incarnation[name]);
+          break;
+        case 2:
+          run.SaveShards(run.state.last_step());
+          break;
+        case 3:
+          run.Feed(Ended{
+              .epoch = run.state.epoch(), .name = name, .last_step = step, .status = absl::UnavailableError("link"), .lost_peer = "x"});
+          break;
+        default:
+          run.Step(step = run.state.last_step() + 1);
+          break;
+      }
+      for (const std::string& device : run.state.plan().devices) {
+        EXPECT_TRUE(run.state.phase() != Phase::kRunning || run.state.members().contains(device)) << "seed " << seed;
+      }
+    }
+    EXPECT_LE(Of<Finish>(run.all).size(), 1u) << "seed " << seed;
+    int64_t last = 0;
+    uint32_t epoch = 0;
+    for (const PublishStep& publish : Of<PublishStep>(run.all)) {
+      EXPECT_TRUE(publish.epoch != epoch || publish.record.step > last) << "seed " << seed;
+      epoch = publish.epoch;
+      last = publish.record.step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::broker

@@ -1,0 +1,152 @@
+#include "services/broker/broker_setup.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/philox.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
+#include "lib/transport/shared_buckets.h"
+#include "lib/wire/profile_json.h"
+#include "proto/fusionllm/v1/scheduler.grpc.pb.h"
+#include "services/broker/checkpoints.h"
+#include "services/credentials.h"
+#include "services/version.h"
+
+namespace fusionllm::services {
+namespace {
+
+constexpr auto kPlanDeadline = std::chrono::seconds(240);
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Every resource that a topology's paths name, with its rate.
+absl::Status CreateLinkState(const job::LinkTable& links, const std::string& path) {
+  std::map<std::string, double> rates;
+  for (const job::LinkTable::Place& from : links.devices()) {
+    for (const job::LinkTable::Place& to : links.devices()) {
+      if (from.device.name == to.device.name) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const job::EffectiveLink link, links.Between(from.device.name, to.device.name));
+      for (const job::LinkResource& resource : link.path) rates[resource.name] = static_cast<double>(resource.bandwidth.bits_per_s) / 8;
+    }
+  }
+  std::vector<transport::BucketSpec> buckets;
+  for (const auto& [name, rate] : rates) buckets.push_back({.name = name, .bytes_per_s = rate});
+  return transport::SharedBuckets::Create(path, buckets).status();
+}
+
+int64_t TargetsPerStep(const job::Spec& spec) {
+  const bool text = spec.data.kind == job::DataKind::kText || spec.data.kind == job::DataKind::kTokens;
+  return spec.training.global_batch_size * (text ? spec.training.sequence_length : 1);
+}
+
+PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentials, const std::string& job_document) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  const auto channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments);
+  return [channel, job_document, base = flags.base_directory](const std::string& profiles,
+                                                              const std::vector<std::string>&) -> absl::StatusOr<std::string> {
+    const auto stub = v1::Scheduler::NewStub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPlanDeadline);
+    context.set_wait_for_ready(true);
+    v1::PlanRequest request;
+    request.set_job_document(job_document);
+    request.set_profiles_document(profiles);
+    request.set_base_directory(base);
+    v1::PlanResponse response;
+    const grpc::Status status = stub->Plan(&context, request, &response);
+    if (!status.ok())
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("scheduler: ", status.error_message()));
+    return response.plan_document();
+  };
+}
+
+absl::Status AddKnownProfiles(const std::string& file, broker::RunOptions& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadText(file));
+  const absl::StatusOr<wire::ProfilesDocument> profiles = wire::ParseProfiles(text);
+  if (!profiles.ok()) return absl::InvalidArgumentError(absl::StrCat(file, ": ", std::string(profiles.status().message())));
+  for (const wire::DeviceProfile& device : profiles->devices) options.known_profiles[device.name] = wire::PrintProfile(device);
+  for (const wire::MeasuredLink& link : profiles->links) {
+    options.known_links.push_back(
+        {.src = link.src, .dst = link.dst, .rtt_s = link.rtt_seconds, .bytes_per_s = link.bandwidth_bytes_per_second});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string job_text, ReadText(flags.job_file));
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(job_text, flags.job_file));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(flags.tls_directory, "broker"));
+  BrokerSetup setup{.credentials = credentials.enrolling_server};
+
+  v1::Welcome& welcome = setup.attendance.welcome;
+  welcome.set_job_document(job_text);
+  welcome.set_output_directory(flags.output_directory);
+  welcome.set_base_directory(flags.base_directory);
+  if (!flags.topology_file.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string topology_text, ReadText(flags.topology_file));
+    FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(topology_text, flags.topology_file));
+    FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable links, job::LinkTable::Create(topology));
+    welcome.set_topology_document(topology_text);
+    // A broker that takes over finds the state that the executors are already using.
+    if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CreateLinkState(links, absl::StrCat(flags.output_directory, "/links.state")));
+  }
+  setup.attendance.build_version = kBuildVersion;
+  setup.attendance.require_certificate = credentials.secure;
+
+  RunLoopOptions loop_options{.job = job, .job_hash = base::StableHash(job_text), .gather_seconds = flags.gather_seconds};
+  broker::RunOptions run_options{.expected = {flags.expected.begin(), flags.expected.end()},
+                                 .total_steps = job.spec.training.steps,
+                                 .checkpoints = job.spec.checkpoint.has_value()};
+  if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, run_options));
+  if (job.spec.checkpoint.has_value()) {
+    loop_options.checkpoint_directory = CheckpointDirectory(job, flags.output_directory);
+    FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options.checkpoint_directory, flags.resume_journal));
+    if (!flags.fresh) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointFound found, FindCheckpoint(job, loop_options.checkpoint_directory, flags.base_directory));
+      run_options.start_step = found.step;
+      run_options.start_checkpoint = found.path;
+    }
+  }
+
+  JournalState past;
+  const std::string journal_path = absl::StrCat(flags.output_directory, "/broker.journal");
+  if (!flags.resume_journal) std::filesystem::remove(journal_path);
+  FUSIONLLM_ASSIGN_OR_RETURN(Journal journal, Journal::Open(journal_path, &past));
+  const bool adopt = flags.resume_journal && past.epoch > 0 && !past.ended;
+  if (adopt) {
+    run_options.last_epoch = past.epoch;
+    if (!past.checkpoint_path.empty()) {
+      run_options.start_step = past.checkpoint_step;
+      run_options.start_checkpoint = past.checkpoint_path;
+    }
+  }
+  broker::RunState state(run_options);
+  if (adopt) state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step);
+  RunLog log(stdout, TargetsPerStep(job.spec));
+  setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
+                                         AskScheduler(flags, credentials, job_text));
+  setup.enroll = [](const v1::EnrollRequest&) -> absl::StatusOr<v1::EnrollResponse> {
+    return absl::UnimplementedError("this run takes no executors from other machines");
+  };
+  return setup;
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,36 @@
+// Everything a broker reads before it serves: job, topology, credentials, checkpoints, journal.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/broker/attendance.h"
+#include "services/broker/run_loop.h"
+
+namespace fusionllm::services {
+
+struct BrokerFlags {
+  std::string job_file, topology_file, output_directory, base_directory;
+  std::string listen_address = "127.0.0.1:0";
+  std::string scheduler_address;
+  std::string tls_directory;  // empty: no TLS
+  std::string profiles_file;
+  std::vector<std::string> expected;
+  double gather_seconds = 0;
+  bool fresh = false;
+  bool resume_journal = false;
+};
+
+struct BrokerSetup {
+  std::unique_ptr<RunLoop> loop;
+  AttendanceOptions attendance;
+  EnrollHandler enroll;
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+};
+
+// Errors: InvalidArgument and NotFound for what the user gave, Unavailable for the machine.
+absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags);
+
+}  // namespace fusionllm::services

@@ -1,0 +1,75 @@
+#include "services/broker/checkpoints.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/philox.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/manifest.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/checkpoint/writer.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::services {
+namespace {
+
+std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", base::StableHash(text)); }
+
+absl::StatusOr<CheckpointFound> Describe(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
+  if (!reader.manifest().has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: ", path,
+                                                   " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
+  }
+  return CheckpointFound{.step = reader.manifest()->step, .path = reader.path()};
+}
+
+}  // namespace
+
+std::string CheckpointDirectory(const job::FusionJob& job, const std::string& output_directory) {
+  const std::filesystem::path path = job.spec.checkpoint->path;
+  return path.is_absolute() ? path.string() : (std::filesystem::path(output_directory) / path).lexically_normal().string();
+}
+
+absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
+  if (executors_are_running) return absl::OkStatus();
+  return checkpoint::CleanStaging(directory).status();
+}
+
+absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory) {
+  const std::string& resume = job.spec.checkpoint->resume;
+  if (resume == "never") return CheckpointFound{};
+  if (resume != "auto") {
+    const std::filesystem::path path = resume;
+    const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
+    FUSIONLLM_RETURN_IF_ERROR(checkpoint::VerifyCheckpoint(absolute));
+    return Describe(absolute);
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest, checkpoint::FindNewestWhole(directory));
+  for (const checkpoint::SkippedCheckpoint& skipped : newest.skipped) {
+    std::fprintf(stderr, "fusion-broker: skipping checkpoint %s: %s\n", skipped.path.c_str(), skipped.reason.c_str());
+  }
+  if (!newest.path.has_value()) return CheckpointFound{};
+  return Describe(*newest.path);
+}
+
+absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,
+                                             const broker::CommitCheckpoint& commit) {
+  const std::string resolved = job::ToYaml(job);
+  checkpoint::Manifest manifest{.job_name = job.metadata.name,
+                                .spec_hash = HashOf(resolved),
+                                .plan_hash = HashOf(plan.document),
+                                .step = commit.step,
+                                .samples_consumed = commit.samples_consumed,
+                                .seed = static_cast<uint64_t>(job.spec.training.seed),
+                                .resolved_job = resolved};
+  for (const broker::ShardFile& file : commit.files) {
+    manifest.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256, .tensors = file.tensors});
+  }
+  return checkpoint::CommitCheckpoint(directory, std::move(manifest), job.spec.checkpoint->keep);
+}
+
+}  // namespace fusionllm::services

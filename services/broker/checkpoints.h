@@ -1,0 +1,32 @@
+// The broker's side of checkpoints: which one to start from, and making a finished set of shards a whole one. Blocking.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/broker/run_state.h"
+#include "lib/job/fusion_job.h"
+
+namespace fusionllm::services {
+
+struct CheckpointFound {
+  int64_t step = 0;  // steps it has seen; 0 and an empty path: start from the beginning
+  std::string path;
+};
+
+// The folder that holds a job's checkpoints; the job must keep some.
+std::string CheckpointDirectory(const job::FusionJob& job, const std::string& output_directory);
+
+// Removes what a crash left half written, unless executors may be writing.
+absl::Status CleanUp(const std::string& directory, bool executors_are_running);
+
+// Follows spec.checkpoint.resume: auto (the newest whole one, else none), never, or a path. Errors: NotFound or DataLoss for a path that is
+// not a whole checkpoint, InvalidArgument for one of another model; the message names file and reason.
+absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory);
+
+// Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones. Returns its path.
+absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,
+                                             const broker::CommitCheckpoint& commit);
+
+}  // namespace fusionllm::services

@@ -1,0 +1,26 @@
+// A process's TLS identity in a run: its certificate, and the job's CA that it trusts.
+#pragma once
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace fusionllm::services {
+
+struct Credentials {
+  std::shared_ptr<grpc::ChannelCredentials> channel;
+  std::shared_ptr<grpc::ServerCredentials> server;            // wants a client certificate of the CA
+  std::shared_ptr<grpc::ServerCredentials> enrolling_server;  // checks a client certificate if there is one (the broker's Enroll)
+  uint64_t job_hash = 0;  // of the CA: all processes of one run agree on it, those of another run do not
+  bool secure = false;
+};
+
+// Reads `directory`/ca.pem, NAME.pem and NAME.key; an empty directory means no TLS. Errors: NotFound, InvalidArgument naming the file.
+absl::StatusOr<Credentials> LoadCredentials(const std::string& directory, const std::string& name);
+
+}  // namespace fusionllm::services

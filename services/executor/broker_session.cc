@@ -1,0 +1,147 @@
+#include "services/executor/broker_session.h"
+
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::services {
+namespace {
+
+constexpr auto kRedialPause = std::chrono::milliseconds(200);
+// Both ends send keepalives at the same pace; a broker that asks for less often would close the connection ("too many pings").
+constexpr int kKeepaliveMs = 20'000;
+
+}  // namespace
+
+absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunction& on_message) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  const auto channel = grpc::CreateCustomChannel(options_.address, options_.credentials, arguments);
+  const auto stub = v1::Broker::NewStub(channel);
+  using Clock = std::chrono::steady_clock;
+  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.patience_seconds));
+  Clock::time_point give_up = Clock::now() + patience;
+  while (true) {
+    bool over = false, welcomed = false;
+    const absl::Status status = Attend(
+        *stub, hello,
+        [&](const v1::BrokerMessage& message) {
+          welcomed = true;
+          on_message(message);
+        },
+        &over);
+    std::unique_lock lock(mutex_);
+    if (over) {
+      stopped_ = true;
+      news_.notify_all();
+      return status;
+    }
+    if (stopped_) return absl::CancelledError("the executor was told to stop");
+    if (welcomed) give_up = Clock::now() + patience;
+    if (Clock::now() >= give_up) {
+      stopped_ = true;
+      news_.notify_all();
+      return absl::UnavailableError(absl::StrCat("broker at ", options_.address, " cannot be reached: ", std::string(status.message())));
+    }
+    news_.wait_for(lock, kRedialPause, [this] { return stopped_; });
+  }
+}
+
+absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& hello, const MessageFunction& on_message, bool* over) {
+  grpc::ClientContext context;
+  context.set_wait_for_ready(false);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return absl::CancelledError("stopped");
+    context_ = &context;
+    written_ = 0;
+    stream_up_ = true;
+  }
+  const auto stream = stub.Attend(&context);
+  v1::ExecutorMessage first;
+  *first.mutable_hello() = hello();
+  std::thread writer([&] {
+    bool good = stream->Write(first);
+    while (good) {
+      v1::ExecutorMessage next;
+      {
+        std::unique_lock lock(mutex_);
+        news_.wait(lock, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size(); });
+        if (!stream_up_ || stopped_) break;
+        next = unacknowledged_[written_++];
+      }
+      good = stream->Write(next);
+    }
+    stream->WritesDone();
+  });
+  absl::Status refusal;
+  v1::BrokerMessage message;
+  while (stream->Read(&message)) {
+    if (message.has_ack()) {
+      Acknowledge(message.ack().sequence());
+    } else if (message.has_refusal()) {
+      refusal = absl::FailedPreconditionError(absl::StrCat(message.refusal().reason(), ": ", message.refusal().message()));
+      *over = true;
+    } else {
+      on_message(message);
+      if (message.has_shutdown()) {
+        *over = true;
+        break;
+      }
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stream_up_ = false;
+    news_.notify_all();
+  }
+  if (*over) context.TryCancel();
+  writer.join();
+  const grpc::Status status = stream->Finish();
+  {
+    const std::lock_guard lock(mutex_);
+    context_ = nullptr;
+  }
+  if (*over) return refusal;
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED || status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
+    *over = true;
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+  return absl::UnavailableError(status.ok() ? "the broker closed the stream" : status.error_message());
+}
+
+void BrokerSession::Acknowledge(uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  while (!unacknowledged_.empty() && unacknowledged_.front().sequence() <= sequence) {
+    unacknowledged_.pop_front();
+    if (written_ > 0) --written_;
+  }
+  news_.notify_all();
+}
+
+void BrokerSession::Report(v1::ExecutorMessage message) {
+  const std::lock_guard lock(mutex_);
+  message.set_sequence(next_sequence_++);
+  unacknowledged_.push_back(std::move(message));
+  news_.notify_all();
+}
+
+void BrokerSession::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  if (context_ != nullptr) context_->TryCancel();
+  news_.notify_all();
+}
+
+void BrokerSession::Flush(double seconds) {
+  std::unique_lock lock(mutex_);
+  news_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopped_ || unacknowledged_.empty(); });
+}
+
+}  // namespace fusionllm::services

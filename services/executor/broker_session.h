@@ -1,0 +1,56 @@
+// An executor's line to its broker: one stream, re-dialled when it breaks, reports repeated until acknowledged.
+//
+// Run() blocks on the caller's thread; Report() may be called from any thread and never blocks on the network.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/status.h"
+#include "proto/fusionllm/v1/broker.grpc.pb.h"
+
+namespace fusionllm::services {
+
+struct SessionOptions {
+  std::string address;
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  // How long the broker may stay away before the executor gives up.
+  double patience_seconds = 120;
+};
+
+class BrokerSession {
+ public:
+  using HelloFunction = std::function<v1::Hello()>;                       // asked at every connection
+  using MessageFunction = std::function<void(const v1::BrokerMessage&)>;  // on Run's thread; must not block long
+  explicit BrokerSession(SessionOptions options) : options_(std::move(options)) {}
+
+  // Until the broker says Shutdown (OK), refuses (FailedPrecondition or Unauthenticated with its sentence), Stop() is called (Cancelled),
+  // or the broker stays away too long (Unavailable).
+  absl::Status Run(const HelloFunction& hello, const MessageFunction& on_message);
+  void Report(v1::ExecutorMessage message);
+  void Stop();
+  // Blocks until every report is acknowledged, the session is over, or `seconds` have passed.
+  void Flush(double seconds);
+
+ private:
+  absl::Status Attend(v1::Broker::Stub& stub, const HelloFunction& hello, const MessageFunction& on_message, bool* over);
+  void Acknowledge(uint64_t sequence);
+
+  const SessionOptions options_;
+  std::mutex mutex_;
+  std::condition_variable news_;
+  uint64_t next_sequence_ = 1;
+  std::deque<v1::ExecutorMessage> unacknowledged_;  // ascending
+  size_t written_ = 0;                              // of unacknowledged_, on the present stream
+  bool stopped_ = false;
+  bool stream_up_ = false;
+  grpc::ClientContext* context_ = nullptr;
+};
+
+}  // namespace fusionllm::services

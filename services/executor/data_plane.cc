@@ -1,0 +1,263 @@
+#include "services/executor/data_plane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/transport/emulated_endpoint.h"
+#include "lib/transport/grpc/grpc_endpoint.h"
+#include "lib/transport/shared_buckets.h"
+#include "services/version.h"
+
+namespace fusionllm::services {
+namespace {
+
+using runtime::MessageKind;
+using transport::MessageHeader;
+using transport::Priority;
+
+// Values of MessageHeader::direction beyond the runtime's kinds.
+constexpr uint8_t kPing = 200;
+constexpr uint8_t kPong = 201;
+// Probes belong to no plan: their epoch outlives every CancelEpoch.
+constexpr uint32_t kProbeEpoch = 0xFFFFFFFF;
+
+constexpr int kRoundTrips = 5;
+constexpr size_t kFirstTransferBytes = 128 << 10;
+constexpr size_t kLastTransferBytes = 8 << 20;
+constexpr double kLongEnoughSeconds = 0.1;  // a transfer that takes this long is long against timer noise
+constexpr auto kProbePatience = std::chrono::seconds(30);
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Priority PriorityOf(MessageKind kind) {
+  const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision;
+  if (small_and_urgent) return Priority::kControl;
+  return kind == MessageKind::kUseGradient ? Priority::kParameterSync : Priority::kTensor;
+}
+
+transport::Payload Share(runtime::Payload bytes) {
+  auto owner = std::make_shared<const runtime::Payload>(std::move(bytes));
+  const std::span<const std::byte> view(*owner);
+  return transport::Payload(std::move(owner), view);
+}
+
+}  // namespace
+
+class DataPlane::Impl : public runtime::MessagePort {
+ public:
+  explicit Impl(DataPlaneOptions options) : options_(std::move(options)) {}
+
+  absl::Status Listen(const Credentials& credentials) {
+    transport::EndpointOptions endpoint_options;
+    endpoint_options.name = options_.name;
+    endpoint_options.job_hash = credentials.job_hash;
+    endpoint_options.incarnation = options_.incarnation;
+    endpoint_options.build_version = kBuildVersion;
+    job_hash_ = credentials.job_hash;
+    FUSIONLLM_ASSIGN_OR_RETURN(auto endpoint,
+                               transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
+                                                                                  .channel_credentials = credentials.channel,
+                                                                                  .listen_address = options_.listen_address}));
+    address_ = absl::StrCat(options_.listen_address.substr(0, options_.listen_address.rfind(':')), ":", endpoint->port());
+    grpc_ = endpoint.get();
+    endpoint_ = std::move(endpoint);
+    Register();
+    return absl::OkStatus();
+  }
+
+  absl::Status Emulate(const job::LinkTable& links, const std::string& state_file) {
+    FUSIONLLM_ASSIGN_OR_RETURN(auto buckets, transport::SharedBuckets::Open(state_file));
+    transport::EmulationOptions emulation{.buckets = std::move(buckets), .seed = 1};
+    for (const job::LinkTable::Place& place : links.devices()) {
+      if (place.device.name == options_.name) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const job::EffectiveLink link, links.Between(options_.name, place.device.name));
+      transport::EmulatedPath& path = emulation.paths[place.device.name];
+      for (const job::LinkResource& resource : link.path) path.buckets.push_back(resource.name);
+      path.latency_ns = link.latency.ns;
+      path.jitter_ns = link.jitter.ns;
+      path.loss = link.loss;
+    }
+    FUSIONLLM_ASSIGN_OR_RETURN(endpoint_, transport::MakeEmulatedEndpoint(std::move(endpoint_), std::move(emulation)));
+    Register();
+    return absl::OkStatus();
+  }
+
+  void SetPeer(const std::string& name, const std::string& address) {
+    bool broken = false;
+    {
+      const std::lock_guard lock(mutex_);
+      broken = broken_.erase(name) > 0;
+    }
+    if (broken) endpoint_->ForgetPeer(name);
+    grpc_->SetPeerAddress(name, address);
+  }
+
+  absl::StatusOr<LinkMeasurement> Probe(const std::string& peer) {
+    // The first exchange opens the connection and does not count.
+    FUSIONLLM_RETURN_IF_ERROR(RoundTrip(peer, 8).status());
+    LinkMeasurement measured{.rtt_s = 1e9};
+    for (int i = 0; i < kRoundTrips; ++i) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, RoundTrip(peer, 8));
+      measured.rtt_s = std::min(measured.rtt_s, seconds);
+    }
+    for (size_t bytes = kFirstTransferBytes;; bytes *= 4) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, RoundTrip(peer, bytes));
+      measured.bytes_per_s = static_cast<double>(bytes) / std::max(1e-6, seconds - measured.rtt_s);
+      if (seconds - measured.rtt_s >= kLongEnoughSeconds || bytes >= kLastTransferBytes) return measured;
+    }
+  }
+
+  runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
+                               std::function<void(const std::string&)> on_lost) {
+    const std::lock_guard lock(mutex_);
+    epoch_ = epoch;
+    stage_names_ = std::move(stage_names);
+    inbox_ = std::move(inbox);
+    on_lost_ = std::move(on_lost);
+    return *this;
+  }
+
+  void Detach(uint32_t epoch) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (epoch_ <= epoch) {
+        inbox_.reset();
+        on_lost_ = nullptr;
+      }
+    }
+    endpoint_->CancelEpoch(epoch + 1);
+  }
+
+  absl::Status Send(int to_stage, const runtime::MessageKey& key, runtime::Payload payload) override {
+    MessageHeader header{.job_hash = job_hash_, .step = key.step, .micro_batch = key.micro_batch, .channel = static_cast<uint32_t>(key.id)};
+    header.direction = static_cast<uint8_t>(key.kind);
+    header.priority = PriorityOf(key.kind);
+    std::string peer;
+    {
+      const std::lock_guard lock(mutex_);
+      if (inbox_ == nullptr) return absl::CancelledError("the plan epoch is over");
+      header.epoch = epoch_;
+      peer = stage_names_[to_stage];
+    }
+    return endpoint_->Send(peer, header, Share(std::move(payload)));
+  }
+
+  transport::LinkStats stats(const std::string& peer) const { return endpoint_->stats(peer); }
+  void Close() { endpoint_->Close(); }
+  const std::string& address() const { return address_; }
+
+ private:
+  void Register() {
+    endpoint_->SetReceiver([this](absl::string_view from, const MessageHeader& header, transport::Payload payload) {
+      Receive(std::string(from), header, std::move(payload));
+    });
+    endpoint_->SetPeerFailure([this](absl::string_view peer, const absl::Status& why) { PeerFailed(std::string(peer), why); });
+  }
+
+  void Receive(const std::string& from, const MessageHeader& header, transport::Payload payload) {
+    if (header.direction == kPing) {
+      MessageHeader pong = header;
+      pong.direction = kPong;
+      pong.not_before_ns = 0;
+      (void)endpoint_->Send(from, pong, transport::Payload::Of(std::string(8, '\0')));  // a lost answer times out at the asker
+      return;
+    }
+    if (header.direction == kPong) {
+      const std::lock_guard lock(mutex_);
+      pongs_ = header.step;
+      news_.notify_all();
+      return;
+    }
+    if (header.direction >= runtime::kMessageKinds) return;
+    std::shared_ptr<runtime::Inbox> inbox;
+    {
+      const std::lock_guard lock(mutex_);
+      if (header.epoch != epoch_) return;  // of a plan that is over
+      inbox = inbox_;
+    }
+    if (inbox == nullptr) return;
+    inbox->Deliver({.step = header.step,
+                    .kind = static_cast<MessageKind>(header.direction),
+                    .micro_batch = header.micro_batch,
+                    .id = static_cast<int32_t>(header.channel)},
+                   runtime::Payload(payload.bytes().begin(), payload.bytes().end()));
+  }
+
+  void PeerFailed(const std::string& peer, const absl::Status& why) {
+    std::shared_ptr<runtime::Inbox> inbox;
+    std::function<void(const std::string&)> on_lost;
+    {
+      const std::lock_guard lock(mutex_);
+      broken_.emplace(peer, why);
+      news_.notify_all();
+      if (std::find(stage_names_.begin(), stage_names_.end(), peer) == stage_names_.end()) return;
+      inbox = inbox_;
+      on_lost = on_lost_;
+    }
+    if (inbox == nullptr) return;
+    if (on_lost) on_lost(peer);
+    inbox->Cancel(absl::UnavailableError(absl::StrFormat("lost the connection to %s: %s", peer, std::string(why.message()))));
+  }
+
+  // Sends `bytes` and waits until the peer has answered that all of them are there.
+  absl::StatusOr<double> RoundTrip(const std::string& peer, size_t bytes) {
+    const int64_t number = ++probes_;
+    MessageHeader header{.job_hash = job_hash_, .epoch = kProbeEpoch, .step = number};
+    header.direction = kPing;
+    const auto begin = std::chrono::steady_clock::now();
+    FUSIONLLM_RETURN_IF_ERROR(endpoint_->Send(peer, header, transport::Payload::Of(std::string(bytes, '\0'))));
+    std::unique_lock lock(mutex_);
+    const bool answered = news_.wait_for(lock, kProbePatience, [&] { return pongs_ == number || broken_.contains(peer); });
+    if (pongs_ == number) return SecondsSince(begin);
+    if (answered) return broken_.at(peer);
+    return absl::DeadlineExceededError(absl::StrFormat("%s did not answer a probe of %d bytes", peer, bytes));
+  }
+
+  const DataPlaneOptions options_;
+  std::string address_;
+  uint64_t job_hash_ = 0;
+  transport::GrpcEndpoint* grpc_ = nullptr;  // inside endpoint_
+  std::unique_ptr<transport::Endpoint> endpoint_;
+
+  std::mutex mutex_;
+  std::condition_variable news_;
+  uint32_t epoch_ = 0;
+  std::vector<std::string> stage_names_;
+  std::shared_ptr<runtime::Inbox> inbox_;
+  std::function<void(const std::string&)> on_lost_;
+  std::map<std::string, absl::Status> broken_;
+  int64_t probes_ = 0;  // the worker thread's
+  int64_t pongs_ = 0;   // number of the last probe that was answered
+};
+
+DataPlane::DataPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DataPlane::~DataPlane() { Close(); }
+
+absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::Create(const DataPlaneOptions& options, const Credentials& credentials) {
+  auto impl = std::make_unique<Impl>(options);
+  FUSIONLLM_RETURN_IF_ERROR(impl->Listen(credentials));
+  return std::unique_ptr<DataPlane>(new DataPlane(std::move(impl)));
+}
+
+const std::string& DataPlane::address() const { return impl_->address(); }
+absl::Status DataPlane::Emulate(const job::LinkTable& links, const std::string& state_file) { return impl_->Emulate(links, state_file); }
+void DataPlane::SetPeer(const std::string& name, const std::string& address) { impl_->SetPeer(name, address); }
+absl::StatusOr<LinkMeasurement> DataPlane::Probe(const std::string& peer) { return impl_->Probe(peer); }
+runtime::MessagePort& DataPlane::Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
+                                        std::function<void(const std::string&)> on_lost) {
+  return impl_->Attach(epoch, std::move(stage_names), std::move(inbox), std::move(on_lost));
+}
+void DataPlane::Detach(uint32_t epoch) { impl_->Detach(epoch); }
+transport::LinkStats DataPlane::stats(const std::string& peer) const { return impl_->stats(peer); }
+void DataPlane::Close() { impl_->Close(); }
+
+}  // namespace fusionllm::services

@@ -1,0 +1,65 @@
+// An executor's way to its peers: the transport endpoint, the links it emulates, and the port through which a stage speaks.
+//
+// Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/job/topology.h"
+#include "lib/runtime/message.h"
+#include "lib/transport/endpoint.h"
+#include "services/credentials.h"
+
+namespace fusionllm::services {
+
+struct DataPlaneOptions {
+  std::string name;
+  std::string listen_address = "127.0.0.1:0";
+  uint64_t incarnation = 0;
+};
+
+struct LinkMeasurement {
+  double rtt_s = 0;
+  double bytes_per_s = 0;
+};
+
+class DataPlane {
+ public:
+  // Listens. Errors: Unavailable when the address cannot be bound, InvalidArgument for a bad name.
+  static absl::StatusOr<std::unique_ptr<DataPlane>> Create(const DataPlaneOptions& options, const Credentials& credentials);
+  ~DataPlane();
+
+  const std::string& address() const;
+
+  // Shapes traffic from now on as the topology says; `state_file` is shared by all executors of the machine. Call once, before any traffic.
+  // Errors: those of transport::SharedBuckets and LinkEmulator.
+  absl::Status Emulate(const job::LinkTable& links, const std::string& state_file);
+
+  // Where peers are. A peer that was broken becomes usable again.
+  void SetPeer(const std::string& name, const std::string& address);
+
+  // Measures the link towards a peer with small and large messages that it answers. Blocks, bounded.
+  absl::StatusOr<LinkMeasurement> Probe(const std::string& peer);
+
+  // Joins the stage of `epoch` to the network: messages of that epoch go to `inbox`; when a peer of `stage_names` breaks the inbox is
+  // cancelled and `on_lost` told. The port is valid until the next Attach.
+  runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
+                               std::function<void(const std::string& peer)> on_lost);
+  // Drops what belongs to `epoch` and before.
+  void Detach(uint32_t epoch);
+
+  transport::LinkStats stats(const std::string& peer) const;
+  void Close();
+
+ private:
+  class Impl;
+  explicit DataPlane(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fusionllm::services

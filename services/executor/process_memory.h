@@ -1,0 +1,15 @@
+// This process's resident memory, from /proc/self/status. Zero where the system does not say.
+#pragma once
+
+#include <cstdint>
+
+namespace fusionllm::services {
+
+int64_t ResidentBytes();
+int64_t PeakResidentBytes();
+// Starts the high-water mark anew, after giving freed memory back to the system.
+void ResetPeak();
+
+int64_t MachineMemoryBytes();
+
+}  // namespace fusionllm::services

@@ -1,0 +1,98 @@
+// Turns the broker's orders into the life of a stage: measure, build, restore, train, stop.
+//
+// Orders arrive on the session's thread and are worked off by one worker thread, which is also the stage's thread; Abort and Stop act at
+// once. Reports leave through `report`, from any thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/job/topology.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/device_pacer.h"
+#include "lib/workload/workload.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/executor/checkpoint_io.h"
+#include "services/executor/data_plane.h"
+
+namespace fusionllm::services {
+
+struct HostOptions {
+  std::string name;
+  std::string site;  // without a topology
+  bool spare = false;
+  uint64_t incarnation = 0;
+  std::string build_version;
+  int threads = 0;           // 0: the device's, or all cores
+  int64_t memory_bytes = 0;  // 0: the device's, or what the machine has
+};
+
+class StageHost {
+ public:
+  using ReportFunction = std::function<void(v1::ExecutorMessage)>;
+  StageHost(HostOptions options, DataPlane& data_plane, ReportFunction report);
+  ~StageHost();
+
+  v1::Hello Hello() const;
+  void OnMessage(const v1::BrokerMessage& message);
+  // Ends the present stage and the worker; blocks.
+  void Shutdown();
+
+ private:
+  struct Epoch;
+  void Work();
+  void Post(std::function<void()> task);
+  absl::Status Welcome(const v1::Welcome& welcome);
+  void Calibrate();
+  void Probe(const v1::Probe& probe);
+  void Assign(const v1::Assign& assign);
+  void Start(uint32_t epoch);
+  void Abort(uint32_t epoch, const std::string& reason);
+  absl::StatusOr<std::unique_ptr<Epoch>> Build(const v1::Assign& assign);
+  runtime::StageCallbacks CallbacksOf(Epoch& epoch);
+  void ReportStep(Epoch& epoch, const runtime::StageStepTimes& times);
+  void ReportEnd(const Epoch& epoch, int64_t last_step, const absl::Status& status);
+  absl::Status SetUpDevice();
+
+  const HostOptions options_;
+  DataPlane& data_plane_;
+  const ReportFunction report_;
+
+  // Set by Welcome, then constant.
+  std::unique_ptr<workload::Workload> workload_;
+  std::unique_ptr<workload::DatasetSource> source_;  // opened when a stage needs data
+  std::unique_ptr<kernels::Backend> backend_;
+  std::string output_directory_;
+  absl::Status welcome_status_;
+  double compute_scale_ = 1;
+  bool emulate_ = false;
+  int threads_ = 1;
+  int64_t memory_bytes_ = 0;
+  int64_t memory_at_join_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable news_;
+  std::deque<std::function<void()>> tasks_;
+  bool shutting_down_ = false;
+  uint32_t aborted_epoch_ = 0;             // it and all before are over
+  std::shared_ptr<runtime::Inbox> inbox_;  // of the present epoch, for Abort
+  uint32_t running_epoch_ = 0;
+  int running_stage_ = -1;
+  int64_t last_step_ = 0;
+  std::atomic<bool> stop_requested_ = false;
+
+  std::unique_ptr<Epoch> epoch_;  // worker thread only
+  std::unique_ptr<ShardWriter> shards_;
+  std::thread worker_;
+};
+
+}  // namespace fusionllm::services
