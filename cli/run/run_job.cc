@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cli/run/plan_drawing.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
@@ -209,6 +210,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& s
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;
   run.outcome = OutcomeOf(ended, run);
+  if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
   const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));
   if (!written.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", written.message());

@@ -15,9 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/run/demo.h"
+#include "cli/run/plan_drawing.h"
 #include "cli/run/run_folder.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
+#include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -200,6 +202,22 @@ TEST_F(RunJobTest, ADemoComparesItsRowsAfterTheSameSteps) {
   }
   const std::string html = base::ReadWholeFile(folder_ / "demo/report.html");
   for (const char* part : {"id=\"run-2\"", "id=\"comparison\"", "naive: equal parts"}) EXPECT_THAT(html, HasSubstr(part));
+}
+
+TEST(PlanDrawingTest, DrawsTheGraphOfThePlanAndNoOther) {
+  const auto job = job::ParseFusionJob(kJob, "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto graph = workload::BuildForwardGraph(*job, "/");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  report::Plan plan;
+  plan.stages.resize(2);
+  for (int stage : {0, 1}) plan.stages[stage] = {stage, {absl::StrCat("device-", stage)}, {}, 0, 0};
+  for (size_t op = 0; op < graph->ops().size(); ++op) plan.stages[op < 3 ? 0 : 1].ops.push_back(graph->ops()[op].name);
+  EXPECT_THAT(DrawPlanGraph(*job, plan), AllOf(HasSubstr("<svg"), HasSubstr("stage 1: device-1")));
+  plan.stages[1].ops.pop_back();
+  EXPECT_EQ(DrawPlanGraph(*job, plan), "") << "an op without a stage";
+  plan.stages[1].ops.push_back("another.model");
+  EXPECT_EQ(DrawPlanGraph(*job, plan), "");
 }
 
 TEST(DemoTest, RowsDifferInPlannerStagesAndCompressionAlone) {

@@ -89,6 +89,9 @@ report::Plan ReadPlan(const json& line) {
     stage.memory_bytes = Integer(item, "memory_bytes");
     return stage;
   });
+  if (plan.in_flight == 0) {
+    for (const json& stage : Get(line, "stages")) plan.in_flight = std::max(plan.in_flight, Integer(stage, "in_flight"));
+  }
   plan.links = List<report::PlanLink>(line, "links", [](const json& item) {
     return report::PlanLink{Text(item, "src"),   Text(item, "dst"),        Integer(item, "bytes"),
                             Text(item, "codec"), Number(item, "ratio", 1), Number(item, "seconds")};
