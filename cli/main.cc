@@ -13,6 +13,9 @@ using fusionllm::cli::OutputFormat;
 constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionllm::cli::Action&) = {
     fusionllm::cli::AddRun,
     fusionllm::cli::AddDemo,
+    fusionllm::cli::AddPlan,
+    fusionllm::cli::AddGraph,
+    fusionllm::cli::AddCheckpoint,
 };
 
 int Main(int argc, char** argv) {

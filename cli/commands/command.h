@@ -22,6 +22,9 @@ using Action = std::function<int()>;
 // Each adds its command to `app` and, once that command is chosen, puts what it does into `action`. All three outlive the parse.
 void AddRun(CLI::App& app, const Globals& globals, Action& action);
 void AddDemo(CLI::App& app, const Globals& globals, Action& action);
+void AddPlan(CLI::App& app, const Globals& globals, Action& action);
+void AddGraph(CLI::App& app, const Globals& globals, Action& action);
+void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action);
 
 // Tells an error on stderr as "fusionctl: SENTENCE" and gives its exit code.
 int Complain(const absl::Status& status);

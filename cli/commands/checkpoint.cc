@@ -1,0 +1,138 @@
+// fusionctl checkpoint ls|inspect|verify|export
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands/command.h"
+#include "cli/run/text_table.h"
+#include "cli/run/words.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/export.h"
+#include "lib/checkpoint/reader.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Flags {
+  std::string path, output;
+};
+
+absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, checkpoint::ListCheckpoints(flags.path));
+  json list = json::array();
+  TextTable table({"checkpoint", ">step", ">size", "state"});
+  for (const checkpoint::CheckpointInfo& info : checkpoints) {
+    list.push_back(
+        {{"path", info.path}, {"step", info.step}, {"bytes", info.bytes}, {"latest", info.is_latest}, {"problem", info.problem}});
+    const std::string state = !info.problem.empty() ? info.problem : info.is_latest ? "latest" : "";
+    table.Row({info.path, absl::StrCat(info.step), MemoryBytes(static_cast<double>(info.bytes)), state});
+  }
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", list.dump());
+  } else if (checkpoints.empty()) {
+    absl::PrintF("no checkpoints in %s\n", flags.path);
+  } else {
+    absl::PrintF("%s", table.ToString());
+  }
+  return kExitDone;
+}
+
+absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(flags.path));
+  json document = {{"path", reader.path()}, {"tensors", json::array()}};
+  if (reader.manifest().has_value()) {
+    const checkpoint::Manifest& manifest = *reader.manifest();
+    document["job"] = manifest.job_name;
+    document["step"] = manifest.step;
+    document["samples_consumed"] = manifest.samples_consumed;
+    document["seed"] = manifest.seed;
+    document["spec_hash"] = manifest.spec_hash;
+    document["plan_hash"] = manifest.plan_hash;
+    document["files"] = json::array();
+    for (const checkpoint::FileEntry& file : manifest.files) document["files"].push_back({{"name", file.name}, {"bytes", file.bytes}});
+  }
+  TextTable table({"tensor", "type", "kind"});
+  int64_t parameters = 0;
+  for (const auto& [name, stored] : reader.tensors()) {
+    const bool is_parameter = reader.IsParameter(stored);
+    const std::string type = absl::StrCat(stored.entry->dtype_name, stored.entry->shape.ToString());
+    if (is_parameter) parameters += stored.entry->shape.elements();
+    document["tensors"].push_back({{"name", name}, {"type", type}, {"kind", is_parameter ? "parameter" : "state"}});
+    table.Row({name, type, is_parameter ? "parameter" : "state"});
+  }
+  document["parameters"] = parameters;
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", document.dump());
+    return kExitDone;
+  }
+  absl::PrintF("%s\n", reader.path());
+  if (reader.manifest().has_value()) {
+    absl::PrintF("job %s, step %d, %d samples consumed, %d files\n", reader.manifest()->job_name, reader.manifest()->step,
+                 reader.manifest()->samples_consumed, reader.manifest()->files.size());
+  }
+  absl::PrintF("%s elements in parameters\n\n%s", Count(static_cast<double>(parameters)), table.ToString());
+  return kExitDone;
+}
+
+absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
+  const absl::Status status = checkpoint::VerifyCheckpoint(flags.path);
+  if (!status.ok() && !absl::IsDataLoss(status)) return status;
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", json{{"path", flags.path}, {"whole", status.ok()}, {"problem", std::string(status.message())}}.dump());
+  } else if (status.ok()) {
+    absl::PrintF("%s is whole\n", flags.path);
+  }
+  if (!status.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", status.message());
+  return status.ok() ? kExitDone : kExitFailed;
+}
+
+absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, checkpoint::ExportModel(flags.path, flags.output));
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", json{{"path", flags.output}, {"bytes", file.bytes}, {"sha256", file.sha256}}.dump());
+  } else {
+    absl::PrintF("%s: %s, sha256 %s\n", flags.output, MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* const command = app.add_subcommand("checkpoint", "List, look into, check and export checkpoints");
+  command->require_subcommand(1);
+  command->footer("Example:\n  fusionctl checkpoint ls runs/demo/checkpoints");
+  struct Verb {
+    const char *name, *path_name, *description, *example;
+    absl::StatusOr<int> (*run)(const Flags&, OutputFormat);
+  };
+  const Verb verbs[] = {
+      {"ls", "DIR", "List the checkpoints of a folder, newest first", "fusionctl checkpoint ls runs/demo/checkpoints", List},
+      {"inspect", "CHECKPOINT", "Show what a checkpoint holds", "fusionctl checkpoint inspect runs/demo/checkpoints/latest", Inspect},
+      {"verify", "CHECKPOINT", "Read everything and compare sizes and checksums",
+       "fusionctl checkpoint verify runs/demo/checkpoints/latest", Verify},
+      {"export", "CHECKPOINT", "Write the parameters as one .safetensors file",
+       "fusionctl checkpoint export runs/demo/checkpoints/latest model.safetensors", Export},
+  };
+  for (const Verb& verb : verbs) {
+    const auto flags = std::make_shared<Flags>();
+    CLI::App* const sub = command->add_subcommand(verb.name, verb.description);
+    sub->add_option(verb.path_name, flags->path, "a checkpoint, a folder of checkpoints, or any .safetensors model")->required();
+    if (verb.run == Export) sub->add_option("OUT", flags->output, "file to write")->required();
+    sub->footer(absl::StrCat("Example:\n  ", verb.example));
+    sub->callback([run = verb.run, flags, &globals, &action] {
+      action = [run, flags, &globals] {
+        const absl::StatusOr<int> code = run(*flags, globals.format);
+        return code.ok() ? *code : Complain(code.status());
+      };
+    });
+  }
+}
+
+}  // namespace fusionllm::cli

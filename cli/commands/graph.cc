@@ -1,0 +1,89 @@
+// fusionctl graph JOB -o FILE
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
+#include "lib/base/status_macros.h"
+#include "lib/opdag/accounting.h"
+#include "lib/opdag/drawing.h"
+#include "lib/opdag/text.h"
+
+namespace fusionllm::cli {
+namespace {
+
+struct Flags {
+  PlanArguments plan;
+  std::string output;
+  bool with_plan = false;
+};
+
+absl::StatusOr<std::string> Draw(const std::string& output, const opdag::Graph& graph, const opdag::DrawingOptions& options) {
+  if (absl::EndsWith(output, ".svg")) return opdag::DrawSvg(graph, options);
+  if (absl::EndsWith(output, ".dot")) return opdag::DrawDot(graph, options);
+  if (absl::EndsWith(output, ".dag")) return opdag::PrintGraph(graph);
+  return absl::InvalidArgumentError(absl::StrCat("--output ", output, ": the name must end in .svg, .dot or .dag"));
+}
+
+// Stage of each op, and what the legend calls the stages.
+absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, const opdag::Graph& graph) {
+  opdag::DrawingOptions options{.stage_of_op = std::vector<int>(graph.ops().size(), 0)};
+  for (const wire::PlanStage& stage : plan.stages) {
+    options.stage_labels.push_back(absl::StrCat("stage ", stage.index, ": ", stage.devices[0]));
+    for (const std::string& name : stage.ops) {
+      const opdag::OpId op = graph.FindOp(name);
+      if (op == opdag::kNone) return absl::InternalError(absl::StrCat("the plan has op '", name, "', the graph has not"));
+      options.stage_of_op[op] = stage.index;
+    }
+  }
+  return options;
+}
+
+absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve());
+  FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, workload::BuildForwardGraph(workload->job, ""));
+  FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
+  opdag::DrawingOptions options;
+  if (flags.with_plan) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, flags.plan.Plan(*workload));
+    if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) {
+      absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+      return kExitInfeasible;
+    }
+    FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<wire::PlanDocument>(answer), graph));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, Draw(flags.output, graph, options));
+  FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
+  const opdag::Weight weight = opdag::WeightOf(graph);
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("{\"ops\":%d,\"parameters\":%d,\"flops\":%.0f,\"activation_bytes\":%d}\n", graph.ops().size(), weight.parameters,
+                 weight.flops, weight.activation_bytes);
+  } else {
+    absl::PrintF("%s: %d ops, %s parameters, %s FLOPs forward for a micro-batch of %d\n", flags.output, graph.ops().size(),
+                 opdag::HumanCount(static_cast<double>(weight.parameters)), opdag::HumanCount(weight.flops), workload->micro_batch_size);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddGraph(CLI::App& app, const Globals& globals, Action& action) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand("graph", "Draw the graph of a job's model, or write its text form");
+  flags->plan.AddTo(*command);
+  command->add_option("-o,--output", flags->output, "file to write: .svg and .dot are drawings, .dag is the text form")->required();
+  command->add_flag("--plan", flags->with_plan, "colour the ops by the stage that a plan gives them");
+  command->footer("Example:\n  fusionctl graph examples/jobs/gpt2-tiny.yaml -o gpt2.svg");
+  command->callback([flags, &globals, &action] {
+    action = [flags, &globals] {
+      const absl::StatusOr<int> code = Graph(*flags, globals.format);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace fusionllm::cli

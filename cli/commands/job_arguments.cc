@@ -1,0 +1,122 @@
+#include "cli/commands/job_arguments.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
+#include "lib/planning/calibrate.h"
+#include "lib/planning/plan_workload.h"
+
+namespace fusionllm::cli {
+namespace {
+
+constexpr size_t kMaxProfileBytes = size_t{64} << 20;
+
+}  // namespace
+
+void JobArguments::AddTo(CLI::App& command) {
+  command.add_option("JOB", job, "job file")->required();
+  command.add_option("--set", overrides, "another value for a field of the job, such as spec.training.steps=50 (repeatable)")
+      ->allow_extra_args(false);
+}
+
+absl::StatusOr<std::unique_ptr<workload::Workload>> JobArguments::Resolve() const {
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob loaded, job::LoadFusionJob(job, overrides));
+  return workload::Resolve(loaded, "");  // loaded paths are absolute
+}
+
+void PlanArguments::AddTo(CLI::App& command) {
+  job.AddTo(command);
+  command.add_option("--topology", topology, "emulated sites, devices and links; without it one executor on this machine");
+  command.add_option("--profiles", profiles, "saved calibration (fusionctl bench --calibrate) to plan with instead of measuring");
+  command.add_option("--strategy", strategy, "planner, instead of the job's: op-fence, equal-ops, equal-compute, exact");
+  command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")->capture_default_str();
+}
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (text.size() > max_bytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than ", max_bytes, " bytes"));
+  return text;
+}
+
+absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  out.close();
+  if (!out) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+int64_t MachineMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE); }
+int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,
+                                                                const std::optional<job::Topology>& topology) {
+  const job::Spec& spec = workload.job.spec;
+  struct Wanted {
+    std::string name, site;
+    int threads;
+  };
+  std::vector<Wanted> wanted;
+  const int job_threads = static_cast<int>(spec.executors.threads);
+  if (topology.has_value()) {
+    for (const job::Site& site : topology->spec.sites) {
+      for (const job::Device& device : site.devices) wanted.push_back({device.name, site.name, static_cast<int>(device.threads)});
+    }
+  } else {
+    wanted.push_back({"local-0", "local", job_threads > 0 ? job_threads : MachineCores()});
+  }
+  std::map<int, wire::DeviceProfile> by_threads;
+  std::vector<wire::DeviceProfile> profiles;
+  for (const Wanted& device : wanted) {
+    if (!by_threads.contains(device.threads)) {
+      std::fprintf(stderr, "measuring this machine with %d thread%s ...\n", device.threads, device.threads == 1 ? "" : "s");
+      FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
+                                 kernels::CreateBackend(job::ToString(spec.strategy.backend), {.threads = device.threads}));
+      FUSIONLLM_ASSIGN_OR_RETURN(
+          by_threads[device.threads],
+          planning::Calibrate(workload.training, *backend, {.threads = device.threads, .optimizer = workload.optimizer}));
+    }
+    wire::DeviceProfile profile = by_threads[device.threads];
+    profile.name = device.name;
+    profile.site = device.site;
+    profile.memory_bytes = MachineMemoryBytes();
+    profiles.push_back(std::move(profile));
+  }
+  return profiles;
+}
+
+absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
+  std::optional<job::Topology> places;
+  if (!topology.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(places, job::LoadTopology(topology));
+  }
+  wire::ProfilesDocument document;
+  if (profiles.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(document.devices, MeasureMachine(workload, places));
+  } else {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(profiles, kMaxProfileBytes));
+    absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
+    if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
+    document = *std::move(parsed);
+  }
+  planning::Profiles resolved;
+  if (places.has_value()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(resolved, planning::ProfilesFromTopology(*places, document.devices, MachineMemoryBytes()));
+  } else {
+    resolved = planning::ProfilesFromDocument(std::move(document));
+  }
+  return planning::PlanWorkload(workload, resolved, {.strategy = strategy, .seed = seed, .explain = explain});
+}
+
+}  // namespace fusionllm::cli

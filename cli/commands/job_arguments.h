@@ -1,0 +1,51 @@
+// What several commands take: a job with overrides, and what is needed to plan it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/job/topology.h"
+#include "lib/planning/profiles.h"
+#include "lib/wire/plan_json.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::cli {
+
+struct JobArguments {
+  std::string job;
+  std::vector<std::string> overrides;
+
+  void AddTo(CLI::App& command);
+  // Errors: those of the file, with file and line, and of the model.
+  absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve() const;
+};
+
+struct PlanArguments {
+  JobArguments job;
+  std::string topology, profiles, strategy;
+  uint64_t seed = 0;
+  bool explain = false;
+
+  void AddTo(CLI::App& command);
+  // Loads the profiles or measures this machine, which takes seconds and says so on stderr.
+  absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
+};
+
+// The whole text of a file up to `max_bytes`. Errors: NotFound, InvalidArgument naming it.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
+// Writes a file whole. Errors: Unavailable naming it.
+absl::Status WriteTextFile(const std::string& path, absl::string_view text);
+
+int64_t MachineMemoryBytes();
+int MachineCores();
+
+// Measures this machine for the job as each device of the topology runs it: one profile for each number of threads, named after the
+// devices; without a topology one profile of the whole machine, named "local-0".
+absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,
+                                                                const std::optional<job::Topology>& topology);
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,82 @@
+// fusionctl plan JOB
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
+#include "cli/run/text_table.h"
+#include "cli/run/words.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::cli {
+namespace {
+
+// "wte .. block.2.mlp (17)": the first and last op of a stage, data left out, and how many there are.
+std::string OpsText(const wire::PlanStage& stage) {
+  const auto& ops = stage.ops;
+  return ops.size() < 3 ? absl::StrJoin(ops, ", ") : absl::StrFormat("%s .. %s (%d)", ops.front(), ops.back(), ops.size());
+}
+
+void PrintText(const wire::PlanDocument& plan) {
+  absl::PrintF("%s: a step of %d micro-batches of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
+               plan.micro_batches, plan.micro_batch_size, StepSeconds(plan.predicted_step_seconds), StepSeconds(plan.lower_bound_seconds),
+               Percent(plan.gap));
+  absl::PrintF("schedule %s, recompute %s\n\n", plan.schedule, plan.recompute);
+  TextTable stages({">stage", "device", "ops", ">compute/step", ">busy", ">in flight", ">memory"});
+  for (const wire::PlanStage& stage : plan.stages) {
+    stages.Row({absl::StrCat(stage.index), absl::StrJoin(stage.devices, ","), OpsText(stage), StepSeconds(stage.compute_seconds),
+                Percent(stage.busy_ratio), absl::StrCat(stage.in_flight), MemoryBytes(static_cast<double>(stage.memory_bytes))});
+  }
+  std::fputs(stages.ToString().c_str(), stdout);
+  if (!plan.links.empty()) {
+    TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
+    for (const wire::PlanLink& link : plan.links) {
+      links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", TrafficBytes(static_cast<double>(link.bytes)), link.codec,
+                 absl::StrFormat("%.1fx", link.ratio), StepSeconds(link.seconds)});
+    }
+    absl::PrintF("\n%s", links.ToString());
+  }
+  for (const wire::PlanTied& tied : plan.tied) {
+    absl::PrintF("\n%s is used by stages %s; its gradients (%s) are exchanged every step", tied.parameter, absl::StrJoin(tied.stages, ", "),
+                 TrafficBytes(static_cast<double>(tied.bytes)));
+  }
+  if (!plan.left_out.empty()) absl::PrintF("\nwithout a stage, in reserve: %s", absl::StrJoin(plan.left_out, ", "));
+  for (const std::string& sentence : plan.explain) absl::PrintF("\n%s", sentence);
+  if (!plan.tied.empty() || !plan.left_out.empty() || !plan.explain.empty()) std::fputs("\n", stdout);
+}
+
+absl::StatusOr<int> Plan(const PlanArguments& arguments, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve());
+  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, arguments.Plan(*workload));
+  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", wire::PrintPlan(answer));
+  } else if (refusal == nullptr) {
+    PrintText(std::get<wire::PlanDocument>(answer));
+  }
+  if (refusal != nullptr) absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+  return refusal == nullptr ? kExitDone : kExitInfeasible;
+}
+
+}  // namespace
+
+void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
+  const auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* const command = app.add_subcommand("plan", "Show how a job would be cut into stages, and how long a step would take");
+  arguments->AddTo(*command);
+  command->add_flag("--explain", arguments->explain, "say why each stage, link and device left out is as it is");
+  command->footer("Example:\n  fusionctl plan examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --explain");
+  command->callback([arguments, &globals, &action] {
+    action = [arguments, &globals] {
+      const absl::StatusOr<int> code = Plan(*arguments, globals.format);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace fusionllm::cli

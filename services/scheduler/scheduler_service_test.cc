@@ -1,0 +1,144 @@
+#include "services/scheduler/scheduler_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "lib/job/parse.h"
+#include "lib/planning/calibrate.h"
+#include "lib/wire/plan_json.h"
+#include "lib/wire/profile_json.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {name: test}
+spec:
+  model: {family: mlp, config: {layers: [48, 16, 16, 10]}}
+  data: {kind: shapes, shapes: {imageSize: 4}}
+  training: {steps: 5, globalBatchSize: 8, microBatchSize: 2}
+)";
+
+class SchedulerServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    stub_ = v1::Scheduler::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()));
+  }
+  void TearDown() override { server_->Shutdown(); }
+
+  // Two devices whose every op takes a millisecond.
+  static v1::PlanRequest Request() {
+    const auto job = job::ParseFusionJob(kJob, "job");
+    EXPECT_TRUE(job.ok()) << job.status();
+    const auto workload = workload::Resolve(*job, "/");
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    const auto backend = *kernels::CreateBackend("ref", {});
+    auto device = planning::Calibrate((*workload)->training, *backend, {.seconds_per_op = 0, .least_runs = 1});
+    EXPECT_TRUE(device.ok()) << device.status();
+    for (auto& [signature, op] : device->ops) op.seconds = 1e-3;
+    device->memory_bytes = 1 << 30;
+    wire::ProfilesDocument profiles;
+    for (const char* name : {"a-0", "a-1"}) {
+      device->name = name;
+      device->site = "a";
+      profiles.devices.push_back(*device);
+    }
+    profiles.links = {{"a-0", "a-1", 1e-4, 1e8}, {"a-1", "a-0", 1e-4, 1e8}};
+    v1::PlanRequest request;
+    request.set_job_document(kJob);
+    request.set_profiles_document(wire::PrintProfiles(profiles));
+    return request;
+  }
+
+  grpc::Status Call(const v1::PlanRequest& request, v1::PlanResponse& response,
+                    std::chrono::milliseconds limit = std::chrono::seconds(60)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + limit);
+    return stub_->Plan(&context, request, &response);
+  }
+
+  SchedulerService service_{{.max_concurrent = 1}};
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Scheduler::Stub> stub_;
+};
+
+TEST_F(SchedulerServiceTest, AnswersWithAPlanDocument) {
+  v1::PlanRequest request = Request();
+  request.set_strategy("equal-ops");
+  v1::PlanResponse response;
+  const grpc::Status status = Call(request, response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto answer = wire::ParsePlan(response.plan_document());
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const auto& plan = std::get<wire::PlanDocument>(*answer);
+  EXPECT_EQ(plan.strategy, "equal-ops");
+  EXPECT_EQ(plan.stages.size(), 2);
+}
+
+TEST_F(SchedulerServiceTest, RefusalIsAnAnswerNotAnError) {
+  v1::PlanRequest request = Request();
+  request.add_exclude("a-0");
+  request.add_exclude("a-1");
+  v1::PlanResponse response;
+  ASSERT_TRUE(Call(request, response).ok());
+  const auto answer = wire::ParsePlan(response.plan_document());
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(std::get<wire::RefusalDocument>(*answer).reason, "NoExecutors");
+}
+
+TEST_F(SchedulerServiceTest, MalformedDocumentsAreInvalidArguments) {
+  v1::PlanResponse response;
+  v1::PlanRequest bad_job = Request(), bad_profiles = Request(), bad_strategy = Request();
+  bad_job.set_job_document("kind: Bread");
+  bad_profiles.set_profiles_document("{\"devices\":[{}],\"links\":[]}");
+  bad_strategy.set_strategy("guess");
+  const std::vector<std::pair<v1::PlanRequest, std::string>> cases = {
+      {bad_job, "job_document:1"}, {bad_profiles, "profiles.devices[0].name"}, {bad_strategy, "op-fence"}};
+  for (const auto& [request, message] : cases) {
+    const grpc::Status status = Call(request, response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << message;
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
+  }
+}
+
+TEST_F(SchedulerServiceTest, CallsBeyondTheLimitAreTurnedAwayAndServedLater) {
+  const v1::PlanRequest request = Request();
+  std::atomic<int> planned = 0, busy = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      v1::PlanResponse response;
+      while (true) {
+        const grpc::Status status = Call(request, response);
+        if (status.ok()) break;
+        ASSERT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+        ++busy;
+      }
+      ++planned;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(planned, 8);
+}
+
+TEST_F(SchedulerServiceTest, APassedDeadlineEndsTheCall) {
+  v1::PlanResponse response;
+  EXPECT_EQ(Call(Request(), response, std::chrono::milliseconds(-1)).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace fusionllm::services
