@@ -22,8 +22,8 @@ apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: test}
 spec:
-  model: {family: mlp, config: {layers: [48, 16, 16, 10]}}
-  data: {kind: shapes, shapes: {imageSize: 4}}
+  model: {family: mlp, config: {layers: [192, 16, 16, 10]}}
+  data: {kind: shapes, shapes: {imageSize: 8}}
   training: {steps: 5, globalBatchSize: 8, microBatchSize: 2}
 )";
 
