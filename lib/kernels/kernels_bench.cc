@@ -134,9 +134,10 @@ class Step {
   tensor::Buffer workspace_;
 };
 
+template <int64_t kVocabulary>
 std::unique_ptr<Step> Gpt2() {
-  return std::make_unique<Step>(*opdag::BuildGpt2({.layers = 6, .heads = 6, .embd = 384, .vocab = 256, .positions = 256, .sequence = 256}),
-                                8);
+  return std::make_unique<Step>(
+      *opdag::BuildGpt2({.layers = 6, .heads = 6, .embd = 384, .vocab = kVocabulary, .positions = 256, .sequence = 256}), 8);
 }
 
 std::unique_ptr<Step> ResNet50() {
@@ -211,10 +212,14 @@ void RegisterOps(const char* model, Builder build) {
 int main(int argc, char** argv) {
   using fusionllm::kernels::BenchmarkStep;
   benchmark::Initialize(&argc, argv);
-  benchmark::RegisterBenchmark("step/gpt2", BenchmarkStep, fusionllm::kernels::Gpt2)
+  benchmark::RegisterBenchmark("step/gpt2", BenchmarkStep, fusionllm::kernels::Gpt2<256>)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->Iterations(8);
+  benchmark::RegisterBenchmark("step/gpt2-vocabulary-50257", BenchmarkStep, fusionllm::kernels::Gpt2<50257>)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(3);
   benchmark::RegisterBenchmark("step/resnet50", BenchmarkStep, fusionllm::kernels::ResNet50)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
@@ -223,7 +228,7 @@ int main(int argc, char** argv) {
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->Iterations(4);
-  fusionllm::kernels::RegisterOps("gpt2", fusionllm::kernels::Gpt2);
+  fusionllm::kernels::RegisterOps("gpt2", fusionllm::kernels::Gpt2<256>);
   fusionllm::kernels::RegisterOps("resnet50", fusionllm::kernels::ResNet50);
   benchmark::RunSpecifiedBenchmarks();
 }
