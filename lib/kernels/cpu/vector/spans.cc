@@ -12,7 +12,7 @@ namespace fusionllm::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 struct Relu {
-  HWY_INLINE Vector operator()(Vector x) const { return hn::Max(hn::Zero(Tag()), x); }
+  HWY_INLINE Vector operator()(Vector x) const { return AtLeast(0.f, x); }
 };
 struct TanhOf {
   HWY_INLINE Vector operator()(Vector x) const { return Tanh(x); }

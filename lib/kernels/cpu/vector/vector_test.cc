@@ -1,9 +1,12 @@
-// Vector functions against libm in double, over their whole range and at lengths that no register divides.
+// Vector functions against libm in double, over their whole range, at lengths that no register divides, on every instruction set that this
+// machine has.
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hwy/targets.h"
 #include "lib/kernels/cpu/vector/rows.h"
 #include "lib/kernels/cpu/vector/spans.h"
 #include "lib/kernels/cpu/vector/target.h"
@@ -30,14 +33,31 @@ double WorstRelativeError(const std::vector<float>& x, const std::vector<float>&
   return worst;
 }
 
-TEST(VectorTest, ExpIsWithinTwoTenMillionthsOfLibm) {
+// The code of one instruction set, as run-time dispatch would choose it on a machine that has no better.
+class VectorTest : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    ASSERT_EQ(VectorTarget(), hwy::TargetName(GetParam()));
+  }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, VectorTest, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+
+TEST_P(VectorTest, ExpIsWithinTwoTenMillionthsOfLibm) {
   const std::vector<float> x = Range(-87, 87, 1'000'003);
   std::vector<float> y(x.size());
   RowExp(x.data(), 0, y.data(), static_cast<int64_t>(x.size()));
   EXPECT_LT(WorstRelativeError(x, y, [](double v) { return std::exp(v); }), 2e-7);
 }
 
-TEST(VectorTest, ExpGivesZeroFarBelowAndKeepsNaN) {
+TEST_P(VectorTest, ExpGivesZeroFarBelowAndKeepsNaN) {
   const float x[] = {-kInfinity, -1000, -87.4f, kNaN, 0};
   float y[5];
   RowExp(x, 0, y, 5);
@@ -48,7 +68,7 @@ TEST(VectorTest, ExpGivesZeroFarBelowAndKeepsNaN) {
   EXPECT_EQ(y[4], 1);
 }
 
-TEST(VectorTest, TanhAndSigmoidAreWithinThreeTenMillionthsOfLibm) {
+TEST_P(VectorTest, TanhAndSigmoidAreWithinThreeTenMillionthsOfLibm) {
   const std::vector<float> x = Range(-20, 20, 1'000'003);
   std::vector<float> y(x.size());
   Apply(UnaryFunction::kTanh, x.data(), y.data(), static_cast<int64_t>(x.size()));
@@ -59,7 +79,7 @@ TEST(VectorTest, TanhAndSigmoidAreWithinThreeTenMillionthsOfLibm) {
 
 double ExactGelu(double x) { return 0.5 * x * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
 
-TEST(VectorTest, GeluIsWithinAMillionthOfLibmOfItsScale) {
+TEST_P(VectorTest, GeluIsWithinAMillionthOfLibmOfItsScale) {
   const std::vector<float> x = Range(-12, 12, 1'000'003);
   std::vector<float> y(x.size());
   Apply(UnaryFunction::kGeluTanh, x.data(), y.data(), static_cast<int64_t>(x.size()));
@@ -68,7 +88,7 @@ TEST(VectorTest, GeluIsWithinAMillionthOfLibmOfItsScale) {
   }
 }
 
-TEST(VectorTest, SpansKeepNaNSoThatADivergedLossShows) {
+TEST_P(VectorTest, SpansKeepNaNSoThatADivergedLossShows) {
   for (const UnaryFunction function : {UnaryFunction::kRelu, UnaryFunction::kTanh, UnaryFunction::kSigmoid, UnaryFunction::kGeluTanh}) {
     std::vector<float> x(37, 0.5f);
     x[20] = x[36] = kNaN;
@@ -78,7 +98,7 @@ TEST(VectorTest, SpansKeepNaNSoThatADivergedLossShows) {
   }
 }
 
-TEST(VectorTest, RowReductionsSeeEveryElementAndNothingBeyond) {
+TEST_P(VectorTest, RowReductionsSeeEveryElementAndNothingBeyond) {
   for (int64_t n = 1; n < 100; ++n) {
     std::vector<float> x(n + 1, 2.f);
     x[n] = 1000;  // beyond the row
@@ -92,7 +112,20 @@ TEST(VectorTest, RowReductionsSeeEveryElementAndNothingBeyond) {
   }
 }
 
-TEST(VectorTest, NamesAnInstructionSet) { EXPECT_FALSE(VectorTarget().empty()); }
+TEST_P(VectorTest, NormalizesRowsOfAnyLength) {
+  for (int64_t n = 1; n < 70; ++n) {
+    const std::vector<float> x = Range(-1, 2, n + 1), weight(n, 2.f), bias(n, 1.f);
+    std::vector<float> y(n);
+    float mean = 0, rstd = 0;
+    LayerNormRow(x.data(), weight.data(), bias.data(), 1e-5f, y.data(), &mean, &rstd, n);
+    double exact_mean = 0, variance = 0;
+    for (int64_t i = 0; i < n; ++i) exact_mean += x[i] / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) variance += (x[i] - exact_mean) * (x[i] - exact_mean) / static_cast<double>(n);
+    EXPECT_NEAR(mean, exact_mean, 1e-6) << n;
+    EXPECT_NEAR(rstd * std::sqrt(variance + 1e-5), 1, 1e-5) << n;
+    for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(y[i], 2 * (x[i] - exact_mean) / std::sqrt(variance + 1e-5) + 1, 1e-4) << n << " " << i;
+  }
+}
 
 }  // namespace
 }  // namespace fusionllm::kernels::cpu
