@@ -40,18 +40,19 @@ const LinkCodecPolicy& Problem::codec_policy() const {
 }
 
 absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(const PlanRequest& request) {
+  using Created = absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>>;
   FUSIONLLM_RETURN_IF_ERROR(Validate(request));
   std::unique_ptr<Problem> problem(new Problem(request));
   problem->device_count_ = request.devices.size();
   problem->BuildChain();
-  auto wishes = problem->ResolveWishes();
-  if (auto* refusal = std::get_if<Refusal>(&wishes)) return std::variant<std::unique_ptr<Problem>, Refusal>(std::move(*refusal));
-  auto pins = problem->ResolvePins();
-  if (auto* refusal = std::get_if<Refusal>(&pins)) return std::variant<std::unique_ptr<Problem>, Refusal>(std::move(*refusal));
+  Refusal refusal;
+  if (!problem->ResolveWishes(refusal) || !problem->ResolvePins(refusal)) {
+    return Created(absl::in_place, std::in_place_type<Refusal>, std::move(refusal));
+  }
   problem->BuildValues();
   problem->BuildLinks();
   problem->max_ratio_ = std::max(1.0, problem->codec_policy().MaxRatio());
-  return std::variant<std::unique_ptr<Problem>, Refusal>(std::move(problem));
+  return Created(absl::in_place, std::in_place_type<std::unique_ptr<Problem>>, std::move(problem));
 }
 
 void Problem::BuildChain() {
@@ -142,7 +143,7 @@ void Problem::BuildLinks() {
   }
 }
 
-std::variant<std::monostate, Refusal> Problem::ResolveWishes() {
+bool Problem::ResolveWishes(Refusal& refusal) {
   const PlanRequest& request = *request_;
   std::map<absl::string_view, int> device_by_name;
   for (size_t d = 0; d < device_count_; ++d) device_by_name[request.devices[d].name] = static_cast<int>(d);
@@ -150,9 +151,10 @@ std::variant<std::monostate, Refusal> Problem::ResolveWishes() {
   for (const std::string& name : request.exclude) {
     const auto found = device_by_name.find(name);
     if (found == device_by_name.end()) {
-      return Refusal{"UnknownDevice",
-                     absl::StrFormat("strategy.exclude names device '%s', which is not among the %d executors", name, device_count_),
-                     {}};
+      refusal = {"UnknownDevice",
+                 absl::StrFormat("strategy.exclude names device '%s', which is not among the %d executors", name, device_count_),
+                 {}};
+      return false;
     }
     excluded.insert(found->second);
   }
@@ -161,47 +163,55 @@ std::variant<std::monostate, Refusal> Problem::ResolveWishes() {
   }
   const int available = static_cast<int>(usable_.size());
   if (available == 0) {
-    return Refusal{"NoExecutors",
-                   absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares",
-                                   device_count_, excluded.size()),
-                   {"executors", 1, 0}};
+    refusal = {"NoExecutors",
+               absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares", device_count_,
+                               excluded.size()),
+               {"executors", 1, 0}};
+    return false;
   }
   const int ops = positions() - first_cut_ + 1;
-  if (ops < 1) return Refusal{"NoOps", "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
+  if (ops < 1) {
+    refusal = {"NoOps", "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
+    return false;
+  }
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
-    return Refusal{"TooFewExecutors",
-                   absl::StrFormat("the job wants %d executors, %d are usable", wanted, available),
-                   {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
+    refusal = {"TooFewExecutors",
+               absl::StrFormat("the job wants %d executors, %d are usable", wanted, available),
+               {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
+    return false;
   }
   if (wanted > ops) {
-    return Refusal{"TooManyStages",
-                   absl::StrFormat("the job wants %d stages, the model has only %d ops to share out", wanted, ops),
-                   {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
+    refusal = {"TooManyStages",
+               absl::StrFormat("the job wants %d stages, the model has only %d ops to share out", wanted, ops),
+               {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
+    return false;
   }
   max_stages_ = std::min({available, ops, request.max_executors > 0 ? request.max_executors : available});
   if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
-    return Refusal{"TooManyStages",
-                   absl::StrFormat("the job wants %d stages, executors.max is %d", request.stages, request.max_executors),
-                   {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
+    refusal = {"TooManyStages",
+               absl::StrFormat("the job wants %d stages, executors.max is %d", request.stages, request.max_executors),
+               {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
+    return false;
   }
   min_stages_ = request.use_all_devices ? max_stages_ : std::clamp(request.min_executors, 1, max_stages_);
   if (request.stages > 0) min_stages_ = max_stages_ = request.stages;
-  return {};
+  return true;
 }
 
-std::variant<std::monostate, Refusal> Problem::ResolvePins() {
-  if (request_->pins.empty()) return {};
+bool Problem::ResolvePins(Refusal& refusal) {
+  if (request_->pins.empty()) return true;
   const int n = positions();
   pinned_to_.assign(n, -1);
   std::vector<const Pin*> pin_of(n, nullptr);
   for (const Pin& pin : request_->pins) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == pin.device; });
     if (device == usable_.end()) {
-      return Refusal{"UnknownDevice",
-                     absl::StrFormat("a pin of ops '%s' names device '%s', which is not among the %d usable executors", pin.ops, pin.device,
-                                     usable_.size()),
-                     {}};
+      refusal = {"UnknownDevice",
+                 absl::StrFormat("a pin of ops '%s' names device '%s', which is not among the %d usable executors", pin.ops, pin.device,
+                                 usable_.size()),
+                 {}};
+      return false;
     }
     bool matched = false;
     for (int p = 0; p < n; ++p) {
@@ -210,15 +220,19 @@ std::variant<std::monostate, Refusal> Problem::ResolvePins() {
       if (op.placeholder || !MatchesGlob(pin.ops, op.name)) continue;
       matched = true;
       if (pinned_to_[p] >= 0 && pinned_to_[p] != *device) {
-        return Refusal{"PinConflict",
-                       absl::StrFormat("op '%s' is pinned to %s by '%s' and to %s by '%s'", op.name, pin_of[p]->device, pin_of[p]->ops,
-                                       pin.device, pin.ops),
-                       {}};
+        refusal = {"PinConflict",
+                   absl::StrFormat("op '%s' is pinned to %s by '%s' and to %s by '%s'", op.name, pin_of[p]->device, pin_of[p]->ops,
+                                   pin.device, pin.ops),
+                   {}};
+        return false;
       }
       pinned_to_[p] = *device;
       pin_of[p] = &pin;
     }
-    if (!matched) return Refusal{"PinMatchesNothing", absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
+    if (!matched) {
+      refusal = {"PinMatchesNothing", absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
+      return false;
+    }
   }
   next_pinned_.assign(n + 1, n);
   pin_run_end_.assign(n + 1, n);
@@ -232,15 +246,16 @@ std::variant<std::monostate, Refusal> Problem::ResolvePins() {
   std::set<int> finished;
   for (int p = next_pinned_[0]; p < n; p = pin_run_end_[p]) {
     if (!finished.insert(pinned_to_[p]).second) {
-      return Refusal{
+      refusal = {
           "PinConflict",
           absl::StrFormat(
               "ops pinned to %s stand before and after op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
               request_->devices[pinned_to_[p]].name, request_->ops[order_[p]].name),
           {}};
+      return false;
     }
   }
-  return {};
+  return true;
 }
 
 bool Problem::Allowed(int begin, int end, int device) const {

@@ -82,8 +82,8 @@ class Problem {
 
  private:
   explicit Problem(const PlanRequest& request) : request_(&request) {}
-  std::variant<std::monostate, Refusal> ResolveWishes();
-  std::variant<std::monostate, Refusal> ResolvePins();
+  bool ResolveWishes(Refusal& refusal);  // false: refused
+  bool ResolvePins(Refusal& refusal);
   int64_t KeptBound(int begin, int end) const;
   void BuildChain();
   void BuildValues();
