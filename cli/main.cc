@@ -16,6 +16,10 @@ constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionl
     fusionllm::cli::AddPlan,
     fusionllm::cli::AddGraph,
     fusionllm::cli::AddCheckpoint,
+    fusionllm::cli::AddEval,
+    fusionllm::cli::AddBench,
+    fusionllm::cli::AddDoctor,
+    fusionllm::cli::AddCompletion,
 };
 
 int Main(int argc, char** argv) {

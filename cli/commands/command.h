@@ -25,6 +25,10 @@ void AddDemo(CLI::App& app, const Globals& globals, Action& action);
 void AddPlan(CLI::App& app, const Globals& globals, Action& action);
 void AddGraph(CLI::App& app, const Globals& globals, Action& action);
 void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action);
+void AddEval(CLI::App& app, const Globals& globals, Action& action);
+void AddBench(CLI::App& app, const Globals& globals, Action& action);
+void AddDoctor(CLI::App& app, const Globals& globals, Action& action);
+void AddCompletion(CLI::App& app, const Globals& globals, Action& action);
 
 // Tells an error on stderr as "fusionctl: SENTENCE" and gives its exit code.
 int Complain(const absl::Status& status);

@@ -1,0 +1,118 @@
+// fusionctl bench [JOB]
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
+#include "cli/run/text_table.h"
+#include "cli/run/words.h"
+#include "lib/base/status_macros.h"
+#include "lib/estimator/graph_cost.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::cli {
+namespace {
+
+struct Flags {
+  JobArguments job;
+  std::string topology, output;
+  bool calibrate = false;
+};
+
+// What is measured when no job is named: a GPT-2 of four layers, small enough for any machine.
+constexpr char kBuiltInJob[] =
+    "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: bench}\n"
+    "spec:\n  model: {family: gpt2, preset: tiny, config: {nLayer: 4, nHead: 6, nEmbd: 384, vocabSize: 256}}\n"
+    "  data: {kind: tokens, path: [none.bin]}\n"
+    "  training: {steps: 1, globalBatchSize: 4, microBatchSize: 4, sequenceLength: 256}\n";
+
+absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve(const JobArguments& arguments) {
+  if (!arguments.job.empty()) return arguments.Resolve();
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(kBuiltInJob, "built-in job", arguments.overrides));
+  return workload::Resolve(job, "");
+}
+
+struct OpRow {
+  std::string signature;
+  wire::OpProfile profile;
+  int count = 0;  // ops of the graph like this
+};
+
+// Dearest first: what a micro-batch spends its time on.
+std::vector<OpRow> Rows(const workload::Workload& workload, const wire::DeviceProfile& profile) {
+  std::map<std::string, int> counts;
+  for (const opdag::Op& op : workload.training.graph.ops()) ++counts[estimator::OpSignature(workload.training.graph, op)];
+  std::vector<OpRow> rows;
+  for (const auto& [signature, op] : profile.ops) rows.push_back({signature, op, counts[signature]});
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const OpRow& a, const OpRow& b) { return a.count * a.profile.seconds > b.count * b.profile.seconds; });
+  return rows;
+}
+
+void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& profile) {
+  TextTable table({">times", ">each", ">share", ">GFLOP/s", ">GB/s", "op"});
+  double total = 0;
+  const std::vector<OpRow> rows = Rows(workload, profile);
+  for (const OpRow& row : rows) total += row.count * row.profile.seconds;
+  for (const OpRow& row : rows) {
+    const double seconds = row.profile.seconds;
+    table.Row({absl::StrCat(row.count), StepSeconds(seconds), Percent(row.count * seconds / total),
+               absl::StrFormat("%.1f", row.profile.flops / seconds * 1e-9), absl::StrFormat("%.1f", row.profile.bytes / seconds * 1e-9),
+               row.signature});
+  }
+  absl::PrintF("%s with %d thread(s); a micro-batch of %d, forward and backward: %s\n\n%s", profile.backend, profile.threads,
+               workload.micro_batch_size, StepSeconds(total), table.ToString());
+  absl::PrintF("\noptimizer: %.2f ns an element\n", profile.update_seconds_per_element * 1e9);
+  for (const auto& [name, codec] : profile.codecs) {
+    absl::PrintF("codec %s: %.2f GB/s in, %.2f GB/s out of dense values\n", name, 4e-9 / codec.encode_seconds, 4e-9 / codec.decode_seconds);
+  }
+}
+
+absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, Resolve(flags.job));
+  std::optional<job::Topology> topology;
+  if (!flags.topology.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(topology, job::LoadTopology(flags.topology));
+  }
+  wire::ProfilesDocument document;
+  FUSIONLLM_ASSIGN_OR_RETURN(document.devices, MeasureMachine(*workload, topology));
+  const std::string text = wire::PrintProfiles(document);
+  if (flags.calibrate) FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text + "\n"));
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", text);
+  } else if (flags.calibrate) {
+    absl::PrintF("%s: times of %d ops on %d device(s); use them with --profiles\n", flags.output, document.devices[0].ops.size(),
+                 document.devices.size());
+  } else {
+    PrintRates(*workload, document.devices[0]);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, const Globals& globals, Action& action) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand("bench", "Measure how fast this machine runs the ops of a job");
+  command->add_option("JOB", flags->job.job, "job file (default: a small GPT-2)");
+  command->add_option("--set", flags->job.overrides, "another value for a field of the job (repeatable)")->allow_extra_args(false);
+  command->add_option("--topology", flags->topology, "measure once for each number of threads that its devices have");
+  command->add_flag("--calibrate", flags->calibrate, "save what was measured, for --profiles");
+  command->add_option("-o,--output", flags->output, "file to save to")->default_val("profiles.json");
+  command->footer("Example:\n  fusionctl bench examples/jobs/gpt2-tiny.yaml --calibrate -o profiles.json");
+  command->callback([flags, &globals, &action] {
+    action = [flags, &globals] {
+      const absl::StatusOr<int> code = Bench(*flags, globals.format);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace fusionllm::cli

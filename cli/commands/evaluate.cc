@@ -1,0 +1,124 @@
+#include "cli/commands/evaluate.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/data/dataset.h"
+#include "lib/job/model_config.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/stage_executor.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::cli {
+namespace {
+
+constexpr int64_t kWindowsAtATime = 8;
+
+// Samples first, first + 1, .. in file order.
+class FileOrder final : public runtime::BatchSource {
+ public:
+  FileOrder(const data::Dataset& dataset, int64_t first, int64_t batch) : dataset_(dataset), first_(first), batch_(batch) {}
+
+  absl::Status Fill(bool, int64_t step, int, const opdag::Op& placeholder, tensor::TensorView out) override {
+    std::vector<int64_t> indices(batch_);
+    std::iota(indices.begin(), indices.end(), first_ + step * batch_);
+    const bool target = placeholder.attributes.Text("role") == "labels";
+    const data::SampleType& sample = dataset_.sample_type();
+    std::vector<int64_t> dims = {batch_};
+    const auto& rest = (target ? sample.target : sample.input).shape.dims();
+    dims.insert(dims.end(), rest.begin(), rest.end());
+    // Samples and placeholder may differ in shape, not in size: an MLP reads a flat image.
+    const tensor::TensorView shaped{{(target ? sample.target : sample.input).dtype, tensor::Shape(dims)}, out.data};
+    if (shaped.type.dtype != out.type.dtype || shaped.type.elements() != out.type.elements()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("op '", placeholder.name, "' wants ", out.type.ToString(), ", the data gives ", shaped.type.ToString()));
+    }
+    const tensor::TensorView none{{}, nullptr};
+    return target ? dataset_.FillBatch(indices, none, shaped) : dataset_.FillBatch(indices, shaped, none);
+  }
+
+ private:
+  const data::Dataset& dataset_;
+  const int64_t first_, batch_;
+};
+
+// One stage talks to nobody.
+class NoPeers final : public runtime::MessagePort {
+ public:
+  absl::Status Send(int, const runtime::MessageKey&, runtime::Payload) override {
+    return absl::InternalError("a model in one stage has nobody to send to");
+  }
+};
+
+absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime::ParameterStore& store) {
+  absl::Status first;
+  store.ForEachParameter(
+      [&](const std::string& name, tensor::TensorView view) {
+        if (!first.ok()) return;
+        const absl::Status status = stored.Read(name, view);
+        if (!status.ok()) first = absl::Status(status.code(), absl::StrCat(stored.path(), ": ", std::string(status.message())));
+      },
+      /*owned_only=*/false);
+  return first;
+}
+
+// `batches` batches of `batch` windows from `first` on; means over them.
+absl::StatusOr<runtime::EvaluationResult> Evaluate(job::FusionJob job, const checkpoint::CheckpointReader& stored,
+                                                   const data::Dataset& dataset, int64_t first, int64_t batch, int64_t batches,
+                                                   kernels::Backend& backend) {
+  job.spec.training.micro_batch_size = job.spec.training.global_batch_size = batch;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
+  NoPeers port;
+  runtime::Inbox inbox;
+  FileOrder source(dataset, first, batch);
+  runtime::DevicePacer pacer;
+  const std::vector<int> one_stage(workload->training.graph.ops().size(), 0);
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto stage,
+                             runtime::StageExecutor::Create(workload->training, one_stage, 0, 1, workload::StageConfigOf(*workload),
+                                                            runtime::ExactEdgeCodec(), backend, port, inbox, source, pacer, {}));
+  FUSIONLLM_RETURN_IF_ERROR(LoadParameters(stored, stage->store()));
+  return stage->Evaluate(/*step=*/0, static_cast<int>(batches));
+}
+
+}  // namespace
+
+absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoint::CheckpointReader& stored, const std::string& file,
+                                              int64_t sequence_length, int threads) {
+  if (sequence_length > 0) {
+    // The number of positions follows the sequence length unless it is written down; the stored model's stays what it was.
+    FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
+    if (const auto* gpt = std::get_if<job::GptConfig>(&model)) job.spec.model.config.block_size = gpt->block_size;
+    job.spec.training.sequence_length = sequence_length;
+  }
+  std::error_code error;
+  job.spec.data.path = {std::filesystem::absolute(file, error).string()};
+  job.spec.data.validation.reset();
+  job.spec.training.micro_batch_size = job.spec.training.global_batch_size = 1;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto dataset, data::OpenDataset(workload->data));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(job::ToString(job.spec.strategy.backend), {.threads = threads}));
+
+  const int64_t windows = dataset->size();
+  const int64_t batch = std::min(windows, kWindowsAtATime);
+  const int64_t rest = windows % batch;
+  EvaluationReport report{.windows = windows, .tokens = windows * dataset->targets_per_sample()};
+  const auto add = [&](int64_t first, int64_t size, int64_t batches) -> absl::Status {
+    FUSIONLLM_ASSIGN_OR_RETURN(const runtime::EvaluationResult result, Evaluate(job, stored, *dataset, first, size, batches, *backend));
+    const double share = static_cast<double>(size * batches) / static_cast<double>(windows);
+    report.loss += share * result.loss;
+    report.accuracy += share * result.accuracy;
+    return absl::OkStatus();
+  };
+  FUSIONLLM_RETURN_IF_ERROR(add(0, batch, windows / batch));
+  if (rest > 0) FUSIONLLM_RETURN_IF_ERROR(add(windows - rest, rest, 1));
+  return report;
+}
+
+}  // namespace fusionllm::cli

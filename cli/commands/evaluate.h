@@ -1,0 +1,26 @@
+// The mean loss of a stored model over a file, in this process alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/job/fusion_job.h"
+
+namespace fusionllm::cli {
+
+struct EvaluationReport {
+  double loss = 0;  // mean over all targets
+  double accuracy = 0;
+  int64_t windows = 0;  // samples: windows of tokens, or images
+  int64_t tokens = 0;   // targets
+};
+
+// Every window (or image) of `file` once, in file order, by the model of `job` with the parameters of `stored`. sequence_length 0: the
+// job's. Blocks for as long as the forward passes take. Errors: those of the model, the data (naming file and offset) and the checkpoint
+// (naming a parameter that it lacks).
+absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoint::CheckpointReader& stored, const std::string& file,
+                                              int64_t sequence_length, int threads);
+
+}  // namespace fusionllm::cli

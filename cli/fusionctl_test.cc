@@ -1,0 +1,216 @@
+// The program as users call it: exit codes, what goes to stdout and stderr, and documents that parse.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lib/wire/plan_json.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class Fusionctl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "fusionctl_test_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    Write("job.yaml", kJob);
+    Write("topology.yaml", kTopology);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  void Write(const std::string& name, const std::string& text) const { std::ofstream(Path(name), std::ios::binary) << text; }
+
+  // Runs in the test's folder; `arguments` as in a shell.
+  Outcome Run(const std::string& arguments) const {
+    const char* bin = std::getenv("FUSIONLLM_BIN_DIR");
+    const std::string command =
+        "cd '" + folder_ + "' && '" + std::string(bin == nullptr ? "." : bin) + "/fusionctl' " + arguments + " 2>stderr.txt";
+    FILE* pipe = popen(command.c_str(), "r");
+    Outcome outcome;
+    char buffer[4096];
+    for (size_t n = fread(buffer, 1, sizeof buffer, pipe); n > 0; n = fread(buffer, 1, sizeof buffer, pipe)) outcome.out.append(buffer, n);
+    const int status = pclose(pipe);
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.err = ReadAll(Path("stderr.txt"));
+    return outcome;
+  }
+
+  std::string Calibrated() const {
+    const Outcome outcome = Run("bench job.yaml --calibrate -o profiles.json");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return "profiles.json";
+  }
+
+  static constexpr char kJob[] =
+      "apiVersion: fusionllm.io/v1alpha1\n"
+      "kind: FusionJob\n"
+      "metadata: {name: test}\n"
+      "spec:\n"
+      "  model: {family: gpt2, preset: tiny, config: {nLayer: 2, nHead: 2, nEmbd: 32, vocabSize: 256, blockSize: 32}}\n"
+      "  data: {kind: text, path: [text.txt]}\n"
+      "  training: {steps: 2, globalBatchSize: 4, microBatchSize: 2, sequenceLength: 16}\n";
+  static constexpr char kTopology[] =
+      "apiVersion: fusionllm.io/v1alpha1\n"
+      "kind: Topology\n"
+      "metadata: {name: two}\n"
+      "spec:\n"
+      "  sites:\n"
+      "  - {name: a, devices: [{name: a-0, computeScale: 0.5, memory: 1Gi}, {name: a-1, computeScale: 0.25, memory: 1Gi}]}\n"
+      "  - {name: b, devices: [{name: b-0, computeScale: 0.5, memory: 1Gi}]}\n"
+      "  links: [{from: a, to: b, bandwidth: 100Mbit, latency: 5ms, symmetric: true}]\n";
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(Fusionctl, VersionAndHelpAreDoneAndBadUsageIsTwo) {
+  EXPECT_EQ(Run("--version").code, 0);
+  EXPECT_THAT(Run("--version").out, HasSubstr("fusionctl 0."));
+  EXPECT_EQ(Run("--help").code, 0);
+  EXPECT_EQ(Run("").code, 2);
+  EXPECT_EQ(Run("plan").code, 2);
+  EXPECT_EQ(Run("bake job.yaml").code, 2);
+  EXPECT_EQ(Run("plan job.yaml --colour red").code, 2);
+  EXPECT_EQ(Run("--format xml plan job.yaml").code, 2);
+}
+
+TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
+  for (const std::string command : {"run", "demo", "plan", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
+                                    "checkpoint verify", "checkpoint export", "eval", "bench", "doctor", "completion"}) {
+    const Outcome outcome = Run(command + " --help");
+    EXPECT_EQ(outcome.code, 0) << command;
+    EXPECT_THAT(outcome.out, HasSubstr("Example:")) << command;
+    EXPECT_THAT(outcome.out, HasSubstr("fusionctl " + command.substr(0, command.find(' ')))) << command;
+  }
+}
+
+TEST_F(Fusionctl, ErrorsInAJobNameFileLineAndField) {
+  std::string text = kJob;
+  text.replace(text.find("steps: 2"), 8, "stpes: 2");
+  Write("typo.yaml", text);
+  const Outcome typo = Run("plan typo.yaml");
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_THAT(typo.err, HasSubstr("typo.yaml:7"));
+  EXPECT_THAT(typo.err, HasSubstr("spec.training.stpes"));
+  EXPECT_EQ(typo.out, "");
+  EXPECT_EQ(Run("plan missing.yaml").code, 2);
+  const Outcome override = Run("plan job.yaml --set spec.training.steps=-3");
+  EXPECT_EQ(override.code, 2);
+  EXPECT_THAT(override.err, HasSubstr("--set spec.training.steps"));
+}
+
+TEST_F(Fusionctl, TheSameProfilesAndSeedGiveTheSamePlan) {
+  const std::string profiles = Calibrated();
+  std::string documents[2];
+  for (std::string& text : documents) {
+    const Outcome outcome = Run("--format json plan job.yaml --topology topology.yaml --seed 5 --explain --profiles " + profiles);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    json document = json::parse(outcome.out);
+    EXPECT_GE(document["search_cpu_seconds"].get<double>(), 0);
+    document.erase("search_cpu_seconds");
+    text = document.dump();
+    const auto parsed = wire::ParsePlan(outcome.out);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+  }
+  EXPECT_EQ(documents[0], documents[1]);
+  const json plan = json::parse(documents[0]);
+  for (const char* key :
+       {"strategy", "predicted_step_seconds", "lower_bound_seconds", "gap", "micro_batches", "in_flight", "stages", "links", "explain"}) {
+    EXPECT_TRUE(plan.contains(key)) << key;
+  }
+  EXPECT_GE(plan["gap"].get<double>(), 0);
+}
+
+TEST_F(Fusionctl, StrategyAndOverridesAreHeeded) {
+  const std::string rest = " --topology topology.yaml --profiles " + Calibrated();
+  const Outcome outcome = Run("plan job.yaml --strategy equal-ops --set spec.training.globalBatchSize=8 --format json" + rest);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan["strategy"], "equal-ops");
+  EXPECT_EQ(plan["micro_batches"], 4);
+  EXPECT_EQ(plan["stages"].size(), 3);
+  const Outcome unknown = Run("plan job.yaml --strategy guess" + rest);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("op-fence"));
+}
+
+TEST_F(Fusionctl, ARefusedPlanIsThree) {
+  std::string small = kTopology;
+  for (size_t at = small.find("1Gi"); at != std::string::npos; at = small.find("1Gi")) small.replace(at, 3, "8Ki");
+  Write("small.yaml", small);
+  const Outcome outcome = Run("--format json plan job.yaml --topology small.yaml --profiles " + Calibrated());
+  EXPECT_EQ(outcome.code, 3);
+  const json document = json::parse(outcome.out);
+  EXPECT_FALSE(document["refused"]["reason"].get<std::string>().empty());
+  EXPECT_FALSE(document["refused"]["message"].get<std::string>().empty());
+  EXPECT_GT(document["refused"]["shortfall"]["needed"].get<double>(), document["refused"]["shortfall"]["available"].get<double>());
+}
+
+TEST_F(Fusionctl, GraphIsDrawnAndItsTextFormIsAJobAgain) {
+  EXPECT_EQ(Run("graph job.yaml -o g.svg").code, 0);
+  EXPECT_THAT(ReadAll(Path("g.svg")), HasSubstr("<svg"));
+  EXPECT_EQ(Run("graph job.yaml --plan --topology topology.yaml -o g.dot --profiles " + Calibrated()).code, 0);
+  EXPECT_THAT(ReadAll(Path("g.dot")), HasSubstr("digraph"));
+  ASSERT_EQ(Run("graph job.yaml -o g.dag").code, 0);
+  std::string own = kJob;
+  const size_t begin = own.find("model:"), end = own.find('\n', begin);
+  own.replace(begin, end - begin, "model: {graph: {file: g.dag}}");
+  Write("own.yaml", own);
+  const Outcome again = Run("graph own.yaml -o again.dag");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(ReadAll(Path("again.dag")), ReadAll(Path("g.dag")));
+  EXPECT_EQ(Run("graph job.yaml -o g.png").code, 2);
+}
+
+TEST_F(Fusionctl, CheckpointCommandsSayWhatIsMissing) {
+  EXPECT_EQ(Run("--format json checkpoint ls .").out, "[]\n");
+  EXPECT_EQ(Run("checkpoint inspect nowhere").code, 2);
+  EXPECT_EQ(Run("checkpoint verify nowhere").code, 2);
+  EXPECT_EQ(Run("eval nowhere --data text.txt").code, 2);
+}
+
+TEST_F(Fusionctl, DoctorAndCompletionWork) {
+  const Outcome doctor = Run("--format json doctor");
+  const json report = json::parse(doctor.out);
+  EXPECT_EQ(doctor.code, report["healthy"].get<bool>() ? 0 : 1);
+  EXPECT_GE(report["checks"].size(), 8);
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const Outcome outcome = Run("completion " + shell);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_THAT(outcome.out, HasSubstr("topology")) << shell;
+  }
+  Write("complete.sh",
+        "source completion.bash\nCOMP_WORDS=(fusionctl checkpoint ins)\nCOMP_CWORD=2\n_fusionctl\necho \"${COMPREPLY[*]}\"\n");
+  Write("completion.bash", Run("completion bash").out);
+  FILE* shell = popen(("cd '" + Path("") + "' && bash complete.sh").c_str(), "r");
+  char line[256] = "";
+  ASSERT_NE(fgets(line, sizeof line, shell), nullptr);
+  EXPECT_EQ(pclose(shell), 0);
+  EXPECT_STREQ(line, "inspect\n");
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
