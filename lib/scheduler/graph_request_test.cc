@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/scheduler/strategy.h"
-#include "lib/scheduler/test_requests.h"
+#include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -72,7 +72,8 @@ TEST(GraphRequestTest, AClassMustPriceEveryOp) {
   PlanRequest request;
   estimator::GraphCosts costs;
   costs.ops.resize(3);
-  EXPECT_EQ(AddGraph(autodiff::TrainingGraph(), costs, {std::vector<estimator::OpSeconds>(2)}, request).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AddGraph(autodiff::TrainingGraph(), costs, {std::vector<estimator::OpSeconds>(2)}, request).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

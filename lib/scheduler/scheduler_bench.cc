@@ -4,7 +4,7 @@
 #include "benchmark/benchmark.h"
 #include "lib/scheduler/pipeline_model.h"
 #include "lib/scheduler/strategy.h"
-#include "lib/scheduler/test_requests.h"
+#include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
 namespace {

@@ -7,7 +7,7 @@
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
 #include "lib/scheduler/op_order.h"
-#include "lib/scheduler/test_requests.h"
+#include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/test_requests.h"
+#include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
 namespace {

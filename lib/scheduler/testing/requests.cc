@@ -1,4 +1,4 @@
-#include "lib/scheduler/test_requests.h"
+#include "lib/scheduler/testing/requests.h"
 
 #include <algorithm>
 #include <map>
@@ -69,9 +69,9 @@ void LinkSites(PlanRequest& request, double inside_bytes_per_s, double inside_la
 }
 
 PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
-  std::mt19937_64 random(seed);
-  const auto real = [&](double low, double high) { return low + (high - low) * (static_cast<double>(random() >> 11) * 0x1p-53); };
-  const auto whole = [&](int low, int high) { return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1)); };
+  std::mt19937_64 generator(seed);
+  const auto real = [&](double low, double high) { return low + (high - low) * (static_cast<double>(generator() >> 11) * 0x1p-53); };
+  const auto whole = [&](int low, int high) { return low + static_cast<int>(generator() % static_cast<uint64_t>(high - low + 1)); };
   PlanRequest request;
   request.seed = seed;
   request.micro_batches = whole(1, spec.max_micro_batches);
