@@ -22,6 +22,7 @@ struct Flags {
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
+  options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
   }

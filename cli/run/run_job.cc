@@ -169,7 +169,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& s
   session.broker = {bin + "/fusion-broker"};
   session.executor = {bin + "/fusion-executor"};
   session.output = folder.path();
-  session.base = folder.path();  // the job's paths are absolute already
+  session.base = options.base.empty() ? folder.path() : options.base;
   session.topology = options.topology.has_value();
   session.executors = executors;
   session.listen = options.listen;

@@ -20,7 +20,8 @@ namespace fusionllm::cli {
 enum class OutputFormat { kText, kJson };
 
 struct RunJobOptions {
-  job::FusionJob job;  // paths absolute
+  job::FusionJob job;  // data, graph and init.from absolute
+  std::string base;    // folder of the job file, where other relative paths start; empty: the output
   std::optional<job::Topology> topology;
   std::string output;  // empty: DefaultRunFolder
   std::string title;   // in reports; empty: the job's name
