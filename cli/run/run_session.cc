@@ -140,6 +140,7 @@ class Session {
   void Wait() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> deadline = stop_at_;
+    if (lonely_at_) deadline = std::min(deadline.value_or(*lonely_at_), *lonely_at_);
     for (Server* server : {&scheduler_, &broker_}) {
       if (!server->child) continue;
       if (server->open) fds.push_back({server->child->stdout_fd(), POLLIN, 0});
@@ -210,6 +211,15 @@ class Session {
       if (end.exit_code == 0 || stop_asked_) continue;
       observer_.OnNotice(absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child)));
     }
+    // Without executors, and with no others to come, the broker would wait for ever.
+    const bool lonely =
+        executors_started_ && !options_.listen && broker_.child && !broker_.child->Poll() &&
+        std::all_of(executors_.begin(), executors_.end(), [](Executor& executor) { return executor.child.Poll().has_value(); });
+    if (lonely && !lonely_at_ && !deserted_) lonely_at_ = After(options_.lonely_limit_s);
+    if (!lonely_at_ || Clock::now() < *lonely_at_) return;
+    lonely_at_.reset();
+    deserted_ = true;
+    broker_.child->Signal(SIGTERM);
   }
 
   absl::Status CheckScheduler() {
@@ -231,7 +241,7 @@ class Session {
 
   absl::StatusOr<bool> MaybeRestartBroker() {
     const ChildEnd end = *broker_.child->Poll();
-    if (!end.signal || stop_asked_ || time_was_up_) return false;
+    if (!end.signal || stop_asked_ || time_was_up_ || deserted_) return false;
     if (broker_.restarts >= kMaxRestarts) {
       observer_.OnNotice(absl::StrFormat("the broker was %s again; giving up after %d restarts", Describe(end), kMaxRestarts));
       return false;
@@ -245,6 +255,7 @@ class Session {
   SessionResult Conclude() {
     const ChildEnd end = *broker_.child->Poll();
     SessionResult result;
+    if (deserted_) return SessionResult{kExitFailed, false, "all executors have ended; the logs say why"};
     result.exit_code = end.exit_code.value_or(stop_asked_ || time_was_up_ ? kExitInterrupted : kExitFailed);
     if (result.exit_code == kExitInterrupted && time_was_up_ && !stop_asked_) {
       result.exit_code = kExitDone;
@@ -308,7 +319,9 @@ class Session {
   bool stop_asked_ = false;
   bool killed_ = false;
   bool time_was_up_ = false;
+  bool deserted_ = false;
   std::optional<Clock::time_point> stop_at_;
+  std::optional<Clock::time_point> lonely_at_;
 };
 
 }  // namespace

@@ -288,6 +288,17 @@ TEST_F(RunSessionTest, AnExecutorThatFailsIsNamedWithItsLogAndNotStartedAgain) {
   ExpectNoChildLeft();
 }
 
+TEST_F(RunSessionTest, ABrokerWhoseExecutorsHaveAllEndedIsNotWaitedForForEver) {
+  Script({"wait-term", "exit 130"});
+  options_.executor = {"/bin/sh", "-c", "exit 4", "sh"};
+  options_.lonely_limit_s = 0.02;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(result->error, HasSubstr("all executors have ended"));
+  ExpectNoChildLeft();
+}
+
 TEST_F(RunSessionTest, AProgramThatIsNotThereIsNamed) {
   options_.scheduler = {"/nonexistent/fusion-scheduler"};
   const auto result = Run();

@@ -24,7 +24,7 @@ std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.
 
 std::string SummaryText(const report::Run& run) {
   std::string text = absl::StrCat(run.job.empty() ? "run" : run.job, run.outcome.empty() ? "" : absl::StrCat(": ", run.outcome), "\n");
-  if (!run.summary) return text;
+  if (!run.summary || run.summary->steps == 0) return text;
   const report::Summary& summary = *run.summary;
   TextTable figures({"", ""});
   figures.Row({"steps", absl::StrCat(summary.steps)});
