@@ -43,7 +43,8 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
   if (hello.name().empty() || hello.name().size() > 253)
     return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
   if (!options_.require_certificate) return absl::OkStatus();
-  const auto identity = context.auth_context()->GetPeerIdentity();
+  // The common name is the one name the CA gave; alternative names may hold hosts besides.
+  const auto identity = context.auth_context()->FindPropertyValues("x509_common_name");
   const bool own_name = std::any_of(identity.begin(), identity.end(),
                                     [&](const grpc::string_ref& name) { return std::string(name.data(), name.size()) == hello.name(); });
   if (!own_name) {

@@ -13,10 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
+#include "services/version.h"
 
 namespace fusionllm::services {
-
-inline constexpr uint32_t kProtocolVersion = 1;
 
 struct AttendanceOptions {
   std::string token;  // what Hello's certificate stands for; Enroll wants it in clear

@@ -17,6 +17,7 @@
 #include "lib/wire/profile_json.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
+#include "services/version.h"
 
 namespace fusionllm::services {
 namespace {
@@ -147,6 +148,7 @@ void StageHost::Post(std::function<void()> task) {
 v1::Hello StageHost::Hello() const {
   const std::lock_guard lock(mutex_);
   v1::Hello hello;
+  hello.set_protocol_version(kProtocolVersion);
   hello.set_name(options_.name);
   hello.set_incarnation(options_.incarnation);
   hello.set_build_version(options_.build_version);
