@@ -100,18 +100,21 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   welcome.set_job_document(job_text);
   welcome.set_output_directory(flags.output_directory);
   welcome.set_base_directory(flags.base_directory);
+  RunLoopOptions loop_options{.job = job, .job_hash = base::StableHash(job_text), .gather_seconds = flags.gather_seconds};
   if (!flags.topology_file.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string topology_text, ReadText(flags.topology_file));
     FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(topology_text, flags.topology_file));
     FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable links, job::LinkTable::Create(topology));
     welcome.set_topology_document(topology_text);
+    for (const job::LinkTable::Place& place : links.devices()) {
+      loop_options.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
+    }
     // A broker that takes over finds the state that the executors are already using.
     if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CreateLinkState(links, absl::StrCat(flags.output_directory, "/links.state")));
   }
   setup.attendance.build_version = kBuildVersion;
   setup.attendance.require_certificate = credentials.secure;
 
-  RunLoopOptions loop_options{.job = job, .job_hash = base::StableHash(job_text), .gather_seconds = flags.gather_seconds};
   broker::RunOptions run_options{.expected = {flags.expected.begin(), flags.expected.end()},
                                  .total_steps = job.spec.training.steps,
                                  .checkpoints = job.spec.checkpoint.has_value()};

@@ -63,7 +63,11 @@ void RunLoop::PostEvent(broker::Event event) {
   Post([this, event = std::move(event)] { Feed(event); });
 }
 
-void RunLoop::OnJoined(const v1::Hello& hello) { PostEvent(broker::Joined{.member = MemberOf(hello), .epoch = hello.epoch()}); }
+void RunLoop::OnJoined(const v1::Hello& hello) {
+  broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
+  if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
+  PostEvent(std::move(event));
+}
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
   PostEvent(broker::Left{.name = name, .incarnation = incarnation, .why = why});

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ struct RunLoopOptions {
   job::FusionJob job;
   std::string checkpoint_directory;  // empty: the job keeps none
   uint64_t job_hash = 0;
+  std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
   double gather_seconds = 0;  // > 0: plan with whoever has joined by then
 };
 

@@ -28,6 +28,7 @@ constexpr uint8_t kPong = 201;
 // Probes belong to no plan: their epoch outlives every CancelEpoch.
 constexpr uint32_t kProbeEpoch = 0xFFFFFFFF;
 
+constexpr size_t kAddressBytesMax = 512;
 constexpr int kRoundTrips = 5;
 constexpr size_t kFirstTransferBytes = 128 << 10;
 constexpr size_t kLastTransferBytes = 8 << 20;
@@ -165,6 +166,9 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   void Receive(const std::string& from, const MessageHeader& header, transport::Payload payload) {
     if (header.direction == kPing) {
+      // A probe says where its sender can be answered: nobody else may have told us yet.
+      const std::string text(payload.text().substr(0, kAddressBytesMax));
+      if (const size_t end = text.find('\n'); end != std::string::npos) grpc_->SetPeerAddress(from, text.substr(0, end));
       MessageHeader pong = header;
       pong.direction = kPong;
       pong.not_before_ns = 0;
@@ -214,7 +218,9 @@ class DataPlane::Impl : public runtime::MessagePort {
     MessageHeader header{.job_hash = job_hash_, .epoch = kProbeEpoch, .step = number};
     header.direction = kPing;
     const auto begin = std::chrono::steady_clock::now();
-    FUSIONLLM_RETURN_IF_ERROR(endpoint_->Send(peer, header, transport::Payload::Of(std::string(bytes, '\0'))));
+    std::string text = absl::StrCat(address_, "\n");
+    text.resize(std::max(bytes, text.size()));
+    FUSIONLLM_RETURN_IF_ERROR(endpoint_->Send(peer, header, transport::Payload::Of(std::move(text))));
     std::unique_lock lock(mutex_);
     const bool answered = news_.wait_for(lock, kProbePatience, [&] { return pongs_ == number || broken_.contains(peer); });
     if (pongs_ == number) return SecondsSince(begin);

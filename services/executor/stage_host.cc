@@ -108,7 +108,11 @@ struct StageHost::Epoch {
 };
 
 StageHost::StageHost(HostOptions options, DataPlane& data_plane, ReportFunction report)
-    : options_(std::move(options)), data_plane_(data_plane), report_(std::move(report)), worker_([this] { Work(); }) {}
+    : options_(std::move(options)),
+      data_plane_(data_plane),
+      report_(std::move(report)),
+      site_(options_.site.empty() ? options_.name : options_.site),
+      worker_([this] { Work(); }) {}
 
 StageHost::~StageHost() { Shutdown(); }
 
@@ -157,7 +161,7 @@ v1::Hello StageHost::Hello() const {
   hello.set_threads(threads_);
   hello.set_data_address(data_plane_.address());
   hello.set_pid(getpid());
-  hello.set_site(options_.site);
+  hello.set_site(site_);
   hello.set_spare(options_.spare);
   hello.set_epoch(running_epoch_);
   hello.set_stage(running_stage_);
@@ -218,6 +222,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
       const std::lock_guard lock(mutex_);
       compute_scale_ = place.device.compute_scale;
       emulate_ = true;
+      site_ = topology.spec.sites[place.site].name;
       threads_ = static_cast<int>(place.device.threads);
       if (place.device.memory.has_value()) memory_bytes_ = place.device.memory->bytes;
     }
@@ -253,7 +258,7 @@ void StageHost::Calibrate() {
     if (profile.ok()) {
       const std::lock_guard lock(mutex_);
       profile->name = options_.name;
-      profile->site = options_.site;
+      profile->site = site_;
       profile->memory_bytes = memory_bytes_;
       profile->compute_scale = compute_scale_;
       profile->spare = options_.spare;

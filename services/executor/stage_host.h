@@ -28,7 +28,7 @@ namespace fusionllm::services {
 
 struct HostOptions {
   std::string name;
-  std::string site;  // without a topology
+  std::string site;  // without a topology; empty: one of its own
   bool spare = false;
   uint64_t incarnation = 0;
   std::string build_version;
@@ -66,6 +66,7 @@ class StageHost {
   const HostOptions options_;
   DataPlane& data_plane_;
   const ReportFunction report_;
+  std::string site_;  // guarded by mutex_
 
   // Set by Welcome, then constant.
   std::unique_ptr<workload::Workload> workload_;
