@@ -37,9 +37,9 @@ int64_t UsableDevices(const job::Topology& topology) {
 }  // namespace
 
 std::vector<DemoRow> DemoRows(const job::FusionJob& job, int64_t devices) {
-  std::vector<DemoRow> rows = {{"naive", "naive: equal parts, uncompressed", job},
-                               {"op-fence-all", absl::StrCat("op-fence on all ", devices, ", adatopk"), job},
-                               {"op-fence", "op-fence unrestricted, adatopk", job}};
+  std::vector<DemoRow> rows = {{"naive", "naive (equal ops, uncompressed)", job},
+                               {"op-fence-all", absl::StrCat("op-fence on all ", devices, " + adatopk"), job},
+                               {"op-fence", "op-fence unrestricted + adatopk", job}};
   job::Spec& naive = rows[0].job.spec;
   naive.strategy.planner = job::Planner::kEqualOps;
   naive.strategy.stages = devices;

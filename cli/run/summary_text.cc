@@ -40,6 +40,7 @@ std::string SummaryText(const report::Run& run) {
   if (!summary.links.empty()) {
     TextTable links({"link", ">bytes", "codec", ">ratio", ">bandwidth"});
     for (const report::LinkTotal& link : summary.links) {
+      if (link.bytes == 0) continue;  // every pair of devices is connected; most say nothing
       links.Row({absl::StrCat(link.src, " > ", link.dst), TrafficBytes(static_cast<double>(link.bytes)), link.codec,
                  absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? TrafficBytes(link.bytes_per_s) + "/s" : "-"});
     }

@@ -23,6 +23,7 @@ section > h2 { margin-top: 12px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; font-size: 13px; } th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
+#comparison td:first-child { white-space: nowrap; }
 tbody tr:last-child td { border-bottom: 0; } .r { text-align: right; }
 td .bar { display: inline-block; width: 90px; height: 8px; border-radius: 4px; background: var(--wait); margin-right: 8px; overflow: hidden; vertical-align: 1px; }
 td .bar i { display: block; height: 100%; }
@@ -43,7 +44,7 @@ figure { margin: 0; position: relative; } svg { width: 100%; height: auto; displ
 .plan { display: flex; flex-wrap: wrap; align-items: stretch; row-gap: 14px; }
 .stage { border: 1px solid var(--rule); border-radius: 8px; width: 128px; overflow: hidden; font-size: 12.5px; } .stage > i { display: block; height: 6px; }
 .stage div { padding: 7px 9px 9px; } .stage b { font-size: 14px; } .stage small { display: block; color: var(--soft); font-size: 12px; overflow-wrap: anywhere; }
-.hop { width: 64px; align-self: center; text-align: center; font-size: 12px; color: var(--soft); padding: 0 3px; }
+.hop { width: 64px; align-self: center; text-align: center; font-size: 12px; color: var(--soft); padding: 0 3px; overflow-wrap: anywhere; }
 .hop::before { content: ""; display: block; border-top: 2px solid var(--rule); margin: 0 0 4px; } .hop.far::before { border-top: 2px dashed var(--c1); }
 .hop.far { color: var(--ink); }
 details { margin: 14px 0 0; } summary { cursor: pointer; color: var(--soft); } .graph { background: #fff; border-radius: 8px; padding: 8px; overflow: auto; max-height: 80vh; }

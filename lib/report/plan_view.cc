@@ -119,7 +119,10 @@ std::string LinksTable(const Run& run) {
     for (const PlanLink& link : run.plan->links) links[{link.src, link.dst}].first = &link;
   }
   if (run.summary) {
-    for (const LinkTotal& link : run.summary->links) links[{link.src, link.dst}].second = &link;
+    for (const LinkTotal& link : run.summary->links) {
+      // Every pair of devices is connected; those that said nothing are no news.
+      if (link.bytes > 0 || links.contains({link.src, link.dst})) links[{link.src, link.dst}].second = &link;
+    }
   }
   if (links.empty()) return "";
   const double steps = std::max<double>(1, static_cast<double>(run.steps.size()));
