@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,7 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lib/checkpoint/safetensors.h"
+#include "lib/job/parse.h"
 #include "lib/wire/plan_json.h"
+#include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -190,6 +194,36 @@ TEST_F(Fusionctl, CheckpointCommandsSayWhatIsMissing) {
   EXPECT_EQ(Run("checkpoint inspect nowhere").code, 2);
   EXPECT_EQ(Run("checkpoint verify nowhere").code, 2);
   EXPECT_EQ(Run("eval nowhere --data text.txt").code, 2);
+}
+
+// With all parameters zero every byte is equally likely: the loss is log 256, whatever the text.
+TEST_F(Fusionctl, EvalReadsEveryWindowOfTheFileOnce) {
+  const auto job = job::ParseFusionJob(kJob, "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto graph = workload::BuildForwardGraph(*job, "");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<tensor::Tensor> zeros;
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const opdag::Parameter& parameter : graph->parameters()) zeros.emplace_back(parameter.type);
+  for (size_t i = 0; i < zeros.size(); ++i) tensors.push_back({.name = graph->parameters()[i].name, .view = zeros[i].view()});
+  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("model.safetensors"), tensors).ok());
+  Write("text.txt", std::string(11 * 16 + 5, 'x'));  // eleven windows of sixteen: a batch of eight and a rest
+
+  const Outcome outcome = Run("--format json eval model.safetensors --job job.yaml --data text.txt");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report["windows"], 11);
+  EXPECT_EQ(report["tokens"], 176);
+  EXPECT_NEAR(report["loss"].get<double>(), std::log(256.0), 1e-5);
+  EXPECT_EQ(json::parse(Run("--format json eval model.safetensors --job job.yaml --data text.txt --sequence-length 8").out)["windows"], 22);
+
+  EXPECT_EQ(Run("eval model.safetensors --data text.txt").code, 2) << "no job";
+  EXPECT_EQ(Run("eval model.safetensors --job job.yaml --data text.txt --sequence-length 64").code, 2) << "more than the positions";
+  tensors.pop_back();
+  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("less.safetensors"), tensors).ok());
+  const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
+  EXPECT_EQ(lacking.code, 2);
+  EXPECT_THAT(lacking.err, HasSubstr(graph->parameters().back().name));
 }
 
 TEST_F(Fusionctl, DoctorAndCompletionWork) {

@@ -7,6 +7,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/placement.h"
+#include "lib/planning/stage_memory.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -122,7 +123,7 @@ TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
   const auto memory = runtime::MemoryOf(*program, workload->training, plan.stages[0].in_flight, 2);
   int64_t workspace = 0;
   for (const auto& [signature, op] : profiles.devices[0].ops) workspace = std::max(workspace, op.workspace_bytes);
-  EXPECT_EQ(plan.stages[0].memory_bytes, static_cast<int64_t>(memory.total()) + workspace);
+  EXPECT_EQ(plan.stages[0].memory_bytes, static_cast<int64_t>(memory.total()) + workspace + ProcessBytes(1));
 }
 
 TEST(PlanWorkload, TheSameSeedGivesTheSameBytes) {
@@ -195,7 +196,8 @@ TEST(PlanWorkload, NoPlanExceedsTheMemoryOfItsDevices) {
   const auto sparing = Resolve({"spec.training.recompute=auto", "spec.strategy.pipelineSchedule=gpipe"});  // keeps every micro-batch
   Profiles profiles = OnTopology(*workload);
   int plans = 0, recomputed = 0, refused = 0;
-  for (int64_t memory = 200'000; memory < 6'000'000; memory += memory / 3) {
+  for (int64_t tensors = 200'000; tensors < 40'000'000; tensors += tensors / 3) {
+    const int64_t memory = tensors + ProcessBytes(1);
     for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = memory;
     for (const auto* job : {workload.get(), sparing.get()}) {
       const auto answer = PlanWorkload(*job, profiles, {});

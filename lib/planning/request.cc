@@ -11,6 +11,7 @@
 #include "lib/estimator/graph_cost.h"
 #include "lib/estimator/rate_fit.h"
 #include "lib/opdag/op_schema.h"
+#include "lib/planning/stage_memory.h"
 #include "lib/scheduler/graph_request.h"
 
 namespace fusionllm::planning {
@@ -158,6 +159,7 @@ absl::StatusOr<scheduler::PlanRequest> MakeRequest(const workload::Workload& wor
   request.resources = profiles.network.resources;
   request.links = profiles.network.links;
   AddWishes(workload.job.spec, options, request);
+  request.memory_reserve_bytes = ProcessBytes(1);
   request.report_bytes = kReportEntryBytes * (1 + static_cast<int64_t>(workload.training.graph.parameters().size()));
   return request;
 }

@@ -41,6 +41,8 @@ std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
 
 }  // namespace
 
+int64_t ProcessBytes(int stages) { return (int64_t{9} << 20) + (int64_t{2} << 20) * (stages - 1); }
+
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
                                                    const scheduler::Plan& plan, runtime::Recompute recompute) {
   const autodiff::TrainingGraph& training = workload.training;
@@ -56,6 +58,7 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
     FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
                                runtime::BuildStageProgram(training, stage_of_op, stage.index, stages, recompute));
     bytes[stage.index] += static_cast<int64_t>(runtime::MemoryOf(program, training, stage.in_flight, state_tensors).total());
+    bytes[stage.index] += ProcessBytes(stages);
     bytes[stage.index] += WorkspaceOf(program, training.graph, profiles.devices[stage.devices[0]]);
   }
   return bytes;
