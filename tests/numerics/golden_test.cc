@@ -11,6 +11,7 @@
 #include "lib/kernels/backend.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/resnet.h"
+#include "tests/numerics/formula.h"
 #include "tests/numerics/training_case.h"
 
 namespace fusionllm::numerics {
@@ -81,17 +82,6 @@ TEST_P(GoldenTest, EveryOpGivesPyTorchsOutputsGradientsAndState) {
     }
   }
   EXPECT_GT(cases, 70);
-}
-
-// The formula of make_goldens.py.
-void FillByFormula(const tensor::TensorView& to, uint64_t number, double scale, double shift) {
-  for (int64_t i = 0; i < to.type.elements(); ++i) {
-    uint64_t z = (static_cast<uint64_t>(i) + (number << 32)) * 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    z ^= z >> 31;
-    to.f32()[i] = static_cast<float>((static_cast<double>(z >> 40) / (1 << 24) - 0.5) * scale + shift);
-  }
 }
 
 bool EndsWith(const std::string& text, const std::string& end) {

@@ -1,0 +1,168 @@
+// Ten optimizer steps of small models against PyTorch's, from the same weights on the same data (golden/make_training_goldens.py).
+//
+// Losses within 1e-4 relative, every parameter within 1e-4 of its norm, and within a hundredth of the way it moved where it moved at all,
+// so that a wrong update cannot hide behind a large weight. The goldens record how far PyTorch's fp32 is from its own fp64: well below.
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lib/opdag/models/gpt2.h"
+#include "lib/opdag/models/resnet.h"
+#include "lib/runtime/testing/local_pipeline.h"
+#include "nlohmann/json.hpp"
+#include "tests/numerics/formula.h"
+
+namespace fusionllm::numerics {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kTolerance = 1e-4;
+constexpr double kShareOfMovement = 1e-2;
+// The sizes of make_training_goldens.py.
+constexpr int kMicroBatches = 2;
+constexpr int kVocabulary = 61, kClasses = 10;
+constexpr int kSequence = 24, kLanguageSamples = 4;
+constexpr int kImageSize = 16, kImageSamples = 8;
+
+class FormulaSource : public runtime::BatchSource {
+ public:
+  absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
+    const uint64_t number = 100000 + step * 100 + micro_batch;
+    if (evaluation) return absl::UnimplementedError("the goldens evaluate nothing");
+    if (placeholder.name == "images") FillByFormula(out, number, 2, 0);
+    if (placeholder.name == "labels") FillIntegers(out, number + 50, kClasses);
+    if (placeholder.name == "tokens" || placeholder.name == "targets") FillIntegers(out, number, kVocabulary);
+    if (placeholder.name == "targets") {
+      for (int64_t i = 0; i < out.type.elements(); ++i) out.as<int32_t>()[i] = (out.as<int32_t>()[i] * 5 + 3) % kVocabulary;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static void FillIntegers(tensor::TensorView out, uint64_t number, int bound) {
+    for (int64_t i = 0; i < out.type.elements(); ++i) {
+      out.as<int32_t>()[i] = std::min(bound - 1, static_cast<int>(static_cast<double>(FormulaElement(number, i, 1, 0.5)) * bound));
+    }
+  }
+};
+
+// By name, so in the order of the formula's numbers; running statistics keep their start and have no number.
+void FillParameters(runtime::StageExecutor& executor, const std::map<std::string, uint64_t>& number_of, double norm_weight_mean) {
+  executor.store().ForEachParameter(
+      [&](const std::string& name, tensor::TensorView view) {
+        const auto number = number_of.find(name);
+        if (number == number_of.end()) return;
+        const tensor::Shape& shape = view.type.shape;
+        const bool matrix = shape.rank() > 1;
+        const double scale = matrix ? 3 / std::sqrt(static_cast<double>(shape.elements() / shape[0])) : 0.2;
+        FillByFormula(view, number->second, scale, !matrix && absl::EndsWith(name, "weight") ? norm_weight_mean : 0);
+      },
+      /*owned_only=*/false);
+}
+
+std::map<std::string, uint64_t> NumbersOf(const opdag::Graph& graph) {
+  std::map<std::string, uint64_t> number_of;
+  for (const opdag::Parameter& parameter : graph.parameters()) {
+    if (parameter.trainable) number_of[parameter.name] = 0;
+  }
+  uint64_t next = 0;
+  for (auto& [name, number] : number_of) number = next++;
+  return number_of;
+}
+
+runtime::OptimizerConfig OptimizerOf(const Json& run) {
+  runtime::OptimizerConfig config{.learning_rate = run["learning_rate"], .weight_decay = run["weight_decay"]};
+  if (run["optimizer"] == "sgd") {
+    config.kind = runtime::OptimizerConfig::Kind::kSgd;
+    config.momentum = run["momentum"];
+  } else {
+    config.beta1 = run["beta1"];
+    config.beta2 = run["beta2"];
+    config.epsilon = run["epsilon"];
+  }
+  return config;
+}
+
+// The root of the mean square of the differences of products with random directions: the norm of the difference, but for chance.
+void ExpectSameTensor(const std::string& name, const std::vector<std::byte>& bytes, const Json& golden, uint64_t number) {
+  const size_t elements = bytes.size() / sizeof(float);
+  const float* values = reinterpret_cast<const float*>(bytes.data());
+  double squares = 0, sum_of_squared_differences = 0;
+  for (size_t i = 0; i < elements; ++i) squares += static_cast<double>(values[i]) * values[i];
+  const std::vector<double> products = golden["products"];
+  for (size_t k = 0; k < products.size(); ++k) {
+    double product = 0;
+    for (size_t i = 0; i < elements; ++i)
+      product += static_cast<double>(FormulaElement(1000 * (k + 1) + number, i, std::sqrt(12.0), 0)) * values[i];
+    sum_of_squared_differences += (product - products[k]) * (product - products[k]);
+  }
+  const double norm = golden["norm"], moved = golden["moved"];
+  const double difference = std::sqrt(sum_of_squared_differences / static_cast<double>(products.size()));
+  EXPECT_NEAR(std::sqrt(squares), norm, kTolerance * norm) << name;
+  EXPECT_LE(difference, kTolerance * norm) << name;
+  if (moved > kTolerance * norm) {
+    EXPECT_LE(difference, kShareOfMovement * moved) << name;
+  }
+}
+
+absl::StatusOr<opdag::Graph> ModelOf(const std::string& family) {
+  if (family == "gpt2") {
+    return opdag::BuildGpt2(
+        {.layers = 2, .heads = 4, .embd = 32, .vocab = kVocabulary, .positions = kSequence, .sequence = kSequence, .tied = true});
+  }
+  return opdag::BuildResNet({.depth = 18, .stem = "cifar", .num_classes = kClasses, .image_size = kImageSize});
+}
+
+void ExpectPyTorchsTenSteps(const std::string& name, int stages) {
+  std::ifstream file(absl::StrCat(std::getenv("FUSIONLLM_SOURCE_DIR"), "/tests/numerics/golden/training.json"));
+  const Json run = Json::parse(file)["runs"][name];
+  const bool language = run["family"] == "gpt2";
+  const int64_t samples = language ? kLanguageSamples : kImageSamples;
+  auto graph = ModelOf(run["family"]);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  ASSERT_TRUE(opdag::InferTypes(*graph, samples).ok());
+  const auto training = autodiff::Differentiate(*graph);
+  ASSERT_TRUE(training.ok()) << training.status();
+  const std::vector<double> losses = run["losses"];
+  const std::map<std::string, uint64_t> number_of = NumbersOf(training->graph);
+
+  runtime::testing::PipelineOptions options{
+      .stage_of_forward_op = runtime::testing::ContiguousStages(*training, stages), .stages = stages, .backend = "cpu"};
+  options.config.micro_batches = kMicroBatches;
+  options.config.in_flight = kMicroBatches;
+  options.config.micro_batch_size = samples;
+  options.config.optimizer = OptimizerOf(run);
+  options.config.gradient_clip_norm = run["clip"];
+  options.steps = static_cast<int64_t>(losses.size());
+  options.prepare = [&](int, runtime::StageExecutor& executor) { FillParameters(executor, number_of, language ? 1 : 0.3); };
+  FormulaSource source;
+  const auto result = runtime::testing::RunPipeline(*training, options, source);
+  ASSERT_TRUE(result.ok()) << result.status();
+
+  ASSERT_EQ(result->steps.size(), 10u);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(result->steps[i].loss, losses[i], kTolerance * losses[i]) << "step " << i + 1;
+  }
+  uint64_t number = 0;
+  for (const auto& [tensor, golden] : run["tensors"].items()) {
+    const auto found = result->parameters.find(tensor);
+    ASSERT_NE(found, result->parameters.end()) << tensor << " of PyTorch is missing here";
+    ExpectSameTensor(tensor, found->second, golden, number++);
+  }
+  for (const auto& [tensor, bytes] : result->parameters) {
+    EXPECT_TRUE(run["tensors"].contains(tensor) || absl::EndsWith(tensor, "num_batches_tracked")) << tensor << " is not PyTorch's";
+  }
+}
+
+TEST(TrainingParityTest, Gpt2WithSgdAndMomentum) { ExpectPyTorchsTenSteps("gpt2_sgd", 1); }
+TEST(TrainingParityTest, Gpt2WithAdamWAndClipping) { ExpectPyTorchsTenSteps("gpt2_adamw", 1); }
+TEST(TrainingParityTest, Gpt2InThreeStages) { ExpectPyTorchsTenSteps("gpt2_sgd", 3); }
+TEST(TrainingParityTest, ResNet18WithSgdAndMomentum) { ExpectPyTorchsTenSteps("resnet18_sgd", 2); }
+
+}  // namespace
+}  // namespace fusionllm::numerics
