@@ -273,7 +273,7 @@ class Session {
 
   static std::string LogTail(const ChildProcess& child) {
     const std::string tail = TailOfFile(child.log_path(), 5);
-    return tail.empty() ? absl::StrCat(" (", child.log_path(), " is empty)") : absl::StrCat("; ", child.log_path(), " ends:\n", tail);
+    return tail.empty() ? "" : absl::StrCat("; ", child.log_path(), " ends:\n", tail);
   }
 
   // SIGTERM to all, SIGKILL to those that do not go in time.
