@@ -196,7 +196,7 @@ TEST(PlanWorkload, NoPlanExceedsTheMemoryOfItsDevices) {
   const auto sparing = Resolve({"spec.training.recompute=auto", "spec.strategy.pipelineSchedule=gpipe"});  // keeps every micro-batch
   Profiles profiles = OnTopology(*workload);
   int plans = 0, recomputed = 0, refused = 0;
-  for (int64_t tensors = 200'000; tensors < 40'000'000; tensors += tensors / 3) {
+  for (int64_t tensors = 200'000; tensors < 40'000'000; tensors += tensors / 2) {
     const int64_t memory = tensors + ProcessBytes(1);
     for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = memory;
     for (const auto* job : {workload.get(), sparing.get()}) {

@@ -67,10 +67,10 @@ TEST(PlanJson, RefusalReadsBackAsItWas) {
 
 TEST(PlanJson, AnyDoubleReadsBackExactly) {
   const uint64_t seed = 20240;
-  std::mt19937_64 random(seed);
+  std::mt19937_64 generator(seed);
   for (int i = 0; i < 2000; ++i) {
     PlanDocument plan = TwoStages();
-    plan.predicted_step_seconds = std::ldexp(static_cast<double>(random()), -30 - static_cast<int>(random() % 120));
+    plan.predicted_step_seconds = std::ldexp(static_cast<double>(generator()), -30 - static_cast<int>(generator() % 120));
     const auto parsed = ParsePlan(PrintPlan(plan));
     ASSERT_TRUE(parsed.ok()) << parsed.status() << " seed " << seed;
     ASSERT_EQ(std::get<PlanDocument>(*parsed).predicted_step_seconds, plan.predicted_step_seconds) << "seed " << seed;
@@ -118,11 +118,11 @@ TEST(PlanJson, TextThatIsCutAnywhereIsRefused) {
 
 TEST(PlanJson, ChangedBytesNeverCrash) {
   const uint64_t seed = 77;
-  std::mt19937_64 random(seed);
+  std::mt19937_64 generator(seed);
   const std::string good = PrintPlan(TwoStages());
   for (int i = 0; i < 3000; ++i) {
     std::string text = good;
-    for (int k = 0; k < 3; ++k) text[random() % text.size()] = static_cast<char>(random());
+    for (int k = 0; k < 3; ++k) text[generator() % text.size()] = static_cast<char>(generator());
     const auto parsed = ParsePlan(text);
     if (!parsed.ok()) continue;
     EXPECT_TRUE(ParsePlan(PrintPlan(*parsed)).ok()) << "seed " << seed << " round " << i;

@@ -64,12 +64,12 @@ TEST(ProfileJson, WrongFieldsAreNamed) {
 
 TEST(ProfileJson, ChangedBytesNeverCrash) {
   const uint64_t seed = 5;
-  std::mt19937_64 random(seed);
+  std::mt19937_64 generator(seed);
   const std::string good = PrintProfiles(Document());
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {
     std::string text = good;
-    text[random() % text.size()] = static_cast<char>(random());
+    text[generator() % text.size()] = static_cast<char>(generator());
     refused += !ParseProfiles(text).ok();
   }
   EXPECT_GT(refused, 500) << "seed " << seed;

@@ -32,7 +32,7 @@ int Main(int argc, char** argv) {
   std::string listen = "127.0.0.1:0", tls_directory;
   bool insecure = false;
   SchedulerOptions options;
-  CLI::App app("Turns jobs and device profiles into plans, over gRPC.\nExample: fusion-scheduler --listen 127.0.0.1:7001 --insecure");
+  CLI::App app("Turns jobs and device profiles into plans, over gRPC.\nExample: fusion-scheduler --listen 127.0.0.1:0 --insecure");
   app.set_version_flag("--version", std::string("fusion-scheduler ") + kBuildVersion);
   app.add_option("--listen", listen, "Address to listen on; port 0: a free one")->capture_default_str();
   CLI::Option* tls =
