@@ -21,7 +21,7 @@ int64_t MemoryOf(const StageMemory& memory, int in_flight) {
 
 bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t stages_b) {
   if (a.feasible() != b.feasible()) return a.feasible();
-  if (std::abs(a.step_s - b.step_s) > kSameTime * b.step_s) return a.step_s < b.step_s;
+  if (std::abs(a.cost_s() - b.cost_s()) > kSameTime * b.cost_s()) return a.cost_s() < b.cost_s();
   if (a.loss_cost != b.loss_cost) return a.loss_cost < b.loss_cost;
   return stages_a < stages_b;
 }
@@ -336,6 +336,12 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
   if (!Prepare(assignment, false, evaluation)) return evaluation;
   if (problem_.request().schedule == Schedule::kGPipe) {
     for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
+    evaluation.step_s = Simulate();
+    return evaluation;
+  }
+  if (problem_.request().max_in_flight > 0) {  // the user has chosen the depth: as much of it as memory allows
+    SetDepths(kMaxMicroBatches);
+    FitQueues();
     evaluation.step_s = Simulate();
     return evaluation;
   }

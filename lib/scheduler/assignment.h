@@ -31,6 +31,10 @@ int64_t MemoryOf(const StageMemory& memory, int in_flight);
 
 enum class Effort { kQuick, kFull };
 
+// How much longer training takes to the same loss for each nat per target that lossy links cost: at 600 of the steps of the probe in
+// docs/compression.md the loss fell by 5.8e-4 nats a step, so that one nat is about 2.9 times the steps made so far.
+inline constexpr double kTimePerNat = 2.9;
+
 struct Evaluation {
   enum class Verdict { kFeasible, kTooMuchMemory, kDisconnected, kAgainstPins };
   Verdict verdict = Verdict::kFeasible;
@@ -40,9 +44,11 @@ struct Evaluation {
   double step_s = 0;
   double loss_cost = 0;  // sum over links
   bool feasible() const { return verdict == Verdict::kFeasible; }
+  // What candidates are compared by: seconds of a step, stretched by what its compression costs in steps to the same loss.
+  double cost_s() const { return step_s * (1 + kTimePerNat * loss_cost); }
 };
 
-// True when a is the better candidate: faster by more than rounding, else less lossy, else fewer stages.
+// True when a is the better candidate: of less cost by more than rounding, else less lossy, else fewer stages.
 bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t stages_b);
 
 class Evaluator {

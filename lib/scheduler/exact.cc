@@ -63,7 +63,7 @@ class ExactSearch {
         const double stage_s = problem_.ForwardSeconds(begin, end, device) + problem_.BackwardSeconds(begin, end, device);
         const double busiest_s = std::max(slowest_s, stage_s);
         const double least_step_s = busiest_s * problem_.request().micro_batches * kRounding + problem_.request().step_overhead_s;
-        if (!best_.devices.empty() && least_step_s > best_evaluation_.step_s) break;  // longer segments only take longer
+        if (!best_.devices.empty() && least_step_s > best_evaluation_.cost_s()) break;  // longer segments only take longer
         if (end < n) {
           Descend(end, busiest_s);
         } else if (chosen + 1 >= problem_.min_stages()) {

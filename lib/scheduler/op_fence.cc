@@ -67,7 +67,7 @@ class OpFenceSearch {
 
   // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
   int64_t Spent() const { return evaluator_.evaluations() + chain_.work() / kWorkPerSimulation; }
-  bool Done() const { return Spent() >= limit_ || (!pool_.empty() && pool_[0].evaluation.step_s <= bound_s_ * (1 + kCloseEnough)); }
+  bool Done() const { return Spent() >= limit_ || (!pool_.empty() && pool_[0].evaluation.cost_s() <= bound_s_ * (1 + kCloseEnough)); }
 
   std::vector<std::vector<int>> WindowsOf(const std::vector<int>& order) const {
     const size_t width = std::max<size_t>(kMaxSkippingDevices, problem_.min_stages());
@@ -185,7 +185,7 @@ class OpFenceSearch {
   // A changed order is judged after its own cuts have settled, if it starts anywhere near.
   bool TrySettled(Candidate& current, const Assignment& assignment) {
     Candidate other{assignment, evaluator_.Evaluate(assignment, effort_)};
-    if (!other.evaluation.feasible() || other.evaluation.step_s > kNear * current.evaluation.step_s) return false;
+    if (!other.evaluation.feasible() || other.evaluation.cost_s() > kNear * current.evaluation.cost_s()) return false;
     if (assignment.devices.size() <= kSettleBelow) ShiftCuts(other);
     if (!Better(other.evaluation, other.assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
     current = std::move(other);

@@ -104,7 +104,7 @@ struct PlanRequest {
 
   int micro_batches = 1;
   Schedule schedule = Schedule::kAuto;
-  int max_in_flight = 0;  // most micro-batches open in a stage; 0: what memory allows
+  int max_in_flight = 0;  // micro-batches open in a stage, as many of them as memory allows; 0: the planner decides
 
   const LinkCodecPolicy* codec_policy = nullptr;  // nullptr: exact. Not owned, must outlive the call.
 

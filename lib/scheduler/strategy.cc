@@ -183,7 +183,9 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request) const {
   if (auto* refusal = std::get_if<Refusal>(&found)) return PlanOutcome(std::move(*refusal));
   scheduler::Plan plan = evaluator.ToPlan(std::get<Assignment>(found), name());
   plan.evaluations = evaluator.evaluations();
-  plan.lower_bound_s = proven ? plan.predicted_step_s : LowerBoundSeconds(problem);
+  // Among lossy plans the search seeks the time to an equal loss, which proves nothing about the time of a step.
+  const bool lossless = std::all_of(plan.links.begin(), plan.links.end(), [](const PlanLink& link) { return link.loss_cost == 0; });
+  plan.lower_bound_s = proven && lossless ? plan.predicted_step_s : LowerBoundSeconds(problem);
   plan.gap = plan.lower_bound_s > 0 ? plan.predicted_step_s / plan.lower_bound_s - 1 : 0;
   std::vector<char> used(request.devices.size(), 0);
   for (const PlanStage& stage : plan.stages) used[stage.devices[0]] = 1;
