@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "lib/checkpoint/safetensors.h"
@@ -224,6 +225,25 @@ TEST_F(Fusionctl, EvalReadsEveryWindowOfTheFileOnce) {
   const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
   EXPECT_EQ(lacking.code, 2);
   EXPECT_THAT(lacking.err, HasSubstr(graph->parameters().back().name));
+}
+
+TEST_F(Fusionctl, ARunEvaluatesWhenItIsTold) {
+  Write("text.txt", std::string(400, 'x'));
+  const Outcome outcome =
+      Run("--format json run job.yaml --output out --set spec.training.steps=5 --set spec.data.validation='{fraction: 0.3}' "
+          "--set spec.training.evaluation='{everySteps: 2, batches: 1}'");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<int> evaluated;
+  double before = std::log(256.0) + 0.5;
+  std::istringstream lines(outcome.out);
+  for (std::string text; std::getline(lines, text);) {
+    const json line = json::parse(text);
+    if (line["type"] != "eval") continue;
+    evaluated.push_back(line["step"]);
+    EXPECT_LT(line["loss"].get<double>(), before) << "one letter is soon learnt";
+    before = line["loss"];
+  }
+  EXPECT_EQ(evaluated, (std::vector<int>{2, 4}));
 }
 
 TEST_F(Fusionctl, DoctorAndCompletionWork) {

@@ -170,7 +170,9 @@ runtime::StageConfig StageConfigOf(const Workload& workload) {
           .learning_rate = workload.learning_rate,
           .gradient_clip_norm = training.gradient_clip_norm,
           .seed = static_cast<uint64_t>(training.seed),
-          .micro_batch_size = workload.micro_batch_size};
+          .micro_batch_size = workload.micro_batch_size,
+          .evaluate_every = training.evaluation.every_steps,
+          .evaluation_batches = static_cast<int>(training.evaluation.batches)};
 }
 
 }  // namespace fusionllm::workload
