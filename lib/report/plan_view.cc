@@ -42,7 +42,8 @@ std::string Hop(const Run& run, const std::string& from, const std::string& to) 
   if (shown == nullptr) return out + "</div>";
   // A link's line stands for both ways when the plan lists it once.
   const int64_t bytes = shown->bytes + (forward != nullptr && backward != nullptr ? backward->bytes : 0);
-  absl::StrAppend(&out, CodecInShort(shown->codec.substr(0, shown->codec.find('@')), shown->ratio), "<br>", Traffic(static_cast<double>(bytes)), "</div>");
+  absl::StrAppend(&out, CodecInShort(shown->codec.substr(0, shown->codec.find('@')), shown->ratio), "<br>",
+                  Traffic(static_cast<double>(bytes)), "</div>");
   return out;
 }
 

@@ -32,7 +32,7 @@ struct RunLoopOptions {
   std::string checkpoint_directory;  // empty: the job keeps none
   uint64_t job_hash = 0;
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
-  double gather_seconds = 0;  // > 0: plan with whoever has joined by then
+  double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
 };
 
 struct RunOutcome {
