@@ -85,7 +85,7 @@ absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<
 }
 
 absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices,
-                                                     const std::string& broker_host) const {
+                                                     const std::vector<std::string>& broker_hosts) const {
   const std::string folder = *this / "security";
   // Certificates of an earlier start must not be taken for those of this one.
   std::error_code error;
@@ -104,7 +104,7 @@ absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name
   names.insert(names.end(), devices.begin(), devices.end());
   for (const std::string& name : names) {
     security::IssueOptions issue;
-    if (name == "broker" && !broker_host.empty()) issue.hosts.push_back(broker_host);
+    if (name == "broker") issue.hosts = broker_hosts;
     FUSIONLLM_ASSIGN_OR_RETURN(const security::IssuedCertificate issued, authority.Issue(name, issue));
     FUSIONLLM_RETURN_IF_ERROR(
         security::WriteCredentials(folder, name, {authority.certificate_pem(), issued.certificate_pem, issued.private_key_pem}));

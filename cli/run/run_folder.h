@@ -34,10 +34,10 @@ class RunFolder {
   std::string operator/(absl::string_view name) const { return path_ + "/" + std::string(name); }
 
   absl::Status WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const;
-  // Credentials for scheduler, broker, client and these devices. broker_host: under which devices of other machines dial the broker; empty:
-  // there are none. Answers the join token.
+  // Credentials for scheduler, broker, client and these devices. broker_hosts: under which devices of other machines dial the broker.
+  // Answers the join token.
   absl::StatusOr<std::string> WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices,
-                                            const std::string& broker_host = "") const;
+                                            const std::vector<std::string>& broker_hosts = {}) const;
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
 
  private:

@@ -204,7 +204,8 @@ enum class Phase { kGathering, kCalibrating, kProbing, kPlanning, kLoading, kRun
 const char* Name(Phase phase);
 
 struct RunOptions {
-  std::set<std::string> expected;  // executors to wait for, spares included; empty: until GatheringOver
+  std::set<std::string> expected;  // executors to wait for, spares included; empty: until GatheringOver, or until `enough` have joined
+  size_t enough = 0;               // 0: no number is enough
   int64_t total_steps = 0;
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from

@@ -95,6 +95,15 @@ class Drill {
 
 RunOptions Options(std::set<std::string> expected) { return {.expected = std::move(expected), .total_steps = 100, .checkpoints = true}; }
 
+TEST(RunStateTest, WithoutNamesARunBeginsWhenEnoughHaveJoined) {
+  Drill drill({.enough = 2, .total_steps = 100}, {"a", "b"});
+  drill.Join("a");
+  EXPECT_EQ(drill.state.phase(), Phase::kGathering);
+  for (const Expect& expect : Of<Expect>(drill.all)) EXPECT_EQ(expect.id, 0u) << "nobody hurries people who start executors by hand";
+  drill.Join("b");
+  EXPECT_NE(drill.state.phase(), Phase::kGathering);
+}
+
 TEST(RunStateTest, GathersMeasuresPlansAndStarts) {
   Drill run(Options({"a0", "a1", "b0"}), {"a0", "b0"});
   run.Join("a0");

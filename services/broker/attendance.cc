@@ -133,7 +133,7 @@ grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRe
     return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
                         absl::StrFormat("protocol version %d, this broker speaks %d", request->protocol_version(), kProtocolVersion));
   }
-  absl::StatusOr<v1::EnrollResponse> answer = handlers_.on_enroll(*request);
+  absl::StatusOr<v1::EnrollResponse> answer = handlers_.on_enroll(*request, context->peer());
   if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
   *response = *std::move(answer);
   return grpc::Status::OK;

@@ -24,8 +24,8 @@ struct AttendanceOptions {
   v1::Welcome welcome;
 };
 
-// Answers Enroll. Errors become the RPC's status.
-using EnrollHandler = std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&)>;
+// Answers Enroll; `peer` is gRPC's name of the caller's address. Errors become the RPC's status.
+using EnrollHandler = std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const std::string& peer)>;
 
 class Attendance final : public v1::Broker::Service {
  public:

@@ -18,6 +18,7 @@
 #include "lib/wire/profile_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/enrollment.h"
 #include "services/credentials.h"
 #include "services/version.h"
 
@@ -116,6 +117,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   setup.attendance.require_certificate = credentials.secure;
 
   broker::RunOptions run_options{.expected = {flags.expected.begin(), flags.expected.end()},
+                                 .enough = static_cast<size_t>(flags.gather_seconds > 0 ? 0 : job.spec.executors.min),
                                  .total_steps = job.spec.training.steps,
                                  .checkpoints = job.spec.checkpoint.has_value()};
   if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, run_options));
@@ -146,9 +148,13 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   RunLog log(stdout, TargetsPerStep(job.spec));
   setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
                                          AskScheduler(flags, credentials, job_text));
-  setup.enroll = [](const v1::EnrollRequest&) -> absl::StatusOr<v1::EnrollResponse> {
-    return absl::UnimplementedError("this run takes no executors from other machines");
+  setup.enroll = [](const v1::EnrollRequest&, const std::string&) -> absl::StatusOr<v1::EnrollResponse> {
+    return absl::FailedPreconditionError("this run takes no executors from other machines: it has no CA of its own or no token");
   };
+  if (!flags.tls_directory.empty() && std::filesystem::exists(flags.tls_directory + "/token")) {
+    FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<Enrollment> enrollment, Enrollment::Load(flags.tls_directory, flags.expected));
+    setup.enroll = [enrollment](const v1::EnrollRequest& request, const std::string& peer) { return enrollment->Enroll(request, peer); };
+  }
   return setup;
 }
 
