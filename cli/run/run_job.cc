@@ -1,9 +1,5 @@
 #include "cli/run/run_job.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -20,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cli/run/listen_address.h"
 #include "cli/run/plan_drawing.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
@@ -64,13 +61,8 @@ class Output : public SessionObserver {
 
   void OnListening(absl::string_view address) override {
     if (!options_.listen) return;
-    const absl::string_view port = address.substr(address.rfind(':') + 1);
-    const bool any_host = absl::StartsWith(address, "0.0.0.0:") || absl::StartsWith(address, "[::]:");
-    const std::vector<std::string> own = any_host ? OwnAddresses() : std::vector<std::string>();
-    const std::string host = own.empty() ? "ADDRESS-OF-THIS-MACHINE" : own.front();
-    const std::string dial = any_host ? absl::StrCat(host, ":", port) : std::string(address);
-    progress_.Sentence(
-        absl::StrCat("waiting for executors; on each of the other machines run\n  fusionctl join ", dial, " --token ", token_));
+    progress_.Sentence(absl::StrCat("waiting for executors; on each of the other machines run\n  fusionctl join ", AddressToDial(address),
+                                    " --token ", token_));
   }
 
  private:
@@ -90,35 +82,6 @@ std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
     executors.push_back({"local-0", false});
   }
   return executors;
-}
-
-// The addresses of this machine, loopback and link-local ones aside.
-std::vector<std::string> OwnAddresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return addresses;
-  for (const ifaddrs* one = all; one != nullptr && addresses.size() < 32; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    const int family = one->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    char text[NI_MAXHOST] = {};
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    if (getnameinfo(one->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
-    const std::string address = text;
-    if (!absl::StrContains(address, '%')) addresses.push_back(address);
-  }
-  freeifaddrs(all);
-  return addresses;
-}
-
-// Under which names and addresses executors of other machines may dial a broker that listens on "10.0.0.1:7000" or "0.0.0.0:7000".
-std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
-  if (!listen) return {};
-  std::string host = listen->substr(0, listen->rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  if (host == "0.0.0.0" || host == "::") return OwnAddresses();
-  if (host.empty() || host == "localhost") return {};
-  return {host};
 }
 
 // Steps of earlier starts in this folder, so that the report of a resumed run shows the whole training.

@@ -1,0 +1,60 @@
+#include "cli/run/listen_address.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::cli {
+namespace {
+
+std::string HostOf(absl::string_view address) {
+  absl::string_view host = address.substr(0, address.rfind(':'));
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  return std::string(host);
+}
+
+bool IsAnyHost(absl::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
+// The addresses of this machine, loopback and link-local ones aside.
+std::vector<std::string> OwnAddresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return addresses;
+  for (const ifaddrs* one = all; one != nullptr && addresses.size() < 32; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    char text[NI_MAXHOST] = {};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (getnameinfo(one->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    const std::string address = text;
+    if (!absl::StrContains(address, '%')) addresses.push_back(address);
+  }
+  freeifaddrs(all);
+  return addresses;
+}
+
+}  // namespace
+
+std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
+  if (!listen) return {};
+  const std::string host = HostOf(*listen);
+  if (IsAnyHost(host)) return OwnAddresses();
+  if (host.empty() || host == "localhost") return {};
+  return {host};
+}
+
+std::string AddressToDial(absl::string_view listening) {
+  if (!IsAnyHost(HostOf(listening))) return std::string(listening);
+  const std::vector<std::string> own = OwnAddresses();
+  const std::string host = own.empty() ? "ADDRESS-OF-THIS-MACHINE" : own.front();
+  const bool ipv6 = absl::StrContains(host, ':');
+  return absl::StrCat(ipv6 ? "[" : "", host, ipv6 ? "]" : "", listening.substr(listening.rfind(':')));
+}
+
+}  // namespace fusionllm::cli
