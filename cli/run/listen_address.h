@@ -9,11 +9,11 @@
 
 namespace fusionllm::cli {
 
-// Hosts under which other machines may dial who listens on "10.0.0.1:7000" (that one), or on "0.0.0.0:7000" (every address of this machine
+// Hosts under which other machines may dial who listens on "10.0.0.1:PORT" (that one), or on "0.0.0.0:PORT" (every address of this machine
 // but loopback and link-local ones). Nothing listens: none.
 std::vector<std::string> HostsOf(const std::optional<std::string>& listen);
 
-// "10.0.0.1:7000" as it is; of "0.0.0.0:7000" an address of this machine with that port, or words that ask for one.
+// "10.0.0.1:PORT" as it is; of "0.0.0.0:PORT" an address of this machine with that port, or words that ask for one.
 std::string AddressToDial(absl::string_view listening);
 
 }  // namespace fusionllm::cli
