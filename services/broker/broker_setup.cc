@@ -108,6 +108,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
     FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable links, job::LinkTable::Create(topology));
     welcome.set_topology_document(topology_text);
     for (const job::LinkTable::Place& place : links.devices()) {
+      loop_options.order_of_device.emplace(place.device.name, static_cast<int>(loop_options.order_of_device.size()));
       loop_options.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
     }
     // A broker that takes over finds the state that the executors are already using.

@@ -1,6 +1,7 @@
 #include "services/broker/run_loop.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
@@ -213,7 +214,12 @@ void RunLoop::Carry(const broker::AskProbe& action) {
   attendance_->Send(action.src, std::move(message));
 }
 
-std::string RunLoop::ProfilesDocument(const std::vector<std::string>& devices) const {
+std::string RunLoop::ProfilesDocument(std::vector<std::string> devices) const {
+  const auto rank = [this](const std::string& name) {
+    const auto found = options_.order_of_device.find(name);
+    return found == options_.order_of_device.end() ? std::numeric_limits<int>::max() : found->second;
+  };
+  std::stable_sort(devices.begin(), devices.end(), [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
   json document = {{"devices", json::array()}, {"links", json::array()}};
   for (const std::string& device : devices) {
     const auto profile = state_.profiles().find(device);
