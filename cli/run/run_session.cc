@@ -209,7 +209,15 @@ class Session {
       // When the broker is done they are told to go: only an end with an error is worth a word.
       const ChildEnd& end = *executor.child.Poll();
       if (end.exit_code == 0 || stop_asked_) continue;
-      observer_.OnNotice(absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child)));
+      const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
+      // Before the first plan nothing is lost by an end, and the broker would wait for an executor that never joins.
+      const bool needed = run_.plans == 0 && !options_.listen && !options_.gather_seconds && broker_.child && !broker_.child->Poll();
+      if (needed && failed_executor_.empty()) {
+        failed_executor_ = what;
+        broker_.child->Signal(SIGTERM);
+      } else {
+        observer_.OnNotice(what);
+      }
     }
     // Without executors, and with no others to come, the broker would wait for ever.
     const bool lonely =
@@ -255,6 +263,8 @@ class Session {
   SessionResult Conclude() {
     const ChildEnd end = *broker_.child->Poll();
     SessionResult result;
+    // The broker's own words go before: an executor may have failed because of what it was told.
+    if (!failed_executor_.empty() && !failure_) return SessionResult{kExitFailed, false, failed_executor_};
     if (deserted_) return SessionResult{kExitFailed, false, "all executors have ended; the logs say why"};
     result.exit_code = end.exit_code.value_or(stop_asked_ || time_was_up_ ? kExitInterrupted : kExitFailed);
     if (result.exit_code == kExitInterrupted && time_was_up_ && !stop_asked_) {
@@ -320,6 +330,7 @@ class Session {
   bool killed_ = false;
   bool time_was_up_ = false;
   bool deserted_ = false;
+  std::string failed_executor_;  // that ended before the first plan
   std::optional<Clock::time_point> stop_at_;
   std::optional<Clock::time_point> lonely_at_;
 };

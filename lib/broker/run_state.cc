@@ -12,6 +12,7 @@ namespace {
 
 // Bounds on what is waited for. Only a peer that makes no progress at all meets them: each is renewed by news.
 constexpr double kGatherSeconds = 120;
+constexpr double kRejoinSeconds = 20;  // executors redial every second at least
 constexpr double kCalibrateSeconds = 300;
 constexpr double kProbeSeconds = 120;
 constexpr double kPlanSeconds = 300;
@@ -66,12 +67,13 @@ RunState::RunState(RunOptions options)
       checkpoint_path_(options_.start_checkpoint) {}
 
 void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
-                     int64_t last_step) {
+                     int64_t last_step, std::vector<ShardWritten> shards) {
   epoch_ = epoch;
   plan_ = std::move(plan);
   profiles_ = std::move(profiles);
   links_ = std::move(links);
   last_step_ = last_step;
+  for (ShardWritten& shard : shards) shards_[shard.step][shard.stage] = std::move(shard);
   adopted_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
 }
@@ -112,14 +114,12 @@ void RunState::Handle(const Joined& event) {
   }
   members_[member.name] = member;
   if (adopted_) {
-    if (event.epoch == epoch_ && waiting_.erase(member.name) > 0 && waiting_.empty()) {
-      adopted_ = false;
-      phase_ = Phase::kRunning;
-      Await(kFirstStepSeconds, "a step after the broker came back");
-    } else if (event.epoch != epoch_ && StageOf(member.name) >= 0) {
-      adopted_ = false;
-      Drain(absl::StrCat("executor ", member.name, " no longer runs plan epoch ", epoch_));
+    if (event.epoch == epoch_) {
+      waiting_.erase(member.name);
+    } else if (StageOf(member.name) >= 0) {
+      adopted_epoch_is_over_ = true;
     }
+    TakeUpAdopted(/*time_is_up=*/false);
     return;
   }
   if (phase_ != Phase::kGathering) {
@@ -143,6 +143,37 @@ void RunState::Handle(const Joined& event) {
   }
 }
 
+// After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before everybody
+// had the time to come back, or a device that is still dialling would be taken for lost.
+void RunState::TakeUpAdopted(bool time_is_up) {
+  for (const auto& [step, shards] : std::map<int64_t, std::map<int, ShardWritten>>(shards_)) CommitIfComplete(step);
+  if (waiting_.empty() && !adopted_epoch_is_over_) {
+    adopted_ = false;
+    phase_ = Phase::kRunning;
+    Await(kFirstStepSeconds, "a step after the broker came back");
+    if (stop_asked_) Do(SendStop{plan_.devices[0]});
+    return;
+  }
+  const auto all_here = [this](const auto& names) {
+    return std::all_of(names.begin(), names.end(), [this](const std::string& name) { return Present(name); });
+  };
+  if (!time_is_up && !(adopted_epoch_is_over_ && all_here(plan_.devices) && all_here(options_.expected))) {
+    if (members_.size() <= 1) Await(kRejoinSeconds, "executors to come back");
+    return;
+  }
+  adopted_ = false;
+  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
+    const std::string& name = plan_.devices[stage];
+    if (Present(name)) continue;
+    Do(Announce{.reason = "ExecutorLost",
+                .step = last_step_,
+                .message = absl::StrFormat("%s (stage %d) was lost while the broker was away, after step %d", name, stage, last_step_),
+                .device = name,
+                .stage = static_cast<int>(stage)});
+  }
+  Drain("the plan epoch did not outlive the broker");
+}
+
 void RunState::Handle(const GatheringOver& event) {
   if (phase_ == Phase::kGathering && !adopted_ && !members_.empty()) CalibrateNext();
 }
@@ -152,6 +183,10 @@ void RunState::Handle(const Left& event) {
   if (found == members_.end() || found->second.incarnation != event.incarnation) return;
   members_.erase(found);
   const int stage = StageOf(event.name);
+  if (adopted_) {  // it may come back yet
+    if (stage >= 0) waiting_.insert(event.name);
+    return;
+  }
   if (phase_ == Phase::kFinishing && shards_.empty() && committing_.empty()) return;
   const std::string role = stage < 0 ? "no stage" : absl::StrCat("stage ", stage);
   Announce lost{.reason = "ExecutorLost",
@@ -162,10 +197,6 @@ void RunState::Handle(const Left& event) {
   Do(std::move(lost));
   switch (phase_) {
     case Phase::kGathering:
-      if (adopted_ && stage >= 0) {
-        adopted_ = false;
-        Drain("an executor was lost while the broker was away");
-      }
       break;
     case Phase::kCalibrating:
     case Phase::kProbing:
@@ -223,7 +254,7 @@ void RunState::CalibrateNext() {
 
 void RunState::Handle(const Calibrated& event) {
   if (!event.status.ok()) {
-    Fail(absl::Status(event.status.code(), absl::StrCat("calibration of ", event.name, ": ", std::string(event.status.message()))));
+    Fail(absl::Status(event.status.code(), absl::StrCat("executor ", event.name, ": ", std::string(event.status.message()))));
     return;
   }
   profiles_[event.name] = event.profile_document;
@@ -254,7 +285,7 @@ void RunState::Handle(const LinkProbed& event) {
 
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
-  AskPlan ask;
+  AskPlan ask{.again = epoch_ > 0};
   for (const auto& [name, member] : members_) {
     if (!member.spare || plan_is_stale_) ask.devices.push_back(name);
   }
@@ -345,7 +376,8 @@ void RunState::StartAll() {
 
 void RunState::Handle(const StepDone& event) {
   if (event.epoch != epoch_ || event.record.step <= last_step_) return;
-  if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing) return;
+  // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
+  if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
   last_step_ = event.record.step;
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ == Phase::kRunning) Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
@@ -355,6 +387,12 @@ void RunState::Handle(const Ended& event) {
   if (event.epoch != epoch_) return;
   if (phase_ == Phase::kDraining) {
     DrainedOne(event.name);
+    return;
+  }
+  if (adopted_) {
+    if (event.status.ok()) ended_at_[event.name] = event.last_step;
+    adopted_epoch_is_over_ = true;
+    TakeUpAdopted(/*time_is_up=*/false);
     return;
   }
   if (phase_ != Phase::kRunning && phase_ != Phase::kLoading) return;
@@ -380,22 +418,35 @@ void RunState::Handle(const Ended& event) {
 
 void RunState::Handle(const ShardWritten& event) {
   if (event.epoch != epoch_) return;
-  if (!event.status.ok()) {
-    shards_.erase(event.step);
-    Handle(CheckpointCommitted{.step = event.step, .status = event.status});
-    return;
-  }
   auto& shards = shards_[event.step];
+  const bool first_failure =
+      !event.status.ok() && std::all_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.second.status.ok(); });
   shards[event.stage] = event;
+  if (first_failure) {
+    Handle(CheckpointCommitted{.step = event.step, .status = event.status});
+    if (phase_ == Phase::kFailed) return;
+  }
+  CommitIfComplete(event.step);
+}
+
+void RunState::CommitIfComplete(int64_t step) {
+  const std::map<int, ShardWritten>& shards = shards_[step];
   if (shards.size() < plan_.devices.size()) return;
-  CommitCheckpoint commit{.step = event.step};
+  CommitCheckpoint commit{.step = step};
+  bool whole = true;
   for (const auto& [stage, shard] : shards) {
+    whole = whole && shard.status.ok();
     commit.files.insert(commit.files.end(), shard.files.begin(), shard.files.end());
     commit.samples_consumed = std::max(commit.samples_consumed, shard.samples_consumed);
   }
-  committing_.insert(event.step);
-  shards_.erase(event.step);
-  Do(std::move(commit));
+  shards_.erase(step);
+  if (whole) {
+    committing_.insert(step);
+    Do(std::move(commit));
+  } else {
+    Do(AbandonCheckpoint{.step = step});  // nobody writes there any more, and the room may be needed
+    MaybeFinish();
+  }
 }
 
 void RunState::Handle(const CheckpointCommitted& event) {
@@ -487,6 +538,8 @@ void RunState::Handle(const StopAsked& event) {
   stop_asked_ = true;
   if (phase_ == Phase::kRunning) {
     Do(SendStop{plan_.devices[0]});
+  } else if (adopted_) {
+    return;  // the stages are making steps: told to stop as soon as they are back
   } else if (phase_ == Phase::kGathering || phase_ == Phase::kCalibrating || phase_ == Phase::kProbing || phase_ == Phase::kPlanning) {
     phase_ = Phase::kDone;
     Do(Finish{.status = absl::OkStatus(), .interrupted = true});
@@ -497,16 +550,15 @@ void RunState::Handle(const Overdue& event) {
   if (event.id != expect_id_) return;
   switch (phase_) {
     case Phase::kGathering: {
+      if (adopted_) {
+        TakeUpAdopted(/*time_is_up=*/true);
+        break;
+      }
       std::vector<std::string> missing;
-      for (const std::string& name : adopted_ ? waiting_ : options_.expected) {
+      for (const std::string& name : options_.expected) {
         if (!Present(name)) missing.push_back(name);
       }
-      if (adopted_) {
-        adopted_ = false;
-        Drain(absl::StrCat("did not come back to the broker: ", absl::StrJoin(missing, ", ")));
-      } else {
-        Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
-      }
+      Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
       break;
     }
     case Phase::kCalibrating:

@@ -148,6 +148,8 @@ struct AskProbe {
 };
 struct AskPlan {
   std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
+  // After a loss: fewer devices than the job asked for stages are then no reason to refuse.
+  bool again = false;
 };
 struct SendAssign {
   std::string name;
@@ -173,6 +175,9 @@ struct CommitCheckpoint {
   int64_t samples_consumed = 0;
   std::vector<ShardFile> files;
 };
+struct AbandonCheckpoint {  // remove what was written of it
+  int64_t step = 0;
+};
 struct Announce {  // an event of contract section 4
   std::string reason;
   int64_t step = 0;
@@ -197,8 +202,8 @@ struct Finish {  // terminal
   std::string refusal_reason;  // set when the planner refused
 };
 
-using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, CommitCheckpoint, Announce,
-                            PublishPlan, PublishStep, Expect, Finish>;
+using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, CommitCheckpoint,
+                            AbandonCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
 
 enum class Phase { kGathering, kCalibrating, kProbing, kPlanning, kLoading, kRunning, kDraining, kFinishing, kDone, kFailed };
 const char* Name(Phase phase);
@@ -222,8 +227,10 @@ class RunState {
  public:
   explicit RunState(RunOptions options);
 
-  // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew.
-  void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step);
+  // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew. `shards`: those of this
+  // epoch that had been reported and are in no checkpoint yet.
+  void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
+             std::vector<ShardWritten> shards = {});
 
   std::vector<Action> On(const Event& event);
 
@@ -268,6 +275,8 @@ class RunState {
   void DrainedOne(const std::string& name);
   void Recover();
   void MaybeFinish();
+  void CommitIfComplete(int64_t step);
+  void TakeUpAdopted(bool time_is_up);
 
   const RunOptions options_;
   Phase phase_ = Phase::kGathering;
@@ -277,8 +286,9 @@ class RunState {
   std::vector<std::pair<std::string, std::string>> probes_left_;
   PlanSummary plan_;
   uint32_t epoch_ = 0;
-  bool adopted_ = false;           // waiting for executors of an epoch that outlived the broker
-  std::set<std::string> waiting_;  // for Ready, Ended or an adopted rejoin, by phase
+  bool adopted_ = false;                // waiting for executors of an epoch that outlived the broker
+  bool adopted_epoch_is_over_ = false;  // one of them came back without it
+  std::set<std::string> waiting_;       // for Ready, Ended or an adopted rejoin, by phase
   std::map<std::string, int64_t> ended_at_;
   int64_t last_step_ = 0;
   int64_t checkpoint_step_ = 0;

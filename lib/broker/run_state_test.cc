@@ -231,6 +231,48 @@ TEST(RunStateTest, ARestartedBrokerGoesOnWithTheEpochItFinds) {
   EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
 }
 
+TEST(RunStateTest, WhatReturningExecutorsRepeatCountsBeforeAllAreBack) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  const ShardWritten shard = {.epoch = 3, .step = 20, .stage = 1, .files = {{.name = "f1"}}, .samples_consumed = 0, .status = {}};
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20, {shard});
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  run.Step(21);
+  EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
+  run.Feed(ShardWritten{.epoch = 3, .step = 20, .stage = 0, .files = {{.name = "f0"}}, .samples_consumed = 80, .status = {}});
+  ASSERT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u) << "the other shard was reported to the broker before";
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].files.size(), 2u);
+}
+
+TEST(RunStateTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBeforeItPlansWithoutThem) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},
+                  20);
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 0});  // its stage had not started, or has ended
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  EXPECT_TRUE(Of<SendAbort>(run.all).empty());
+  run.Join("s0", /*spare=*/true);
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_THAT(Reasons(run.all), ::testing::IsSupersetOf({"ExecutorLost", "SpareActivated"}));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
+TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Step(10);
+  run.Feed(
+      ShardWritten{.epoch = 1, .step = 10, .stage = 0, .files = {}, .samples_consumed = 0, .status = absl::ResourceExhaustedError("full")});
+  EXPECT_TRUE(Of<AbandonCheckpoint>(run.all).empty()) << "stage 1 may still be writing";
+  run.Feed(ShardWritten{.epoch = 1, .step = 10, .stage = 1, .files = {}, .samples_consumed = 0, .status = {}});
+  EXPECT_EQ(Of<AbandonCheckpoint>(run.all).size(), 1u);
+  run.SaveShards(100);
+  run.EndAll(100);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+}
+
 TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
   Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   run.Join("a0");

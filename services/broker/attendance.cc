@@ -110,10 +110,6 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
   handlers_.on_joined(hello);
   while (stream->Read(&message)) {
     handlers_.on_message(hello.name(), message);
-    if (message.sequence() == 0) continue;
-    v1::BrokerMessage ack;
-    ack.mutable_ack()->set_sequence(message.sequence());
-    Enqueue(*line, std::move(ack));
   }
   Close(*line);
   writer.join();
@@ -137,6 +133,13 @@ grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRe
   if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
   *response = *std::move(answer);
   return grpc::Status::OK;
+}
+
+void Attendance::Acknowledge(const std::string& name, uint64_t sequence) {
+  if (sequence == 0) return;
+  v1::BrokerMessage ack;
+  ack.mutable_ack()->set_sequence(sequence);
+  Send(name, std::move(ack));
 }
 
 bool Attendance::Send(const std::string& name, v1::BrokerMessage message) {

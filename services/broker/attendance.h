@@ -32,6 +32,7 @@ class Attendance final : public v1::Broker::Service {
   struct Handlers {
     // A stream was accepted. Later messages of this (name, incarnation) follow on the same thread.
     std::function<void(const v1::Hello&)> on_joined;
+    // Whoever handles it acknowledges it when what it says is recorded.
     std::function<void(const std::string& name, const v1::ExecutorMessage&)> on_message;
     // The stream ended; on_joined of the same incarnation may follow when it comes back.
     std::function<void(const std::string& name, uint64_t incarnation, const std::string& why)> on_left;
@@ -42,6 +43,8 @@ class Attendance final : public v1::Broker::Service {
 
   // Queues an order; false when the executor is not connected.
   bool Send(const std::string& name, v1::BrokerMessage message);
+  // The executor need not repeat this report and those before it.
+  void Acknowledge(const std::string& name, uint64_t sequence);
   // Sends Shutdown to everybody, waits (bounded) until it is written, and ends all streams.
   void Shutdown(const std::string& reason);
 

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
 #include "lib/wire/profile_json.h"
@@ -55,18 +57,28 @@ int64_t TargetsPerStep(const job::Spec& spec) {
   return spec.training.global_batch_size * (text ? spec.training.sequence_length : 1);
 }
 
-PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentials, const std::string& job_document) {
+// The job as it is asked of the devices that are left after a loss: going on in fewer stages serves the user better than the refusal of a
+// number that cannot be had any more, and gives the same loss bits.
+job::FusionJob ForTheRest(job::FusionJob job, const std::vector<std::string>& devices) {
+  job.spec.strategy.stages = std::min<int64_t>(job.spec.strategy.stages, static_cast<int64_t>(devices.size()));
+  std::erase_if(job.spec.strategy.pins,
+                [&](const job::Pin& pin) { return std::find(devices.begin(), devices.end(), pin.device) == devices.end(); });
+  return job;
+}
+
+PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentials, const job::FusionJob& job,
+                          const std::string& job_document) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   const auto channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments);
-  return [channel, job_document, base = flags.base_directory](const std::string& profiles,
-                                                              const std::vector<std::string>&) -> absl::StatusOr<std::string> {
+  return [channel, job, job_document, base = flags.base_directory](const std::string& profiles,
+                                                                   const broker::AskPlan& ask) -> absl::StatusOr<std::string> {
     const auto stub = v1::Scheduler::NewStub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kPlanDeadline);
     context.set_wait_for_ready(true);
     v1::PlanRequest request;
-    request.set_job_document(job_document);
+    request.set_job_document(ask.again ? job::ToYaml(ForTheRest(job, ask.devices)) : job_document);
     request.set_profiles_document(profiles);
     request.set_base_directory(base);
     v1::PlanResponse response;
@@ -75,6 +87,18 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("scheduler: ", status.error_message()));
     return response.plan_document();
   };
+}
+
+// A checkpoint all of whose shards are there, and whose staging folder is not, was committed by a broker that died before it could note so.
+void TakeUpShards(const std::string& directory, JournalState& past, broker::RunOptions& options) {
+  std::map<int64_t, size_t> reported;
+  for (const broker::ShardWritten& shard : past.shards) ++reported[shard.step];
+  for (const auto& [step, shards] : reported) {
+    if (shards < past.plan.devices.size() || std::filesystem::exists(checkpoint::StagingFolder(directory, step))) continue;
+    options.start_step = step;
+    options.start_checkpoint = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
+    std::erase_if(past.shards, [&](const broker::ShardWritten& shard) { return shard.step == step; });
+  }
 }
 
 absl::Status AddKnownProfiles(const std::string& file, broker::RunOptions& options) {
@@ -122,6 +146,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
                                  .total_steps = job.spec.training.steps,
                                  .checkpoints = job.spec.checkpoint.has_value()};
   if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, run_options));
+  std::vector<std::string> skipped;
   if (job.spec.checkpoint.has_value()) {
     loop_options.checkpoint_directory = CheckpointDirectory(job, flags.output_directory);
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options.checkpoint_directory, flags.resume_journal));
@@ -129,6 +154,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
       FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointFound found, FindCheckpoint(job, loop_options.checkpoint_directory, flags.base_directory));
       run_options.start_step = found.step;
       run_options.start_checkpoint = found.path;
+      skipped = found.skipped;
     }
   }
 
@@ -143,12 +169,20 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
       run_options.start_step = past.checkpoint_step;
       run_options.start_checkpoint = past.checkpoint_path;
     }
+    TakeUpShards(loop_options.checkpoint_directory, past, run_options);
   }
   broker::RunState state(run_options);
-  if (adopt) state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step);
   RunLog log(stdout, TargetsPerStep(job.spec));
+  if (adopt) {
+    state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards);
+    log.Recall(past.plan, past.epoch, past.steps);
+  } else {
+    for (const std::string& sentence : skipped) {
+      log.Event({.reason = "CheckpointSkipped", .step = run_options.start_step, .message = sentence});
+    }
+  }
   setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
-                                         AskScheduler(flags, credentials, job_text));
+                                         AskScheduler(flags, credentials, job, job_text));
   setup.enroll = [](const v1::EnrollRequest&, const std::string&) -> absl::StatusOr<v1::EnrollResponse> {
     return absl::FailedPreconditionError("this run takes no executors from other machines: it has no CA of its own or no token");
   };

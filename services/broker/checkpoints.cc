@@ -39,6 +39,8 @@ absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
   return checkpoint::CleanStaging(directory).status();
 }
 
+void AbandonCheckpoint(const std::string& directory, int64_t step) { (void)checkpoint::AbandonCheckpoint(directory, step); }
+
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory) {
   const std::string& resume = job.spec.checkpoint->resume;
   if (resume == "never") return CheckpointFound{};
@@ -49,11 +51,14 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     return Describe(absolute);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest, checkpoint::FindNewestWhole(directory));
-  for (const checkpoint::SkippedCheckpoint& skipped : newest.skipped) {
-    std::fprintf(stderr, "fusion-broker: skipping checkpoint %s: %s\n", skipped.path.c_str(), skipped.reason.c_str());
+  CheckpointFound found;
+  if (newest.path.has_value()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(*newest.path));
   }
-  if (!newest.path.has_value()) return CheckpointFound{};
-  return Describe(*newest.path);
+  for (const checkpoint::SkippedCheckpoint& skipped : newest.skipped) {
+    found.skipped.push_back(absl::StrFormat("%s is not whole and is passed over: %s", skipped.path, skipped.reason));
+  }
+  return found;
 }
 
 absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,

@@ -13,6 +13,7 @@ namespace fusionllm::services {
 struct CheckpointFound {
   int64_t step = 0;  // steps it has seen; 0 and an empty path: start from the beginning
   std::string path;
+  std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
 };
 
 // The folder that holds a job's checkpoints; the job must keep some.
@@ -20,6 +21,9 @@ std::string CheckpointDirectory(const job::FusionJob& job, const std::string& ou
 
 // Removes what a crash left half written, unless executors may be writing.
 absl::Status CleanUp(const std::string& directory, bool executors_are_running);
+
+// Removes the staged files of one checkpoint; best effort.
+void AbandonCheckpoint(const std::string& directory, int64_t step);
 
 // Follows spec.checkpoint.resume: auto (the newest whole one, else none), never, or a path. Errors: NotFound or DataLoss for a path that is
 // not a whole checkpoint, InvalidArgument for one of another model; the message names file and reason.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -28,11 +29,25 @@ void Replay(const json& entry, JournalState& state) {
           {.src = link.at("src"), .dst = link.at("dst"), .rtt_s = link.at("rtt_s"), .bytes_per_s = link.at("bytes_per_s")});
     }
     state.last_step = state.checkpoint_step;
+    state.shards.clear();
   } else if (kind == "step") {
-    state.last_step = entry.at("step");
+    const broker::StepRecord record = {.step = entry.at("step"),
+                                       .loss = std::bit_cast<float>(entry.at("loss_bits").get<uint32_t>()),
+                                       .step_seconds = entry.at("step_seconds")};
+    state.last_step = record.step;
+    state.steps.emplace_back(entry.at("epoch"), record);
+  } else if (kind == "shard") {
+    broker::ShardWritten shard = {
+        .epoch = entry.at("epoch"), .step = entry.at("step"), .stage = entry.at("stage"), .samples_consumed = entry.at("samples_consumed")};
+    for (const json& file : entry.at("files")) {
+      shard.files.push_back(
+          {.name = file.at("name"), .bytes = file.at("bytes"), .sha256 = file.at("sha256"), .tensors = file.at("tensors")});
+    }
+    if (shard.epoch == state.epoch) state.shards.push_back(std::move(shard));
   } else if (kind == "checkpoint") {
     state.checkpoint_step = entry.at("step");
     state.checkpoint_path = entry.at("path");
+    std::erase_if(state.shards, [&](const broker::ShardWritten& shard) { return shard.step == state.checkpoint_step; });
   } else if (kind == "end") {
     state.ended = true;
   }
@@ -93,9 +108,24 @@ absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& pla
   return Append(entry.dump(), /*sync=*/true);
 }
 
-absl::Status Journal::RecordStep(uint32_t epoch, int64_t step) {
+absl::Status Journal::RecordStep(uint32_t epoch, const broker::StepRecord& record) {
   // Not synced: after a power cut the checkpoint decides anyway, after a crash of the process the page cache has it.
-  return Append(json{{"entry", "step"}, {"epoch", epoch}, {"step", step}}.dump(), /*sync=*/false);
+  return Append(json{{"entry", "step"},
+                     {"epoch", epoch},
+                     {"step", record.step},
+                     {"loss_bits", std::bit_cast<uint32_t>(record.loss)},
+                     {"step_seconds", record.step_seconds}}
+                    .dump(),
+                /*sync=*/false);
+}
+
+absl::Status Journal::RecordShard(const broker::ShardWritten& shard) {
+  json entry = {{"entry", "shard"},     {"epoch", shard.epoch},   {"step", shard.step},
+                {"stage", shard.stage}, {"files", json::array()}, {"samples_consumed", shard.samples_consumed}};
+  for (const broker::ShardFile& file : shard.files) {
+    entry["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}, {"tensors", file.tensors}});
+  }
+  return Append(entry.dump(), /*sync=*/false);
 }
 
 absl::Status Journal::RecordCheckpoint(int64_t step, const std::string& path) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ struct JournalState {
   std::map<std::string, std::string> profiles;
   std::vector<broker::Link> links;
   int64_t last_step = 0;
+  std::vector<std::pair<uint32_t, broker::StepRecord>> steps;  // with their epochs, in the order they were told
+  std::vector<broker::ShardWritten> shards;                    // of this epoch, in no checkpoint yet
   int64_t checkpoint_step = 0;
   std::string checkpoint_path;
 };
@@ -34,7 +37,8 @@ class Journal {
 
   absl::Status RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
                            const std::vector<broker::Link>& links);
-  absl::Status RecordStep(uint32_t epoch, int64_t step);
+  absl::Status RecordStep(uint32_t epoch, const broker::StepRecord& record);
+  absl::Status RecordShard(const broker::ShardWritten& shard);
   absl::Status RecordCheckpoint(int64_t step, const std::string& path);
   absl::Status RecordEnd();
 

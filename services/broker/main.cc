@@ -28,6 +28,8 @@ int Complain(const absl::Status& status, int code) {
 
 int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == "SchedulerFailed" ? kExitFailed : kExitInfeasible;
+  // What a stage found wrong with the job's files is the user's input; errors of the training itself have other codes.
+  if (absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status)) return kExitBadInput;
   if (!outcome.status.ok()) return kExitFailed;
   return outcome.interrupted ? kExitInterrupted : kExitDone;
 }

@@ -67,6 +67,14 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
          {"epoch", epoch}});
 }
 
+void RunLog::Recall(const broker::PlanSummary& plan, uint32_t epoch, const std::vector<std::pair<uint32_t, broker::StepRecord>>& steps) {
+  plan_ = plan;
+  for (const auto& [of_epoch, record] : steps) {
+    steps_[record.step] = record;
+    if (of_epoch == epoch) step_seconds_.push_back(record.step_seconds);
+  }
+}
+
 void RunLog::Event(const broker::Announce& event) {
   json line = {{"type", "event"}, {"reason", event.reason}, {"step", event.step}, {"message", event.message}};
   if (!event.device.empty()) line["device"] = event.device;

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/broker/run_state.h"
@@ -20,6 +21,8 @@ class RunLog {
 
   void Plan(const broker::PlanSummary& plan, uint32_t epoch);
   void Step(uint32_t epoch, const broker::StepRecord& record);
+  // What an earlier life of the broker has told already: counted, not told again.
+  void Recall(const broker::PlanSummary& plan, uint32_t epoch, const std::vector<std::pair<uint32_t, broker::StepRecord>>& steps);
   void Event(const broker::Announce& event);
   void Evaluation(const v1::EvaluationReport& report);
   void StageTimes(const std::string& device, const v1::StageTimes& times);

@@ -117,7 +117,10 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
                                .sha256 = file.sha256(),
                                .tensors = {file.tensors().begin(), file.tensors().end()}});
       }
-      PostEvent(std::move(event));
+      Post([this, event = std::move(event)] {
+        if (event.status.ok()) RecordOrDie(journal_.RecordShard(event));
+        Feed(event);
+      });
       break;
     }
     case v1::ExecutorMessage::kEnded: {
@@ -144,6 +147,8 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
     case v1::ExecutorMessage::KIND_NOT_SET:
       break;
   }
+  // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.
+  Post([this, name, sequence = message.sequence()] { attendance_->Acknowledge(name, sequence); });
 }
 
 void RunLoop::Feed(const broker::Event& event) {
@@ -227,16 +232,41 @@ std::string RunLoop::ProfilesDocument(std::vector<std::string> devices) const {
     json entry = json::parse(profile->second, nullptr, /*allow_exceptions=*/false);
     if (entry.is_object()) document["devices"].push_back(std::move(entry));
   }
-  for (const broker::Link& link : state_.links()) {
+  // A link was measured between two devices for all of their sites. When one of them is lost, or is a spare that is not planned over,
+  // another of its site stands for it.
+  const auto site_of = [&](const std::string& device) {
+    const auto profile = state_.profiles().find(device);
+    const json entry = profile == state_.profiles().end() ? json() : json::parse(profile->second, nullptr, /*allow_exceptions=*/false);
+    return entry.is_object() ? entry.value("site", device) : device;
+  };
+  std::map<std::string, std::string> sites;
+  for (const std::string& device : devices) sites[device] = site_of(device);
+  const auto stand_in = [&](const std::string& lost, const std::string& other_end) {
+    if (sites.contains(lost)) return lost;
+    const std::string site = site_of(lost);
+    for (const auto& [device, its_site] : sites) {
+      if (its_site == site && device != other_end) return device;
+    }
+    return std::string();
+  };
+  std::map<std::pair<std::string, std::string>, broker::Link> links;  // by the devices that stand for the sites
+  for (const bool as_measured : {true, false}) {
+    for (const broker::Link& link : state_.links()) {
+      if (as_measured != (sites.contains(link.src) && sites.contains(link.dst))) continue;
+      const std::string src = stand_in(link.src, link.dst), dst = stand_in(link.dst, src);
+      if (!src.empty() && !dst.empty() && src != dst) links.emplace(std::pair(src, dst), link);
+    }
+  }
+  for (const auto& [ends, link] : links) {
     document["links"].push_back(
-        {{"src", link.src}, {"dst", link.dst}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}});
+        {{"src", ends.first}, {"dst", ends.second}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}});
   }
   return document.dump();
 }
 
 void RunLoop::Carry(const broker::AskPlan& action) {
-  helpers_.emplace_back([this, devices = action.devices, profiles = ProfilesDocument(action.devices)] {
-    const absl::StatusOr<std::string> text = plan_(profiles, devices);
+  helpers_.emplace_back([this, ask = action, profiles = ProfilesDocument(action.devices)] {
+    const absl::StatusOr<std::string> text = plan_(profiles, ask);
     if (!text.ok()) {
       PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(text.status().message())});
       return;
@@ -293,16 +323,21 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   PostEvent(broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()});
 }
 
+void RunLoop::Carry(const broker::AbandonCheckpoint& action) { services::AbandonCheckpoint(options_.checkpoint_directory, action.step); }
+
 void RunLoop::Carry(const broker::Announce& action) { log_.Event(action); }
 
 void RunLoop::Carry(const broker::PublishPlan& action) {
+  // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
+  if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
   RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links()));
   log_.Plan(state_.plan(), state_.epoch());
 }
 
 void RunLoop::Carry(const broker::PublishStep& action) {
-  RecordOrDie(journal_.RecordStep(action.epoch, action.record.step));
+  // Told first: a broker that dies in between tells it twice in its next life, and not never.
   log_.Step(action.epoch, action.record);
+  RecordOrDie(journal_.RecordStep(action.epoch, action.record));
 }
 
 void RunLoop::Carry(const broker::Expect& action) {

@@ -24,8 +24,7 @@
 namespace fusionllm::services {
 
 // Asks the scheduler; blocks. `profiles_document` as in scheduler.proto. The answer is a plan document (a plan or a refusal).
-using PlanFunction =
-    std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const std::vector<std::string>& devices)>;
+using PlanFunction = std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const broker::AskPlan& ask)>;
 
 struct RunLoopOptions {
   job::FusionJob job;
@@ -70,6 +69,7 @@ class RunLoop {
   void Carry(const broker::SendAbort& action);
   void Carry(const broker::SendStop& action);
   void Carry(const broker::CommitCheckpoint& action);
+  void Carry(const broker::AbandonCheckpoint& action);
   void Carry(const broker::Announce& action);
   void Carry(const broker::PublishPlan& action);
   void Carry(const broker::PublishStep& action);

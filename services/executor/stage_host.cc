@@ -173,7 +173,13 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
   switch (message.kind_case()) {
     case v1::BrokerMessage::kWelcome:
       Post([this, welcome = message.welcome()] {
-        if (workload_ == nullptr) welcome_status_ = Welcome(welcome);
+        if (welcomed_) return;
+        welcomed_ = true;
+        welcome_status_ = Welcome(welcome);
+        if (welcome_status_.ok()) return;
+        v1::ExecutorMessage message;  // now, not when it is asked to do something
+        message.mutable_calibration()->set_error(std::string(welcome_status_.message()));
+        report_(std::move(message));
       });
       break;
     case v1::BrokerMessage::kCalibrate:

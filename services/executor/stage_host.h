@@ -74,6 +74,7 @@ class StageHost {
   std::unique_ptr<kernels::Backend> backend_;
   std::string output_directory_;
   absl::Status welcome_status_;
+  bool welcomed_ = false;  // the worker's
   double compute_scale_ = 1;
   bool emulate_ = false;
   int threads_ = 1;

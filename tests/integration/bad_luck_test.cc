@@ -1,0 +1,86 @@
+// What a user can get wrong and what a machine can run out of: clear words, the promised exit code, nobody left behind.
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/run_fixture.h"
+
+namespace fusionllm::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class BadLuckTest : public RunTest {
+ protected:
+  // A run that must end by itself with this exit code, soon.
+  std::string Failing(int code, const std::vector<std::string>& settings, const std::vector<std::string>& flags = {}) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto run = Start(settings, flags);
+    ExpectEnd(*run, code);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(45));
+    return run->Stderr();
+  }
+};
+
+TEST_F(BadLuckTest, AnUnknownFieldIsBadInputWithFileAndLine) {
+  std::string job = base::ReadWholeFile(Path("job.yaml"));
+  job.replace(job.find("microBatchSize"), 14, "microBatchSzie");
+  folder_.Write("job.yaml", job);
+  EXPECT_THAT(Failing(2, {}), AllOf(HasSubstr("job.yaml:"), HasSubstr("microBatchSzie")));
+}
+
+TEST_F(BadLuckTest, MissingDataIsNamedAtOnce) { EXPECT_THAT(Failing(2, {"spec.data.path=[nowhere.txt]"}), HasSubstr("nowhere.txt")); }
+
+TEST_F(BadLuckTest, ATruncatedTokenFileIsNamed) {
+  folder_.Write("tokens.bin", std::string(4001, '\1'));
+  EXPECT_THAT(Failing(2, {"spec.data={kind: tokens, path: [tokens.bin]}"}), HasSubstr("tokens.bin"));
+}
+
+TEST_F(BadLuckTest, ALossThatIsNoNumberEndsTheRunAndKeepsEarlierCheckpoints) {
+  const std::string words = Failing(1, {"spec.training.optimizer={name: sgd, learningRate: 1000, weightDecay: 1000}",
+                                        "spec.training.gradientClipNorm=0", "spec.checkpoint={path: checkpoints, everySteps: 1}"});
+  EXPECT_THAT(words, AllOf(HasSubstr("loss"), HasSubstr("step")));
+  EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000001/manifest.json")));
+  FusionctlChild verify({"checkpoint", "verify", "out/checkpoints/latest"}, folder_.path());
+  EXPECT_EQ(verify.Wait(kRunLimit), 0) << verify.Stderr();
+}
+
+TEST_F(BadLuckTest, DevicesThatAreTooSmallAreRefusedWithTheShortfall) {
+  WriteTopology(3, 0, "64Ki");
+  auto profiles = json::parse(base::ReadWholeFile(Path("profiles.json")));
+  for (json& device : profiles["devices"]) device["memory_bytes"] = 65536;
+  folder_.Write("profiles.json", profiles.dump());
+  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("needs"), HasSubstr("the largest free device has"), HasSubstr("KiB")));
+}
+
+TEST_F(BadLuckTest, AnExecutorThatDiesBeforeTheFirstPlanEndsTheRunWithAWord) {
+  auto run = Start({});
+  std::vector<pid_t> executors;
+  while (executors.empty() && !run->WaitFor([](const json&) { return true; }, 0.005)) executors = run->Running("fusion-executor");
+  ASSERT_FALSE(executors.empty());
+  KillProcess(executors[0]);
+  ExpectEnd(*run, 1);
+  EXPECT_THAT(run->Stderr(), HasSubstr("signal 9"));
+}
+
+TEST_F(BadLuckTest, AFullDiskAtACheckpointIsToldAndTrainingGoesOn) {
+  const std::string small = Path("small");
+  std::filesystem::create_directory(small);
+  if (geteuid() != 0 || mount("tmpfs", small.c_str(), "tmpfs", 0, "size=64k") != 0) {
+    GTEST_SKIP() << "NotAvailable: a small tmpfs cannot be mounted here";
+  }
+  auto run = Start({"spec.training.steps=12", absl::StrCat("spec.checkpoint={path: ", small, ", everySteps: 5}")});
+  EXPECT_EQ(run->Wait(kRunLimit), 1);  // the last checkpoint is what the user wanted
+  EXPECT_EQ(BitsOf(*run).size(), 12);
+  EXPECT_THAT(Event(*run, "CheckpointFailed").dump(), AllOf(HasSubstr("No space left"), HasSubstr("small")));
+  EXPECT_THAT(run->Stderr(), HasSubstr("No space left"));
+  EXPECT_TRUE(run->NobodyIsLeft(10));
+  EXPECT_EQ(umount(small.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace fusionllm::integration

@@ -1,0 +1,127 @@
+// Processes that are killed in the middle of a run. Whoever dies, the run goes on from the last checkpoint with the same loss bits.
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/run_fixture.h"
+
+namespace fusionllm::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr char kCheckpoints[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
+
+class RecoveryTest : public RunTest {
+ protected:
+  // Kills the executor of a stage right after a step and waits for the end of the run.
+  std::unique_ptr<FusionctlChild> KillStageAfter(int stage, int64_t step, const std::vector<std::string>& settings) {
+    auto run = Start(settings);
+    EXPECT_TRUE(run->WaitForStep(step, kStartLimit)) << run->Stderr();
+    KillProcess(PidOfStage(*run, stage));
+    ExpectEnd(*run, 0);
+    ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+    return run;
+  }
+};
+
+TEST_F(RecoveryTest, ASpareTakesTheFirstStageFromTheLastCheckpoint) {
+  WriteTopology(3, 1);
+  const auto run = KillStageAfter(0, 12, {kCheckpoints});
+  EXPECT_THAT(Reasons(*run), Contains("ExecutorLost"));
+  EXPECT_EQ(Event(*run, "ExecutorLost")["stage"], 0);
+  EXPECT_EQ(Event(*run, "SpareActivated")["device"], "spare-0");
+  EXPECT_EQ(Event(*run, "SpareActivated")["stage"], 0);
+  EXPECT_EQ(Event(*run, "Restored")["step"], 10);
+  EXPECT_THAT(Reasons(*run), Not(Contains("Replanned")));
+  EXPECT_THAT(Summary(*run)["stages"], SizeIs(3));
+}
+
+TEST_F(RecoveryTest, ASpareTakesTheLastStage) {
+  WriteTopology(3, 1);
+  const auto run = KillStageAfter(2, 22, {kCheckpoints});
+  EXPECT_EQ(Event(*run, "ExecutorLost")["stage"], 2);
+  EXPECT_EQ(Event(*run, "SpareActivated")["stage"], 2);
+  EXPECT_EQ(Event(*run, "Restored")["step"], 20);
+}
+
+TEST_F(RecoveryTest, WithoutASpareTheRestIsPlannedAnewEvenWhenTheJobAskedForMoreStages) {
+  const auto run = KillStageAfter(1, 12, {kCheckpoints});
+  EXPECT_THAT(Reasons(*run), Contains("Replanned"));
+  EXPECT_THAT(Event(*run, "Replanned")["message"].get<std::string>(), HasSubstr("2 stages"));
+  EXPECT_EQ(Event(*run, "Restored")["step"], 10);
+  EXPECT_THAT(Summary(*run)["stages"], SizeIs(2));
+}
+
+TEST_F(RecoveryTest, TwoDevicesLostOneAfterTheOtherLeaveOneStage) {
+  auto run = Start({kCheckpoints});
+  ASSERT_TRUE(run->WaitForStep(11, kStartLimit)) << run->Stderr();
+  const std::vector<pid_t> pids = {PidOfStage(*run, 0), PidOfStage(*run, 2)};
+  KillProcess(pids[0]);
+  ASSERT_TRUE(run->WaitForEvent("Replanned", kRunLimit)) << run->Stderr();
+  KillProcess(pids[1]);  // while stages load
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+  EXPECT_THAT(Summary(*run)["stages"], SizeIs(1));
+}
+
+TEST_F(RecoveryTest, ALossBeforeTheFirstCheckpointStartsAgain) {
+  WriteTopology(3, 1);
+  const auto run = KillStageAfter(1, 4, {kCheckpoints});
+  EXPECT_EQ(Event(*run, "Restored")["step"], 0);
+  EXPECT_THAT(Reasons(*run), Contains("SpareActivated"));
+}
+
+TEST_F(RecoveryTest, ALossInARunWithoutCheckpointsStartsAgain) {
+  const auto run = KillStageAfter(2, 5, {});
+  EXPECT_EQ(Event(*run, "Restored")["step"], 0);
+}
+
+TEST_F(RecoveryTest, ABrokerThatIsKilledIsReplacedAndNoStepIsMissing) {
+  auto run = Start({kCheckpoints});
+  for (const int64_t step : {8, 30}) {
+    ASSERT_TRUE(run->WaitForStep(step, kStartLimit)) << run->Stderr();
+    const std::vector<pid_t> brokers = run->Running("fusion-broker");
+    ASSERT_THAT(brokers, SizeIs(1));
+    KillProcess(brokers[0]);
+  }
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+  EXPECT_THAT(Reasons(*run), Not(Contains("Restored"))) << "the executors were well and should have gone on";
+  EXPECT_THAT(Reasons(*run), Not(Contains("ExecutorLost")));
+  EXPECT_EQ(Event(*run, "CheckpointSaved")["step"], 10);
+  EXPECT_EQ(Summary(*run)["steps"], kUndisturbedSteps);
+  EXPECT_THAT(Summary(*run)["stages"], SizeIs(3));
+  EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000060/manifest.json")));
+}
+
+TEST_F(RecoveryTest, BrokerAndExecutorKilledTogetherAreBothReplaced) {
+  WriteTopology(3, 1);
+  auto run = Start({kCheckpoints});
+  ASSERT_TRUE(run->WaitForStep(25, kStartLimit)) << run->Stderr();
+  const std::vector<pid_t> brokers = run->Running("fusion-broker");
+  ASSERT_THAT(brokers, SizeIs(1));
+  KillProcess(brokers[0]);
+  KillProcess(PidOfStage(*run, 1));
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+  EXPECT_THAT(Reasons(*run), Contains("Restored"));
+}
+
+TEST_F(RecoveryTest, ASchedulerThatIsKilledIsReplacedBeforeTheNextPlanIsNeeded) {
+  auto run = Start({kCheckpoints});
+  ASSERT_TRUE(run->WaitForStep(3, kStartLimit)) << run->Stderr();
+  const std::vector<pid_t> schedulers = run->Running("fusion-scheduler");
+  ASSERT_THAT(schedulers, SizeIs(1));
+  KillProcess(schedulers[0]);
+  KillProcess(PidOfStage(*run, 0));
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+  EXPECT_THAT(Reasons(*run), Contains("Replanned"));
+}
+
+}  // namespace
+}  // namespace fusionllm::integration

@@ -1,0 +1,100 @@
+// Runs that end early and go on later: from a checkpoint, after Ctrl-C, after the death of fusionctl itself.
+#include <csignal>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/run_fixture.h"
+
+namespace fusionllm::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ResumeTest : public RunTest {
+ protected:
+  std::string Checkpoints(int every) const { return absl::StrCat("spec.checkpoint={path: ", Path("kept"), ", everySteps: ", every, "}"); }
+  static std::string Steps(int n) { return absl::StrCat("spec.training.steps=", n); }
+  static int64_t FirstStep(const FusionctlChild& run) {
+    const Bits bits = BitsOf(run);
+    return bits.empty() ? 0 : bits.begin()->first;
+  }
+};
+
+TEST_F(ResumeTest, GoesOnInAnotherNumberOfStagesWithTheSameBits) {
+  const auto first = RunToEnd({Steps(10), Checkpoints(5), "spec.strategy.stages=3"}, {}, "first");
+  ExpectSameBits(*first, Undisturbed(), 1, 10);
+  const auto second = RunToEnd({Steps(20), Checkpoints(5), "spec.strategy.stages=2"}, {}, "second");
+  EXPECT_EQ(FirstStep(*second), 11);
+  ExpectSameBits(*second, Undisturbed(), 11, 20);
+  EXPECT_EQ(Event(*second, "Restored")["step"], 10);
+
+  const auto fresh = RunToEnd({Steps(3), Checkpoints(5)}, {"--fresh"}, "third");
+  EXPECT_EQ(FirstStep(*fresh), 1);
+  EXPECT_THAT(Reasons(*fresh), Not(Contains("Restored")));
+}
+
+TEST_F(ResumeTest, ARunThatHasAllItsStepsEndsAtOnce) {
+  RunToEnd({Steps(4), Checkpoints(0)}, {}, "first");
+  const auto again = RunToEnd({Steps(4), Checkpoints(0)}, {}, "second");
+  EXPECT_TRUE(BitsOf(*again).empty());
+}
+
+TEST_F(ResumeTest, ZeroStepsWriteTheInitialParametersAndARunMayStartFromThem) {
+  const auto zero = RunToEnd({Steps(0), Checkpoints(5)}, {}, "zero");
+  EXPECT_TRUE(BitsOf(*zero).empty());
+  EXPECT_TRUE(std::filesystem::exists(Path("kept/step-000000/manifest.json")));
+  const auto run = RunToEnd({Steps(5), Checkpoints(5)}, {}, "five");
+  ExpectSameBits(*run, Undisturbed(), 1, 5);
+}
+
+TEST_F(ResumeTest, AnInterruptWritesACheckpointFromWhichTheRunGoesOn) {
+  auto run = Start({Checkpoints(0)}, {}, "first");
+  ASSERT_TRUE(run->WaitForStep(7, kStartLimit)) << run->Stderr();
+  run->Signal(SIGINT);
+  ExpectEnd(*run, 130);
+  const json saved = Event(*run, "CheckpointSaved");
+  ASSERT_TRUE(saved.is_object()) << run->Stderr();
+  EXPECT_EQ(saved["step"], BitsOf(*run).rbegin()->first);
+  const auto rest = RunToEnd({Checkpoints(0)}, {}, "second");
+  EXPECT_EQ(FirstStep(*rest), saved["step"].get<int64_t>() + 1);
+  ExpectSameBits(*rest, Undisturbed(), FirstStep(*rest), kUndisturbedSteps);
+}
+
+TEST_F(ResumeTest, AnInterruptBeforeTheFirstStepEndsToo) {
+  auto run = Start({Checkpoints(0)});
+  ASSERT_TRUE(run->WaitFor([](const json& line) { return line.value("type", "") == "plan"; }, kStartLimit)) << run->Stderr();
+  run->Signal(SIGINT);
+  ExpectEnd(*run, 130);
+}
+
+TEST_F(ResumeTest, NothingOutlivesAFusionctlThatIsKilled) {
+  auto run = Start({Checkpoints(5)}, {}, "first");
+  ASSERT_TRUE(run->WaitForStep(12, kStartLimit)) << run->Stderr();
+  run->Signal(SIGKILL);
+  ExpectEnd(*run, 128 + SIGKILL);
+  const auto rest = RunToEnd({Steps(20), Checkpoints(5)}, {}, "second");
+  EXPECT_GE(FirstStep(*rest), 6);
+  ExpectSameBits(*rest, Undisturbed(), FirstStep(*rest), 20);
+}
+
+TEST_F(ResumeTest, ACorruptCheckpointIsSkippedWithAWordForTheOneBefore) {
+  RunToEnd({Steps(10), Checkpoints(5)}, {}, "first");
+  const std::string shard = Path("kept/step-000010/model-00002-of-00003.safetensors");
+  {
+    std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file.good());
+    file.seekp(-3, std::ios::end);
+    file.put('\x55');
+  }
+  const auto run = RunToEnd({Steps(12), Checkpoints(5)}, {}, "second");
+  EXPECT_EQ(FirstStep(*run), 6);
+  ExpectSameBits(*run, Undisturbed(), 6, 12);
+  EXPECT_EQ(Event(*run, "Restored")["step"], 5);
+  EXPECT_THAT(run->Stderr() + run->lines()[0].dump() + Event(*run, "CheckpointSkipped").dump(), HasSubstr("step-000010"));
+}
+
+}  // namespace
+}  // namespace fusionllm::integration

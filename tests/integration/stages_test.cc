@@ -1,0 +1,71 @@
+// Any number of stages gives the same loss, bit by bit; evaluation and compression work between real processes.
+#include "absl/strings/str_cat.h"
+#include "tests/integration/run_fixture.h"
+
+namespace fusionllm::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::SizeIs;
+
+std::string Stages(int n) { return absl::StrCat("spec.strategy.stages=", n); }
+
+class StagesTest : public RunTest {};
+
+TEST_F(StagesTest, Gpt2HasTheSameLossBitsInOneTwoFourAndSixStages) {
+  WriteTopology(6, 0);
+  const std::string steps = "spec.training.steps=6";
+  for (const int stages : {2, 4, 6}) {
+    const auto run = RunToEnd({steps, Stages(stages)}, {}, absl::StrCat("out", stages));
+    ExpectSameBits(*run, Undisturbed(), 1, 6);
+    EXPECT_THAT(Summary(*run)["stages"], SizeIs(stages));
+  }
+}
+
+TEST_F(StagesTest, ResNetHasTheSameLossBitsInOneTwoFourAndSixStages) {
+  WriteTopology(6, 0);
+  const std::vector<std::string> resnet = {
+      "spec.model={family: resnet, preset: 18, config: {stem: cifar, numClasses: 4}}",
+      "spec.data={kind: shapes, shapes: {samples: 64, imageSize: 8, numClasses: 4, seed: 1}}",
+      "spec.training={steps: 3, globalBatchSize: 4, microBatchSize: 2, optimizer: {name: sgd, learningRate: 0.01, momentum: 0.9}}"};
+  Bits one;
+  for (const int stages : {1, 2, 4, 6}) {
+    std::vector<std::string> settings = resnet;
+    settings.push_back(Stages(stages));
+    const auto run = RunToEnd(settings, {}, absl::StrCat("out", stages));
+    if (stages == 1) one = BitsOf(*run);
+    ASSERT_EQ(one.size(), 3);
+    ExpectSameBits(*run, one, 1, 3);
+  }
+}
+
+TEST_F(StagesTest, EvaluationsAreToldAtTheirStepsAndDoNotChangeTheTraining) {
+  const auto run =
+      RunToEnd({"spec.training.steps=6", "spec.data.validation={fraction: 0.1}", "spec.training.evaluation={everySteps: 3, batches: 2}"});
+  std::vector<int> at;
+  for (const json& line : run->lines()) {
+    if (line.value("type", "") != "eval") continue;
+    at.push_back(line["step"]);
+    EXPECT_GT(line["loss"].get<double>(), 1);
+    EXPECT_LT(line["loss"].get<double>(), 10);
+  }
+  EXPECT_THAT(at, ::testing::ElementsAre(3, 6));
+}
+
+TEST_F(StagesTest, CompressionShrinksWhatCrossesTheLinks) {
+  const auto wire_bytes = [&](const std::string& codec, const std::string& ratio) {
+    const auto run = RunToEnd({"spec.training.steps=8", "spec.training.globalBatchSize=16", "spec.training.microBatchSize=16",
+                               absl::StrCat("spec.compression={policy: uniform, codec: ", codec, ", ratio: ", ratio, "}")},
+                              {}, "out-" + codec);
+    EXPECT_THAT(BitsOf(*run), SizeIs(8));
+    for (const json& link : Summary(*run)["links"]) EXPECT_EQ(link["codec"].get<std::string>().substr(0, 4), codec.substr(0, 4));
+    return Summary(*run)["wire_bytes"].get<double>();
+  };
+  const double exact = wire_bytes("fp32", "1");
+  EXPECT_LT(wire_bytes("int8", "1"), 0.5 * exact);
+  EXPECT_LT(wire_bytes("topk", "20"), 0.4 * exact);
+}
+
+}  // namespace
+}  // namespace fusionllm::integration
