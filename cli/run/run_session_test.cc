@@ -268,29 +268,22 @@ TEST_F(RunSessionTest, AnExecutorThatWillNotGoIsKilled) {
   ExpectNoChildLeft();
 }
 
-TEST_F(RunSessionTest, AnExecutorThatFailsIsNamedWithItsLogAndNotStartedAgain) {
-  Script({"wait " + folder_ / "logs/a.log", "wait-term", "exit 130"});
+TEST_F(RunSessionTest, AnExecutorThatFailsBeforeTheFirstPlanEndsTheRunWithTheEndOfItsLog) {
+  Script({"wait-term", "exit 130"});
   options_.executor = {"/bin/sh", "-c", "echo no such device >&2; exit 4", "sh"};
   options_.executors = {{"a", false}};
   options_.stop_after_s.reset();
-  // The notice itself ends the run: the test cannot pass without it.
-  class Stopper : public Collector {
-    void OnNotice(absl::string_view sentence) override {
-      Collector::OnNotice(sentence);
-      if (notices.size() == 1) kill(getpid(), SIGTERM);
-    }
-  } stopper;
-  SignalWatch signals;
-  const auto result = RunSession(options_, signals, stopper, run_);
+  const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_THAT(stopper.notices[0], HasSubstr("executor a ended: exit code 4"));
-  EXPECT_THAT(stopper.notices[0], HasSubstr("no such device"));
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(result->error, HasSubstr("executor a ended: exit code 4"));
+  EXPECT_THAT(result->error, HasSubstr("no such device"));
   ExpectNoChildLeft();
 }
 
 TEST_F(RunSessionTest, ABrokerWhoseExecutorsHaveAllEndedIsNotWaitedForForEver) {
   Script({"wait-term", "exit 130"});
-  options_.executor = {"/bin/sh", "-c", "exit 4", "sh"};
+  options_.executor = {"/bin/sh", "-c", "exit 0", "sh"};
   options_.lonely_limit_s = 0.02;
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();

@@ -67,13 +67,14 @@ RunState::RunState(RunOptions options)
       checkpoint_path_(options_.start_checkpoint) {}
 
 void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
-                     int64_t last_step, std::vector<ShardWritten> shards) {
+                     int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at) {
   epoch_ = epoch;
   plan_ = std::move(plan);
   profiles_ = std::move(profiles);
   links_ = std::move(links);
   last_step_ = last_step;
   for (ShardWritten& shard : shards) shards_[shard.step][shard.stage] = std::move(shard);
+  ended_at_ = std::move(ended_at);
   adopted_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
 }
@@ -152,6 +153,7 @@ void RunState::TakeUpAdopted(bool time_is_up) {
     phase_ = Phase::kRunning;
     Await(kFirstStepSeconds, "a step after the broker came back");
     if (stop_asked_) Do(SendStop{plan_.devices[0]});
+    FinishWhenAllEnded();
     return;
   }
   const auto all_here = [this](const auto& names) {
@@ -390,8 +392,11 @@ void RunState::Handle(const Ended& event) {
     return;
   }
   if (adopted_) {
-    if (event.status.ok()) ended_at_[event.name] = event.last_step;
-    adopted_epoch_is_over_ = true;
+    if (event.status.ok()) {
+      ended_at_[event.name] = event.last_step;
+    } else {
+      adopted_epoch_is_over_ = true;
+    }
     TakeUpAdopted(/*time_is_up=*/false);
     return;
   }
@@ -407,11 +412,14 @@ void RunState::Handle(const Ended& event) {
     return;
   }
   ended_at_[event.name] = event.last_step;
-  if (ended_at_.size() == plan_.devices.size()) {
-    phase_ = Phase::kFinishing;
-    Await(kFinishSeconds, "the last checkpoint");
-    MaybeFinish();
-  }
+  FinishWhenAllEnded();
+}
+
+void RunState::FinishWhenAllEnded() {
+  if (ended_at_.size() < plan_.devices.size()) return;
+  phase_ = Phase::kFinishing;
+  Await(kFinishSeconds, "the last checkpoint");
+  MaybeFinish();
 }
 
 // ---- Checkpoints ------------------------------------------------------------------------------------------------------------------------

@@ -228,9 +228,9 @@ class RunState {
   explicit RunState(RunOptions options);
 
   // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew. `shards`: those of this
-  // epoch that had been reported and are in no checkpoint yet.
+  // epoch that had been reported and are in no checkpoint yet; `ended_at`: last steps of stages that had ended as ordered.
   void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
-             std::vector<ShardWritten> shards = {});
+             std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {});
 
   std::vector<Action> On(const Event& event);
 
@@ -275,6 +275,7 @@ class RunState {
   void DrainedOne(const std::string& name);
   void Recover();
   void MaybeFinish();
+  void FinishWhenAllEnded();
   void CommitIfComplete(int64_t step);
   void TakeUpAdopted(bool time_is_up);
 

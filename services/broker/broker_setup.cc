@@ -174,7 +174,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   broker::RunState state(run_options);
   RunLog log(stdout, TargetsPerStep(job.spec));
   if (adopt) {
-    state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards);
+    state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at);
     log.Recall(past.plan, past.epoch, past.steps);
   } else {
     for (const std::string& sentence : skipped) {

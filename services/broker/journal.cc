@@ -30,12 +30,15 @@ void Replay(const json& entry, JournalState& state) {
     }
     state.last_step = state.checkpoint_step;
     state.shards.clear();
+    state.ended_at.clear();
   } else if (kind == "step") {
     const broker::StepRecord record = {.step = entry.at("step"),
                                        .loss = std::bit_cast<float>(entry.at("loss_bits").get<uint32_t>()),
                                        .step_seconds = entry.at("step_seconds")};
     state.last_step = record.step;
     state.steps.emplace_back(entry.at("epoch"), record);
+  } else if (kind == "stage end") {
+    if (entry.at("epoch") == state.epoch) state.ended_at[entry.at("device")] = entry.at("step");
   } else if (kind == "shard") {
     broker::ShardWritten shard = {
         .epoch = entry.at("epoch"), .step = entry.at("step"), .stage = entry.at("stage"), .samples_consumed = entry.at("samples_consumed")};
@@ -116,6 +119,11 @@ absl::Status Journal::RecordStep(uint32_t epoch, const broker::StepRecord& recor
                      {"loss_bits", std::bit_cast<uint32_t>(record.loss)},
                      {"step_seconds", record.step_seconds}}
                     .dump(),
+                /*sync=*/false);
+}
+
+absl::Status Journal::RecordStageEnd(const broker::Ended& ended) {
+  return Append(json{{"entry", "stage end"}, {"epoch", ended.epoch}, {"device", ended.name}, {"step", ended.last_step}}.dump(),
                 /*sync=*/false);
 }
 

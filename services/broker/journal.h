@@ -23,6 +23,7 @@ struct JournalState {
   int64_t last_step = 0;
   std::vector<std::pair<uint32_t, broker::StepRecord>> steps;  // with their epochs, in the order they were told
   std::vector<broker::ShardWritten> shards;                    // of this epoch, in no checkpoint yet
+  std::map<std::string, int64_t> ended_at;                     // last steps of this epoch's stages that have ended
   int64_t checkpoint_step = 0;
   std::string checkpoint_path;
 };
@@ -38,6 +39,7 @@ class Journal {
   absl::Status RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
                            const std::vector<broker::Link>& links);
   absl::Status RecordStep(uint32_t epoch, const broker::StepRecord& record);
+  absl::Status RecordStageEnd(const broker::Ended& ended);
   absl::Status RecordShard(const broker::ShardWritten& shard);
   absl::Status RecordCheckpoint(int64_t step, const std::string& path);
   absl::Status RecordEnd();

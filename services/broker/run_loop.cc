@@ -125,11 +125,15 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
     }
     case v1::ExecutorMessage::kEnded: {
       const v1::StageEnded& ended = message.ended();
-      PostEvent(broker::Ended{.epoch = ended.epoch(),
-                              .name = name,
-                              .last_step = ended.last_step(),
-                              .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
-                              .lost_peer = ended.lost_peer()});
+      broker::Ended event{.epoch = ended.epoch(),
+                          .name = name,
+                          .last_step = ended.last_step(),
+                          .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
+                          .lost_peer = ended.lost_peer()};
+      Post([this, event = std::move(event)] {
+        if (event.status.ok()) RecordOrDie(journal_.RecordStageEnd(event));
+        Feed(event);
+      });
       break;
     }
     case v1::ExecutorMessage::kTimes:

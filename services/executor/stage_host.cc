@@ -163,7 +163,7 @@ v1::Hello StageHost::Hello() const {
   hello.set_pid(getpid());
   hello.set_site(site_);
   hello.set_spare(options_.spare);
-  hello.set_epoch(running_epoch_);
+  hello.set_epoch(started_epoch_);
   hello.set_stage(running_stage_);
   hello.set_last_step(last_step_);
   return hello;
@@ -464,7 +464,7 @@ void StageHost::Start(uint32_t number) {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_epoch_ >= number) return;
-    running_epoch_ = number;
+    running_epoch_ = started_epoch_ = number;
     running_stage_ = epoch_->stage;
     last_step_ = epoch_->first_step - 1;
   }
@@ -502,6 +502,7 @@ void StageHost::Abort(uint32_t number, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     aborted_epoch_ = std::max(aborted_epoch_, number);
+    if (started_epoch_ <= number) started_epoch_ = 0;
     running = running_epoch_ == number;
     if (inbox_ != nullptr) inbox_->Cancel(absl::CancelledError(reason));
   }

@@ -88,6 +88,7 @@ class StageHost {
   uint32_t aborted_epoch_ = 0;             // it and all before are over
   std::shared_ptr<runtime::Inbox> inbox_;  // of the present epoch, for Abort
   uint32_t running_epoch_ = 0;
+  uint32_t started_epoch_ = 0;  // running, or ended as ordered
   int running_stage_ = -1;
   int64_t last_step_ = 0;
   std::atomic<bool> stop_requested_ = false;

@@ -17,42 +17,56 @@ constexpr char kCheckpoints[] = "spec.checkpoint={path: checkpoints, everySteps:
 
 class RecoveryTest : public RunTest {
  protected:
-  // Kills the executor of a stage right after a step and waits for the end of the run.
-  std::unique_ptr<FusionctlChild> KillStageAfter(int stage, int64_t step, const std::vector<std::string>& settings) {
+  // Kills the executor of a stage when so many checkpoints have been saved (none: after step 4) and waits for the end of the run.
+  std::unique_ptr<FusionctlChild> KillStageAfter(int stage, int checkpoints, const std::vector<std::string>& settings) {
     auto run = Start(settings);
-    EXPECT_TRUE(run->WaitForStep(step, kStartLimit)) << run->Stderr();
+    if (checkpoints == 0) {
+      EXPECT_TRUE(run->WaitForStep(4, kStartLimit)) << run->Stderr();
+    }
+    for (int i = 0; i < checkpoints; ++i) EXPECT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
     KillProcess(PidOfStage(*run, stage));
     ExpectEnd(*run, 0);
     ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+    ExpectRestoredFromTheNewest(*run);
     return run;
+  }
+
+  static void ExpectRestoredFromTheNewest(const FusionctlChild& run) {
+    json newest = 0;
+    for (const json& line : run.lines()) {
+      if (line.value("reason", "") == "CheckpointSaved") newest = line["step"];
+      if (line.value("reason", "") == "Restored") {
+        EXPECT_EQ(line["step"], newest);
+      }
+    }
   }
 };
 
 TEST_F(RecoveryTest, ASpareTakesTheFirstStageFromTheLastCheckpoint) {
   WriteTopology(3, 1);
-  const auto run = KillStageAfter(0, 12, {kCheckpoints});
+  const auto run = KillStageAfter(0, 1, {kCheckpoints});
   EXPECT_THAT(Reasons(*run), Contains("ExecutorLost"));
   EXPECT_EQ(Event(*run, "ExecutorLost")["stage"], 0);
   EXPECT_EQ(Event(*run, "SpareActivated")["device"], "spare-0");
   EXPECT_EQ(Event(*run, "SpareActivated")["stage"], 0);
-  EXPECT_EQ(Event(*run, "Restored")["step"], 10);
+  EXPECT_GE(Event(*run, "Restored")["step"], 10);
   EXPECT_THAT(Reasons(*run), Not(Contains("Replanned")));
   EXPECT_THAT(Summary(*run)["stages"], SizeIs(3));
 }
 
 TEST_F(RecoveryTest, ASpareTakesTheLastStage) {
   WriteTopology(3, 1);
-  const auto run = KillStageAfter(2, 22, {kCheckpoints});
+  const auto run = KillStageAfter(2, 2, {kCheckpoints});
   EXPECT_EQ(Event(*run, "ExecutorLost")["stage"], 2);
   EXPECT_EQ(Event(*run, "SpareActivated")["stage"], 2);
-  EXPECT_EQ(Event(*run, "Restored")["step"], 20);
+  EXPECT_GE(Event(*run, "Restored")["step"], 20);
 }
 
 TEST_F(RecoveryTest, WithoutASpareTheRestIsPlannedAnewEvenWhenTheJobAskedForMoreStages) {
-  const auto run = KillStageAfter(1, 12, {kCheckpoints});
+  const auto run = KillStageAfter(1, 1, {kCheckpoints});
   EXPECT_THAT(Reasons(*run), Contains("Replanned"));
   EXPECT_THAT(Event(*run, "Replanned")["message"].get<std::string>(), HasSubstr("2 stages"));
-  EXPECT_EQ(Event(*run, "Restored")["step"], 10);
+  EXPECT_GE(Event(*run, "Restored")["step"], 10);
   EXPECT_THAT(Summary(*run)["stages"], SizeIs(2));
 }
 
@@ -70,13 +84,13 @@ TEST_F(RecoveryTest, TwoDevicesLostOneAfterTheOtherLeaveOneStage) {
 
 TEST_F(RecoveryTest, ALossBeforeTheFirstCheckpointStartsAgain) {
   WriteTopology(3, 1);
-  const auto run = KillStageAfter(1, 4, {kCheckpoints});
+  const auto run = KillStageAfter(1, 0, {kCheckpoints});
   EXPECT_EQ(Event(*run, "Restored")["step"], 0);
   EXPECT_THAT(Reasons(*run), Contains("SpareActivated"));
 }
 
 TEST_F(RecoveryTest, ALossInARunWithoutCheckpointsStartsAgain) {
-  const auto run = KillStageAfter(2, 5, {});
+  const auto run = KillStageAfter(2, 0, {});
   EXPECT_EQ(Event(*run, "Restored")["step"], 0);
 }
 

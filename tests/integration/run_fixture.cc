@@ -1,6 +1,8 @@
 #include "tests/integration/run_fixture.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iostream>
 
 #include "absl/strings/str_cat.h"
 
@@ -103,6 +105,12 @@ std::unique_ptr<FusionctlChild> RunTest::RunToEnd(const std::vector<std::string>
 
 void RunTest::ExpectEnd(FusionctlChild& run, int code) {
   EXPECT_EQ(run.Wait(kRunLimit), code) << run.Stderr();
+  if (HasFailure()) {
+    for (const char* log : {"out/logs/broker.log", "out/broker.journal"}) {
+      const std::string text = base::ReadWholeFile(Path(log));
+      std::cerr << log << " ends:\n" << text.substr(text.size() - std::min<size_t>(text.size(), 1500)) << "\n";
+    }
+  }
   EXPECT_TRUE(run.NobodyIsLeft(10));
 }
 
