@@ -426,6 +426,8 @@ void RunState::FinishWhenAllEnded() {
 
 void RunState::Handle(const ShardWritten& event) {
   if (event.epoch != epoch_) return;
+  // Repeated to a restarted broker whose checkpoint is whole already.
+  if (committing_.contains(event.step) || (!checkpoint_path_.empty() && event.step <= checkpoint_step_)) return;
   auto& shards = shards_[event.step];
   const bool first_failure =
       !event.status.ok() && std::all_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.second.status.ok(); });

@@ -89,16 +89,19 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
   };
 }
 
-// A checkpoint all of whose shards are there, and whose staging folder is not, was committed by a broker that died before it could note so.
-void TakeUpShards(const std::string& directory, JournalState& past, broker::RunOptions& options) {
+// A checkpoint all of whose shards are there, and whose staging folder is not, was committed by a broker that died before it could
+// note so. Returns their steps and folders.
+std::map<int64_t, std::string> TakeUpShards(const std::string& directory, JournalState& past, broker::RunOptions& options) {
+  std::map<int64_t, std::string> taken_up;
   std::map<int64_t, size_t> reported;
   for (const broker::ShardWritten& shard : past.shards) ++reported[shard.step];
   for (const auto& [step, shards] : reported) {
     if (shards < past.plan.devices.size() || std::filesystem::exists(checkpoint::StagingFolder(directory, step))) continue;
     options.start_step = step;
-    options.start_checkpoint = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
+    taken_up[step] = options.start_checkpoint = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
     std::erase_if(past.shards, [&](const broker::ShardWritten& shard) { return shard.step == step; });
   }
+  return taken_up;
 }
 
 absl::Status AddKnownProfiles(const std::string& file, broker::RunOptions& options) {
@@ -162,6 +165,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   const std::string journal_path = absl::StrCat(flags.output_directory, "/broker.journal");
   if (!flags.resume_journal) std::filesystem::remove(journal_path);
   FUSIONLLM_ASSIGN_OR_RETURN(Journal journal, Journal::Open(journal_path, &past));
+  std::map<int64_t, std::string> taken_up;  // steps and folders
   const bool adopt = flags.resume_journal && past.epoch > 0 && !past.ended;
   if (adopt) {
     run_options.last_epoch = past.epoch;
@@ -169,13 +173,14 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
       run_options.start_step = past.checkpoint_step;
       run_options.start_checkpoint = past.checkpoint_path;
     }
-    TakeUpShards(loop_options.checkpoint_directory, past, run_options);
+    taken_up = TakeUpShards(loop_options.checkpoint_directory, past, run_options);
   }
   broker::RunState state(run_options);
   RunLog log(stdout, TargetsPerStep(job.spec));
   if (adopt) {
     state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at);
     log.Recall(past.plan, past.epoch, past.steps);
+    for (const auto& [step, path] : taken_up) log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
   } else {
     for (const std::string& sentence : skipped) {
       log.Event({.reason = "CheckpointSkipped", .step = run_options.start_step, .message = sentence});

@@ -323,8 +323,10 @@ void RunLoop::Carry(const broker::SendStop& action) {
 
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   const absl::StatusOr<std::string> path = services::CommitCheckpoint(options_.job, options_.checkpoint_directory, state_.plan(), action);
-  if (path.ok()) RecordOrDie(journal_.RecordCheckpoint(action.step, *path));
-  PostEvent(broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()});
+  Post([this, event = broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()}] {
+    Feed(event);  // told first, as with steps
+    if (event.status.ok()) RecordOrDie(journal_.RecordCheckpoint(event.step, event.path));
+  });
 }
 
 void RunLoop::Carry(const broker::AbandonCheckpoint& action) { services::AbandonCheckpoint(options_.checkpoint_directory, action.step); }

@@ -43,7 +43,7 @@ TEST_F(BadLuckTest, ATruncatedTokenFileIsNamed) {
 TEST_F(BadLuckTest, ALossThatIsNoNumberEndsTheRunAndKeepsEarlierCheckpoints) {
   const std::string words = Failing(1, {"spec.training.optimizer={name: sgd, learningRate: 1000, weightDecay: 1000}",
                                         "spec.training.gradientClipNorm=0", "spec.checkpoint={path: checkpoints, everySteps: 1}"});
-  EXPECT_THAT(words, AllOf(HasSubstr("loss"), HasSubstr("step")));
+  EXPECT_THAT(words, AllOf(::testing::AnyOf(HasSubstr("loss is"), HasSubstr("gradient norm is")), HasSubstr("nan at step")));
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000001/manifest.json")));
   FusionctlChild verify({"checkpoint", "verify", "out/checkpoints/latest"}, folder_.path());
   EXPECT_EQ(verify.Wait(kRunLimit), 0) << verify.Stderr();
@@ -54,7 +54,7 @@ TEST_F(BadLuckTest, DevicesThatAreTooSmallAreRefusedWithTheShortfall) {
   auto profiles = json::parse(base::ReadWholeFile(Path("profiles.json")));
   for (json& device : profiles["devices"]) device["memory_bytes"] = 65536;
   folder_.Write("profiles.json", profiles.dump());
-  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("needs"), HasSubstr("the largest free device has"), HasSubstr("KiB")));
+  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("needs"), HasSubstr("the largest free device has")));
 }
 
 TEST_F(BadLuckTest, AnExecutorThatDiesBeforeTheFirstPlanEndsTheRunWithAWord) {
