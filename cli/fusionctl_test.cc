@@ -103,7 +103,7 @@ TEST_F(Fusionctl, VersionAndHelpAreDoneAndBadUsageIsTwo) {
 }
 
 TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
-  for (const std::string command : {"run", "demo", "plan", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
+  for (const std::string command : {"run", "join", "demo", "plan", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
                                     "checkpoint verify", "checkpoint export", "eval", "bench", "doctor", "completion"}) {
     const Outcome outcome = Run(command + " --help");
     EXPECT_EQ(outcome.code, 0) << command;

@@ -3,6 +3,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <filesystem>
 #include <fstream>
@@ -78,10 +79,36 @@ std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
     for (const job::Site& site : options.topology->spec.sites) {
       for (const job::Device& device : site.devices) executors.push_back({device.name, device.role == job::Role::kSpare});
     }
-  } else if (!options.listen) {
+  } else {
+    // In a run with machines that join, this is the one that has the data.
     executors.push_back({"local-0", false});
   }
   return executors;
+}
+
+// What machines that join need of a job: they have nothing but its document.
+absl::Status PrepareForJoining(RunJobOptions& options) {
+  if (options.topology) {
+    return absl::InvalidArgumentError(
+        "--listen and --topology cannot be combined: a topology emulates links on one machine, machines that join have real ones");
+  }
+  job::Spec& spec = options.job.spec;
+  if (spec.checkpoint.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint: executors of other machines cannot write to ", spec.checkpoint->path,
+                                                   ": not supported yet; leave spec.checkpoint out of a run with --listen"));
+  }
+  if (spec.model.init.from.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("spec.model.init.from: executors of other machines cannot read ", *spec.model.init.from,
+                                                   ": not supported yet in a run with --listen"));
+  }
+  if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
+    const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
+    std::ifstream in(file, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (!in) return absl::NotFoundError(absl::StrCat("spec.model.graph.file: cannot read ", file.string()));
+    spec.model.graph = job::GraphSource{.inline_text = std::move(text)};
+  }
+  return absl::OkStatus();
 }
 
 // Steps of earlier starts in this folder, so that the report of a resumed run shows the whole training.
@@ -142,7 +169,9 @@ int ExitCodeFor(const absl::Status& status) {
   }
 }
 
-absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& signals) {
+absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
+  RunJobOptions options = given;
+  if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
@@ -164,6 +193,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& s
   session.topology = options.topology.has_value();
   session.executors = executors;
   session.listen = options.listen;
+  // This machine and at least one other, unless the job wants more.
+  if (options.listen) session.min_executors = std::max<int64_t>(2, options.job.spec.executors.min);
   session.profiles = options.profiles;
   session.gather_seconds = options.gather_seconds;
   session.fresh = options.fresh;

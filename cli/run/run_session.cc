@@ -23,6 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr absl::string_view kListening = "listening on ";
+// As services/executor/main.cc says it: nothing is wrong with the executor.
+constexpr int kExecutorRunFailed = 5;
 
 Clock::time_point After(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -72,9 +74,13 @@ class Session {
     const std::string listen = broker_.address.empty() ? options_.listen.value_or("127.0.0.1:0") : broker_.address;
     argv.insert(argv.end(), {"--output", options_.output, "--base", options_.base, "--listen", listen, "--scheduler", scheduler_.address,
                              "--tls", Security()});
-    if (!options_.listen && !options_.executors.empty()) {
+    if (!options_.executors.empty()) {
       const auto name = [](std::string* out, const LocalExecutor& executor) { out->append(executor.name); };
       argv.insert(argv.end(), {"--expect", absl::StrJoin(options_.executors, ",", name)});
+    }
+    if (options_.listen) {
+      argv.insert(argv.end(), {"--open", "--min-executors", absl::StrCat(std::max<int64_t>(1, options_.min_executors))});
+      if (!options_.executors.empty()) argv.insert(argv.end(), {"--data-device", options_.executors.front().name});
     }
     if (options_.fresh) argv.push_back("--fresh");
     if (options_.gather_seconds) argv.insert(argv.end(), {"--gather-seconds", absl::StrCat(*options_.gather_seconds)});
@@ -97,6 +103,7 @@ class Session {
       std::vector<std::string> argv = options_.executor;
       argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
       if (executor.spare) argv.push_back("--spare");
+      if (options_.listen) argv.push_back("--relay");
       FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child,
                                  ChildProcess::Start({executor.name, std::move(argv), LogPath(executor.name), /*pipe_stdout=*/false}));
       executors_.push_back({std::move(child)});
@@ -208,7 +215,7 @@ class Session {
       executor.noticed = true;
       // When the broker is done they are told to go: only an end with an error is worth a word.
       const ChildEnd& end = *executor.child.Poll();
-      if (end.exit_code == 0 || stop_asked_) continue;
+      if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
       // Before the first plan nothing is lost by an end, and the broker would wait for an executor that never joins.
       const bool needed = run_.plans == 0 && !options_.listen && !options_.gather_seconds && broker_.child && !broker_.child->Poll();

@@ -42,7 +42,8 @@ struct SessionOptions {
   std::string base;                      // folder that paths of the job are relative to
   bool topology = false;                 // OUTPUT/topology.yaml is there
   std::vector<LocalExecutor> executors;  // started here
-  std::optional<std::string> listen;     // address for executors of other machines
+  std::optional<std::string> listen;     // address for executors of other machines; `executors` then holds the one that has the data
+  int64_t min_executors = 0;             // with listen: how many in all to wait for
   std::optional<std::string> profiles;   // saved calibration
   std::optional<double> gather_seconds;  // how long the broker waits for executors
   bool fresh = false;                    // ignore checkpoints

@@ -133,14 +133,15 @@ void RunState::Handle(const Joined& event) {
     }
     return;
   }
-  const bool named = !options_.expected.empty();
-  const bool all_here =
+  const bool known = !options_.expected.empty() || options_.min_executors > 0;
+  const auto executors = std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
+  const bool complete =
+      known && executors >= options_.min_executors &&
       std::all_of(options_.expected.begin(), options_.expected.end(), [this](const std::string& name) { return Present(name); });
-  const bool complete = named ? all_here : options_.enough > 0 && members_.size() >= options_.enough;
   if (complete) {
     CalibrateNext();
-  } else if (named) {  // people start the others by hand: they take the time they take
-    Await(kGatherSeconds, "executors to join");
+  } else {
+    AwaitMembers();
   }
 }
 
@@ -221,10 +222,14 @@ void RunState::Handle(const Left& event) {
 
 // ---- Before the first step --------------------------------------------------------------------------------------------------------------
 
+void RunState::AwaitMembers() {
+  if (options_.min_executors == 0) Await(kGatherSeconds, "executors to join");
+}
+
 void RunState::CalibrateNext() {
   if (members_.empty()) {
     phase_ = Phase::kGathering;
-    Await(kGatherSeconds, "executors to join");
+    AwaitMembers();
     return;
   }
   phase_ = Phase::kCalibrating;
@@ -506,6 +511,7 @@ void RunState::DrainedOne(const std::string& name) {
 }
 
 std::string RunState::IdleSpareFor(int stage) const {
+  if (stage == 0 && !options_.data_device.empty()) return "";
   // Declared spares first, then whoever else has no stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
     for (const auto& [name, member] : members_) {

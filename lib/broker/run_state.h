@@ -209,8 +209,10 @@ enum class Phase { kGathering, kCalibrating, kProbing, kPlanning, kLoading, kRun
 const char* Name(Phase phase);
 
 struct RunOptions {
-  std::set<std::string> expected;  // executors to wait for, spares included; empty: until GatheringOver, or until `enough` have joined
-  size_t enough = 0;               // 0: no number is enough
+  std::set<std::string> expected;  // executors to wait for, spares included; empty: until GatheringOver
+  // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
+  int min_executors = 0;
+  std::string data_device;  // alone has the training data: nobody else takes stage 0; empty: all have it
   int64_t total_steps = 0;
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
@@ -266,6 +268,7 @@ class RunState {
   bool Present(const std::string& name) const { return members_.contains(name); }
   std::string IdleSpareFor(int stage) const;
 
+  void AwaitMembers();
   void CalibrateNext();
   void ProbeNext();
   void AskForPlan();

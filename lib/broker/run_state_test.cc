@@ -96,7 +96,7 @@ class Drill {
 RunOptions Options(std::set<std::string> expected) { return {.expected = std::move(expected), .total_steps = 100, .checkpoints = true}; }
 
 TEST(RunStateTest, WithoutNamesARunBeginsWhenEnoughHaveJoined) {
-  Drill drill({.enough = 2, .total_steps = 100}, {"a", "b"});
+  Drill drill({.min_executors = 2, .total_steps = 100}, {"a", "b"});
   drill.Join("a");
   EXPECT_EQ(drill.state.phase(), Phase::kGathering);
   for (const Expect& expect : Of<Expect>(drill.all)) EXPECT_EQ(expect.id, 0u) << "nobody hurries people who start executors by hand";
@@ -120,6 +120,34 @@ TEST(RunStateTest, GathersMeasuresPlansAndStarts) {
   EXPECT_EQ(joined[0].stage, 0);
   EXPECT_EQ(joined[1].stage, std::nullopt);
   EXPECT_EQ(joined[2].stage, 1);
+}
+
+TEST(RunStateTest, WaitsWithoutLimitForMachinesThatItDoesNotKnow) {
+  RunOptions options = Options({"a0"});
+  options.min_executors = 3;
+  Drill run(options, {"a0", "x", "y"});
+  run.Join("x");
+  run.Join("y");
+  run.Join("z", /*spare=*/true);
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "the expected one is missing";
+  run.Feed(Left{.name = "y", .incarnation = 1, .why = "gone"});
+  run.Join("a0");
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "two and a spare";
+  EXPECT_TRUE(Of<Expect>(run.all).empty());
+  run.Join("y");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
+TEST(RunStateTest, NobodyTakesTheFirstStageFromTheDeviceWithTheData) {
+  RunOptions options = Options({"a0", "b0", "s"});
+  options.data_device = "a0";
+  Drill run(options, {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Join("s", /*spare=*/true);
+  ASSERT_EQ(run.state.phase(), Phase::kRunning);
+  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
+  EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated"))) << "the scheduler is asked, and refuses";
+  EXPECT_EQ(Of<AskPlan>(run.all).size(), 2u);
 }
 
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {

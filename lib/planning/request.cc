@@ -127,6 +127,7 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
   request.max_in_flight = static_cast<int>(spec.strategy.in_flight);
   request.stages = static_cast<int>(spec.strategy.stages);
   for (const job::Pin& pin : spec.strategy.pins) request.pins.push_back({.ops = pin.ops, .device = pin.device});
+  request.first_device = options.data_device;
   request.exclude = spec.strategy.exclude;
   request.exclude.insert(request.exclude.end(), options.exclude.begin(), options.exclude.end());
   int spares = 0, executors = 0;

@@ -17,6 +17,7 @@ struct PlanOptions {
   std::string strategy;  // empty: the job's
   uint64_t seed = 0;
   std::vector<std::string> exclude;  // devices to leave out, in addition to the job's
+  std::string data_device;           // alone has the training data, so it runs the first stage; empty: all have it
   bool explain = false;              // keep the planner's sentences in the document
 };
 

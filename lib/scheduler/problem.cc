@@ -200,10 +200,24 @@ bool Problem::ResolveWishes(Refusal& refusal) {
 }
 
 bool Problem::ResolvePins(Refusal& refusal) {
-  if (request_->pins.empty()) return true;
+  if (request_->pins.empty() && request_->first_device.empty()) return true;
   const int n = positions();
   pinned_to_.assign(n, -1);
   std::vector<const Pin*> pin_of(n, nullptr);
+  // The first op of the first stage that is no placeholder; its stage holds them all.
+  const Pin data{.ops = request_->first_device.empty() ? "" : request_->ops[order_[first_cut_ - 1]].name, .device = request_->first_device};
+  if (!data.device.empty()) {
+    const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == data.device; });
+    if (device == usable_.end()) {
+      refusal = {
+          "UnknownDevice",
+          absl::StrFormat("%s, which alone has the training data, is not among the %d usable executors", data.device, usable_.size()),
+          {}};
+      return false;
+    }
+    pinned_to_[first_cut_ - 1] = *device;
+    pin_of[first_cut_ - 1] = &data;
+  }
   for (const Pin& pin : request_->pins) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == pin.device; });
     if (device == usable_.end()) {

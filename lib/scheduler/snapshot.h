@@ -109,6 +109,7 @@ struct PlanRequest {
   const LinkCodecPolicy* codec_policy = nullptr;  // nullptr: exact. Not owned, must outlive the call.
 
   std::vector<Pin> pins;
+  std::string first_device;          // the one that must run the first stage: it alone has the data; empty: any
   std::vector<std::string> exclude;  // device names
   int stages = 0;                    // exactly so many; 0: the planner decides
   int min_executors = 1;

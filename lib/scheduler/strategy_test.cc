@@ -189,6 +189,21 @@ TEST(StrategyTest, PinsAndExclusionsAreHonoured) {
   for (const PlanStage& stage : plan.stages) EXPECT_NE(stage.device_names[0], "paris-1");
 }
 
+TEST(StrategyTest, TheDeviceWithTheDataRunsTheFirstStage) {
+  for (const char* device : {"paris-1", "tokyo-2"}) {
+    PlanRequest request = TwoSites(8);
+    request.first_device = device;
+    const Plan plan = PlanOrDie("op-fence", request);
+    ExpectSound(request, plan);
+    EXPECT_EQ(plan.stages.front().device_names[0], device);
+  }
+  PlanRequest request = TwoSites(8);
+  request.first_device = "tokyo-2";
+  EXPECT_EQ(RefusalOrDie("equal-ops", request).reason, "PinConflict");
+  request.exclude = {"tokyo-2"};
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "UnknownDevice");
+}
+
 TEST(StrategyTest, RecomputationTradesTimeForMemory) {
   PlanRequest request = TwoSites(8);
   const Plan kept = PlanOrDie("equal-ops", request);

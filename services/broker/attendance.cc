@@ -129,7 +129,7 @@ grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRe
     return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
                         absl::StrFormat("protocol version %d, this broker speaks %d", request->protocol_version(), kProtocolVersion));
   }
-  absl::StatusOr<v1::EnrollResponse> answer = handlers_.on_enroll(*request, context->peer());
+  absl::StatusOr<v1::EnrollResponse> answer = handlers_.on_enroll(*request);
   if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
   *response = *std::move(answer);
   return grpc::Status::OK;
@@ -154,7 +154,12 @@ bool Attendance::Send(const std::string& name, v1::BrokerMessage message) {
   return true;
 }
 
-void Attendance::Shutdown(const std::string& reason) {
+bool Attendance::IsAttending(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  return lines_.contains(name);
+}
+
+void Attendance::Shutdown(const std::string& reason, bool failed) {
   std::vector<std::shared_ptr<Line>> lines;
   {
     const std::lock_guard lock(mutex_);
@@ -164,6 +169,7 @@ void Attendance::Shutdown(const std::string& reason) {
   for (const auto& line : lines) {
     v1::BrokerMessage shutdown;
     shutdown.mutable_shutdown()->set_reason(reason);
+    shutdown.mutable_shutdown()->set_failed(failed);
     Enqueue(*line, std::move(shutdown));
     Close(*line);
   }

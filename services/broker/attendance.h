@@ -24,8 +24,8 @@ struct AttendanceOptions {
   v1::Welcome welcome;
 };
 
-// Answers Enroll; `peer` is gRPC's name of the caller's address. Errors become the RPC's status.
-using EnrollHandler = std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const std::string& peer)>;
+// Answers Enroll. Errors become the RPC's status.
+using EnrollHandler = std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&)>;
 
 class Attendance final : public v1::Broker::Service {
  public:
@@ -46,7 +46,9 @@ class Attendance final : public v1::Broker::Service {
   // The executor need not repeat this report and those before it.
   void Acknowledge(const std::string& name, uint64_t sequence);
   // Sends Shutdown to everybody, waits (bounded) until it is written, and ends all streams.
-  void Shutdown(const std::string& reason);
+  void Shutdown(const std::string& reason, bool failed);
+  // Whether an executor of this name is connected.
+  bool IsAttending(const std::string& name);
 
   grpc::Status Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) override;
   grpc::Status Enroll(grpc::ServerContext* context, const v1::EnrollRequest* request, v1::EnrollResponse* response) override;

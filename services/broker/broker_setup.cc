@@ -71,8 +71,8 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   const auto channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments);
-  return [channel, job, job_document, base = flags.base_directory](const std::string& profiles,
-                                                                   const broker::AskPlan& ask) -> absl::StatusOr<std::string> {
+  return [channel, job, job_document, base = flags.base_directory, data_device = flags.data_device](
+             const std::string& profiles, const broker::AskPlan& ask) -> absl::StatusOr<std::string> {
     const auto stub = v1::Scheduler::NewStub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kPlanDeadline);
@@ -81,6 +81,7 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
     request.set_job_document(ask.again ? job::ToYaml(ForTheRest(job, ask.devices)) : job_document);
     request.set_profiles_document(profiles);
     request.set_base_directory(base);
+    request.set_data_device(data_device);
     v1::PlanResponse response;
     const grpc::Status status = stub->Plan(&context, request, &response);
     if (!status.ok())
@@ -128,7 +129,8 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   welcome.set_job_document(job_text);
   welcome.set_output_directory(flags.output_directory);
   welcome.set_base_directory(flags.base_directory);
-  RunLoopOptions loop_options{.job = job, .job_hash = base::StableHash(job_text), .gather_seconds = flags.gather_seconds};
+  RunLoopOptions loop_options{
+      .job = job, .job_hash = base::StableHash(job_text), .data_device = flags.data_device, .gather_seconds = flags.gather_seconds};
   if (!flags.topology_file.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string topology_text, ReadText(flags.topology_file));
     FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(topology_text, flags.topology_file));
@@ -145,7 +147,8 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   setup.attendance.require_certificate = credentials.secure;
 
   broker::RunOptions run_options{.expected = {flags.expected.begin(), flags.expected.end()},
-                                 .enough = static_cast<size_t>(flags.gather_seconds > 0 ? 0 : job.spec.executors.min),
+                                 .min_executors = flags.min_executors,
+                                 .data_device = flags.data_device,
                                  .total_steps = job.spec.training.steps,
                                  .checkpoints = job.spec.checkpoint.has_value()};
   if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, run_options));
@@ -188,12 +191,21 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   }
   setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
                                          AskScheduler(flags, credentials, job, job_text));
-  setup.enroll = [](const v1::EnrollRequest&, const std::string&) -> absl::StatusOr<v1::EnrollResponse> {
-    return absl::FailedPreconditionError("this run takes no executors from other machines: it has no CA of its own or no token");
+  setup.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
+    return absl::UnimplementedError("this run takes no executors from other machines: it was not started with --listen");
   };
-  if (!flags.tls_directory.empty() && std::filesystem::exists(flags.tls_directory + "/token")) {
-    FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<Enrollment> enrollment, Enrollment::Load(flags.tls_directory, flags.expected));
-    setup.enroll = [enrollment](const v1::EnrollRequest& request, const std::string& peer) { return enrollment->Enroll(request, peer); };
+  if (flags.open) {
+    if (!credentials.secure) return absl::InvalidArgumentError("--open needs --tls: executors of other machines are known by certificates");
+    if (job.spec.checkpoint.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint: executors of other machines cannot write to ",
+                                                     loop_options.checkpoint_directory, ": not supported yet"));
+    }
+    FUSIONLLM_ASSIGN_OR_RETURN(Enrollment enrollment,
+                               Enrollment::Load(flags.tls_directory, {flags.expected.begin(), flags.expected.end()}, job_text));
+    setup.enroll = [enrollment = std::make_shared<Enrollment>(std::move(enrollment))](const v1::EnrollRequest& request,
+                                                                                      const NameInUse& in_use) {
+      return enrollment->Enroll(request, in_use, absl::Now());
+    };
   }
   return setup;
 }

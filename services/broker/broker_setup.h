@@ -1,12 +1,14 @@
 // Everything a broker reads before it serves: job, topology, credentials, checkpoints, journal.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/broker/attendance.h"
+#include "services/broker/enrollment.h"
 #include "services/broker/run_loop.h"
 
 namespace fusionllm::services {
@@ -19,6 +21,9 @@ struct BrokerFlags {
   std::string profiles_file;
   std::vector<std::string> expected;
   double gather_seconds = 0;
+  int min_executors = 0;    // > 0: wait without limit until so many have joined
+  std::string data_device;  // alone has the training data; empty: all have it
+  bool open = false;        // enroll executors of other machines
   bool fresh = false;
   bool resume_journal = false;
 };
@@ -26,7 +31,7 @@ struct BrokerFlags {
 struct BrokerSetup {
   std::unique_ptr<RunLoop> loop;
   AttendanceOptions attendance;
-  EnrollHandler enroll;
+  std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
   std::shared_ptr<grpc::ServerCredentials> credentials;
 };
 

@@ -1,63 +1,83 @@
 #include "services/broker/enrollment.h"
 
+#include <fstream>
+#include <iterator>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
-#include "lib/security/private_file.h"
+#include "lib/security/credential_files.h"
 
 namespace fusionllm::services {
 
-std::string HostOfPeer(absl::string_view peer) {
-  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return "";
-  const size_t colon = peer.rfind(':');
-  if (colon == absl::string_view::npos) return "";
-  // gRPC writes the brackets of an IPv6 address as %5B and %5D.
-  const std::string host = absl::StrReplaceAll(peer.substr(0, colon), {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}});
-  return host.substr(0, host.find('%'));  // without a zone
-}
-
-Enrollment::Enrollment(security::CertificateAuthority authority, security::JoinSecret secret, std::set<std::string> taken)
-    : authority_(std::move(authority)), secret_(secret), taken_(std::move(taken)) {}
-
-absl::StatusOr<std::unique_ptr<Enrollment>> Enrollment::Load(const std::string& directory, const std::vector<std::string>& taken) {
-  FUSIONLLM_ASSIGN_OR_RETURN(security::CertificateAuthority authority, security::CertificateAuthority::Load(directory));
-  const std::string path = directory + "/token";
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, security::ReadSmallFile(path, security::kMaxJoinTokenBytes));
+absl::StatusOr<Enrollment> Enrollment::Load(const std::string& folder, std::set<std::string> taken, std::string job_document) {
+  FUSIONLLM_ASSIGN_OR_RETURN(security::CertificateAuthority authority, security::CertificateAuthority::Load(folder));
+  const std::string path = absl::StrCat(folder, "/token");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path, ": a run that others may join needs a token"));
+  std::string text(security::kMaxJoinTokenBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
   const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(text);
   if (!token.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(token.status().message())));
-  std::set<std::string> names(taken.begin(), taken.end());
-  for (const char* service : {"broker", "scheduler", "client"}) names.insert(service);
-  return std::unique_ptr<Enrollment>(new Enrollment(std::move(authority), token->secret, std::move(names)));
+  for (const char* service : {"broker", "scheduler", "client"}) taken.insert(service);
+  return Enrollment(std::move(authority), token->secret, std::move(taken), std::move(job_document));
 }
 
-absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& request, absl::string_view peer) {
-  const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(request.token());
-  if (!token.ok() || !security::SameSecret(token->secret, secret_)) {
-    return absl::UnauthenticatedError("WrongToken: the token is not one of this run");
+absl::Status Enrollment::CheckToken(const std::string& text, absl::Time now) {
+  const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(text);
+  if (token.ok() && security::SameSecret(token->secret, secret_)) return absl::OkStatus();
+  const std::lock_guard lock(book_->mutex);
+  if (now - book_->minute_began >= absl::Minutes(1)) {
+    book_->minute_began = now;
+    book_->wrong_tokens = 0;
   }
-  const std::string wanted = request.name().empty() ? "executor" : request.name();
-  FUSIONLLM_RETURN_IF_ERROR(security::CheckProcessName(wanted));
+  if (++book_->wrong_tokens > kWrongTokensPerMinute) {
+    return absl::ResourceExhaustedError("too many wrong join tokens within a minute; wait a minute and try again");
+  }
+  if (!token.ok()) return token.status();
+  return absl::PermissionDeniedError(
+      "the join token is not that of this run; every start of a run has a new one, which fusionctl run --listen prints");
+}
+
+absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now) {
+  const std::lock_guard lock(book_->mutex);
+  if (book_->issued >= kEnrolledMax) {
+    return absl::ResourceExhaustedError(absl::StrFormat("%d executors have enrolled in this run; there is no room for more", kEnrolledMax));
+  }
+  const auto held = [&](const std::string& name) {
+    const auto found = book_->enrolled.find(name);
+    return in_use(name) || (found != book_->enrolled.end() && now - found->second < kHeldFor);
+  };
   std::string name = wanted;
-  {
-    const std::lock_guard lock(mutex_);
-    if (enrolled_ >= kMaxEnrolled) return absl::ResourceExhaustedError(absl::StrCat("TooManyExecutors: ", kMaxEnrolled, " have enrolled"));
-    for (int i = 2; taken_.contains(name); ++i) name = absl::StrCat(wanted, "-", i);
-    FUSIONLLM_RETURN_IF_ERROR(security::CheckProcessName(name));
-    taken_.insert(name);
-    ++enrolled_;
+  for (int i = 0; name.empty(); ++i) {
+    const std::string candidate = absl::StrCat("joined-", i);
+    if (!taken_.contains(candidate) && !book_->enrolled.contains(candidate) && !in_use(candidate)) name = candidate;
   }
-  security::IssueOptions issue;
-  if (const std::string host = HostOfPeer(peer); !host.empty()) issue.hosts.push_back(host);
-  FUSIONLLM_ASSIGN_OR_RETURN(const security::IssuedCertificate issued, authority_.Issue(name, issue));
+  FUSIONLLM_RETURN_IF_ERROR(security::CheckProcessName(name));
+  if (taken_.contains(name)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the name ", name, " belongs to a process of the run's own machine; choose another --name"));
+  }
+  if (held(name)) {
+    return absl::AlreadyExistsError(absl::StrCat("an executor called ", name, " is part of this run already; choose another --name"));
+  }
+  book_->enrolled[name] = now;
+  ++book_->issued;
+  return name;
+}
+
+absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckToken(request.token(), now));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, TakeName(request.name(), in_use, now));
+  FUSIONLLM_ASSIGN_OR_RETURN(const security::CredentialTexts texts, security::IssueCredentials(authority_, name));
   v1::EnrollResponse response;
   response.set_name(name);
-  response.set_ca_certificate_pem(authority_.certificate_pem());
-  response.set_certificate_pem(issued.certificate_pem);
-  response.set_private_key_pem(issued.private_key_pem);
+  response.set_ca_certificate_pem(texts.ca_pem);
+  response.set_certificate_pem(texts.certificate_pem);
+  response.set_private_key_pem(texts.private_key_pem);
+  response.set_job_document(job_document_);
   return response;
 }
 

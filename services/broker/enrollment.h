@@ -1,46 +1,69 @@
-// Lets devices of other machines into a run: a join token in exchange for a name and a certificate of the job's CA.
+// Gives executors of other machines an identity in exchange for the run's join token.
 //
-// Thread-safe. Whoever has the token may enroll until the run ends, at most kMaxEnrolled times.
+// Whoever has the token may enroll under any free name until the run ends. What outsiders can make the broker do is bounded: tokens have at
+// most security::kMaxJoinTokenBytes, wrong ones beyond kWrongTokensPerMinute are not looked at, and kEnrolledMax certificates are issued.
+// Thread-safe; blocks for the making of a key.
 #pragma once
 
-#include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
-#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/join_token.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 
-inline constexpr size_t kMaxEnrolled = 10'000;
+// Whether an executor of that name is connected now.
+using NameInUse = std::function<bool(const std::string& name)>;
 
 class Enrollment {
  public:
-  // Reads ca.pem, ca.key and token from `directory`. `taken`: names that nobody may get. Errors: NotFound, InvalidArgument naming the file.
-  static absl::StatusOr<std::unique_ptr<Enrollment>> Load(const std::string& directory, const std::vector<std::string>& taken);
+  static constexpr int kWrongTokensPerMinute = 30;
+  static constexpr int kEnrolledMax = 256;
+  // How long a name is kept for an executor that has enrolled and not yet connected.
+  static constexpr absl::Duration kHeldFor = absl::Seconds(30);
 
-  // `peer`: gRPC's name of the caller's address ("ipv4:10.0.0.7:51234"); the certificate also holds for that host, where other executors
-  // will dial it. A wanted name that is taken gets a number behind it. Errors: Unauthenticated: not this run's token; InvalidArgument: the
-  // name; ResourceExhausted.
-  absl::StatusOr<v1::EnrollResponse> Enroll(const v1::EnrollRequest& request, absl::string_view peer);
+  // Reads ca.pem, ca.key and token of `folder`. `taken`: names of this machine's executors. `job_document` goes to those who enroll.
+  // Errors: NotFound or InvalidArgument naming the file.
+  static absl::StatusOr<Enrollment> Load(const std::string& folder, std::set<std::string> taken, std::string job_document);
+
+  // Errors: PermissionDenied (wrong token), ResourceExhausted (too many of these, or of certificates), AlreadyExists (the name is in use),
+  // InvalidArgument (the token is not one, or a name that no process may have). Messages are sentences and never repeat the token.
+  absl::StatusOr<v1::EnrollResponse> Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now);
 
  private:
-  Enrollment(security::CertificateAuthority authority, security::JoinSecret secret, std::set<std::string> taken);
+  // Behind a pointer: it holds a mutex, and an Enrollment moves.
+  struct Book {
+    std::mutex mutex;
+    std::map<std::string, absl::Time> enrolled;  // name -> when last
+    int issued = 0;
+    absl::Time minute_began = absl::InfinitePast();
+    int wrong_tokens = 0;  // in that minute
+  };
+  Enrollment(security::CertificateAuthority authority, const security::JoinSecret& secret, std::set<std::string> taken,
+             std::string job_document)
+      : authority_(std::move(authority)),
+        secret_(secret),
+        taken_(std::move(taken)),
+        job_document_(std::move(job_document)),
+        book_(std::make_unique<Book>()) {}
 
-  const security::CertificateAuthority authority_;
-  const security::JoinSecret secret_;
-  std::mutex mutex_;
-  std::set<std::string> taken_;  // guarded by mutex_
-  size_t enrolled_ = 0;          // guarded by mutex_
+  absl::Status CheckToken(const std::string& token, absl::Time now);
+  absl::StatusOr<std::string> TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now);
+
+  security::CertificateAuthority authority_;
+  security::JoinSecret secret_;
+  std::set<std::string> taken_;
+  std::string job_document_;
+  std::unique_ptr<Book> book_;
 };
-
-// The host of a gRPC peer name; empty when it is none of the network ("unix:...").
-std::string HostOfPeer(absl::string_view peer);
 
 }  // namespace fusionllm::services

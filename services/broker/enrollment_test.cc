@@ -1,83 +1,107 @@
 #include "services/broker/enrollment.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <filesystem>
 
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/security/credential_files.h"
-#include "lib/security/private_file.h"
 
 namespace fusionllm::services {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class EnrollmentTest : public ::testing::Test {
  protected:
   EnrollmentTest() {
-    const auto authority = security::CertificateAuthority::Create();
-    EXPECT_TRUE(authority.ok() && authority->Save(folder_.path()).ok());
-    token_ = *security::MakeJoinToken(*security::MakeJoinSecret(), authority->certificate_pem());
-    other_token_ = *security::MakeJoinToken(*security::MakeJoinSecret(), authority->certificate_pem());
-    EXPECT_TRUE(security::WritePrivateFile(folder_ / "token", token_).ok());
-    auto loaded = Enrollment::Load(folder_.path(), {"paris-0"});
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    enrollment_ = *std::move(loaded);
+    const auto authority = *security::CertificateAuthority::Create();
+    EXPECT_TRUE(authority.Save(folder_ / "tls").ok());
+    token_ = *security::MakeJoinToken(*security::MakeJoinSecret(), authority.certificate_pem());
+    wrong_ = *security::MakeJoinToken(*security::MakeJoinSecret(), authority.certificate_pem());
+    folder_.Write("tls/token", token_);
+    enrollment_ = std::make_unique<Enrollment>(*Enrollment::Load(folder_ / "tls", {"local-0"}, "the job"));
   }
 
-  absl::StatusOr<v1::EnrollResponse> Enroll(const std::string& token, const std::string& name) {
+  absl::StatusOr<v1::EnrollResponse> Enroll(const std::string& name, const std::string& token) {
     v1::EnrollRequest request;
-    request.set_token(token);
     request.set_name(name);
-    return enrollment_->Enroll(request, "ipv4:10.0.0.7:51234");
+    request.set_token(token);
+    return enrollment_->Enroll(
+        request, [this](const std::string& asked) { return asked == connected_; }, now_);
   }
 
   base::TempFolder folder_;
-  std::string token_, other_token_;
+  std::string token_, wrong_, connected_;
+  absl::Time now_ = absl::Now();
   std::unique_ptr<Enrollment> enrollment_;
 };
 
-TEST_F(EnrollmentTest, ATokenBuysCredentialsThatHold) {
-  const auto response = Enroll(token_, "laptop");
+TEST_F(EnrollmentTest, TheTokenBuysACertificateOfTheJobsAuthority) {
+  const auto response = Enroll("lab-3", token_);
   ASSERT_TRUE(response.ok()) << response.status();
-  EXPECT_EQ(response->name(), "laptop");
-  const security::CredentialTexts texts = {response->ca_certificate_pem(), response->certificate_pem(), response->private_key_pem()};
-  EXPECT_TRUE(security::CheckCredentials(texts, "laptop").ok());
+  EXPECT_EQ(response->name(), "lab-3");
+  EXPECT_EQ(response->job_document(), "the job");
+  EXPECT_TRUE(
+      security::CheckCredentials({response->ca_certificate_pem(), response->certificate_pem(), response->private_key_pem()}, "lab-3").ok());
 }
 
-TEST_F(EnrollmentTest, NamesAreMadeUnique) {
-  EXPECT_EQ(Enroll(token_, "laptop")->name(), "laptop");
-  EXPECT_EQ(Enroll(token_, "laptop")->name(), "laptop-2");
-  EXPECT_EQ(Enroll(token_, "laptop")->name(), "laptop-3");
-  EXPECT_EQ(Enroll(token_, "broker")->name(), "broker-2") << "no executor can pass for a service";
-  EXPECT_EQ(Enroll(token_, "paris-0")->name(), "paris-0-2");
-  EXPECT_EQ(Enroll(token_, "")->name(), "executor");
+TEST_F(EnrollmentTest, AWrongTokenBuysNothingAndIsNotRepeated) {
+  const auto response = Enroll("lab-3", wrong_);
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(response.status().message()), Not(HasSubstr(wrong_)));
+  EXPECT_EQ(Enroll("lab-3", "nonsense").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Enroll("lab-3", "").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(EnrollmentTest, AnotherTokenBuysNothing) {
-  for (const std::string& token : {other_token_, std::string("fj1."), std::string()}) {
-    EXPECT_EQ(Enroll(token, "laptop").status().code(), absl::StatusCode::kUnauthenticated);
+TEST_F(EnrollmentTest, WrongTokensAreCountedByTheMinuteAndRightOnesAreNot) {
+  for (int i = 0; i < Enrollment::kWrongTokensPerMinute; ++i) {
+    ASSERT_EQ(Enroll("x", wrong_).status().code(), absl::StatusCode::kPermissionDenied) << i;
   }
-  EXPECT_EQ(Enroll(token_, "laptop")->name(), "laptop") << "the failed tries took no name";
+  EXPECT_EQ(Enroll("x", wrong_).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Enroll("honest", token_).ok());
+  now_ += absl::Minutes(1);
+  EXPECT_EQ(Enroll("x", wrong_).status().code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(EnrollmentTest, ABadNameIsRefused) {
-  EXPECT_EQ(Enroll(token_, "a/../b").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Enroll(token_, std::string(1000, 'a')).status().code(), absl::StatusCode::kInvalidArgument);
+TEST_F(EnrollmentTest, NamesInUseAndNamesOfServicesAreRefused) {
+  ASSERT_TRUE(Enroll("lab-3", token_).ok());
+  for (const char* name : {"lab-3", "local-0", "broker", "scheduler", "client"}) {
+    const absl::Status status = Enroll(name, token_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+  }
+  EXPECT_EQ(Enroll("ca", token_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Enroll("../etc", token_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(EnrollmentTest, AMissingTokenFileIsNamed) {
-  std::filesystem::remove(folder_ / "token");
-  const auto loaded = Enrollment::Load(folder_.path(), {});
-  ASSERT_FALSE(loaded.ok());
-  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("token"));
+TEST_F(EnrollmentTest, ANameIsFreeAgainWhenItsExecutorHasGone) {
+  ASSERT_TRUE(Enroll("lab-3", token_).ok());
+  now_ += Enrollment::kHeldFor;
+  connected_ = "lab-3";
+  EXPECT_EQ(Enroll("lab-3", token_).status().code(), absl::StatusCode::kAlreadyExists);
+  connected_ = "";
+  EXPECT_TRUE(Enroll("lab-3", token_).ok());
 }
 
-TEST(HostOfPeerTest, KnowsBothFamilies) {
-  EXPECT_EQ(HostOfPeer("ipv4:10.0.0.7:51234"), "10.0.0.7");
-  EXPECT_EQ(HostOfPeer("ipv6:%5B2001:db8::1%5D:51234"), "2001:db8::1");
-  EXPECT_EQ(HostOfPeer("ipv6:[2001:db8::2]:51234"), "2001:db8::2");
-  EXPECT_EQ(HostOfPeer("unix:/tmp/x"), "");
+TEST_F(EnrollmentTest, WhoeverNamesNoNameGetsOne) {
+  EXPECT_EQ(Enroll("", token_)->name(), "joined-0");
+  EXPECT_EQ(Enroll("", token_)->name(), "joined-1");
+  connected_ = "joined-2";  // enrolled at a broker that was replaced since
+  EXPECT_EQ(Enroll("", token_)->name(), "joined-3");
+}
+
+TEST_F(EnrollmentTest, CertificatesRunOut) {
+  for (int i = 0; i < Enrollment::kEnrolledMax; ++i) ASSERT_TRUE(Enroll("", token_).ok()) << i;
+  EXPECT_EQ(Enroll("", token_).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(EnrollmentTest, AMissingOrDamagedTokenFileIsNamed) {
+  folder_.Write("tls/token", "fj1.x");
+  EXPECT_THAT(std::string(Enrollment::Load(folder_ / "tls", {}, "").status().message()), HasSubstr("tls/token"));
+  std::filesystem::remove(folder_ / "tls/token");
+  EXPECT_EQ(Enrollment::Load(folder_ / "tls", {}, "").status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

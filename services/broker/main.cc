@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/status_macros.h"
+#include "lib/transport/grpc/relay.h"
 #include "services/broker/broker_setup.h"
 
 namespace fusionllm::services {
@@ -46,6 +47,10 @@ int Main(int argc, char** argv) {
   app.add_option("--scheduler", flags.scheduler_address, "Address of the scheduler")->required();
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, broker.pem, broker.key, token");
   app.add_option("--expect", expected, "Executors to wait for, separated by commas");
+  app.add_option("--min-executors", flags.min_executors, "Wait, without limit, for so many executors in all")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--data-device", flags.data_device, "The executor that alone has the training data: it gets the first stage");
+  app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
   app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then");
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
@@ -66,19 +71,27 @@ int Main(int argc, char** argv) {
   RunLoop& loop = *setup->loop;
 
   grpc::EnableDefaultHealthCheckService(true);
+  Attendance* joined = nullptr;  // for the handler, which is made first
   Attendance attendance(
       setup->attendance,
       {.on_joined = [&](const v1::Hello& hello) { loop.OnJoined(hello); },
        .on_message = [&](const std::string& name, const v1::ExecutorMessage& message) { loop.OnMessage(name, message); },
        .on_left = [&](const std::string& name, uint64_t incarnation, const std::string& why) { loop.OnLeft(name, incarnation, why); },
-       .on_enroll = setup->enroll});
+       .on_enroll =
+           [&](const v1::EnrollRequest& request) {
+             return setup->enroll(request, [&](const std::string& name) { return joined->IsAttending(name); });
+           }});
+  joined = &attendance;
+  transport::Relay relay({.require_certificate = setup->attendance.require_certificate});
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(flags.listen_address, setup->credentials, &port);
   builder.RegisterService(&attendance);
+  if (flags.open) builder.RegisterService(relay.service());
   builder.SetMaxReceiveMessageSize(64 << 20);
-  // An executor pings every 20 s (broker_session.cc); the default would call that abuse.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+  // Executors ping to notice dead connections (broker_session.cc, relay_endpoint.h); the default would call that abuse.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -94,7 +107,8 @@ int Main(int argc, char** argv) {
     loop.Stop();
   });
   const RunOutcome outcome = loop.Run(attendance);
-  attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()));
+  attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
+  relay.Shutdown();
   server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   pthread_kill(signal_thread.native_handle(), SIGTERM);
   signal_thread.join();

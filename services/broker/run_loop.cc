@@ -203,8 +203,8 @@ void RunLoop::RecordOrDie(const absl::Status& status) {
   }
 }
 
-v1::Peer RunLoop::PeerOf(const std::string& name) const {
-  v1::Peer peer;
+v1::PeerAddress RunLoop::PeerOf(const std::string& name) const {
+  v1::PeerAddress peer;
   peer.set_name(name);
   const auto found = state_.members().find(name);
   if (found != state_.members().end()) peer.set_address(found->second.data_address);
@@ -230,6 +230,8 @@ std::string RunLoop::ProfilesDocument(std::vector<std::string> devices) const {
   };
   std::stable_sort(devices.begin(), devices.end(), [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
   json document = {{"devices", json::array()}, {"links", json::array()}};
+  // Baseline planners take devices in this order: the one with the data goes first.
+  std::stable_partition(devices.begin(), devices.end(), [this](const std::string& device) { return device == options_.data_device; });
   for (const std::string& device : devices) {
     const auto profile = state_.profiles().find(device);
     if (profile == state_.profiles().end()) continue;

@@ -32,6 +32,7 @@ struct RunLoopOptions {
   uint64_t job_hash = 0;
   std::map<std::string, int> order_of_device;         // as declared, which is the order the baselines plan in
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
+  std::string data_device;                            // alone has the training data; empty: all have it
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
 };
 
@@ -75,7 +76,7 @@ class RunLoop {
   void Carry(const broker::PublishStep& action);
   void Carry(const broker::Expect& action);
   void Carry(const broker::Finish& action);
-  v1::Peer PeerOf(const std::string& name) const;
+  v1::PeerAddress PeerOf(const std::string& name) const;
   std::string ProfilesDocument(std::vector<std::string> devices) const;
   void RecordOrDie(const absl::Status& status);
 

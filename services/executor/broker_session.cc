@@ -22,6 +22,8 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetMaxReceiveMessageSize(64 << 20);
+  // The broker is known by its name in a certificate of the job's CA, whatever the address under which it is dialled.
+  arguments.SetSslTargetNameOverride("broker");
   const auto channel = grpc::CreateCustomChannel(options_.address, options_.credentials, arguments);
   const auto stub = v1::Broker::NewStub(channel);
   using Clock = std::chrono::steady_clock;

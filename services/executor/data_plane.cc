@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/transport/emulated_endpoint.h"
-#include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/shared_buckets.h"
+#include "services/executor/route_endpoint.h"
 #include "services/version.h"
 
 namespace fusionllm::services {
@@ -64,13 +64,19 @@ class DataPlane::Impl : public runtime::MessagePort {
     endpoint_options.incarnation = options_.incarnation;
     endpoint_options.build_version = kBuildVersion;
     job_hash_ = credentials.job_hash;
-    FUSIONLLM_ASSIGN_OR_RETURN(auto endpoint,
-                               transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
-                                                                                  .channel_credentials = credentials.channel,
-                                                                                  .listen_address = options_.listen_address}));
-    address_ = absl::StrCat(options_.listen_address.substr(0, options_.listen_address.rfind(':')), ":", endpoint->port());
-    grpc_ = endpoint.get();
-    endpoint_ = std::move(endpoint);
+    FUSIONLLM_ASSIGN_OR_RETURN(auto direct, transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
+                                                                                               .channel_credentials = credentials.channel,
+                                                                                               .listen_address = options_.listen_address}));
+    address_ = absl::StrCat(options_.listen_address.substr(0, options_.listen_address.rfind(':')), ":", direct->port());
+    std::unique_ptr<transport::GrpcRelayEndpoint> relay;
+    if (!options_.relay_address.empty()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(relay, transport::GrpcRelayEndpoint::Create(
+                                            endpoint_options, {.address = options_.relay_address, .credentials = credentials.channel}));
+      if (!options_.reachable) address_ = absl::StrCat(kRelayPrefix, options_.name);
+    }
+    auto routes = std::make_unique<RouteEndpoint>(std::move(direct), std::move(relay));
+    routes_ = routes.get();
+    endpoint_ = std::move(routes);
     Register();
     return absl::OkStatus();
   }
@@ -99,7 +105,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       broken = broken_.erase(name) > 0;
     }
     if (broken) endpoint_->ForgetPeer(name);
-    grpc_->SetPeerAddress(name, address);
+    routes_->SetPeerAddress(name, address);
   }
 
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer) {
@@ -168,7 +174,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     if (header.direction == kPing) {
       // A probe says where its sender can be answered: nobody else may have told us yet.
       const std::string text(payload.text().substr(0, kAddressBytesMax));
-      if (const size_t end = text.find('\n'); end != std::string::npos) grpc_->SetPeerAddress(from, text.substr(0, end));
+      if (const size_t end = text.find('\n'); end != std::string::npos) routes_->SetPeerAddress(from, text.substr(0, end));
       MessageHeader pong = header;
       pong.direction = kPong;
       pong.not_before_ns = 0;
@@ -231,7 +237,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   const DataPlaneOptions options_;
   std::string address_;
   uint64_t job_hash_ = 0;
-  transport::GrpcEndpoint* grpc_ = nullptr;  // inside endpoint_
+  RouteEndpoint* routes_ = nullptr;  // inside endpoint_
   std::unique_ptr<transport::Endpoint> endpoint_;
 
   std::mutex mutex_;

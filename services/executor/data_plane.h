@@ -21,6 +21,9 @@ struct DataPlaneOptions {
   std::string name;
   std::string listen_address = "127.0.0.1:0";
   uint64_t incarnation = 0;
+  // Of a relay (lib/transport/grpc/relay.h) where peers are met that cannot be dialled; empty: there is none.
+  std::string relay_address;
+  bool reachable = true;  // peers may dial listen_address; else they are told to use the relay
 };
 
 struct LinkMeasurement {
@@ -34,6 +37,7 @@ class DataPlane {
   static absl::StatusOr<std::unique_ptr<DataPlane>> Create(const DataPlaneOptions& options, const Credentials& credentials);
   ~DataPlane();
 
+  // What peers are to give to SetPeer: "host:port" or "relay:NAME".
   const std::string& address() const;
 
   // Shapes traffic from now on as the topology says; `state_file` is shared by all executors of the machine. Call once, before any traffic.

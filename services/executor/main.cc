@@ -19,6 +19,7 @@ namespace {
 constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitBadInput = 2;
+constexpr int kExitRunFailed = 5;  // the run, not this executor
 
 int Complain(const absl::Status& status, int code) {
   std::fprintf(stderr, "fusion-executor: %s\n", std::string(status.message()).c_str());
@@ -30,12 +31,14 @@ int Main(int argc, char** argv) {
   DataPlaneOptions data_options;
   SessionOptions session_options;
   std::string tls_directory;
+  bool relay = false;
   CLI::App app("Runs stages of a training run on this machine's device");
   app.add_option("--broker", session_options.address, "Address of the broker")->required();
   app.add_option("--name", host_options.name, "Name of this device")->required();
   app.add_option("--site", host_options.site, "Site of this device, when no topology says");
   app.add_option("--tls", tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
   app.add_option("--listen", data_options.listen_address, "Address for other executors")->capture_default_str();
+  app.add_flag("--relay", relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
   app.add_option("--memory-bytes", host_options.memory_bytes, "Memory this device may use; 0: all");
   app.add_option("--incarnation", host_options.incarnation, "Grows with every start; 0: from the clock");
   app.add_flag("--spare", host_options.spare, "Stay in the backup pool");
@@ -56,6 +59,10 @@ int Main(int argc, char** argv) {
   session_options.credentials = credentials->channel;
   data_options.name = host_options.name;
   data_options.incarnation = host_options.incarnation;
+  if (relay) {
+    data_options.relay_address = session_options.address;
+    data_options.reachable = app.count("--listen") > 0;
+  }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
 
@@ -66,13 +73,22 @@ int Main(int argc, char** argv) {
     sigwait(&signals, &signal);
     session.Stop();
   });
-  const absl::Status status = session.Run([&] { return host.Hello(); }, [&](const v1::BrokerMessage& message) { host.OnMessage(message); });
+  bool run_failed = false;
+  const absl::Status status =
+      session.Run([&] { return host.Hello(); },
+                  [&](const v1::BrokerMessage& message) {
+                    if (message.has_shutdown()) {
+                      run_failed = message.shutdown().failed();
+                      std::fprintf(stderr, "fusion-executor: told to end: %s\n", message.shutdown().reason().c_str());
+                    }
+                    host.OnMessage(message);
+                  });
   host.Shutdown();
   (*data_plane)->Close();
   pthread_kill(signal_thread.native_handle(), SIGTERM);
   signal_thread.join();
   if (!status.ok() && !absl::IsCancelled(status)) return Complain(status, kExitFailed);
-  return kExitDone;
+  return run_failed ? kExitRunFailed : kExitDone;
 }
 
 }  // namespace

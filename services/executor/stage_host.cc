@@ -276,7 +276,7 @@ void StageHost::Calibrate() {
 }
 
 void StageHost::Probe(const v1::Probe& probe) {
-  for (const v1::Peer& peer : probe.peers()) {
+  for (const v1::PeerAddress& peer : probe.peers()) {
     v1::ExecutorMessage message;
     v1::LinkReport& report = *message.mutable_link();
     report.set_peer(peer.name());
@@ -324,7 +324,7 @@ absl::StatusOr<std::unique_ptr<StageHost::Epoch>> StageHost::Build(const v1::Ass
   }
   FUSIONLLM_ASSIGN_OR_RETURN(epoch->plan, ParseAssignedPlan(assign, *workload_));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int> stage_of_op, StageOfOps(*workload_, epoch->plan));
-  for (const v1::Peer& peer : assign.peers()) {
+  for (const v1::PeerAddress& peer : assign.peers()) {
     epoch->peers.push_back(peer.name());
     if (peer.name() != options_.name) data_plane_.SetPeer(peer.name(), peer.address());
     epoch->stats_before.push_back(peer.name() == options_.name ? transport::LinkStats{} : data_plane_.stats(peer.name()));

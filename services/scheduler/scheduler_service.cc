@@ -38,8 +38,10 @@ absl::StatusOr<std::string> Answer(const grpc::ServerContext& context, const v1:
   FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(request.profiles_document()));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, request.base_directory()));
   FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
-  const planning::PlanOptions options{
-      .strategy = request.strategy(), .seed = request.seed(), .exclude = {request.exclude().begin(), request.exclude().end()}};
+  const planning::PlanOptions options{.strategy = request.strategy(),
+                                      .seed = request.seed(),
+                                      .exclude = {request.exclude().begin(), request.exclude().end()},
+                                      .data_device = request.data_device()};
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer,
                              planning::PlanWorkload(*workload, planning::ProfilesFromDocument(std::move(profiles)), options));
   return wire::PrintPlan(answer);

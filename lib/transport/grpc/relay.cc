@@ -32,9 +32,12 @@ absl::StatusOr<std::string> Metadata(const grpc::ServerContext& context, const c
   return std::string(found->second.data(), found->second.size());
 }
 
-absl::StatusOr<std::string> CallerName(const grpc::ServerContext& context) {
+absl::StatusOr<std::string> CallerName(const grpc::ServerContext& context, bool require_certificate) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::string name, Metadata(context, kRelayCaller));
   const std::vector<std::string> names = AuthenticatedNames(context);
+  if (names.empty() && require_certificate) {
+    return absl::UnauthenticatedError(absl::StrCat("caller calls itself ", name, " but shows no certificate"));
+  }
   if (names.empty() || std::find(names.begin(), names.end(), name) != names.end()) return name;
   return absl::UnauthenticatedError(absl::StrCat("caller calls itself ", name, " but its certificate is for ", absl::StrJoin(names, ", ")));
 }
@@ -100,7 +103,7 @@ class Relay::Service : public grpc::Service {
   }
 
   absl::Status Listen(grpc::ServerContext& context, grpc::ServerWriter<v1::Incoming>& writer) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, CallerName(context));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, CallerName(context, options_.require_certificate));
     const auto me = std::make_shared<Listener>();
     std::unique_lock lock(mu_);
     if (auto& listener = listeners_[name]; listener != nullptr) listener->replaced = true;
@@ -125,7 +128,7 @@ class Relay::Service : public grpc::Service {
   }
 
   absl::Status Dial(grpc::ServerContext& context, ServerStream& stream) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string from, CallerName(context));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string from, CallerName(context, options_.require_certificate));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string to, Metadata(context, kRelayPeer));
     const auto call = std::make_shared<Call>();
     call->to = to;
@@ -163,7 +166,7 @@ class Relay::Service : public grpc::Service {
   }
 
   absl::Status Answer(grpc::ServerContext& context, ServerStream& stream) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, CallerName(context));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, CallerName(context, options_.require_certificate));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string id, Metadata(context, kRelayCall));
     std::unique_lock lock(mu_);
     const auto found = calls_.find(id);

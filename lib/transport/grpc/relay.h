@@ -19,6 +19,9 @@ namespace fusionllm::transport {
 
 struct RelayOptions {
   std::chrono::milliseconds answer_timeout{10'000};  // for the peer to answer a dial
+  // Refuse callers that show no certificate; for servers that let such callers in for other calls. Without it callers without a
+  // certificate go by the name they give.
+  bool require_certificate = false;
 };
 
 class Relay {

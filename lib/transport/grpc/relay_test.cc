@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 // A server that hosts a relay and nothing else.
 class RelayServer {
  public:
-  explicit RelayServer(std::shared_ptr<grpc::ServerCredentials> credentials) {
+  explicit RelayServer(std::shared_ptr<grpc::ServerCredentials> credentials, RelayOptions options = {}) : relay(options) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", std::move(credentials), &port_);
     builder.RegisterService(relay.service());
@@ -95,6 +95,25 @@ TEST(Relay, WithMutualTlsNobodyListensUnderAnothersName) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(std::string(status.message()), HasSubstr("mallory"));
   relay.credentials = *security::MutualTlsChannel(identity("a"));
+  EXPECT_TRUE(GrpcRelayEndpoint::Create(options, relay).ok());
+}
+
+TEST(Relay, WhereCertificatesAreOptionalTheRelayStillWantsOne) {
+  const auto authority = *security::CertificateAuthority::Create();
+  const auto broker = *security::IssueCredentials(authority, "broker");
+  grpc::SslServerCredentialsOptions optional(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  optional.pem_root_certs = authority.certificate_pem();
+  optional.pem_key_cert_pairs.push_back({broker.private_key_pem, broker.certificate_pem});
+  RelayServer server(grpc::SslServerCredentials(optional), {.require_certificate = true});
+  RelayClientOptions relay;
+  relay.address = server.address();
+  relay.credentials = *security::ServerTlsChannel(authority.certificate_pem());
+  EndpointOptions options;
+  options.name = "a";
+  const absl::Status status = GrpcRelayEndpoint::Create(options, relay).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no certificate"));
+  relay.credentials = *security::MutualTlsChannel(*security::IssueCredentials(authority, "a"));
   EXPECT_TRUE(GrpcRelayEndpoint::Create(options, relay).ok());
 }
 

@@ -1,0 +1,166 @@
+#include "cli/join/join_run.h"
+
+#include <grpcpp/grpcpp.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/run/child_process.h"
+#include "cli/run/run_job.h"
+#include "lib/base/status_macros.h"
+#include "lib/security/credential_files.h"
+#include "lib/security/grpc/credentials.h"
+#include "lib/security/join_token.h"
+#include "proto/fusionllm/v1/broker.grpc.pb.h"
+#include "services/version.h"
+
+namespace fusionllm::cli {
+namespace {
+
+// As services/executor/main.cc says it.
+constexpr int kExecutorRunFailed = 5;
+constexpr int kLogLines = 8;
+constexpr size_t kMaxAnswerBytes = 16 << 20;
+constexpr int kKillAfterMs = 10'000;  // from the wish to end to SIGKILL
+
+absl::Status CheckAddress(const std::string& address, const char* what) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  const bool good =
+      colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 0 && port < 65536;
+  if (!good) return absl::InvalidArgumentError(absl::StrFormat("%s: \"%s\" is not HOST:PORT", what, address));
+  return absl::OkStatus();
+}
+
+absl::Status CheckListen(const std::string& address) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckAddress(address, "--listen"));
+  const std::string host = address.substr(0, address.rfind(':'));
+  if (host == "0.0.0.0" || host == "[::]") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen ", address, ": name the address of this machine that the others dial; ", host, " stands for any"));
+  }
+  return absl::OkStatus();
+}
+
+// What the broker or gRPC said, as an error whose sentence tells what to do.
+absl::Status Explain(const grpc::Status& status, const std::string& address) {
+  const std::string& said = status.error_message();
+  switch (status.error_code()) {
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::ALREADY_EXISTS:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::InvalidArgumentError(said);
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return absl::UnavailableError(absl::StrCat("nobody answers at ", address, "; is the run still waiting there?"));
+    case grpc::StatusCode::UNAVAILABLE:
+      if (absl::StrContains(said, "andshake") || absl::StrContains(said, "CERTIFICATE_VERIFY")) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("what listens at ", address, " is not the run that this token is for: its certificate is of another authority"));
+      }
+      return absl::UnavailableError(absl::StrCat("cannot reach ", address, ": ", said));
+    default:
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), said);
+  }
+}
+
+class Work {
+ public:
+  Work(ChildProcess child, SignalWatch& signals) : child_(std::move(child)), signals_(signals) {}
+
+  // Until the executor has ended: asked to after a first signal, made to after a second or when it takes too long.
+  ChildEnd Wait() {
+    while (!child_.Poll()) {
+      pollfd fd = {signals_.fd(), POLLIN, 0};
+      const int ready = poll(&fd, 1, interrupted_ ? kKillAfterMs : -1);
+      const int before = signals_.stop_requests();
+      signals_.Take();
+      const bool asked = signals_.stop_requests() > before;
+      if (interrupted_ && (asked || ready == 0)) child_.Kill();
+      if (asked && !interrupted_) {
+        interrupted_ = true;
+        child_.Signal(SIGTERM);
+      }
+    }
+    return *child_.Poll();
+  }
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  ChildProcess child_;
+  SignalWatch& signals_;
+  bool interrupted_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckAddress(options.address, "ADDR"));
+  const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(options.token);
+  if (!token.ok()) return absl::InvalidArgumentError(absl::StrCat("--token: ", std::string(token.status().message())));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto credentials, security::ServerTlsChannel(token->ca_pem));
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("broker");
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  const auto stub = v1::Broker::NewStub(grpc::CreateCustomChannel(options.address, credentials, arguments));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                                                              std::chrono::duration<double>(options.enroll_limit_s)));
+  v1::EnrollRequest request;
+  request.set_protocol_version(services::kProtocolVersion);
+  request.set_token(options.token);
+  request.set_name(options.name);
+  v1::EnrollResponse response;
+  if (const grpc::Status status = stub->Enroll(&context, request, &response); !status.ok()) return Explain(status, options.address);
+  const security::CredentialTexts texts{response.ca_certificate_pem(), response.certificate_pem(), response.private_key_pem()};
+  FUSIONLLM_RETURN_IF_ERROR(security::CheckCredentials(texts, response.name()));
+  return Enrolled{response.name(), texts.ca_pem, texts.certificate_pem, texts.private_key_pem};
+}
+
+absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
+  if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckListen(*options.listen));
+  std::string bin = options.bin_folder;
+  if (bin.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(bin, ProgramFolder());
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const Enrolled enrolled, Enroll(options));
+
+  std::string folder = (std::filesystem::temp_directory_path() / "fusionctl-join-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot make a folder like ", folder, ": ", std::strerror(errno)));
+  }
+  const absl::Cleanup remove = [&folder] {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  };
+  FUSIONLLM_RETURN_IF_ERROR(
+      security::WriteCredentials(folder, enrolled.name, {enrolled.ca_pem, enrolled.certificate_pem, enrolled.private_key_pem}));
+  std::vector<std::string> argv = {
+      bin + "/fusion-executor", "--broker", options.address, "--name", enrolled.name, "--tls", folder, "--relay"};
+  if (options.spare) argv.push_back("--spare");
+  if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
+  const std::string log = folder + "/executor.log";
+  FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({"fusion-executor", std::move(argv), log, /*pipe_stdout=*/false}));
+  absl::FPrintF(stderr, "joined the run at %s as %s\n", options.address, enrolled.name);
+
+  Work work(std::move(child), signals);
+  const ChildEnd end = work.Wait();
+  if (work.interrupted()) return kExitInterrupted;
+  const std::string tail = TailOfFile(log, kLogLines);
+  if (!tail.empty()) absl::FPrintF(stderr, "%s\n", tail);
+  if (end.exit_code == kExitDone) return kExitDone;
+  if (end.exit_code != kExecutorRunFailed) absl::FPrintF(stderr, "fusionctl: fusion-executor ended: %s\n", Describe(end));
+  return kExitFailed;
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,39 @@
+// Puts this machine at the disposal of a run that another machine started with `fusionctl run --listen`.
+//
+// Dials out only: a token buys credentials from the run's broker, then fusion-executor works as a child of this process until the run is
+// over. Credentials live in a folder of their own that only this user can read, removed at the end.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/run/signal_watch.h"
+
+namespace fusionllm::cli {
+
+struct JoinOptions {
+  std::string address;                // of the run, "host:port"
+  std::string token;                  // what fusionctl run --listen printed
+  std::string name;                   // wanted; empty: the broker chooses
+  bool spare = false;                 // stay in the backup pool
+  std::optional<std::string> listen;  // host:port of this machine that the others can dial; absent: they are met at the broker
+  double enroll_limit_s = 20;
+  std::string bin_folder;  // where fusion-executor is; empty: beside this program
+};
+
+struct Enrolled {
+  std::string name;
+  std::string ca_pem, certificate_pem, private_key_pem;
+};
+
+// Blocks up to enroll_limit_s. Errors, as sentences: InvalidArgument (the token is not one, not that of the run, or of another run; the
+// name is in use or no name; no such address), FailedPrecondition (another version), Unavailable (nobody answers), others by the broker.
+absl::StatusOr<Enrolled> Enroll(const JoinOptions& options);
+
+// Enrolls and works; blocks until the run is over. The value is the exit code: 0, 1 when the run or the executor failed, 130 when
+// interrupted. Progress goes to stderr. Errors: those of Enroll, and Unavailable when the executor cannot be started.
+absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals);
+
+}  // namespace fusionllm::cli
