@@ -61,9 +61,9 @@ bool IncludesIostream(absl::string_view line) {
 }
 
 bool NamesMachinePath(absl::string_view line) {
-  for (absl::string_view root : {"/work/", "/root/"}) {
+  for (absl::string_view root : {"/home/", "/root/"}) {
     for (size_t at = line.find(root); at != absl::string_view::npos; at = line.find(root, at + 1)) {
-      // "frame/work/x" and "$HOME/work/x" name no machine; a path that starts there does.
+      // "frame/home/x" and "$HOME/home/x" name no machine; a path that starts there does.
       const char before = at == 0 ? ' ' : line[at - 1];
       if (!IsWordCharacter(before) && !absl::StrContains(".-}*/", absl::string_view(&before, 1))) return true;
     }

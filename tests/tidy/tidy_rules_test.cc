@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
         BanCase{"Todo", "docs/a.md", "TODO: write this", "unfinished", "docs/a.md", "TODOS are banned"},
         BanCase{"Fixme", "lib/a/a.cc", "// FIXME(me)", "unfinished", "lib/a/a.cc", "// fixme in lower case is a word"},
         BanCase{"Iostream", "lib/a/a.cc", "#include <iostream>", "iostream", "cli/a.cc", "#include <iostream>"},
-        BanCase{"MachinePath", "docs/a.md", "see /work/main", "machine-path", "docs/a.md", "see frame/work/main and $HOME/work/x"},
+        BanCase{"MachinePath", "docs/a.md", "see /home/main", "machine-path", "docs/a.md", "see frame/home/main and $HOME/work/x"},
         BanCase{"RootPath", "tools/a.sh", "cd \"/root/x\"", "machine-path", "tools/a.sh", "cd /var/root/x"}),
     [](const auto& info) { return info.param.name; });
 
