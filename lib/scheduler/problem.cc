@@ -303,7 +303,7 @@ int64_t Problem::ScratchBound(int begin, int end) const {
 
 int64_t Problem::WorkspaceBytes(int begin, int end) const {
   if (begin >= end) return 0;
-  const int level = std::bit_width(static_cast<unsigned>(end - begin)) - 1;
+  const int level = std::max(0, static_cast<int>(std::bit_width(static_cast<unsigned>(end - begin))) - 1);
   return std::max(workspace_max_[level][begin], workspace_max_[level][end - (1 << level)]);
 }
 
