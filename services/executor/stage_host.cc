@@ -4,16 +4,11 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
-#include "lib/runtime/edge_codec.h"
-#include "lib/runtime/stage_executor.h"
-#include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
@@ -22,90 +17,11 @@
 namespace fusionllm::services {
 namespace {
 
-constexpr int kMeasureRepeats = 5;
 // Steps whose timeline is kept for the report: late enough to be warm, few enough to be small.
 constexpr int64_t kTracedFrom = 3;
 constexpr int64_t kTracedTo = 5;
 
-// Stages without placeholders read no data.
-class NoData : public runtime::BatchSource {
- public:
-  absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
-    return absl::InternalError(absl::StrCat("placeholder '", placeholder.name, "' on a stage without data"));
-  }
-};
-
-bool ReadsData(const runtime::StageProgram& program, const workload::Workload& workload) {
-  return std::any_of(program.forward.ops.begin(), program.forward.ops.end(),
-                     [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).type == "placeholder"; });
-}
-
-absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, const workload::Workload& workload) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(assign.plan_document()));
-  auto* plan = std::get_if<wire::PlanDocument>(&answer);
-  if (plan == nullptr) return absl::InvalidArgumentError("a refusal was assigned as a plan");
-  if (assign.stage() < 0 || assign.stage() >= static_cast<int>(plan->stages.size()) ||
-      assign.peers_size() != static_cast<int>(plan->stages.size())) {
-    return absl::InvalidArgumentError(absl::StrFormat("stage %d with %d peers does not fit a plan of %d stages", assign.stage(),
-                                                      assign.peers_size(), plan->stages.size()));
-  }
-  if (const std::string own = absl::StrFormat("%016x", workload.graph_hash); plan->graph_hash != own) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the plan was made for graph %s, this executor built graph %s from the same job: the builds differ", plan->graph_hash, own));
-  }
-  return std::move(*plan);
-}
-
-absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, bool error_feedback) {
-  runtime::LinkCodecs codecs;
-  for (const wire::PlanLink& link : plan.links) {
-    if (link.backward) continue;  // follows its forward direction
-    FUSIONLLM_ASSIGN_OR_RETURN(compression::CodecSpec spec, compression::ParseCodecSpec(link.codec));
-    spec.error_feedback = spec.error_feedback || (error_feedback && spec.kind != compression::CodecKind::kExact);
-    codecs[{link.src_stage, link.dst_stage}] = spec;
-  }
-  return codecs;
-}
-
-absl::StatusOr<std::vector<int>> StageOfOps(const workload::Workload& workload, const wire::PlanDocument& plan) {
-  std::vector<int> stage_of_op(workload.training.forward_ops, -1);
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    for (const std::string& name : plan.stages[s].ops) {
-      const opdag::OpId op = workload.training.graph.FindOp(name);
-      if (op < 0 || op >= workload.training.forward_ops)
-        return absl::InvalidArgumentError(absl::StrCat("the plan names an unknown op '", name, "'"));
-      stage_of_op[op] = static_cast<int>(s);
-    }
-  }
-  for (int op = 0; op < workload.training.forward_ops; ++op) {
-    if (stage_of_op[op] < 0)
-      return absl::InvalidArgumentError(absl::StrCat("the plan gives op '", workload.training.graph.op(op).name, "' no stage"));
-  }
-  return stage_of_op;
-}
-
 }  // namespace
-
-// One plan epoch on this executor. Members are destroyed in reverse order: the executor before what it refers to.
-struct StageHost::Epoch {
-  uint32_t number = 0;
-  int stage = 0;
-  int stages = 1;
-  int64_t first_step = 1;
-  std::vector<std::string> peers;  // by stage
-  wire::PlanDocument plan;
-  std::shared_ptr<runtime::Inbox> inbox;
-  NoData no_data;
-  std::unique_ptr<runtime::DevicePacer> pacer;
-  std::unique_ptr<runtime::StageExecutor> executor;
-  std::vector<transport::LinkStats> stats_before;  // by peer
-  std::mutex mutex;
-  std::string lost_peer;  // guarded by mutex
-  // Stage thread only.
-  runtime::StepResult result;
-  int64_t step_begin_ns = 0;
-  std::vector<runtime::TraceSpan> spans;
-};
 
 StageHost::StageHost(HostOptions options, DataPlane& data_plane, ReportFunction report)
     : options_(std::move(options)),
@@ -299,7 +215,7 @@ void StageHost::Assign(const v1::Assign& assign) {
   v1::ExecutorMessage message;
   v1::StageReady& ready = *message.mutable_ready();
   ready.set_epoch(assign.epoch());
-  absl::StatusOr<std::unique_ptr<Epoch>> epoch = welcome_status_.ok() ? Build(assign) : welcome_status_;
+  absl::StatusOr<std::unique_ptr<StageEpoch>> epoch = welcome_status_.ok() ? Build(assign) : welcome_status_;
   if (epoch.ok()) {
     epoch_ = *std::move(epoch);
     ready.set_predicted_memory_bytes(static_cast<int64_t>(epoch_->executor->memory().total()));
@@ -310,75 +226,30 @@ void StageHost::Assign(const v1::Assign& assign) {
   report_(std::move(message));
 }
 
-absl::StatusOr<std::unique_ptr<StageHost::Epoch>> StageHost::Build(const v1::Assign& assign) {
-  auto epoch = std::make_unique<Epoch>();
-  epoch->number = assign.epoch();
-  epoch->stage = assign.stage();
-  epoch->stages = assign.peers_size();
-  epoch->first_step = assign.first_step();
-  epoch->inbox = std::make_shared<runtime::Inbox>();
+StageSetting StageHost::Setting() {
+  return {.name = options_.name,
+          .workload = *workload_,
+          .backend = *backend_,
+          .data_plane = data_plane_,
+          .source = source_,
+          .compute_scale = compute_scale_,
+          .emulate = emulate_,
+          .measure_lock = absl::StrCat(output_directory_, "/measure.lock")};
+}
+
+absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& assign) {
+  auto epoch = std::make_unique<StageEpoch>(assign);
   {
     const std::lock_guard lock(mutex_);
     if (aborted_epoch_ >= epoch->number) return absl::CancelledError("the plan epoch is over");
     inbox_ = epoch->inbox;
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(epoch->plan, ParseAssignedPlan(assign, *workload_));
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int> stage_of_op, StageOfOps(*workload_, epoch->plan));
-  for (const v1::PeerAddress& peer : assign.peers()) {
-    epoch->peers.push_back(peer.name());
-    if (peer.name() != options_.name) data_plane_.SetPeer(peer.name(), peer.address());
-    epoch->stats_before.push_back(peer.name() == options_.name ? transport::LinkStats{} : data_plane_.stats(peer.name()));
-  }
-  Epoch* raw = epoch.get();
-  runtime::MessagePort& port = data_plane_.Attach(epoch->number, epoch->peers, epoch->inbox, [raw](const std::string& peer) {
-    const std::lock_guard lock(raw->mutex);
-    if (raw->lost_peer.empty()) raw->lost_peer = peer;
-  });
-
-  runtime::StageConfig config = workload::StageConfigOf(*workload_);
-  const bool gpipe = epoch->plan.schedule == "gpipe";
-  config.in_flight = gpipe ? config.micro_batches : std::clamp(epoch->plan.stages[epoch->stage].in_flight, 1, config.micro_batches);
-  config.schedule = gpipe ? runtime::PipelineSchedule::kGPipe : runtime::PipelineSchedule::k1F1B;
-  config.recompute = epoch->plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
-  FUSIONLLM_ASSIGN_OR_RETURN(runtime::LinkCodecs codecs, CodecsOf(epoch->plan, workload_->job.spec.compression.error_feedback));
-
-  ResetPeak();
-  const std::vector<int> placement = autodiff::Place(workload_->training, stage_of_op);
-  FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
-                             runtime::BuildStageProgram(workload_->training, placement, epoch->stage, epoch->stages, config.recompute));
-  runtime::BatchSource* source = &epoch->no_data;
-  if (ReadsData(program, *workload_)) {
-    if (source_ == nullptr) {
-      FUSIONLLM_ASSIGN_OR_RETURN(source_, workload::DatasetSource::Open(*workload_));
-    }
-    source = source_.get();
-  }
-  epoch->pacer = std::make_unique<runtime::DevicePacer>(compute_scale_, emulate_);
-  FUSIONLLM_ASSIGN_OR_RETURN(
-      epoch->executor, runtime::StageExecutor::Create(workload_->training, placement, epoch->stage, epoch->stages, config,
-                                                      runtime::CompressedEdgeCodec(epoch->stage, codecs), *backend_, port, *epoch->inbox,
-                                                      *source, *epoch->pacer, CallbacksOf(*epoch)));
-  if (emulate_) {
-    const MachineLock alone(absl::StrCat(output_directory_, "/measure.lock"));
-    FUSIONLLM_RETURN_IF_ERROR(epoch->executor->MeasureOps(kMeasureRepeats));
-  }
-  epoch->executor->store().InitializeAll(static_cast<uint64_t>(workload_->job.spec.model.init.seed));
-  if (!assign.restore_from().empty()) {
-    FUSIONLLM_RETURN_IF_ERROR(RestoreStage(assign.restore_from(), /*with_state=*/true, epoch->executor->store()));
-    FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, ReadPosition(assign.restore_from()));
-    if (source_ != nullptr) source_->StartAt(position.step + 1, {.samples_consumed = position.samples_consumed});
-  } else {
-    if (workload_->job.spec.model.init.from.has_value()) {
-      const std::string& from = *workload_->job.spec.model.init.from;
-      const std::string path = from.front() == '/' ? from : absl::StrCat(workload_->base_directory, "/", from);
-      FUSIONLLM_RETURN_IF_ERROR(RestoreStage(path, /*with_state=*/false, epoch->executor->store()));
-    }
-    if (source_ != nullptr) source_->StartAt(1, {});
-  }
+  FUSIONLLM_RETURN_IF_ERROR(BuildStage(Setting(), assign, CallbacksOf(*epoch), *epoch));
+  FUSIONLLM_RETURN_IF_ERROR(RestoreEpoch(Setting(), assign, *epoch));
   return epoch;
 }
 
-runtime::StageCallbacks StageHost::CallbacksOf(Epoch& epoch) {
+runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
   const int64_t total = workload_->job.spec.training.steps;
   const bool keeps = workload_->job.spec.checkpoint.has_value();
   const int64_t every = keeps ? workload_->job.spec.checkpoint->every_steps : 0;
@@ -414,49 +285,13 @@ runtime::StageCallbacks StageHost::CallbacksOf(Epoch& epoch) {
   return callbacks;
 }
 
-void StageHost::ReportStep(Epoch& epoch, const runtime::StageStepTimes& times) {
+void StageHost::ReportStep(const StageEpoch& epoch, const runtime::StageStepTimes& times) {
   {
     const std::lock_guard lock(mutex_);
     last_step_ = times.step;
   }
-  if (epoch.stage == 0) {
-    v1::ExecutorMessage message;
-    v1::StepReport& report = *message.mutable_step();
-    report.set_epoch(epoch.number);
-    report.set_step(epoch.result.step);
-    report.set_loss(epoch.result.loss);
-    report.set_gradient_norm(epoch.result.gradient_norm);
-    report.set_learning_rate(epoch.result.learning_rate);
-    report.set_step_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - epoch.step_begin_ns) * 1e-9);
-    report_(std::move(message));
-  }
-  v1::ExecutorMessage message;
-  v1::StageTimes& report = *message.mutable_times();
-  report.set_epoch(epoch.number);
-  report.set_step(times.step);
-  report.set_busy_seconds(times.busy_seconds);
-  report.set_forward_seconds(times.forward_seconds);
-  report.set_backward_seconds(times.backward_seconds);
-  report.set_wait_seconds(times.wait_seconds);
-  report.set_overrun_seconds(times.overrun_seconds);
-  report.set_peak_memory_bytes(std::max<int64_t>(0, PeakResidentBytes() - memory_at_join_));
-  for (const runtime::TraceSpan& span : epoch.spans) {
-    v1::Span& out = *report.add_spans();
-    out.set_kind(static_cast<int>(span.kind));
-    out.set_micro_batch(span.micro_batch);
-    out.set_begin_ns(span.begin_ns);
-    out.set_end_ns(span.end_ns);
-  }
-  for (size_t i = 0; i < epoch.peers.size(); ++i) {
-    if (static_cast<int>(i) == epoch.stage) continue;
-    const transport::LinkStats stats = data_plane_.stats(epoch.peers[i]);
-    v1::LinkBytes& link = *report.add_links();
-    link.set_peer(epoch.peers[i]);
-    link.set_wire_bytes_sent(static_cast<int64_t>(stats.wire_bytes_sent - epoch.stats_before[i].wire_bytes_sent));
-    link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
-    link.set_rtt_seconds(stats.rtt_s);
-  }
-  report_(std::move(message));
+  if (epoch.stage == 0) report_(StepReportOf(epoch));
+  report_(TimesReportOf(epoch, times, memory_at_join_, data_plane_));
 }
 
 void StageHost::Start(uint32_t number) {
@@ -476,25 +311,10 @@ void StageHost::Start(uint32_t number) {
     last = epoch_->executor->Run(epoch_->first_step, total);
   }
   if (shards_ != nullptr) shards_->Wait();
-  ReportEnd(*epoch_, last.ok() ? *last : last_step_, last.status());
+  report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status()));
   const std::lock_guard lock(mutex_);
   running_epoch_ = 0;
   running_stage_ = -1;
-}
-
-void StageHost::ReportEnd(const Epoch& epoch, int64_t last_step, const absl::Status& status) {
-  v1::ExecutorMessage message;
-  v1::StageEnded& ended = *message.mutable_ended();
-  ended.set_epoch(epoch.number);
-  ended.set_stage(epoch.stage);
-  ended.set_last_step(last_step);
-  ended.set_code(static_cast<int>(status.code()));
-  ended.set_message(std::string(status.message()));
-  {
-    const std::lock_guard lock(const_cast<Epoch&>(epoch).mutex);
-    ended.set_lost_peer(epoch.lost_peer);
-  }
-  report_(std::move(message));
 }
 
 void StageHost::Abort(uint32_t number, const std::string& reason) {

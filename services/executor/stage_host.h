@@ -18,11 +18,11 @@
 #include "absl/status/statusor.h"
 #include "lib/job/topology.h"
 #include "lib/kernels/backend.h"
-#include "lib/runtime/device_pacer.h"
 #include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/stage_epoch.h"
 
 namespace fusionllm::services {
 
@@ -48,7 +48,6 @@ class StageHost {
   void Shutdown();
 
  private:
-  struct Epoch;
   void Work();
   void Post(std::function<void()> task);
   absl::Status Welcome(const v1::Welcome& welcome);
@@ -57,11 +56,10 @@ class StageHost {
   void Assign(const v1::Assign& assign);
   void Start(uint32_t epoch);
   void Abort(uint32_t epoch, const std::string& reason);
-  absl::StatusOr<std::unique_ptr<Epoch>> Build(const v1::Assign& assign);
-  runtime::StageCallbacks CallbacksOf(Epoch& epoch);
-  void ReportStep(Epoch& epoch, const runtime::StageStepTimes& times);
-  void ReportEnd(const Epoch& epoch, int64_t last_step, const absl::Status& status);
-  absl::Status SetUpDevice();
+  StageSetting Setting();
+  absl::StatusOr<std::unique_ptr<StageEpoch>> Build(const v1::Assign& assign);
+  runtime::StageCallbacks CallbacksOf(StageEpoch& epoch);
+  void ReportStep(const StageEpoch& epoch, const runtime::StageStepTimes& times);
 
   const HostOptions options_;
   DataPlane& data_plane_;
@@ -93,7 +91,7 @@ class StageHost {
   int64_t last_step_ = 0;
   std::atomic<bool> stop_requested_ = false;
 
-  std::unique_ptr<Epoch> epoch_;  // worker thread only
+  std::unique_ptr<StageEpoch> epoch_;  // worker thread only
   std::unique_ptr<ShardWriter> shards_;
   std::thread worker_;
 };

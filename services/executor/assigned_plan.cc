@@ -1,0 +1,68 @@
+#include "services/executor/assigned_plan.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::services {
+namespace {
+
+absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, const workload::Workload& workload) {
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(assign.plan_document()));
+  auto* plan = std::get_if<wire::PlanDocument>(&answer);
+  if (plan == nullptr) return absl::InvalidArgumentError("a refusal was assigned as a plan");
+  if (assign.stage() < 0 || assign.stage() >= static_cast<int>(plan->stages.size()) ||
+      assign.peers_size() != static_cast<int>(plan->stages.size())) {
+    return absl::InvalidArgumentError(absl::StrFormat("stage %d with %d peers does not fit a plan of %d stages", assign.stage(),
+                                                      assign.peers_size(), plan->stages.size()));
+  }
+  if (const std::string own = absl::StrFormat("%016x", workload.graph_hash); plan->graph_hash != own) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the plan was made for graph %s, this executor built graph %s from the same job: the builds differ", plan->graph_hash, own));
+  }
+  return std::move(*plan);
+}
+
+absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, bool error_feedback) {
+  runtime::LinkCodecs codecs;
+  for (const wire::PlanLink& link : plan.links) {
+    if (link.backward) continue;  // follows its forward direction
+    FUSIONLLM_ASSIGN_OR_RETURN(compression::CodecSpec spec, compression::ParseCodecSpec(link.codec));
+    spec.error_feedback = spec.error_feedback || (error_feedback && spec.kind != compression::CodecKind::kExact);
+    codecs[{link.src_stage, link.dst_stage}] = spec;
+  }
+  return codecs;
+}
+
+absl::StatusOr<std::vector<int>> StageOfOps(const workload::Workload& workload, const wire::PlanDocument& plan) {
+  std::vector<int> stage_of_op(workload.training.forward_ops, -1);
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    for (const std::string& name : plan.stages[s].ops) {
+      const opdag::OpId op = workload.training.graph.FindOp(name);
+      if (op < 0 || op >= workload.training.forward_ops)
+        return absl::InvalidArgumentError(absl::StrCat("the plan names an unknown op '", name, "'"));
+      stage_of_op[op] = static_cast<int>(s);
+    }
+  }
+  for (int op = 0; op < workload.training.forward_ops; ++op) {
+    if (stage_of_op[op] < 0)
+      return absl::InvalidArgumentError(absl::StrCat("the plan gives op '", workload.training.graph.op(op).name, "' no stage"));
+  }
+  return stage_of_op;
+}
+
+}  // namespace
+
+absl::StatusOr<AssignedPlan> ReadAssignedPlan(const v1::Assign& assign, const workload::Workload& workload) {
+  AssignedPlan assigned;
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.plan, ParseAssignedPlan(assign, workload));
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.stage_of_op, StageOfOps(workload, assigned.plan));
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.codecs, CodecsOf(assigned.plan, workload.job.spec.compression.error_feedback));
+  return assigned;
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,23 @@
+// What an executor reads out of an Assign: its plan, checked against the job it built itself. Pure functions.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/runtime/edge_codec.h"
+#include "lib/wire/plan_json.h"
+#include "lib/workload/workload.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+struct AssignedPlan {
+  wire::PlanDocument plan;
+  std::vector<int> stage_of_op;  // by forward op
+  runtime::LinkCodecs codecs;
+};
+
+// Errors: InvalidArgument for a document that is no plan of this job, FailedPrecondition when it was made for another graph.
+absl::StatusOr<AssignedPlan> ReadAssignedPlan(const v1::Assign& assign, const workload::Workload& workload);
+
+}  // namespace fusionllm::services

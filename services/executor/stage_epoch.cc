@@ -1,0 +1,154 @@
+#include "services/executor/stage_epoch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/runtime/edge_codec.h"
+#include "services/executor/assigned_plan.h"
+#include "services/executor/checkpoint_io.h"
+#include "services/executor/machine_lock.h"
+#include "services/executor/process_memory.h"
+
+namespace fusionllm::services {
+namespace {
+
+constexpr int kMeasureRepeats = 5;
+
+bool ReadsData(const runtime::StageProgram& program, const workload::Workload& workload) {
+  return std::any_of(program.forward.ops.begin(), program.forward.ops.end(),
+                     [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).type == "placeholder"; });
+}
+
+runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::PlanDocument& plan, int stage) {
+  runtime::StageConfig config = workload::StageConfigOf(workload);
+  const bool gpipe = plan.schedule == "gpipe";
+  config.in_flight = gpipe ? config.micro_batches : std::clamp(plan.stages[stage].in_flight, 1, config.micro_batches);
+  config.schedule = gpipe ? runtime::PipelineSchedule::kGPipe : runtime::PipelineSchedule::k1F1B;
+  config.recompute = plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
+  return config;
+}
+
+runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
+  for (const v1::PeerAddress& peer : assign.peers()) {
+    const bool self = peer.name() == setting.name;
+    epoch.peers.push_back(peer.name());
+    if (!self) setting.data_plane.SetPeer(peer.name(), peer.address());
+    epoch.stats_before.push_back(self ? transport::LinkStats{} : setting.data_plane.stats(peer.name()));
+  }
+  return setting.data_plane.Attach(epoch.number, epoch.peers, epoch.inbox, [&epoch](const std::string& peer) {
+    const std::lock_guard lock(epoch.mutex);
+    if (epoch.lost_peer.empty()) epoch.lost_peer = peer;
+  });
+}
+
+}  // namespace
+
+absl::Status NoData::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
+  return absl::InternalError(absl::StrCat("placeholder '", placeholder.name, "' on a stage without data"));
+}
+
+absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch) {
+  const workload::Workload& workload = setting.workload;
+  FUSIONLLM_ASSIGN_OR_RETURN(AssignedPlan assigned, ReadAssignedPlan(assign, workload));
+  epoch.plan = std::move(assigned.plan);
+  runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
+  const runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage);
+  ResetPeak();
+  const std::vector<int> placement = autodiff::Place(workload.training, assigned.stage_of_op);
+  FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
+                             runtime::BuildStageProgram(workload.training, placement, epoch.stage, epoch.stages, config.recompute));
+  runtime::BatchSource* source = &epoch.no_data;
+  if (ReadsData(program, workload)) {
+    if (setting.source == nullptr) {
+      FUSIONLLM_ASSIGN_OR_RETURN(setting.source, workload::DatasetSource::Open(workload));
+    }
+    source = setting.source.get();
+  }
+  epoch.pacer = std::make_unique<runtime::DevicePacer>(setting.compute_scale, setting.emulate);
+  FUSIONLLM_ASSIGN_OR_RETURN(
+      epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
+                                                     runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs)), setting.backend,
+                                                     port, *epoch.inbox, *source, *epoch.pacer, std::move(callbacks)));
+  if (setting.emulate) {
+    const MachineLock alone(setting.measure_lock);
+    FUSIONLLM_RETURN_IF_ERROR(epoch.executor->MeasureOps(kMeasureRepeats));
+  }
+  epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed));
+  return absl::OkStatus();
+}
+
+absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
+  const workload::Workload& workload = setting.workload;
+  if (!assign.restore_from().empty()) {
+    FUSIONLLM_RETURN_IF_ERROR(RestoreStage(assign.restore_from(), /*with_state=*/true, epoch.executor->store()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, ReadPosition(assign.restore_from()));
+    if (setting.source != nullptr) setting.source->StartAt(position.step + 1, {.samples_consumed = position.samples_consumed});
+    return absl::OkStatus();
+  }
+  if (const std::optional<std::string>& from = workload.job.spec.model.init.from; from.has_value()) {
+    const std::string path = from->front() == '/' ? *from : absl::StrCat(workload.base_directory, "/", *from);
+    FUSIONLLM_RETURN_IF_ERROR(RestoreStage(path, /*with_state=*/false, epoch.executor->store()));
+  }
+  if (setting.source != nullptr) setting.source->StartAt(1, {});
+  return absl::OkStatus();
+}
+
+v1::ExecutorMessage StepReportOf(const StageEpoch& epoch) {
+  v1::ExecutorMessage message;
+  v1::StepReport& report = *message.mutable_step();
+  report.set_epoch(epoch.number);
+  report.set_step(epoch.result.step);
+  report.set_loss(epoch.result.loss);
+  report.set_gradient_norm(epoch.result.gradient_norm);
+  report.set_learning_rate(epoch.result.learning_rate);
+  report.set_step_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - epoch.step_begin_ns) * 1e-9);
+  return message;
+}
+
+v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageStepTimes& times, int64_t memory_at_join,
+                                  const DataPlane& data_plane) {
+  v1::ExecutorMessage message;
+  v1::StageTimes& report = *message.mutable_times();
+  report.set_epoch(epoch.number);
+  report.set_step(times.step);
+  report.set_busy_seconds(times.busy_seconds);
+  report.set_forward_seconds(times.forward_seconds);
+  report.set_backward_seconds(times.backward_seconds);
+  report.set_wait_seconds(times.wait_seconds);
+  report.set_overrun_seconds(times.overrun_seconds);
+  report.set_peak_memory_bytes(std::max<int64_t>(0, PeakResidentBytes() - memory_at_join));
+  for (const runtime::TraceSpan& span : epoch.spans) {
+    v1::Span& out = *report.add_spans();
+    out.set_kind(static_cast<int>(span.kind));
+    out.set_micro_batch(span.micro_batch);
+    out.set_begin_ns(span.begin_ns);
+    out.set_end_ns(span.end_ns);
+  }
+  for (size_t i = 0; i < epoch.peers.size(); ++i) {
+    if (static_cast<int>(i) == epoch.stage) continue;
+    const transport::LinkStats stats = data_plane.stats(epoch.peers[i]);
+    v1::LinkBytes& link = *report.add_links();
+    link.set_peer(epoch.peers[i]);
+    link.set_wire_bytes_sent(static_cast<int64_t>(stats.wire_bytes_sent - epoch.stats_before[i].wire_bytes_sent));
+    link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
+    link.set_rtt_seconds(stats.rtt_s);
+  }
+  return message;
+}
+
+v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, const absl::Status& status) {
+  v1::ExecutorMessage message;
+  v1::StageEnded& ended = *message.mutable_ended();
+  ended.set_epoch(epoch.number);
+  ended.set_stage(epoch.stage);
+  ended.set_last_step(last_step);
+  ended.set_code(static_cast<int>(status.code()));
+  ended.set_message(std::string(status.message()));
+  const std::lock_guard lock(epoch.mutex);
+  ended.set_lost_peer(epoch.lost_peer);
+  return message;
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,77 @@
+// One plan epoch on an executor: the stage with what it stands on, how it is built and restored, and what is reported of it.
+//
+// Built and run on the stage's thread; what other threads may touch says so.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/stage_executor.h"
+#include "lib/wire/plan_json.h"
+#include "lib/workload/workload.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/executor/data_plane.h"
+
+namespace fusionllm::services {
+
+// Stages without placeholders read no data.
+class NoData : public runtime::BatchSource {
+ public:
+  absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
+};
+
+// Members are destroyed in reverse order: the executor before what it refers to.
+struct StageEpoch {
+  explicit StageEpoch(const v1::Assign& assign)
+      : number(assign.epoch()), stage(assign.stage()), stages(assign.peers_size()), first_step(assign.first_step()) {}
+
+  const uint32_t number;
+  const int stage;
+  const int stages;
+  const int64_t first_step;
+  const std::shared_ptr<runtime::Inbox> inbox = std::make_shared<runtime::Inbox>();
+  std::vector<std::string> peers;  // by stage
+  wire::PlanDocument plan;
+  NoData no_data;
+  std::unique_ptr<runtime::DevicePacer> pacer;
+  std::unique_ptr<runtime::StageExecutor> executor;
+  std::vector<transport::LinkStats> stats_before;  // by peer
+  mutable std::mutex mutex;
+  std::string lost_peer;  // guarded by mutex
+  // Stage thread only.
+  runtime::StepResult result;
+  int64_t step_begin_ns = 0;
+  std::vector<runtime::TraceSpan> spans;
+};
+
+// What stages of this executor are built from. Everything outlives the epoch.
+struct StageSetting {
+  const std::string& name;
+  const workload::Workload& workload;
+  kernels::Backend& backend;
+  DataPlane& data_plane;
+  std::unique_ptr<workload::DatasetSource>& source;  // opened by the first stage that needs data
+  double compute_scale = 1;
+  bool emulate = false;
+  std::string measure_lock;  // file; held while emulated devices measure their ops
+};
+
+// Joins the epoch to the network and makes its executor, with parameters drawn from the seed. Blocks.
+absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch);
+
+// Brings parameters and data to where the Assign says training goes on: a checkpoint, the job's init.from, or neither. Blocks.
+absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch);
+
+// ---- Reports ----------------------------------------------------------------------------------------------------------------------------
+// What stage 0 tells of the step that its epoch last decided on.
+v1::ExecutorMessage StepReportOf(const StageEpoch& epoch);
+v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageStepTimes& times, int64_t memory_at_join,
+                                  const DataPlane& data_plane);
+v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, const absl::Status& status);
+
+}  // namespace fusionllm::services
