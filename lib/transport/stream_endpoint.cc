@@ -12,7 +12,7 @@
 // stream_endpoint_receive.cc.
 namespace fusionllm::transport {
 
-StreamEndpoint::StreamEndpoint(EndpointOptions options, std::unique_ptr<Dialer> dialer)
+StreamEndpoint::StreamEndpoint(EndpointOptions options, std::shared_ptr<Dialer> dialer)
     : options_([&] {
         if (options.incarnation == 0) {
           options.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));

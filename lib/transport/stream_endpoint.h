@@ -44,7 +44,7 @@ struct EndpointOptions {
 
 class StreamEndpoint : public Endpoint {
  public:
-  StreamEndpoint(EndpointOptions options, std::unique_ptr<Dialer> dialer);
+  StreamEndpoint(EndpointOptions options, std::shared_ptr<Dialer> dialer);
   ~StreamEndpoint() override;
 
   absl::string_view name() const override { return options_.name; }
@@ -94,7 +94,7 @@ class StreamEndpoint : public Endpoint {
   TimePoint CheckDeadlinesLocked(TimePoint now);
 
   const EndpointOptions options_;
-  const std::unique_ptr<Dialer> dialer_;
+  const std::shared_ptr<Dialer> dialer_;
 
   mutable std::mutex mu_;            // guards all below; never held during callbacks or stream reads and writes
   std::condition_variable changed_;  // anything that Send(), Accept() or Close() may wait for

@@ -65,23 +65,8 @@ class GrpcEndpoint::AddressBook : public Dialer {
   std::map<std::string, Entry> entries_;
 };
 
-namespace {
-
-// The endpoint owns its dialer, but addresses are set from outside too.
-class SharedDialer : public Dialer {
- public:
-  explicit SharedDialer(std::shared_ptr<Dialer> dialer) : dialer_(std::move(dialer)) {}
-  absl::Status CanReach(absl::string_view peer) const override { return dialer_->CanReach(peer); }
-  absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override { return dialer_->Dial(peer); }
-
- private:
-  std::shared_ptr<Dialer> dialer_;
-};
-
-}  // namespace
-
 GrpcEndpoint::GrpcEndpoint(EndpointOptions options, std::shared_ptr<AddressBook> addresses)
-    : StreamEndpoint(std::move(options), std::make_unique<SharedDialer>(addresses)), addresses_(std::move(addresses)) {}
+    : StreamEndpoint(std::move(options), addresses), addresses_(std::move(addresses)) {}
 
 GrpcEndpoint::~GrpcEndpoint() { GrpcEndpoint::Close(); }
 

@@ -157,22 +157,8 @@ class GrpcRelayEndpoint::Client : public Dialer {
   std::thread listener_;
 };
 
-namespace {
-
-class SharedDialer : public Dialer {
- public:
-  explicit SharedDialer(std::shared_ptr<Dialer> dialer) : dialer_(std::move(dialer)) {}
-  absl::Status CanReach(absl::string_view peer) const override { return dialer_->CanReach(peer); }
-  absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override { return dialer_->Dial(peer); }
-
- private:
-  std::shared_ptr<Dialer> dialer_;
-};
-
-}  // namespace
-
 GrpcRelayEndpoint::GrpcRelayEndpoint(EndpointOptions options, std::shared_ptr<Client> client)
-    : StreamEndpoint(std::move(options), std::make_unique<SharedDialer>(client)), client_(std::move(client)) {}
+    : StreamEndpoint(std::move(options), client), client_(std::move(client)) {}
 
 GrpcRelayEndpoint::~GrpcRelayEndpoint() { GrpcRelayEndpoint::Close(); }
 
