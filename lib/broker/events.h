@@ -1,0 +1,185 @@
+// What happens to a run and what its state machine orders: the words between RunState and the shell that serves it. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace fusionllm::broker {
+
+struct Member {
+  std::string name;
+  uint64_t incarnation = 0;
+  std::string site;
+  bool spare = false;
+  int32_t pid = 0;
+  int64_t memory_bytes = 0;
+  std::string data_address;
+};
+
+struct Link {
+  std::string src, dst;
+  double rtt_s = 0;
+  double bytes_per_s = 0;
+  bool operator==(const Link&) const = default;
+};
+
+// What the state machine must know of a plan; the document itself is opaque to it.
+struct PlanSummary {
+  std::string document;
+  std::vector<std::string> devices;   // by stage
+  std::vector<int64_t> memory_bytes;  // by stage
+};
+
+struct ShardFile {
+  std::string name;
+  int64_t bytes = 0;
+  std::string sha256;
+  std::vector<std::string> tensors;
+};
+
+struct StepRecord {
+  int64_t step = 0;
+  float loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double step_seconds = 0;
+};
+
+// ---- Events -----------------------------------------------------------------------------------------------------------------------------
+struct Joined {
+  Member member;
+  // What a rejoining executor is running; 0: nothing.
+  uint32_t epoch = 0;
+};
+struct Left {
+  std::string name;
+  uint64_t incarnation = 0;
+  std::string why;
+};
+struct GatheringOver {};  // no more executors are waited for
+struct Calibrated {
+  std::string name;
+  std::string profile_document;
+  absl::Status status;
+};
+struct LinkProbed {
+  Link link;
+  absl::Status status;
+};
+struct Planned {
+  PlanSummary plan;
+};
+struct PlanRefused {
+  std::string reason;
+  std::string message;
+};
+struct Ready {
+  uint32_t epoch = 0;
+  std::string name;
+  absl::Status status;
+};
+struct StepDone {
+  uint32_t epoch = 0;
+  StepRecord record;
+};
+struct ShardWritten {
+  uint32_t epoch = 0;
+  int64_t step = 0;
+  int stage = 0;
+  std::vector<ShardFile> files;
+  int64_t samples_consumed = 0;  // data cursor after the step; 0 from stages that read no data
+  absl::Status status;
+};
+struct CheckpointCommitted {
+  int64_t step = 0;
+  std::string path;
+  absl::Status status;
+};
+struct Ended {
+  uint32_t epoch = 0;
+  std::string name;
+  int64_t last_step = 0;
+  absl::Status status;
+  std::string lost_peer;
+};
+struct StopAsked {};
+// The shell's timer for what it was asked to Expect has run out.
+struct Overdue {
+  uint64_t id = 0;
+};
+
+using Event = std::variant<Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, Ready, StepDone, ShardWritten,
+                           CheckpointCommitted, Ended, StopAsked, Overdue>;
+
+// ---- Actions ----------------------------------------------------------------------------------------------------------------------------
+struct AskCalibrate {
+  std::string name;
+};
+struct AskProbe {
+  std::string src, dst;
+};
+struct AskPlan {
+  std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
+  // After a loss: fewer devices than the job asked for stages are then no reason to refuse.
+  bool again = false;
+};
+struct SendAssign {
+  std::string name;
+  uint32_t epoch = 0;
+  int stage = 0;
+  std::string restore_from;  // empty: initialise
+  int64_t first_step = 1;
+};
+struct SendStart {
+  std::string name;
+  uint32_t epoch = 0;
+};
+struct SendAbort {
+  std::string name;
+  uint32_t epoch = 0;
+  std::string why;
+};
+struct SendStop {
+  std::string name;
+};
+struct CommitCheckpoint {
+  int64_t step = 0;
+  int64_t samples_consumed = 0;
+  std::vector<ShardFile> files;
+};
+struct AbandonCheckpoint {  // remove what was written of it
+  int64_t step = 0;
+};
+struct Announce {  // an event of contract section 4
+  std::string reason;
+  int64_t step = 0;
+  std::string message;
+  std::string device;
+  int32_t pid = 0;
+  std::optional<int> stage;
+};
+struct PublishPlan {};  // the plan in force changed: print it
+struct PublishStep {
+  uint32_t epoch = 0;
+  StepRecord record;
+};
+struct Expect {  // start a timer; a later Expect replaces it, id 0 stops it
+  uint64_t id = 0;
+  double seconds = 0;
+  std::string what;
+};
+struct Finish {  // terminal
+  absl::Status status;
+  bool interrupted = false;
+  std::string refusal_reason;  // set when the planner refused
+};
+
+using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, CommitCheckpoint,
+                            AbandonCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
+
+}  // namespace fusionllm::broker

@@ -1,0 +1,27 @@
+// How long a run waits for what, and what it tries again. Internal to lib/broker.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace fusionllm::broker {
+
+// Bounds on what is waited for. Only a peer that makes no progress at all meets them: each is renewed by news.
+inline constexpr double kGatherSeconds = 120;
+inline constexpr double kRejoinSeconds = 20;  // executors redial every second at least
+inline constexpr double kCalibrateSeconds = 300;
+inline constexpr double kProbeSeconds = 120;
+inline constexpr double kPlanSeconds = 300;
+inline constexpr double kLoadSeconds = 900;
+inline constexpr double kDrainSeconds = 20;
+inline constexpr double kFirstStepSeconds = 900;
+inline constexpr double kFinishSeconds = 600;
+// A step may include an evaluation or a checkpoint, so that the bound is generous; a dead process is noticed by its broken stream at once.
+inline constexpr double kStepPatience = 30;
+inline constexpr double kStepSecondsMin = 60;
+
+// Errors that another try may cure: somebody was lost, or the network was.
+inline bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+}
+
+}  // namespace fusionllm::broker

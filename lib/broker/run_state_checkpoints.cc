@@ -1,0 +1,72 @@
+// RunState: shards become checkpoints.
+#include "lib/broker/run_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::broker {
+
+void RunState::Handle(const ShardWritten& event) {
+  if (event.epoch != epoch_) return;
+  // Repeated to a restarted broker whose checkpoint is whole already.
+  if (committing_.contains(event.step) || (!checkpoint_path_.empty() && event.step <= checkpoint_step_)) return;
+  auto& shards = shards_[event.step];
+  const bool first_failure =
+      !event.status.ok() && std::all_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.second.status.ok(); });
+  shards[event.stage] = event;
+  if (first_failure) {
+    Handle(CheckpointCommitted{.step = event.step, .status = event.status});
+    if (phase_ == Phase::kFailed) return;
+  }
+  CommitIfComplete(event.step);
+}
+
+void RunState::CommitIfComplete(int64_t step) {
+  const std::map<int, ShardWritten>& shards = shards_[step];
+  if (shards.size() < plan_.devices.size()) return;
+  CommitCheckpoint commit{.step = step};
+  bool whole = true;
+  for (const auto& [stage, shard] : shards) {
+    whole = whole && shard.status.ok();
+    commit.files.insert(commit.files.end(), shard.files.begin(), shard.files.end());
+    commit.samples_consumed = std::max(commit.samples_consumed, shard.samples_consumed);
+  }
+  shards_.erase(step);
+  if (whole) {
+    committing_.insert(step);
+    Do(std::move(commit));
+  } else {
+    Do(AbandonCheckpoint{.step = step});  // nobody writes there any more, and the room may be needed
+    MaybeFinish();
+  }
+}
+
+void RunState::Handle(const CheckpointCommitted& event) {
+  committing_.erase(event.step);
+  if (!event.status.ok()) {
+    const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
+    // In the middle of a run training goes on, the earlier checkpoints are whole; at the end there is nothing left to try.
+    if (phase_ == Phase::kFinishing || event.step >= options_.total_steps || stop_asked_) {
+      Fail(absl::Status(event.status.code(), message));
+    } else {
+      Do(Announce{.reason = "CheckpointFailed", .step = event.step, .message = message});
+    }
+    return;
+  }
+  if (event.step >= checkpoint_step_) {
+    checkpoint_step_ = event.step;
+    checkpoint_path_ = event.path;
+  }
+  Do(Announce{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
+  MaybeFinish();
+}
+
+void RunState::MaybeFinish() {
+  if (phase_ != Phase::kFinishing || !shards_.empty() || !committing_.empty()) return;
+  phase_ = Phase::kDone;
+  Do(Finish{.status = absl::OkStatus(), .interrupted = stop_asked_ && last_step_ < options_.total_steps});
+}
+
+}  // namespace fusionllm::broker

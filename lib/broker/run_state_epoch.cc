@@ -1,0 +1,116 @@
+// RunState: a plan epoch from its assignment to its end.
+#include "lib/broker/run_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/broker/patience.h"
+
+namespace fusionllm::broker {
+
+void RunState::Load() {
+  const bool first = epoch_ == options_.last_epoch;
+  ++epoch_;
+  phase_ = Phase::kLoading;
+  last_step_ = checkpoint_step_;
+  shards_.clear();
+  ended_at_.clear();
+  Do(PublishPlan{});
+  if (first) {
+    for (const auto& [name, member] : members_) {
+      const int stage = StageOf(name);
+      Announce joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
+      joined.message = stage < 0 ? absl::StrCat(name, " joined the backup pool") : absl::StrCat(name, " joined and runs stage ", stage);
+      if (stage >= 0) joined.stage = stage;
+      Do(std::move(joined));
+    }
+  }
+  if (!checkpoint_path_.empty()) {
+    Do(Announce{.reason = "Restored",
+                .step = checkpoint_step_,
+                .message = absl::StrCat("restoring step ", checkpoint_step_, " from ", checkpoint_path_)});
+  } else if (!first) {
+    Do(Announce{.reason = "Restored", .step = 0, .message = "no checkpoint yet: starting again from the initial parameters"});
+  }
+  waiting_ = {plan_.devices.begin(), plan_.devices.end()};
+  Await(kLoadSeconds, "stages to load");
+  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
+    Do(SendAssign{.name = plan_.devices[stage],
+                  .epoch = epoch_,
+                  .stage = static_cast<int>(stage),
+                  .restore_from = checkpoint_path_,
+                  .first_step = checkpoint_step_ + 1});
+  }
+}
+
+void RunState::Handle(const Ready& event) {
+  if (phase_ != Phase::kLoading || event.epoch != epoch_) return;
+  if (!event.status.ok()) {
+    if (IsTransient(event.status)) {
+      Drain(std::string(event.status.message()));
+    } else {
+      Fail(absl::Status(event.status.code(),
+                        absl::StrFormat("stage %d on %s: %s", StageOf(event.name), event.name, std::string(event.status.message()))));
+    }
+    return;
+  }
+  waiting_.erase(event.name);
+  if (waiting_.empty()) StartAll();
+}
+
+void RunState::StartAll() {
+  phase_ = Phase::kRunning;
+  Await(kFirstStepSeconds, "the first step");
+  for (const std::string& device : plan_.devices) Do(SendStart{.name = device, .epoch = epoch_});
+  if (stop_asked_) Do(SendStop{plan_.devices[0]});
+}
+
+void RunState::Handle(const StepDone& event) {
+  if (event.epoch != epoch_ || event.record.step <= last_step_) return;
+  // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
+  if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
+  last_step_ = event.record.step;
+  Do(PublishStep{.epoch = epoch_, .record = event.record});
+  if (phase_ == Phase::kRunning) Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
+}
+
+void RunState::Handle(const Ended& event) {
+  if (event.epoch != epoch_) return;
+  if (phase_ == Phase::kDraining) {
+    DrainedOne(event.name);
+    return;
+  }
+  if (adopted_) {
+    if (event.status.ok()) {
+      ended_at_[event.name] = event.last_step;
+    } else {
+      adopted_epoch_is_over_ = true;
+    }
+    TakeUpAdopted(/*time_is_up=*/false);
+    return;
+  }
+  if (phase_ != Phase::kRunning && phase_ != Phase::kLoading) return;
+  if (!event.status.ok()) {
+    if (!event.lost_peer.empty() || IsTransient(event.status)) {
+      Drain(absl::StrCat(event.name, ": ", std::string(event.status.message())));
+      DrainedOne(event.name);
+    } else {
+      Fail(absl::Status(event.status.code(),
+                        absl::StrFormat("stage %d on %s: %s", StageOf(event.name), event.name, std::string(event.status.message()))));
+    }
+    return;
+  }
+  ended_at_[event.name] = event.last_step;
+  FinishWhenAllEnded();
+}
+
+void RunState::FinishWhenAllEnded() {
+  if (ended_at_.size() < plan_.devices.size()) return;
+  phase_ = Phase::kFinishing;
+  Await(kFinishSeconds, "the last checkpoint");
+  MaybeFinish();
+}
+
+}  // namespace fusionllm::broker

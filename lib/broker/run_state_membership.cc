@@ -1,0 +1,129 @@
+// RunState: who joins, who leaves, who comes back to a restarted broker.
+#include "lib/broker/run_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/broker/patience.h"
+
+namespace fusionllm::broker {
+
+void RunState::Handle(const Joined& event) {
+  const Member& member = event.member;
+  const auto previous = members_.find(member.name);
+  const bool same_process = previous != members_.end() && previous->second.incarnation == member.incarnation;
+  if (previous != members_.end() && !same_process) {
+    // A restarted executor: its former life is over before the new one begins.
+    Handle(Left{.name = member.name, .incarnation = previous->second.incarnation, .why = "restarted"});
+    if (phase_ == Phase::kFailed) return;
+  }
+  members_[member.name] = member;
+  if (adopted_) {
+    if (event.epoch == epoch_) {
+      waiting_.erase(member.name);
+    } else if (StageOf(member.name) >= 0) {
+      adopted_epoch_is_over_ = true;
+    }
+    TakeUpAdopted(/*time_is_up=*/false);
+    return;
+  }
+  if (phase_ != Phase::kGathering) {
+    if (!same_process) {
+      Do(Announce{.reason = "ExecutorJoined",
+                  .step = last_step_,
+                  .message = absl::StrCat(member.name, " joined the backup pool"),
+                  .device = member.name,
+                  .pid = member.pid});
+    }
+    return;
+  }
+  const bool known = !options_.expected.empty() || options_.min_executors > 0;
+  const auto executors = std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
+  const bool complete =
+      known && executors >= options_.min_executors &&
+      std::all_of(options_.expected.begin(), options_.expected.end(), [this](const std::string& name) { return Present(name); });
+  if (complete) {
+    CalibrateNext();
+  } else {
+    AwaitMembers();
+  }
+}
+
+// After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before everybody
+// had the time to come back, or a device that is still dialling would be taken for lost.
+void RunState::TakeUpAdopted(bool time_is_up) {
+  for (const auto& [step, shards] : std::map<int64_t, std::map<int, ShardWritten>>(shards_)) CommitIfComplete(step);
+  if (waiting_.empty() && !adopted_epoch_is_over_) {
+    adopted_ = false;
+    phase_ = Phase::kRunning;
+    Await(kFirstStepSeconds, "a step after the broker came back");
+    if (stop_asked_) Do(SendStop{plan_.devices[0]});
+    FinishWhenAllEnded();
+    return;
+  }
+  const auto all_here = [this](const auto& names) {
+    return std::all_of(names.begin(), names.end(), [this](const std::string& name) { return Present(name); });
+  };
+  if (!time_is_up && !(adopted_epoch_is_over_ && all_here(plan_.devices) && all_here(options_.expected))) {
+    if (members_.size() <= 1) Await(kRejoinSeconds, "executors to come back");
+    return;
+  }
+  adopted_ = false;
+  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
+    const std::string& name = plan_.devices[stage];
+    if (Present(name)) continue;
+    Do(Announce{.reason = "ExecutorLost",
+                .step = last_step_,
+                .message = absl::StrFormat("%s (stage %d) was lost while the broker was away, after step %d", name, stage, last_step_),
+                .device = name,
+                .stage = static_cast<int>(stage)});
+  }
+  Drain("the plan epoch did not outlive the broker");
+}
+
+void RunState::Handle(const GatheringOver& event) {
+  if (phase_ == Phase::kGathering && !adopted_ && !members_.empty()) CalibrateNext();
+}
+
+void RunState::Handle(const Left& event) {
+  const auto found = members_.find(event.name);
+  if (found == members_.end() || found->second.incarnation != event.incarnation) return;
+  members_.erase(found);
+  const int stage = StageOf(event.name);
+  if (adopted_) {  // it may come back yet
+    if (stage >= 0) waiting_.insert(event.name);
+    return;
+  }
+  if (phase_ == Phase::kFinishing && shards_.empty() && committing_.empty()) return;
+  const std::string role = stage < 0 ? "no stage" : absl::StrCat("stage ", stage);
+  Announce lost{.reason = "ExecutorLost",
+                .step = last_step_,
+                .message = absl::StrFormat("%s (%s) was lost after step %d: %s", event.name, role, last_step_, event.why),
+                .device = event.name};
+  if (stage >= 0) lost.stage = stage;
+  Do(std::move(lost));
+  switch (phase_) {
+    case Phase::kGathering:
+      break;
+    case Phase::kCalibrating:
+    case Phase::kProbing:
+    case Phase::kPlanning:
+      CalibrateNext();
+      break;
+    case Phase::kLoading:
+    case Phase::kRunning:
+    case Phase::kFinishing:
+      if (stage >= 0) Drain(absl::StrCat(event.name, " was lost"));
+      break;
+    case Phase::kDraining:
+      DrainedOne(event.name);
+      break;
+    case Phase::kDone:
+    case Phase::kFailed:
+      break;
+  }
+}
+
+}  // namespace fusionllm::broker

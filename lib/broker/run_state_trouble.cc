@@ -1,0 +1,122 @@
+// RunState: losses, recovery, orders to stop, patience that ran out.
+#include "lib/broker/run_state.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/broker/patience.h"
+
+namespace fusionllm::broker {
+
+void RunState::Drain(const std::string& why) {
+  phase_ = Phase::kDraining;
+  drained_at_step_ = last_step_;
+  waiting_.clear();
+  for (const std::string& device : plan_.devices) {
+    if (!Present(device) || ended_at_.contains(device)) continue;
+    waiting_.insert(device);
+    Do(SendAbort{.name = device, .epoch = epoch_, .why = why});
+  }
+  Await(kDrainSeconds, "stages to stop");
+  if (waiting_.empty()) Recover();
+}
+
+void RunState::DrainedOne(const std::string& name) {
+  waiting_.erase(name);
+  if (phase_ == Phase::kDraining && waiting_.empty()) Recover();
+}
+
+std::string RunState::IdleSpareFor(int stage) const {
+  if (stage == 0 && !options_.data_device.empty()) return "";
+  // Declared spares first, then whoever else has no stage; by name, so that the choice is reproducible.
+  for (const bool spare : {true, false}) {
+    for (const auto& [name, member] : members_) {
+      if (member.spare == spare && StageOf(name) < 0 && member.memory_bytes >= plan_.memory_bytes[stage]) return name;
+    }
+  }
+  return "";
+}
+
+void RunState::Recover() {
+  if (stop_asked_) {
+    phase_ = Phase::kDone;
+    Do(Finish{.status = absl::OkStatus(), .interrupted = true});
+    return;
+  }
+  if (++recoveries_ > options_.max_recoveries) {
+    Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));
+    return;
+  }
+  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
+    if (Present(plan_.devices[stage])) continue;
+    const std::string spare = IdleSpareFor(static_cast<int>(stage));
+    if (spare.empty()) {
+      plan_is_stale_ = true;
+      CalibrateNext();
+      return;
+    }
+    Do(Announce{.reason = "SpareActivated",
+                .step = drained_at_step_,
+                .message = absl::StrFormat("%s takes stage %d from %s", spare, stage, plan_.devices[stage]),
+                .device = spare,
+                .pid = members_.at(spare).pid,
+                .stage = static_cast<int>(stage)});
+    plan_.devices[stage] = spare;
+  }
+  Load();
+}
+
+void RunState::Handle(const StopAsked& event) {
+  stop_asked_ = true;
+  if (phase_ == Phase::kRunning) {
+    Do(SendStop{plan_.devices[0]});
+  } else if (adopted_) {
+    return;  // the stages are making steps: told to stop as soon as they are back
+  } else if (phase_ == Phase::kGathering || phase_ == Phase::kCalibrating || phase_ == Phase::kProbing || phase_ == Phase::kPlanning) {
+    phase_ = Phase::kDone;
+    Do(Finish{.status = absl::OkStatus(), .interrupted = true});
+  }
+}
+
+void RunState::Handle(const Overdue& event) {
+  if (event.id != expect_id_) return;
+  switch (phase_) {
+    case Phase::kGathering: {
+      if (adopted_) {
+        TakeUpAdopted(/*time_is_up=*/true);
+        break;
+      }
+      std::vector<std::string> missing;
+      for (const std::string& name : options_.expected) {
+        if (!Present(name)) missing.push_back(name);
+      }
+      Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
+      break;
+    }
+    case Phase::kCalibrating:
+    case Phase::kProbing:
+    case Phase::kPlanning:
+    case Phase::kFinishing:
+      Fail(absl::DeadlineExceededError(absl::StrFormat("no answer while %s", Name(phase_))));
+      break;
+    case Phase::kLoading:
+    case Phase::kRunning:
+      Drain(absl::StrFormat("no progress while %s after step %d", Name(phase_), last_step_));
+      break;
+    case Phase::kDraining:
+      // Whoever does not even stop is as good as lost.
+      for (const std::string& name : std::set<std::string>(waiting_)) {
+        const auto member = members_.find(name);
+        if (member != members_.end())
+          Handle(Left{.name = name, .incarnation = member->second.incarnation, .why = "did not stop when told to"});
+      }
+      break;
+    case Phase::kDone:
+    case Phase::kFailed:
+      break;
+  }
+}
+
+}  // namespace fusionllm::broker
