@@ -21,7 +21,9 @@ namespace fusionllm::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 struct Outcome {
@@ -100,6 +102,14 @@ TEST_F(Fusionctl, VersionAndHelpAreDoneAndBadUsageIsTwo) {
   EXPECT_EQ(Run("bake job.yaml").code, 2);
   EXPECT_EQ(Run("plan job.yaml --colour red").code, 2);
   EXPECT_EQ(Run("--format xml plan job.yaml").code, 2);
+}
+
+TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
+  EXPECT_THAT(Run("bake job.yaml").err, AllOf(HasSubstr("'bake'"), HasSubstr("run, join")));
+  EXPECT_THAT(Run("--format xml plan job.yaml").err, AllOf(HasSubstr("--format"), HasSubstr("xml"), HasSubstr("{text,json}")));
+  // Before this machine is measured, which takes seconds.
+  const Outcome planner = Run("plan job.yaml --strategy guess");
+  EXPECT_THAT(planner.err, AllOf(HasSubstr("--strategy"), HasSubstr("guess"), HasSubstr("op-fence"), Not(HasSubstr("measuring"))));
 }
 
 TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
@@ -244,6 +254,18 @@ TEST_F(Fusionctl, ARunEvaluatesWhenItIsTold) {
     before = line["loss"];
   }
   EXPECT_EQ(evaluated, (std::vector<int>{2, 4}));
+}
+
+TEST_F(Fusionctl, AMedianOfNothingIsNotZero) {
+  Write("text.txt", std::string(400, 'x'));
+  const Outcome outcome = Run("--format json run job.yaml --output out --set spec.training.steps=2");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  json last;
+  for (std::string text; std::getline(lines, text);) last = json::parse(text);
+  ASSERT_EQ(last["type"], "summary");
+  EXPECT_TRUE(last["median_step_seconds"].is_null()) << "the median is over steps from the third on, and there are two";
+  EXPECT_GT(last["predicted_step_seconds"].get<double>(), 0);
 }
 
 TEST_F(Fusionctl, DoctorAndCompletionWork) {

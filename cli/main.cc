@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <map>
+#include <string>
 
 #include "cli/commands/command.h"
 
@@ -16,14 +16,25 @@ constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionl
     fusionllm::cli::AddDoctor, fusionllm::cli::AddCompletion,
 };
 
+int UnknownCommand(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  std::fprintf(stderr, "fusionctl: no command '%s'; there are %s\n", app.remaining().front().c_str(), names.c_str());
+  return fusionllm::cli::kExitUsage;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Train one deep network on machines that are joined by slow links.", "fusionctl");
   fusionllm::cli::Globals globals;
   fusionllm::cli::Action action;
   app.set_version_flag("--version", "fusionctl " FUSIONLLM_VERSION);
-  app.add_option("--format", globals.format, "text for people, json for programs")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, OutputFormat>{{"text", OutputFormat::kText}, {"json", OutputFormat::kJson}}))
+  app.add_option_function<std::string>(
+         "--format",
+         [&globals](const std::string& format) { globals.format = format == "json" ? OutputFormat::kJson : OutputFormat::kText; },
+         "text for people, json for programs")
+      ->check(CLI::IsMember({"text", "json"}))
       ->option_text("text|json");
   app.add_option("--log-level", globals.log_level, "how much is logged")->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app.require_subcommand(1);
@@ -31,6 +42,9 @@ int Main(int argc, char** argv) {
   for (const auto add : kCommands) add(app, globals, action);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    if (app.get_subcommands().empty() && !app.remaining().empty()) return UnknownCommand(app);
+    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitUsage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitUsage;
   }

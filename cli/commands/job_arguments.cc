@@ -14,11 +14,18 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::cli {
 namespace {
 
 constexpr size_t kMaxProfileBytes = size_t{64} << 20;
+
+std::vector<std::string> Planners() {
+  std::vector<std::string> names;
+  for (const absl::string_view name : scheduler::StrategyNames()) names.emplace_back(name);
+  return names;
+}
 
 }  // namespace
 
@@ -37,7 +44,7 @@ void PlanArguments::AddTo(CLI::App& command) {
   job.AddTo(command);
   command.add_option("--topology", topology, "emulated sites, devices and links; without it one executor on this machine");
   command.add_option("--profiles", profiles, "saved calibration (fusionctl bench --calibrate) to plan with instead of measuring");
-  command.add_option("--strategy", strategy, "planner, instead of the job's: op-fence, equal-ops, equal-compute, exact");
+  command.add_option("--strategy", strategy, "planner, instead of the job's")->check(CLI::IsMember(Planners()));
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")->capture_default_str();
 }
 

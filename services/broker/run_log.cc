@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -15,7 +16,7 @@ using nlohmann::json;
 constexpr size_t kWarmUpSteps = 2;
 
 double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();  // written as null: nothing was measured
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
