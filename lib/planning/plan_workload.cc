@@ -54,7 +54,7 @@ class Planner {
     request.codec_policy = &codecs;
     Refusal refusal;
     for (int round = 0; round < kMostMemoryRounds; ++round) {
-      FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy_, request));
+      FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy_, request, options_.stop));
       if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : PlanOutcome(refusal);
       Plan& plan = std::get<Plan>(outcome);
       FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload_, profiles_, plan, recompute_));

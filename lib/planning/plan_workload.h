@@ -14,8 +14,8 @@ namespace fusionllm::planning {
 
 // Every stage of the plan fits its device by the runtime's own memory sums; recompute `auto` turns to full where
 // memory is short and making activations again is faster than having fewer micro-batches in flight.
-// Errors: InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices). A job that cannot
-// be placed is a RefusalDocument, not an error.
+// Errors: InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices), Cancelled once
+// options.stop says so. A job that cannot be placed is a RefusalDocument, not an error.
 absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
 
 }  // namespace fusionllm::planning

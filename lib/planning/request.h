@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct PlanOptions {
   std::vector<std::string> exclude;  // devices to leave out, in addition to the job's
   std::string data_device;           // alone has the training data, so it runs the first stage; empty: all have it
   bool explain = false;              // keep the planner's sentences in the document
+  std::function<bool()> stop;        // true from when the plan is not wanted any more; asked by the planning thread, often
 };
 
 // Everything but the codec policy. Devices keep their order.

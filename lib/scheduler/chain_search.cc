@@ -185,6 +185,7 @@ bool ChainSearch::Solve(double cap_s, bool may_skip, Result& result) {
   const int count = static_cast<int>(order_.size()), last = static_cast<int>(grid_.size()) - 1;
   cells_.assign(static_cast<size_t>(layers_) * grid_.size() * order_.size(), {kInfinity, -1, 0});
   for (int end = 1; end <= last; ++end) {
+    if (problem_.Stopped()) return false;
     for (int device = 0; device < count; ++device) Extend(cap_s, may_skip, device, end);
   }
   double best_s = kInfinity;
@@ -239,7 +240,7 @@ void ChainSearch::Sweep(bool may_skip, std::vector<Result>& results) {
   double best_s = result.estimate_s;
   double cap_s = std::max(least_bottleneck_s_, 1e-12), infeasible_s = 0;
   while (!Solve(cap_s, may_skip, result)) {
-    if (FillPlusBottleneck(least_sum_s, cap_s, m) >= best_s) return;
+    if (problem_.Stopped() || FillPlusBottleneck(least_sum_s, cap_s, m) >= best_s) return;
     infeasible_s = cap_s;
     cap_s *= 1.5;
   }
@@ -248,7 +249,7 @@ void ChainSearch::Sweep(bool may_skip, std::vector<Result>& results) {
     (Solve(middle_s, may_skip, result) ? high_s : low_s) = middle_s;
     cap_s = high_s;
   }
-  for (; FillPlusBottleneck(least_sum_s, cap_s, m) < best_s; cap_s *= kCapStep) {
+  for (; FillPlusBottleneck(least_sum_s, cap_s, m) < best_s && !problem_.Stopped(); cap_s *= kCapStep) {
     if (!Solve(cap_s, may_skip, result)) continue;
     best_s = std::min(best_s, result.estimate_s);
     keep(result);

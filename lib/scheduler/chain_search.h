@@ -28,7 +28,8 @@ class ChainSearch {
     double estimate_s = 0;
   };
   // Candidates, best estimate first, at most `limit`. With may_skip, devices of the order may stay without a stage (down to the job's least
-  // number of stages, up to its most); without, each gets one. Empty when memory, links or pins allow none.
+  // number of stages, up to its most); without, each gets one. Empty when memory, links or pins allow none,
+  // or when the plan is not wanted any more.
   std::vector<Result> Partition(std::span<const int> order, bool may_skip, size_t limit);
 
   // Inner-loop steps so far: what searches charge to their budget.

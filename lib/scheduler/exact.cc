@@ -50,6 +50,7 @@ class ExactSearch {
 
   // Chooses the device of the next stage, which begins at `begin`, and its end; slowest_s: the busiest stage so far.
   void Descend(int begin, double slowest_s) {
+    if (problem_.Stopped()) exhausted_ = true;
     const int n = problem_.positions();
     const int chosen = static_cast<int>(partial_.devices.size());
     if (chosen >= problem_.max_stages()) return;

@@ -39,7 +39,7 @@ class OpFenceSearch {
     limit_ = problem_.request().search_budget / 2;
     for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) {
       for (const std::vector<int>& window : WindowsOf(order)) {
-        if (!pool_.empty() && Spent() > limit_) break;
+        if (problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) break;
         const bool may_skip = window.size() > static_cast<size_t>(problem_.min_stages()) && window.size() <= kMaxSkippingDevices;
         for (const ChainSearch::Result& result : chain_.Partition(window, may_skip, kResults)) Consider(result.assignment);
         // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
@@ -67,7 +67,9 @@ class OpFenceSearch {
 
   // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
   int64_t Spent() const { return evaluator_.evaluations() + chain_.work() / kWorkPerSimulation; }
-  bool Done() const { return Spent() >= limit_ || (!pool_.empty() && pool_[0].evaluation.cost_s() <= bound_s_ * (1 + kCloseEnough)); }
+  bool Done() const {
+    return Spent() >= limit_ || problem_.Stopped() || (!pool_.empty() && pool_[0].evaluation.cost_s() <= bound_s_ * (1 + kCloseEnough));
+  }
 
   std::vector<std::vector<int>> WindowsOf(const std::vector<int>& order) const {
     const size_t width = std::max<size_t>(kMaxSkippingDevices, problem_.min_stages());

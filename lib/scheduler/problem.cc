@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
@@ -39,10 +40,11 @@ const LinkCodecPolicy& Problem::codec_policy() const {
   return request_->codec_policy != nullptr ? *request_->codec_policy : exact;
 }
 
-absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(const PlanRequest& request) {
+absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(const PlanRequest& request, StopFunction stop) {
   using Created = absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>>;
   FUSIONLLM_RETURN_IF_ERROR(Validate(request));
   std::unique_ptr<Problem> problem(new Problem(request));
+  problem->stop_ = std::move(stop);
   problem->device_count_ = request.devices.size();
   problem->BuildChain();
   Refusal refusal;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -20,6 +21,10 @@ struct DirectedLink {
   double bytes_per_s = 0;  // least of its own rate and its shared resources'; 0: no such link
   int index = -1;          // into PlanRequest::links
 };
+
+// Asked in the inner loops of a search, by the searching thread; from true on the plan is not wanted any more. Must be cheap and must not
+// turn back to false. This is how a caller with a clock or a client that hangs up ends a search: planners know neither.
+using StopFunction = std::function<bool()>;
 
 // A value in chain positions.
 struct ChainValue {
@@ -37,9 +42,11 @@ class Problem {
  public:
   // Errors: InvalidArgument as Validate. A Refusal when wishes cannot be met whatever the strategy: no executor left, unknown device
   // names, a pin that matches no op, contradictory pins, more stages than ops or executors.
-  static absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Create(const PlanRequest& request);
+  static absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Create(const PlanRequest& request, StopFunction stop = nullptr);
 
   const PlanRequest& request() const { return *request_; }
+  // Searches then return at once, with whatever they have.
+  bool Stopped() const { return stop_ != nullptr && stop_(); }
   int positions() const { return static_cast<int>(order_.size()); }
   int op_at(int position) const { return order_[position]; }
   // A cut before a position below this one would leave the first stage without an op of its own: placeholders stand before it.
@@ -95,6 +102,7 @@ class Problem {
   }
 
   const PlanRequest* request_;
+  StopFunction stop_;
   size_t device_count_ = 0;
   std::vector<int> order_, position_of_;
   int first_cut_ = 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -173,13 +174,15 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
   return lines;
 }
 
-absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request) const {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request));
+absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunction stop) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
   if (auto* refusal = std::get_if<Refusal>(&created)) return PlanOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
   Evaluator evaluator(problem);
   bool proven = false;
   auto found = Search(problem, evaluator, &proven);
+  // A search that was cut short may also have nothing, or not its best: nobody waits for it.
+  if (problem.Stopped()) return absl::CancelledError("planning was stopped");
   if (auto* refusal = std::get_if<Refusal>(&found)) return PlanOutcome(std::move(*refusal));
   scheduler::Plan plan = evaluator.ToPlan(std::get<Assignment>(found), name());
   plan.evaluations = evaluator.evaluations();
@@ -208,9 +211,9 @@ absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name)
   return absl::NotFoundError(absl::StrFormat("no planner '%s'; there are %s", name, absl::StrJoin(StrategyNames(), ", ")));
 }
 
-absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request) {
+absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request, StopFunction stop) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> planner, CreateStrategy(strategy));
-  return planner->Plan(request);
+  return planner->Plan(request, std::move(stop));
 }
 
 }  // namespace fusionllm::scheduler

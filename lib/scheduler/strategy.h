@@ -1,6 +1,7 @@
 // Planners behind one interface: PlanRequest -> Plan or Refusal.
 //
-// Pure and deterministic: the same request gives the same plan, bit for bit; search budgets count candidates, not time. Thread-safe.
+// Pure and deterministic: the same request gives the same plan, bit for bit; search budgets count candidates, not time. A caller may stop a
+// search, which then gives no plan. Thread-safe.
 //   op-fence       clusters devices by bandwidth, cuts the graph by dynamic programming, then searches locally with the simulator
 //   equal-ops      the naive baseline: every executor in declared order gets the same number of ops
 //   equal-compute  every executor in declared order gets the same FLOPs
@@ -23,11 +24,13 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
   virtual absl::string_view name() const = 0;
-  // Errors: InvalidArgument for a request that is no valid snapshot. A job that cannot be placed is a Refusal, not an error.
-  absl::StatusOr<PlanOutcome> Plan(const PlanRequest& request) const;
+  // Errors: InvalidArgument for a request that is no valid snapshot, Cancelled once `stop` says so. A job that cannot be placed is a
+  // Refusal, not an error.
+  absl::StatusOr<PlanOutcome> Plan(const PlanRequest& request, StopFunction stop = nullptr) const;
 
  protected:
-  // A feasible assignment, or why there is none. `proven` may be set when no assignment is faster.
+  // A feasible assignment, or why there is none; whatever there is at hand when problem.Stopped(). `proven` may be set when no assignment
+  // is faster.
   virtual std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const = 0;
 };
 
@@ -36,7 +39,7 @@ std::vector<absl::string_view> StrategyNames();
 absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name);
 
 // CreateStrategy and Plan in one.
-absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request);
+absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request, StopFunction stop = nullptr);
 
 // The refusal that fits an infeasible evaluation: names stage, device, ops, bytes.
 Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation);

@@ -315,6 +315,26 @@ TEST(StrategyTest, BadNumbersAreRefusedAtTheDoor) {
   EXPECT_THAT(message(request), HasSubstr("micro_batches"));
 }
 
+// A search that heeds its caller asks nothing more than it takes to unwind; one that does not would ask for every candidate left.
+TEST(StrategyTest, StoppedSearchesGiveNoPlanAndDoLittleMore) {
+  constexpr int kMostAfter = 500;
+  PlanRequest request = Chain({.ops = 60, .op_s = 0.002, .cut_bytes = 400'000}, 16);
+  for (int d = 0; d < 12; ++d) AddDevice(request, "site" + std::to_string(d / 4), 1 + d % 3);
+  LinkSites(request, 125e6, 1e-3, 2.5e6, 0.04);
+  for (const char* strategy : {"op-fence", "exact", "equal-ops", "equal-compute"}) {
+    for (const int answers : {0, 10, 1'000, 20'000}) {
+      int asked = 0;
+      const auto outcome = MakePlan(strategy, request, [&] { return ++asked > answers; });
+      if (asked <= answers) continue;  // done before
+      EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled) << strategy << " after " << answers;
+      EXPECT_LT(asked, answers + kMostAfter) << strategy;
+    }
+  }
+  int asked = 0;
+  EXPECT_TRUE(MakePlan("op-fence", request, [&] { return ++asked < 0; }).ok());
+  EXPECT_GT(asked, 20'000) << "too small a problem for this test";
+}
+
 TEST(StrategyTest, UnknownPlannersAreRefusedWithTheChoices) {
   EXPECT_THAT(std::string(CreateStrategy("magic").status().message()), HasSubstr("op-fence"));
 }

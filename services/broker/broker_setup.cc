@@ -72,11 +72,12 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
   arguments.SetMaxReceiveMessageSize(64 << 20);
   const auto channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments);
   return [channel, job, job_document, base = flags.base_directory, data_device = flags.data_device](
-             const std::string& profiles, const broker::AskPlan& ask) -> absl::StatusOr<std::string> {
+             const std::string& profiles, const broker::AskPlan& ask, std::stop_token stop) -> absl::StatusOr<std::string> {
     const auto stub = v1::Scheduler::NewStub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kPlanDeadline);
     context.set_wait_for_ready(true);
+    const std::stop_callback hang_up(stop, [&] { context.TryCancel(); });
     v1::PlanRequest request;
     request.set_job_document(ask.again ? job::ToYaml(ForTheRest(job, ask.devices)) : job_document);
     request.set_profiles_document(profiles);

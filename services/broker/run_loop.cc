@@ -51,6 +51,7 @@ RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal
     : options_(std::move(options)), plan_(std::move(plan)), state_(std::move(state)), journal_(std::move(journal)), log_(std::move(log)) {}
 
 RunLoop::~RunLoop() {
+  stop_helpers_.request_stop();
   for (std::thread& helper : helpers_) helper.join();
 }
 
@@ -272,7 +273,7 @@ std::string RunLoop::ProfilesDocument(std::vector<std::string> devices) const {
 
 void RunLoop::Carry(const broker::AskPlan& action) {
   helpers_.emplace_back([this, ask = action, profiles = ProfilesDocument(action.devices)] {
-    const absl::StatusOr<std::string> text = plan_(profiles, ask);
+    const absl::StatusOr<std::string> text = plan_(profiles, ask, stop_helpers_.get_token());
     if (!text.ok()) {
       PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(text.status().message())});
       return;

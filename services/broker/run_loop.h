@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,8 +24,10 @@
 
 namespace fusionllm::services {
 
-// Asks the scheduler; blocks. `profiles_document` as in scheduler.proto. The answer is a plan document (a plan or a refusal).
-using PlanFunction = std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const broker::AskPlan& ask)>;
+// Asks the scheduler; blocks, until `stop` is requested at the latest. `profiles_document` as in scheduler.proto. The answer is a plan
+// document (a plan or a refusal).
+using PlanFunction =
+    std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const broker::AskPlan& ask, std::stop_token stop)>;
 
 struct RunLoopOptions {
   job::FusionJob job;
@@ -93,6 +96,7 @@ class RunLoop {
   // Below: the loop's thread only.
   std::optional<std::pair<uint64_t, std::chrono::steady_clock::time_point>> timer_;
   std::optional<RunOutcome> outcome_;
+  std::stop_source stop_helpers_;  // nobody waits for their answers any more
   std::vector<std::thread> helpers_;
 };
 

@@ -76,6 +76,7 @@ int Main(int argc, char** argv) {
   std::thread stopper([&] {
     int signal = 0;
     sigwait(&signals, &signal);
+    service.Stop();
     server->Shutdown(std::chrono::system_clock::now() + kDrain);
   });
   server->Wait();

@@ -12,40 +12,19 @@
 namespace fusionllm::services {
 namespace {
 
-class Slot {
+// One more of `count` while it lives.
+class Counted {
  public:
-  Slot(std::atomic<int>& taken, int limit) : taken_(taken), granted_(taken.fetch_add(1) < limit) {}
-  ~Slot() { taken_.fetch_sub(1); }
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
-  bool granted() const { return granted_; }
+  explicit Counted(std::atomic<int>& count) : count_(count), before_(count.fetch_add(1)) {}
+  ~Counted() { count_.fetch_sub(1); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  int before() const { return before_; }
 
  private:
-  std::atomic<int>& taken_;
-  const bool granted_;
+  std::atomic<int>& count_;
+  const int before_;
 };
-
-// A caller that has gone or whose time is up needs no answer; asked before each costly part.
-absl::Status StillWanted(const grpc::ServerContext& context) {
-  if (context.IsCancelled()) return absl::CancelledError("the caller has cancelled");
-  if (context.deadline() < std::chrono::system_clock::now()) return absl::DeadlineExceededError("the caller's deadline has passed");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> Answer(const grpc::ServerContext& context, const v1::PlanRequest& request) {
-  FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
-  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(request.job_document(), "job_document"));
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(request.profiles_document()));
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, request.base_directory()));
-  FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
-  const planning::PlanOptions options{.strategy = request.strategy(),
-                                      .seed = request.seed(),
-                                      .exclude = {request.exclude().begin(), request.exclude().end()},
-                                      .data_device = request.data_device()};
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer,
-                             planning::PlanWorkload(*workload, planning::ProfilesFromDocument(std::move(profiles)), options));
-  return wire::PrintPlan(answer);
-}
 
 // What the caller asked for cannot be had as asked: whichever library said so, the caller must change the request.
 grpc::Status StatusOf(const absl::Status& status) {
@@ -56,9 +35,37 @@ grpc::Status StatusOf(const absl::Status& status) {
 
 }  // namespace
 
+// A caller that has gone or whose time is up needs no answer. Asked before each costly part, and all through a search.
+absl::Status SchedulerService::StillWanted(const grpc::ServerContext& context) const {
+  if (stopping_) return absl::UnavailableError("the scheduler is stopping");
+  // The end of a call's time also cancels it: asked first, so that it is told apart.
+  if (context.deadline() < std::chrono::system_clock::now()) return absl::DeadlineExceededError("the caller's deadline has passed");
+  if (context.IsCancelled()) return absl::CancelledError("the caller has cancelled");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SchedulerService::Answer(const grpc::ServerContext& context, const v1::PlanRequest& request) const {
+  FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(request.job_document(), "job_document"));
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(request.profiles_document()));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, request.base_directory()));
+  FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
+  const planning::PlanOptions options{.strategy = request.strategy(),
+                                      .seed = request.seed(),
+                                      .exclude = {request.exclude().begin(), request.exclude().end()},
+                                      .data_device = request.data_device(),
+                                      .stop = [&] { return !StillWanted(context).ok(); }};
+  const Counted search(searching_);
+  const absl::StatusOr<wire::PlanAnswer> answer =
+      planning::PlanWorkload(*workload, planning::ProfilesFromDocument(std::move(profiles)), options);
+  if (answer.ok()) return wire::PrintPlan(*answer);
+  if (absl::IsCancelled(answer.status())) FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));  // says why
+  return answer.status();
+}
+
 grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) {
-  const Slot slot(planning_, options_.max_concurrent);
-  if (!slot.granted()) {
+  const Counted place(taken_);
+  if (place.before() >= options_.max_concurrent) {
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                         absl::StrCat("busy with ", options_.max_concurrent, " plans; try again in a moment"));
   }

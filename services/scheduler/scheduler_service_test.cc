@@ -40,9 +40,9 @@ class SchedulerServiceTest : public ::testing::Test {
   }
   void TearDown() override { server_->Shutdown(); }
 
-  // Two devices whose every op takes a millisecond.
-  static v1::PlanRequest Request() {
-    const auto job = job::ParseFusionJob(kJob, "job");
+  // `devices` devices whose every op takes a millisecond.
+  static v1::PlanRequest Request(const std::string& job_document = kJob, int devices = 2) {
+    const auto job = job::ParseFusionJob(job_document, "job");
     EXPECT_TRUE(job.ok()) << job.status();
     const auto workload = workload::Resolve(*job, "/");
     EXPECT_TRUE(workload.ok()) << workload.status();
@@ -52,16 +52,36 @@ class SchedulerServiceTest : public ::testing::Test {
     for (auto& [signature, op] : device->ops) op.seconds = 1e-3;
     device->memory_bytes = 1 << 30;
     wire::ProfilesDocument profiles;
-    for (const char* name : {"a-0", "a-1"}) {
-      device->name = name;
+    for (int d = 0; d < devices; ++d) {
+      device->name = "a-" + std::to_string(d);
       device->site = "a";
+      for (const wire::DeviceProfile& other : profiles.devices) {
+        profiles.links.push_back({device->name, other.name, 1e-4, 1e8});
+        profiles.links.push_back({other.name, device->name, 1e-4, 1e8});
+      }
       profiles.devices.push_back(*device);
     }
-    profiles.links = {{"a-0", "a-1", 1e-4, 1e8}, {"a-1", "a-0", 1e-4, 1e8}};
     v1::PlanRequest request;
-    request.set_job_document(kJob);
+    request.set_job_document(job_document);
     request.set_profiles_document(wire::PrintProfiles(profiles));
     return request;
+  }
+
+  // Takes minutes to plan unless it is stopped.
+  static v1::PlanRequest HugeRequest() {
+    std::string layers = "192";
+    for (int layer = 0; layer < 120; ++layer) layers += ", 16";
+    std::string job = kJob;
+    job.replace(job.find("192, 16, 16"), 11, layers);
+    job.replace(job.find("globalBatchSize: 8"), 18, "globalBatchSize: 8192");
+    v1::PlanRequest request = Request(job, 40);
+    request.set_strategy("exact");
+    return request;
+  }
+
+  // Only the client is told of an end by the deadline or by itself: the search must not go on for nobody.
+  void AwaitSearches(int count) {
+    while (service_.searching() != count) std::this_thread::yield();
   }
 
   grpc::Status Call(const v1::PlanRequest& request, v1::PlanResponse& response,
@@ -138,6 +158,38 @@ TEST_F(SchedulerServiceTest, CallsBeyondTheLimitAreTurnedAwayAndServedLater) {
 TEST_F(SchedulerServiceTest, APassedDeadlineEndsTheCall) {
   v1::PlanResponse response;
   EXPECT_EQ(Call(Request(), response, std::chrono::milliseconds(-1)).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+TEST_F(SchedulerServiceTest, ASearchEndsWithItsDeadline) {
+  v1::PlanResponse response;
+  const v1::PlanRequest request = HugeRequest();
+  EXPECT_EQ(Call(request, response, std::chrono::milliseconds(50)).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  AwaitSearches(0);
+}
+
+TEST_F(SchedulerServiceTest, ASearchEndsWhenItsCallerHangsUp) {
+  const v1::PlanRequest request = HugeRequest();
+  grpc::ClientContext context;
+  v1::PlanResponse response;
+  std::thread caller([&] { EXPECT_EQ(stub_->Plan(&context, request, &response).error_code(), grpc::StatusCode::CANCELLED); });
+  AwaitSearches(1);
+  context.TryCancel();
+  caller.join();
+  AwaitSearches(0);
+}
+
+TEST_F(SchedulerServiceTest, ASearchEndsWhenTheServiceStops) {
+  const v1::PlanRequest request = HugeRequest();
+  std::thread caller([&] {
+    v1::PlanResponse response;
+    const grpc::Status status = Call(request, response, std::chrono::hours(1));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("stopping"));
+  });
+  AwaitSearches(1);
+  service_.Stop();
+  caller.join();
+  AwaitSearches(0);
 }
 
 }  // namespace

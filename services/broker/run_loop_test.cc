@@ -1,0 +1,57 @@
+#include "services/broker/run_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::services {
+namespace {
+
+class RunLoopTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<RunLoop> Loop(PlanFunction plan) {
+    JournalState past;
+    return std::make_unique<RunLoop>(RunLoopOptions{}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
+                                     *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1), std::move(plan));
+  }
+  ~RunLoopTest() override { std::fclose(out_); }
+
+  static void JoinAndCalibrate(RunLoop& loop) {
+    v1::Hello hello;
+    hello.set_name("a");
+    hello.set_incarnation(1);
+    loop.OnJoined(hello);
+    v1::ExecutorMessage calibration;
+    calibration.mutable_calibration()->set_profile_document("{}");
+    loop.OnMessage("a", calibration);
+  }
+
+  base::TempFolder folder_;
+  std::FILE* out_ = std::fopen("/dev/null", "w");
+  Attendance attendance_{{}, {}};
+};
+
+TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {
+  std::promise<void> asked, hung_up;
+  auto loop = Loop([&](const std::string&, const broker::AskPlan&, std::stop_token stop) -> absl::StatusOr<std::string> {
+    const std::stop_callback hang_up(stop, [&] { hung_up.set_value(); });
+    asked.set_value();
+    hung_up.get_future().wait();
+    return absl::CancelledError("hung up");
+  });
+  JoinAndCalibrate(*loop);
+  std::thread user([&] {
+    asked.get_future().wait();
+    loop->Stop();
+  });
+  const RunOutcome outcome = loop->Run(attendance_);
+  user.join();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(outcome.interrupted);
+  loop.reset();  // joins the thread that asked
+}
+
+}  // namespace
+}  // namespace fusionllm::services
