@@ -1,6 +1,7 @@
 #include "lib/checkpoint/layout.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -40,6 +41,11 @@ std::optional<ShardKind> ShardKindOf(absl::string_view file_name) {
     if (absl::ConsumePrefix(&rest, Name(kind)) && (rest == ".safetensors" || absl::StartsWith(rest, "-"))) return kind;
   }
   return std::nullopt;
+}
+
+bool IsShardFileOf(absl::string_view file_name, int stage, int stages) {
+  return std::any_of(std::begin(kShardKinds), std::end(kShardKinds),
+                     [&](ShardKind kind) { return file_name == ShardFileName(kind, stage, stages); });
 }
 
 }  // namespace fusionllm::checkpoint

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
-#include "lib/checkpoint/convert.h"
+#include "lib/checkpoint/tensor_fill.h"
 
 namespace fusionllm::checkpoint {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
+
+constexpr int64_t kPieceBytes = 128 << 10;
 
 absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
@@ -40,15 +43,15 @@ absl::StatusOr<WrittenFile> SafetensorsWriter::Finish() {
 
 absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                              const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorSpec> specs;
-  std::unordered_map<std::string, const NamedTensor*> by_name;
-  for (const NamedTensor& tensor : tensors) {
-    specs.push_back({tensor.name, tensor.view.type});
-    by_name[tensor.name] = &tensor;
-  }
-  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(path, std::move(specs), metadata));
-  for (const TensorSpec& spec : writer.specs()) FUSIONLLM_RETURN_IF_ERROR(writer.Append(by_name[spec.name]->view.bytes()));
-  return writer.Finish();
+  const absl::StatusOr<SafetensorsImage> image = SafetensorsImage::Create(tensors, metadata);
+  if (!image.ok()) return InFile(path, image.status());
+  return WriteImage(path, *image);
+}
+
+absl::StatusOr<WrittenFile> WriteImage(const std::string& path, const SafetensorsImage& image) {
+  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  FUSIONLLM_RETURN_IF_ERROR(image.ForEachPiece(std::numeric_limits<size_t>::max(), [&](auto piece) { return file.Write(piece); }));
+  return file.Finish();
 }
 
 SafetensorsFile::SafetensorsFile(base::SourceFile file, int64_t data_offset, SafetensorsHeader header)
@@ -92,23 +95,13 @@ absl::Status SafetensorsFile::ReadBytes(const TensorEntry& entry, int64_t offset
 absl::Status SafetensorsFile::Read(absl::string_view name, const tensor::TensorView& into) const {
   const TensorEntry* entry = Find(name);
   if (entry == nullptr) return absl::NotFoundError(absl::StrCat(path(), " has no tensor '", name, "'"));
-  const bool widened =
-      into.type.dtype == tensor::DType::kF32 && (entry->dtype == tensor::DType::kF16 || entry->dtype == tensor::DType::kBF16);
-  if (entry->shape != into.type.shape || (entry->dtype != into.type.dtype && !widened)) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' of ", path(), " is ", entry->dtype_name, entry->shape.ToString(),
-                                                   " but ", into.type.ToString(), " is wanted"));
-  }
-  return widened ? ReadWidened(*entry, into.f32()) : ReadBytes(*entry, 0, into.bytes());
-}
-
-absl::Status SafetensorsFile::ReadWidened(const TensorEntry& entry, float* into) const {
-  std::vector<uint16_t> chunk(1 << 16);
-  const auto widen = entry.dtype == tensor::DType::kF16 ? FloatFromF16 : FloatFromBF16;
-  const int64_t count = entry.bytes() / 2;
-  for (int64_t at = 0; at < count;) {
-    const std::span part(chunk.data(), static_cast<size_t>(std::min(count - at, static_cast<int64_t>(chunk.size()))));
-    FUSIONLLM_RETURN_IF_ERROR(ReadBytes(entry, 2 * at, std::as_writable_bytes(part)));
-    into = std::transform(part.begin(), part.end(), into, widen);
+  FUSIONLLM_ASSIGN_OR_RETURN(TensorFill fill, TensorFill::Create(path(), *entry, into));
+  if (!fill.widens()) return ReadBytes(*entry, 0, into.bytes());
+  std::vector<std::byte> piece(kPieceBytes);
+  for (int64_t at = 0; at < entry->bytes();) {
+    const std::span part(piece.data(), static_cast<size_t>(std::min(entry->bytes() - at, kPieceBytes)));
+    FUSIONLLM_RETURN_IF_ERROR(ReadBytes(*entry, at, part));
+    FUSIONLLM_RETURN_IF_ERROR(fill.Append(part));
     at += static_cast<int64_t>(part.size());
   }
   return absl::OkStatus();

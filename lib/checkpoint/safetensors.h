@@ -16,18 +16,17 @@
 #include "lib/base/source_file.h"
 #include "lib/checkpoint/output_file.h"
 #include "lib/checkpoint/safetensors_header.h"
+#include "lib/checkpoint/safetensors_image.h"
 
 namespace fusionllm::checkpoint {
-
-struct NamedTensor {
-  std::string name;
-  tensor::ConstTensorView view;
-};
 
 // Writes `tensors`, which need to live only during the call, and syncs the file. On an error no file is left.
 // Metadata {"format": "pt"} is what Hugging Face's loaders ask for. Blocks. Errors: those of OutputFile and FormatSafetensorsHeader.
 absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+// The same for tensors that are laid out already.
+absl::StatusOr<WrittenFile> WriteImage(const std::string& path, const SafetensorsImage& image);
 
 // The same piece by piece, for data that is never whole in memory: Create, then the bytes of specs() in that order, then Finish.
 class SafetensorsWriter {
@@ -71,7 +70,6 @@ class SafetensorsFile {
 
  private:
   SafetensorsFile(base::SourceFile file, int64_t data_offset, SafetensorsHeader header);
-  absl::Status ReadWidened(const TensorEntry& entry, float* into) const;
 
   base::SourceFile file_;
   int64_t data_offset_;

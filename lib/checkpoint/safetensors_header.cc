@@ -176,6 +176,11 @@ absl::Status CheckEntry(TensorEntry& entry, int64_t data_bytes) {
 
 }  // namespace
 
+std::optional<DType> StoredDType(absl::string_view name) {
+  const StoredType* type = FindStoredType(name);
+  return type == nullptr ? std::nullopt : type->dtype;
+}
+
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json, int64_t data_bytes) {
   if (json.empty() || json.front() != '{') return absl::InvalidArgumentError("the header is no JSON object");
   HeaderHandler handler;

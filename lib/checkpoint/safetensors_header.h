@@ -33,6 +33,9 @@ struct TensorEntry {
   int64_t bytes() const { return end - begin; }
 };
 
+// What this project calls a dtype of the format; nullopt: a type that it cannot hold, or none of the format.
+std::optional<tensor::DType> StoredDType(absl::string_view name);
+
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // in the order of their data
   std::map<std::string, std::string> metadata;

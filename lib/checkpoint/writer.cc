@@ -30,14 +30,6 @@ absl::Status CheckStage(int64_t step, int stage, int stages) {
   return absl::InvalidArgumentError(absl::StrCat("cannot save step ", step, " of stage ", stage, " of ", stages));
 }
 
-absl::StatusOr<FileEntry> WriteOne(const std::string& folder, const std::string& name, const std::vector<NamedTensor>& tensors) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, WriteSafetensors(absl::StrCat(folder, "/", name), tensors));
-  FileEntry entry = {.name = name, .bytes = written.bytes, .sha256 = written.sha256};
-  for (const NamedTensor& tensor : tensors) entry.tensors.push_back(tensor.name);
-  std::sort(entry.tensors.begin(), entry.tensors.end());
-  return entry;
-}
-
 absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileEntry>& files) {
   if (files.empty()) return absl::FailedPreconditionError("a checkpoint without files");
   for (const FileEntry& file : files) {
@@ -49,6 +41,21 @@ absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileE
       return absl::FailedPreconditionError(absl::StrCat("the staged file ", path, " has ", bytes, " bytes instead of ", file.bytes));
     }
   }
+  return absl::OkStatus();
+}
+
+// Attempts that came to nothing may have left files in the staging folder: they are not of this checkpoint.
+absl::Status RemoveUnlisted(const std::string& folder, const std::vector<FileEntry>& files) {
+  std::error_code error;
+  std::vector<fs::path> unlisted;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const bool listed = std::any_of(files.begin(), files.end(), [&](const FileEntry& file) { return file.name == name; });
+    if (!listed) unlisted.push_back(entry->path());
+  }
+  if (error) return FileError(error.value(), "list", folder);
+  for (const fs::path& path : unlisted) FUSIONLLM_RETURN_IF_ERROR(RemoveTree(path.string()));
   return absl::OkStatus();
 }
 
@@ -102,6 +109,7 @@ absl::Status PointLatest(const std::string& root, const std::string& name) {
 // Everything up to the rename.
 absl::Status Stage(const std::string& root, const std::string& staging, Manifest& manifest) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files));
   FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));
   manifest.sequence = 1;
@@ -113,24 +121,36 @@ absl::Status Stage(const std::string& root, const std::string& staging, Manifest
 
 }  // namespace
 
-absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
-                                                  const ShardContents& contents) {
+absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage, int stages, const ShardContents& contents) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStage(step, stage, stages));
-  const std::string folder = StagingFolder(root, step);
-  FUSIONLLM_RETURN_IF_ERROR(MakeFolders(folder));
-  std::vector<FileEntry> entries;
+  std::vector<ShardFileImage> files;
   for (const ShardKind kind : kShardKinds) {
     const std::vector<NamedTensor>& tensors = kind == ShardKind::kModel       ? contents.model
                                               : kind == ShardKind::kOptimizer ? contents.optimizer
                                                                               : contents.residuals;
     if (tensors.empty() && kind != ShardKind::kModel) continue;
-    absl::StatusOr<FileEntry> entry = WriteOne(folder, ShardFileName(kind, stage, stages), tensors);
-    if (!entry.ok()) {
-      for (const FileEntry& written : entries) unlink(absl::StrCat(folder, "/", written.name).c_str());
+    std::string name = ShardFileName(kind, stage, stages);
+    absl::StatusOr<SafetensorsImage> image = SafetensorsImage::Create(tensors);
+    if (!image.ok()) return absl::Status(image.status().code(), absl::StrCat(name, ": ", image.status().message()));
+    files.push_back({.name = std::move(name), .image = *std::move(image)});
+  }
+  return files;
+}
+
+absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
+                                                  const ShardContents& contents) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<ShardFileImage> files, LayOutShard(step, stage, stages, contents));
+  const std::string folder = StagingFolder(root, step);
+  FUSIONLLM_RETURN_IF_ERROR(MakeFolders(folder));
+  std::vector<FileEntry> entries;
+  for (const ShardFileImage& file : files) {
+    const absl::StatusOr<WrittenFile> written = WriteImage(absl::StrCat(folder, "/", file.name), file.image);
+    if (!written.ok()) {
+      for (const FileEntry& entry : entries) unlink(absl::StrCat(folder, "/", entry.name).c_str());
       rmdir(folder.c_str());  // fails when others have files there: the committer abandons those
-      return entry.status();
+      return written.status();
     }
-    entries.push_back(*std::move(entry));
+    entries.push_back({.name = file.name, .bytes = written->bytes, .sha256 = written->sha256, .tensors = file.image.tensors()});
   }
   return entries;
 }

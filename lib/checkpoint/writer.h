@@ -28,6 +28,13 @@ struct ShardContents {
   std::vector<NamedTensor> residuals;
 };
 
+// The files of one stage, laid out over the tensors of `contents`, which must outlive them. Errors: InvalidArgument as below.
+struct ShardFileImage {
+  std::string name;
+  SafetensorsImage image;
+};
+absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage, int stages, const ShardContents& contents);
+
 // Writes the files of stage `stage` of `stages` (from 0). Creates `root` and the staging folder as needed; files of an earlier attempt at
 // the same step are replaced. On an error the stage's files are removed, and the staging folder too if nobody else has written to it.
 // Errors: InvalidArgument (stage numbers, tensor names), ResourceExhausted for a full disk, Unavailable; messages name the path.
@@ -35,12 +42,12 @@ absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64
                                                   const ShardContents& contents);
 
 // Makes the staged checkpoint of manifest.step appear as ROOT/step-NNNNNN and returns that path: checks that the files are there with their
-// sizes, writes index and manifest, syncs, renames, points `latest` to it and removes all but the `keep` newest (0: keeps all; never the
-// one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step: after a fresh start in an
-// old folder the old run's checkpoints are the first to go. A checkpoint of the same step is replaced.
-// manifest.files come from WriteShard; the index and manifest.sequence are added here.
-// On an error before the rename the staging folder is removed. Errors: as above, and FailedPrecondition for missing or wrong files or a
-// tensor in two shards. An error after the rename (updating `latest`, removing old ones) is returned, but the checkpoint is there.
+// sizes, removes others, writes index and manifest, syncs, renames, points `latest` to it and removes all but the `keep` newest (0: keeps
+// all; never the one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step: after a fresh
+// start in an old folder the old run's checkpoints are the first to go. A checkpoint of the same step is replaced. manifest.files come from
+// WriteShard; the index and manifest.sequence are added here. On an error before the rename the staging folder is removed. Errors: as
+// above, and FailedPrecondition for missing or wrong files or a tensor in two shards. An error after the rename (updating `latest`,
+// removing old ones) is returned, but the checkpoint is there.
 absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep);
 
 // Removes what has been staged for `step`. OK when there is nothing.

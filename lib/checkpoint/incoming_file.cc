@@ -1,0 +1,50 @@
+#include "lib/checkpoint/incoming_file.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
+
+namespace fusionllm::checkpoint {
+
+absl::StatusOr<std::unique_ptr<IncomingFile>> IncomingFile::Create(const std::string& root, int64_t step, const std::string& name,
+                                                                   int64_t bytes, uint64_t distinct) {
+  std::string folder = StagingFolder(root, step);
+  FUSIONLLM_RETURN_IF_ERROR(MakeFolders(folder));
+  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(absl::StrCat(folder, "/.", name, ".", distinct)));
+  return std::unique_ptr<IncomingFile>(new IncomingFile(std::move(file), std::move(folder), name, bytes));
+}
+
+IncomingFile::~IncomingFile() {
+  if (staged_) return;
+  unlink(path_.c_str());
+  rmdir(folder_.c_str());  // fails when others have files there
+}
+
+absl::Status IncomingFile::Write(std::span<const std::byte> piece) {
+  written_ += static_cast<int64_t>(piece.size());
+  if (written_ > wanted_) return absl::OutOfRangeError(absl::StrCat(name_, " has more than the ", wanted_, " bytes that were announced"));
+  return file_.Write(piece);
+}
+
+absl::StatusOr<WrittenFile> IncomingFile::Seal(absl::string_view sha256) {
+  if (written_ != wanted_) {
+    return absl::DataLossError(absl::StrCat(name_, " ended after ", written_, " of the ", wanted_, " bytes that were announced"));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(WrittenFile written, file_.Finish());
+  if (written.sha256 != sha256) {
+    return absl::DataLossError(absl::StrCat(name_, " arrived with the checksum ", written.sha256, " instead of ", sha256));
+  }
+  return written;
+}
+
+absl::Status IncomingFile::Stage() {
+  FUSIONLLM_RETURN_IF_ERROR(Rename(path_, absl::StrCat(folder_, "/", name_)));
+  staged_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::checkpoint
