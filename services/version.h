@@ -8,6 +8,6 @@ namespace fusionllm::services {
 inline constexpr char kBuildVersion[] = "0.1.0";
 
 // Of broker.proto: grows when an old peer could misunderstand a new one.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;  // 2: checkpoint.proto, Welcome.shared_token
 
 }  // namespace fusionllm::services
