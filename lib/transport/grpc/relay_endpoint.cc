@@ -94,7 +94,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
       while (reader->Read(&incoming)) {
         backoff = kBackoffMin;
         if (!incoming.call().empty()) {
-          StartAnswer(incoming.call());
+          StartAnswer(incoming);
           continue;
         }
         std::lock_guard lock(mu_);
@@ -114,7 +114,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
   }
 
   // answers_ belongs to the listener's thread while that runs.
-  void StartAnswer(const std::string& call) {
+  void StartAnswer(const v1::Incoming& incoming) {
     answers_.remove_if([this](Answer& answer) {
       {
         std::lock_guard lock(mu_);
@@ -124,17 +124,18 @@ class GrpcRelayEndpoint::Client : public Dialer {
       return true;
     });
     Answer& answer = answers_.emplace_back();
-    answer.thread = std::thread([this, call, &answer] {
-      RunAnswer(call);
+    answer.thread = std::thread([this, call = incoming.call(), from = incoming.from(), &answer] {
+      RunAnswer(call, from);
       std::lock_guard lock(mu_);
       answer.done = true;
     });
   }
 
-  void RunAnswer(const std::string& call) {
+  // `from`: whom the relay knows the caller to be, whatever its handshake says.
+  void RunAnswer(const std::string& call, const std::string& from) {
     CallStream stream(channel_, kRelayAnswer, {{kRelayCaller, name_}, {kRelayCall, call}});
     AnsweringStream answering(stream);
-    const absl::Status status = endpoint_->Accept(answering);
+    const absl::Status status = endpoint_->Accept(answering, {from});
     stream.Write(EndFrame(status));
     stream.CloseWrites();
     Frame rest;

@@ -4,7 +4,9 @@
 
 #include "gmock/gmock.h"
 #include "lib/security/grpc/credentials.h"
+#include "lib/transport/grpc/grpc_streams.h"
 #include "lib/transport/grpc/relay_endpoint.h"
+#include "lib/transport/grpc/relay_names.h"
 #include "lib/transport/testing/endpoint_conformance.h"
 #include "lib/transport/testing/mailbox.h"
 
@@ -96,6 +98,36 @@ TEST(Relay, WithMutualTlsNobodyListensUnderAnothersName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("mallory"));
   relay.credentials = *security::MutualTlsChannel(identity("a"));
   EXPECT_TRUE(GrpcRelayEndpoint::Create(options, relay).ok());
+}
+
+// What mallory may call itself at the relay is checked there; what its handshake says behind the relay, only its peers can check.
+TEST(Relay, NobodySpeaksToAPeerUnderAnothersName) {
+  const auto authority = *security::CertificateAuthority::Create();
+  const auto channel = [&](const char* name) { return *security::MutualTlsChannel(*security::IssueCredentials(authority, name)); };
+  RelayServer server(*security::MutualTlsServer(*security::IssueCredentials(authority, "broker")));
+  EndpointOptions options;
+  options.name = "b";
+  auto b = GrpcRelayEndpoint::Create(options, {.address = server.address(), .credentials = channel("b")});
+  ASSERT_TRUE(b.ok()) << b.status();
+  for (const char* claimed : {"a", "mallory"}) {
+    CallStream call(MakeChannel(server.address(), "broker", channel("mallory"), std::chrono::seconds(10)), kRelayDial,
+                    {{kRelayCaller, "mallory"}, {kRelayPeer, "b"}});
+    Frame hello;
+    hello.type = FrameType::kHello;
+    hello.payload.push_back(EncodeHello({.from = claimed, .to = "b", .incarnation = 1, .session = 1}));
+    Seal(hello);
+    ASSERT_TRUE(call.Write(hello));
+    Frame answer;
+    if (call.Read(&answer)) {
+      EXPECT_STREQ(claimed, "mallory");
+      EXPECT_EQ(answer.type, FrameType::kWelcome);
+      continue;
+    }
+    const absl::Status refusal = call.Finish();
+    EXPECT_STREQ(claimed, "a");
+    EXPECT_EQ(refusal.code(), absl::StatusCode::kUnauthenticated) << refusal;
+    EXPECT_THAT(std::string(refusal.message()), HasSubstr("mallory"));
+  }
 }
 
 TEST(Relay, WhereCertificatesAreOptionalTheRelayStillWantsOne) {
