@@ -106,6 +106,7 @@ struct Ended {
   int64_t last_step = 0;
   absl::Status status;
   std::string lost_peer;
+  bool not_finite = false;  // the status is about numbers that are none, not about files or peers
 };
 struct StopAsked {};
 // The shell's timer for what it was asked to Expect has run out.
@@ -146,6 +147,7 @@ struct SendAbort {
 };
 struct SendStop {
   std::string name;
+  uint32_t epoch = 0;
 };
 struct CommitCheckpoint {
   int64_t step = 0;

@@ -64,7 +64,7 @@ void RunState::StartAll() {
   phase_ = Phase::kRunning;
   Await(kFirstStepSeconds, "the first step");
   for (const std::string& device : plan_.devices) Do(SendStart{.name = device, .epoch = epoch_});
-  if (stop_asked_) Do(SendStop{plan_.devices[0]});
+  if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
 }
 
 void RunState::Handle(const StepDone& event) {

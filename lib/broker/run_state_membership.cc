@@ -59,7 +59,7 @@ void RunState::TakeUpAdopted(bool time_is_up) {
     adopted_ = false;
     phase_ = Phase::kRunning;
     Await(kFirstStepSeconds, "a step after the broker came back");
-    if (stop_asked_) Do(SendStop{plan_.devices[0]});
+    if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
     FinishWhenAllEnded();
     return;
   }

@@ -71,7 +71,7 @@ void RunState::Recover() {
 void RunState::Handle(const StopAsked& event) {
   stop_asked_ = true;
   if (phase_ == Phase::kRunning) {
-    Do(SendStop{plan_.devices[0]});
+    Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
   } else if (adopted_) {
     return;  // the stages are making steps: told to stop as soon as they are back
   } else if (phase_ == Phase::kGathering || phase_ == Phase::kCalibrating || phase_ == Phase::kProbing || phase_ == Phase::kPlanning) {

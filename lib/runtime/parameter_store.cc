@@ -135,13 +135,9 @@ void ParameterStore::Update(double learning_rate, int64_t step, float gradient_s
   }
 }
 
-std::string ParameterStore::FirstNonFiniteGradient() {
-  for (const auto& [id, entry] : parameters_) {
-    if (entry.uses.empty()) continue;
-    const std::span<float> gradient = CombinedGradient(entry);
-    if (!std::all_of(gradient.begin(), gradient.end(), [](float x) { return std::isfinite(x); })) return training_.graph.parameter(id).name;
-  }
-  return "";
+bool ParameterStore::Owns(opdag::ParameterId id) const {
+  const auto found = parameters_.find(id);
+  return found != parameters_.end() && found->second.owned;
 }
 
 }  // namespace fusionllm::runtime

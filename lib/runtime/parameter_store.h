@@ -45,8 +45,8 @@ class ParameterStore {
   // Applies one optimizer step from the combined gradients.
   void Update(double learning_rate, int64_t step, float gradient_scale);
 
-  // Name of the first trainable parameter whose combined gradient is not finite; empty when all are.
-  std::string FirstNonFiniteGradient();
+  // Whether this stage is the one that writes the parameter to checkpoints and reports its gradient.
+  bool Owns(opdag::ParameterId id) const;
 
  private:
   struct Entry {

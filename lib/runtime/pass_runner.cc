@@ -1,11 +1,14 @@
 #include "lib/runtime/pass_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/spec.h"
+#include "lib/runtime/not_finite.h"
 
 namespace fusionllm::runtime {
 
@@ -18,6 +21,16 @@ namespace {
 
 absl::Status WithOp(const absl::Status& status, const Op& op) {
   return absl::Status(status.code(), absl::StrFormat("op '%s' (%s): %s", op.name, op.type, std::string(status.message())));
+}
+
+bool AllFinite(tensor::ConstTensorView view) {
+  if (view.data == nullptr || view.type.dtype != tensor::DType::kF32) return true;
+  return std::all_of(view.f32(), view.f32() + view.type.elements(), [](float x) { return std::isfinite(x); });
+}
+
+bool FitForCodecs(tensor::ConstTensorView view) {
+  if (view.type.dtype != tensor::DType::kF32) return true;
+  return std::all_of(view.f32(), view.f32() + view.type.elements(), [](float x) { return std::abs(x) <= compression::kMaxMagnitude; });
 }
 
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
@@ -128,6 +141,11 @@ absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const 
   for (const CutEdge& edge : op.sends) {
     const int64_t begin = ThreadCpuNanoseconds();
     absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, ViewOf(pass, edge.value, context.slot));
+    if (!payload.ok() && !FitForCodecs(ViewOf(pass, edge.value, context.slot))) {
+      return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
+                                            training_.graph.op(op.op).name, training_.graph.op(op.op).type, edge.peer, context.step,
+                                            context.micro_batch, std::string(payload.status().message())));
+    }
     if (!payload.ok()) return WithOp(payload.status(), training_.graph.op(op.op));
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - begin);
     pacer_.CatchUp();
@@ -165,6 +183,27 @@ absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& cont
     FUSIONLLM_RETURN_IF_ERROR(SendEdges(pass, pass.ops[i], context));
   }
   return pacer_.EndPass();
+}
+
+std::string PassRunner::FirstNotFinite(int slot) const {
+  const Pass& pass = program_.forward;
+  const auto bad = [&](ValueId value) { return pass.location[value].arena == Arena::kStash && !AllFinite(ViewOf(pass, value, slot)); };
+  for (const CutEdge& edge : pass.receives) {
+    if (bad(edge.value)) {
+      return absl::StrFormat("op '%s' of stage %d, whose output came in not finite",
+                             training_.graph.op(training_.graph.value(edge.value).producer).name, edge.peer);
+    }
+  }
+  for (const ProgramOp& program_op : pass.ops) {
+    const Op& op = training_.graph.op(program_op.op);
+    for (const opdag::ParameterId parameter : op.parameters) {
+      if (!AllFinite(store_.parameter(parameter))) {
+        return absl::StrFormat("op '%s', whose parameter '%s' is not finite", op.name, training_.graph.parameter(parameter).name);
+      }
+    }
+    if (std::any_of(op.outputs.begin(), op.outputs.end(), bad)) return absl::StrFormat("op '%s', whose output is not finite", op.name);
+  }
+  return "";
 }
 
 absl::Status PassRunner::Measure(int repeats) {

@@ -46,6 +46,10 @@ class PassRunner {
   // Value after a pass; of the ops that own_loss keeps alive.
   tensor::TensorView ValueAfter(const Pass& pass, opdag::ValueId value, int slot) const;
 
+  // After the forward pass of `slot`: says where the first value that is not finite came from, of those that the backward pass keeps; empty
+  // when none is.
+  std::string FirstNotFinite(int slot) const;
+
   // Runs each op `repeats` times on whatever memory holds and keeps the least CPU seconds for the pacer.
   absl::Status Measure(int repeats);
 

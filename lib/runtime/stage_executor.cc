@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
+#include "lib/runtime/not_finite.h"
 #include "lib/runtime/pass_runner.h"
 #include "lib/runtime/step_exchange.h"
 
@@ -15,6 +17,9 @@ namespace {
 using tensor::TensorView;
 
 constexpr char kLossGradientRole[] = "loss_gradient";
+
+// The sign of a NaN means nothing and is not told.
+const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" : not_finite > 0 ? "inf" : "-inf"; }
 
 }  // namespace
 
@@ -123,8 +128,11 @@ class StageExecutor::Impl {
     const int64_t begin = MonotonicNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch)));
     times_.forward_seconds += seconds;
-    if (program_.owns_loss)
-      loss_sum_ += *runner_->ValueAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight).f32();
+    if (program_.owns_loss) {
+      const float loss = *runner_->ValueAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight).f32();
+      if (!std::isfinite(loss)) return LossNotFinite(step, micro_batch, loss);
+      loss_sum_ += loss;
+    }
     Trace(TraceSpan::Kind::kForward, micro_batch, step, begin);
     return absl::OkStatus();
   }
@@ -153,7 +161,7 @@ class StageExecutor::Impl {
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
     double update_seconds = pacer_.EndPass();
     FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report));
-    if (!std::isfinite(decision.loss) || !std::isfinite(decision.norm)) return NotFinite(step, decision);
+    if (!std::isfinite(decision.norm)) return NormNotFinite(step, decision);
     times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - combine_begin) * 1e-9 - update_seconds;
 
     const int64_t update_begin = MonotonicNanoseconds();
@@ -176,8 +184,7 @@ class StageExecutor::Impl {
       return exchange_.AwaitDecision(step);
     }
     FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_.CollectReports(step, report));
-    const bool finite = std::isfinite(decision.loss) && std::isfinite(decision.norm);
-    if (finite && callbacks_.on_step) {
+    if (std::isfinite(decision.norm) && callbacks_.on_step) {
       const StageCallbacks::Decision wish =
           callbacks_.on_step({.step = step,
                               .loss = decision.loss,
@@ -190,14 +197,30 @@ class StageExecutor::Impl {
     return decision;
   }
 
-  absl::Status NotFinite(int64_t step, const StepDecision& decision) {
-    const std::string parameter = store_.FirstNonFiniteGradient();
-    const std::string where = parameter.empty() ? absl::StrCat("no gradient of stage ", program_.stage, " is affected")
-                                                : absl::StrFormat("first affected gradient on stage %d: '%s'", program_.stage, parameter);
-    if (!std::isfinite(decision.loss)) {
-      return absl::DataLossError(absl::StrFormat("loss of op '%s' is %f at step %d; %s", LossOp().name, decision.loss, step, where));
+  // Before the backward pass, so that a loss that is no number is always named as such and not by the gradients it spoils.
+  absl::Status LossNotFinite(int64_t step, int micro_batch, float loss) const {
+    const std::string origin = runner_->FirstNotFinite(micro_batch % config_.in_flight);
+    return NotFiniteError(absl::StrFormat("the loss of op '%s' is %s at step %d, micro-batch %d%s%s", LossOp().name, Spelled(loss), step,
+                                          micro_batch, origin.empty() ? "" : "; it begins at ", origin));
+  }
+
+  // On the stage that owns the first gradient to blame. The others wait for the end that its error brings, so that the run is told once,
+  // and by the device concerned.
+  absl::Status NormNotFinite(int64_t step, const StepDecision& decision) {
+    if (decision.culprit != opdag::kNone && !store_.Owns(decision.culprit)) {
+      while (true) FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(inbox_.deliveries()));
     }
-    return absl::DataLossError(absl::StrFormat("gradient norm is %f at step %d; %s", decision.norm, step, where));
+    std::string blame;
+    if (decision.culprit != opdag::kNone) {
+      std::vector<std::string> ops;
+      for (const autodiff::ParameterUse& use : training_.uses) {
+        if (use.parameter == decision.culprit) ops.push_back(absl::StrCat("'", training_.graph.op(use.op).name, "'"));
+      }
+      blame = absl::StrFormat(": the gradient of parameter '%s' of op %s is not finite", training_.graph.parameter(decision.culprit).name,
+                              absl::StrJoin(ops, ", "));
+    }
+    return NotFiniteError(
+        absl::StrFormat("the gradient norm is %s at step %d, where the loss is %g%s", Spelled(decision.norm), step, decision.loss, blame));
   }
 
   void Trace(TraceSpan::Kind kind, int micro_batch, int64_t step, int64_t begin_ns) const {

@@ -128,8 +128,10 @@ class StageExecutor {
   absl::Status MeasureOps(int repeats);
 
   // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.
-  // Errors: Cancelled/Unavailable from the inbox or port; DataLoss "loss is nan at step 12 ..." when a loss or norm is not finite, naming
-  // the first parameter affected on this stage (the parameters keep the values before the step); kernels' and the source's errors.
+  // Errors: Cancelled/Unavailable from the inbox or port; NotFiniteError (not_finite.h) "the loss of op 'loss' is nan at step 12 ..." on
+  // the stage of the loss; on the owner of the first gradient that is not finite where the loss is, naming parameter and op; on a sender
+  // whose codec cannot carry a value (the parameters keep the values before the step, the other stages wait to be cancelled); kernels' and
+  // the source's errors.
   absl::StatusOr<int64_t> Run(int64_t first, int64_t last);
 
   // Forward passes over `batches` batches of micro_batches each; every stage must call it at the same point. `step` names the messages.

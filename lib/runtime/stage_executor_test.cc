@@ -7,12 +7,14 @@
 #include "gtest/gtest.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/mlp.h"
+#include "lib/runtime/not_finite.h"
 #include "lib/runtime/testing/local_pipeline.h"
 
 namespace fusionllm::runtime {
 namespace {
 
 using testing::ContiguousStages;
+using ::testing::HasSubstr;
 using testing::PipelineOptions;
 using testing::PipelineResult;
 using testing::RunPipeline;
@@ -118,18 +120,71 @@ TEST(StageExecutorTest, TrainingLowersTheLoss) {
   EXPECT_LT(result->steps.back().loss, 0.7 * result->steps.front().loss);
 }
 
-TEST(StageExecutorTest, ALossThatIsNotFiniteNamesTheStepAndStopsBeforeTheUpdate) {
-  opdag::Graph graph = *opdag::BuildMlp({.layers = {4, 3}});
-  ASSERT_TRUE(opdag::InferTypes(graph, 2).ok());
-  const autodiff::TrainingGraph training = *autodiff::Differentiate(graph);
-  PipelineOptions options = Options(training, 1, "ref");
-  options.prepare = [](int, StageExecutor& executor) {
-    executor.store().ForEachParameter([](const std::string&, tensor::TensorView view) { view.f32()[0] = NAN; }, true);
+autodiff::TrainingGraph Mlp(const std::vector<int64_t>& layers) {
+  opdag::Graph graph = *opdag::BuildMlp({.layers = layers});
+  EXPECT_TRUE(opdag::InferTypes(graph, 2).ok());
+  return *autodiff::Differentiate(graph);
+}
+
+// Fills each parameter, by its name, before the first step.
+PipelineOptions WithParameters(PipelineOptions options, std::function<void(const std::string&, std::span<float>)> fill) {
+  options.prepare = [fill = std::move(fill)](int, StageExecutor& executor) {
+    executor.store().ForEachParameter(
+        [&](const std::string& name, tensor::TensorView view) {
+          fill(name, {view.f32(), static_cast<size_t>(view.type.elements())});
+        },
+        /*owned_only=*/true);
   };
+  return options;
+}
+
+absl::Status FailureOf(const autodiff::TrainingGraph& training, const PipelineOptions& options) {
   const auto source = SyntheticSource(1, 3);
-  const auto result = RunPipeline(training, options, *source);
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(result.status().message()), ::testing::AllOf(::testing::HasSubstr("loss"), ::testing::HasSubstr("step 1")));
+  return RunPipeline(training, options, *source).status();
+}
+
+TEST(StageExecutorTest, ALossThatIsNotFiniteNamesItsOpTheStepAndWhereItBegins) {
+  const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+  for (const int stages : {1, 3}) {
+    const PipelineOptions options = WithParameters(Options(training, stages, "ref"), [](const std::string& name, std::span<float> values) {
+      if (name.starts_with("layers.0")) values[0] = NAN;
+    });
+    const absl::Status status = FailureOf(training, options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(IsNotFinite(status));
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AllOf(HasSubstr("the loss of op 'loss' is nan at step 1, micro-batch 0"), HasSubstr("it begins at op '")));
+    if (stages > 1) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("of stage 1, whose output came in not finite"));
+    }
+  }
+}
+
+TEST(StageExecutorTest, AGradientThatOverflowsUnderAFiniteLossNamesParameterAndOp) {
+  const autodiff::TrainingGraph training = Mlp({12, 16, 16, 3});
+  // Small, large, large: what comes forward is moderate, what comes back to the first layer is above any float.
+  const auto scale = [](const std::string& name, std::span<float> values) {
+    const bool bias = name.ends_with("bias");
+    const bool first = name.starts_with("layers.0");
+    for (float& x : values) x = bias ? 0 : first ? 1e-37f : 1e20f;
+  };
+  for (const int stages : {1, 2, 3}) {
+    const absl::Status status = FailureOf(training, WithParameters(Options(training, stages, "ref"), scale));
+    EXPECT_TRUE(IsNotFinite(status)) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::AllOf(HasSubstr("the gradient norm is"), HasSubstr("at step 1"),
+                                                                HasSubstr("the gradient of parameter '"), HasSubstr("' of op '")));
+  }
+}
+
+TEST(StageExecutorTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
+  const autodiff::TrainingGraph training = Mlp({4, 5, 3});
+  PipelineOptions options = Options(training, 2, "ref");
+  options.codecs = [](int stage) { return CompressedEdgeCodec(stage, {{{0, 1}, {.kind = compression::CodecKind::kInt8}}}); };
+  const absl::Status status =
+      FailureOf(training, WithParameters(options, [](const std::string&, std::span<float> values) { values[0] = NAN; }));
+  EXPECT_TRUE(IsNotFinite(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("op '"), HasSubstr("not fit to be sent to stage 1 at step 1, micro-batch 0")));
 }
 
 TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {

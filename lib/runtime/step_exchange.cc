@@ -29,6 +29,8 @@ struct DecisionRecord {
   uint8_t stop;
   uint8_t checkpoint;
   uint8_t unused[2];
+  int32_t culprit;
+  uint8_t unused_end[4];
 };
 
 template <typename T>
@@ -88,10 +90,10 @@ absl::Status StepExchange::SendReport(int64_t step, const StageReport& report) {
 
 absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const StageReport& own) {
   StepDecision decision{.loss = own.loss};
-  std::map<std::string, double> sums;  // by name: the canonical order
+  std::map<std::string, std::pair<opdag::ParameterId, double>> sums;  // by name: the canonical order
   const auto take = [&](const StageReport& report) {
     if (report.has_loss) decision.loss = report.loss;
-    for (const auto& [parameter, sum] : report.sums_of_squares) sums[training_.graph.parameter(parameter).name] = sum;
+    for (const auto& [parameter, sum] : report.sums_of_squares) sums[training_.graph.parameter(parameter).name] = {parameter, sum};
   };
   take(own);
   for (int stage = 1; stage < program_.stages; ++stage) {
@@ -100,7 +102,11 @@ absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const St
     take(report);
   }
   double total = 0;
-  for (const auto& [name, sum] : sums) total += sum;
+  for (const auto& [name, entry] : sums) {
+    const auto& [parameter, sum] = entry;
+    total += sum;
+    if (decision.culprit == kNone && !std::isfinite(sum)) decision.culprit = parameter;
+  }
   decision.norm = std::sqrt(total);
   return decision;
 }
@@ -108,7 +114,11 @@ absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const St
 absl::Status StepExchange::SendDecision(int64_t step, const StepDecision& decision) {
   for (int stage = 1; stage < program_.stages; ++stage) {
     Payload payload;
-    Append(payload, DecisionRecord{.norm = decision.norm, .loss = decision.loss, .stop = decision.stop, .checkpoint = decision.checkpoint});
+    Append(payload, DecisionRecord{.norm = decision.norm,
+                                   .loss = decision.loss,
+                                   .stop = decision.stop,
+                                   .checkpoint = decision.checkpoint,
+                                   .culprit = decision.culprit});
     FUSIONLLM_RETURN_IF_ERROR(port_.Send(stage, {.step = step, .kind = MessageKind::kDecision}, std::move(payload)));
   }
   return absl::OkStatus();
@@ -119,7 +129,11 @@ absl::StatusOr<StepDecision> StepExchange::AwaitDecision(int64_t step) {
   DecisionRecord record;
   if (payload.size() != sizeof(record)) return absl::InvalidArgumentError("malformed step decision from stage 0");
   std::memcpy(&record, payload.data(), sizeof(record));
-  return StepDecision{.norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0};
+  if (record.culprit < kNone || record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
+    return absl::InvalidArgumentError("malformed step decision from stage 0");
+  }
+  return StepDecision{
+      .norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0, .culprit = record.culprit};
 }
 
 }  // namespace fusionllm::runtime

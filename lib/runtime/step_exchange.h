@@ -25,6 +25,8 @@ struct StepDecision {
   float loss = 0;
   bool stop = false;
   bool checkpoint = false;
+  // When the norm is not finite: the first parameter, in the order of names, whose gradient is to blame.
+  opdag::ParameterId culprit = opdag::kNone;
 };
 
 class StepExchange {

@@ -130,7 +130,8 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
                           .name = name,
                           .last_step = ended.last_step(),
                           .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
-                          .lost_peer = ended.lost_peer()};
+                          .lost_peer = ended.lost_peer(),
+                          .not_finite = ended.not_finite()};
       Post([this, event = std::move(event)] {
         if (event.status.ok()) RecordOrDie(journal_.RecordStageEnd(event));
         Feed(event);
@@ -320,7 +321,7 @@ void RunLoop::Carry(const broker::SendAbort& action) {
 
 void RunLoop::Carry(const broker::SendStop& action) {
   v1::BrokerMessage message;
-  message.mutable_stop();
+  message.mutable_stop()->set_epoch(action.epoch);
   attendance_->Send(action.name, std::move(message));
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/runtime/not_finite.h"
 #include "services/executor/assigned_plan.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/machine_lock.h"
@@ -118,6 +119,9 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
   report.set_backward_seconds(times.backward_seconds);
   report.set_wait_seconds(times.wait_seconds);
   report.set_overrun_seconds(times.overrun_seconds);
+  report.set_epoch_steps(epoch.steps);
+  report.set_epoch_busy_seconds(epoch.busy_seconds);
+  report.set_epoch_overrun_seconds(epoch.overrun_seconds);
   report.set_peak_memory_bytes(std::max<int64_t>(0, PeakResidentBytes() - memory_at_join));
   for (const runtime::TraceSpan& span : epoch.spans) {
     v1::Span& out = *report.add_spans();
@@ -146,6 +150,7 @@ v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, cons
   ended.set_last_step(last_step);
   ended.set_code(static_cast<int>(status.code()));
   ended.set_message(std::string(status.message()));
+  ended.set_not_finite(runtime::IsNotFinite(status));
   const std::lock_guard lock(epoch.mutex);
   ended.set_lost_peer(epoch.lost_peer);
   return message;

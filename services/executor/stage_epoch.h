@@ -47,6 +47,9 @@ struct StageEpoch {
   runtime::StepResult result;
   int64_t step_begin_ns = 0;
   std::vector<runtime::TraceSpan> spans;
+  int64_t steps = 0;  // done; with their sums:
+  double busy_seconds = 0;
+  double overrun_seconds = 0;
 };
 
 // What stages of this executor are built from. Everything outlives the epoch.

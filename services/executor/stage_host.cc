@@ -114,7 +114,7 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
       Abort(message.abort().epoch(), message.abort().reason());
       break;
     case v1::BrokerMessage::kStop:
-      stop_requested_ = true;
+      stop_requested_ = message.stop().epoch();
       break;
     case v1::BrokerMessage::kShutdown:
     case v1::BrokerMessage::kRefusal:
@@ -256,7 +256,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
   runtime::StageCallbacks callbacks;
   callbacks.on_step = [this, &epoch, total, keeps, every](const runtime::StepResult& result) {
     epoch.result = result;
-    const bool stop = stop_requested_;
+    const bool stop = stop_requested_ >= epoch.number;
     return runtime::StageCallbacks::Decision{
         .stop = stop, .checkpoint = keeps && (stop || result.step == total || (every > 0 && result.step % every == 0))};
   };
@@ -285,7 +285,10 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
   return callbacks;
 }
 
-void StageHost::ReportStep(const StageEpoch& epoch, const runtime::StageStepTimes& times) {
+void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times) {
+  ++epoch.steps;
+  epoch.busy_seconds += times.busy_seconds;
+  epoch.overrun_seconds += times.overrun_seconds;
   {
     const std::lock_guard lock(mutex_);
     last_step_ = times.step;

@@ -59,7 +59,7 @@ class StageHost {
   StageSetting Setting();
   absl::StatusOr<std::unique_ptr<StageEpoch>> Build(const v1::Assign& assign);
   runtime::StageCallbacks CallbacksOf(StageEpoch& epoch);
-  void ReportStep(const StageEpoch& epoch, const runtime::StageStepTimes& times);
+  void ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times);
 
   const HostOptions options_;
   DataPlane& data_plane_;
@@ -89,7 +89,7 @@ class StageHost {
   uint32_t started_epoch_ = 0;  // running, or ended as ordered
   int running_stage_ = -1;
   int64_t last_step_ = 0;
-  std::atomic<bool> stop_requested_ = false;
+  std::atomic<uint32_t> stop_requested_ = 0;  // the epoch to end; it and all before
 
   std::unique_ptr<StageEpoch> epoch_;  // worker thread only
   std::unique_ptr<ShardWriter> shards_;

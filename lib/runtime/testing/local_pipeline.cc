@@ -79,7 +79,7 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
       return StageCallbacks::Decision{};
     };
     FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
-                               StageExecutor::Create(training, placement, stage, options.stages, options.config, options.codecs(), *backend,
+                               StageExecutor::Create(training, placement, stage, options.stages, options.config, options.codecs(stage), *backend,
                                                      port, *inboxes[stage], source, pacer, callbacks));
     executor->store().InitializeAll(options.parameter_seed);
     if (options.prepare) options.prepare(stage, *executor);

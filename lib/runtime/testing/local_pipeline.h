@@ -20,7 +20,7 @@ struct PipelineOptions {
   std::string backend = "ref";
   uint64_t parameter_seed = 1;
   int64_t steps = 3;
-  std::function<EdgeCodecs()> codecs = ExactEdgeCodec;
+  std::function<EdgeCodecs(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
   // Called on each stage before its first step, after initialisation.
   std::function<void(int stage, StageExecutor&)> prepare;
 };
