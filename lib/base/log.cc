@@ -1,0 +1,57 @@
+#include "lib/base/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace fusionllm::base {
+namespace {
+
+constexpr absl::string_view kNames[] = {"debug", "info", "warning", "error"};
+
+std::string& Program() {
+  static std::string& program = *new std::string;  // never destroyed: threads may log to the end
+  return program;
+}
+std::atomic<LogLevel> least_level = LogLevel::kWarning;
+
+// RFC 3339 in UTC.
+std::string Now() {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts = {};
+  gmtime_r(&now.tv_sec, &parts);
+  return absl::StrFormat("%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
+                         parts.tm_min, parts.tm_sec, now.tv_nsec / 1'000'000);
+}
+
+}  // namespace
+
+absl::string_view Name(LogLevel level) { return kNames[static_cast<int>(level)]; }
+
+std::optional<LogLevel> ParseLogLevel(absl::string_view name) {
+  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
+    if (name == Name(level)) return level;
+  }
+  return std::nullopt;
+}
+
+void StartLog(std::string program, LogLevel least) {
+  Program() = std::move(program);
+  least_level = least;
+}
+
+bool Logs(LogLevel level) { return level >= least_level; }
+
+void Log(LogLevel level, absl::string_view sentence) {
+  if (!Logs(level)) return;
+  const std::string line = absl::StrCat(Now(), " ", Name(level), " ", Program(), Program().empty() ? "" : ": ",
+                                        absl::StrReplaceAll(sentence, {{"\n", "\\n"}, {"\r", "\\r"}}), "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);  // unbuffered, so one write
+}
+
+}  // namespace fusionllm::base

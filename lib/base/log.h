@@ -1,0 +1,28 @@
+// Lines for whoever runs a program, on stderr: time, level, program, sentence. Lines below the level asked for are not written.
+//
+// Thread-safe; a line is written in one piece. Before StartLog the program has no name and warnings and errors are written.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::base {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// "debug", "info", "warning", "error".
+absl::string_view Name(LogLevel level);
+// Nothing for other words.
+std::optional<LogLevel> ParseLogLevel(absl::string_view name);
+
+// Call once, before other threads log.
+void StartLog(std::string program, LogLevel least);
+
+// Whether a line of this level is written: asked first where the sentence is costly to make.
+bool Logs(LogLevel level);
+// Line breaks inside the sentence become "\n", so that a line stays a line whatever a peer sent.
+void Log(LogLevel level, absl::string_view sentence);
+
+}  // namespace fusionllm::base
