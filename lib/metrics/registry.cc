@@ -1,0 +1,171 @@
+#include "lib/metrics/registry.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace fusionllm::metrics {
+namespace {
+
+constexpr char kPrefix[] = "fusionllm_";
+
+[[noreturn]] void Die(const std::string& family, const char* what) {
+  std::fprintf(stderr, "metrics: family %s: %s\n", family.c_str(), what);
+  std::abort();
+}
+
+// A family of prometheus-cpp with the series made so far.
+template <class T>
+class SeriesMap {
+ public:
+  SeriesMap(prometheus::Family<T>& family, std::vector<std::string> labels) : family_(family), labels_(std::move(labels)) {}
+
+  // Runs `use` on the series, which is made with `arguments` if it is new.
+  template <class Use, class... Arguments>
+  void With(const LabelValues& values, const Use& use, const Arguments&... arguments) {
+    if (values.size() != labels_.size()) Die(family_.GetName(), "a value for each label is wanted");
+    const std::lock_guard lock(mutex_);
+    auto found = series_.find(values);
+    if (found == series_.end()) {
+      if (series_.size() >= kMostSeries) return;
+      prometheus::Labels labels;
+      for (size_t i = 0; i < values.size(); ++i) labels[labels_[i]] = values[i];
+      found = series_.emplace(values, &family_.Add(labels, arguments...)).first;
+    }
+    use(*found->second);
+  }
+
+  void Clear() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [values, series] : series_) family_.Remove(series);
+    series_.clear();
+  }
+
+ private:
+  prometheus::Family<T>& family_;
+  const std::vector<std::string> labels_;
+  std::mutex mutex_;
+  std::map<LabelValues, T*> series_;
+};
+
+}  // namespace
+
+struct Gauge::Series : SeriesMap<prometheus::Gauge> {
+  using SeriesMap::SeriesMap;
+};
+struct Counter::Series : SeriesMap<prometheus::Counter> {
+  using SeriesMap::SeriesMap;
+};
+struct Histogram::Series : SeriesMap<prometheus::Histogram> {
+  Series(prometheus::Family<prometheus::Histogram>& family, std::vector<std::string> labels, std::vector<double> buckets)
+      : SeriesMap(family, std::move(labels)), buckets(std::move(buckets)) {}
+  const std::vector<double> buckets;
+};
+
+struct Registry::Impl {
+  prometheus::Registry registry;
+  mutable std::mutex mutex;  // of what follows
+  std::vector<FamilyInfo> families;
+  std::vector<std::unique_ptr<Gauge::Series>> gauges;
+  std::vector<std::unique_ptr<Counter::Series>> counters;
+  std::vector<std::unique_ptr<Histogram::Series>> histograms;
+  std::vector<std::function<void()>> refreshers;
+};
+
+const char* Name(Kind kind) {
+  constexpr const char* kNames[] = {"counter", "gauge", "histogram"};
+  return kNames[static_cast<int>(kind)];
+}
+
+void Gauge::Set(double value, const LabelValues& labels) const {
+  series_->With(labels, [&](prometheus::Gauge& gauge) { gauge.Set(value); });
+}
+void Gauge::Add(double change, const LabelValues& labels) const {
+  series_->With(labels, [&](prometheus::Gauge& gauge) { gauge.Increment(change); });
+}
+void Gauge::Clear() const { series_->Clear(); }
+
+void Counter::Add(double amount, const LabelValues& labels) const {
+  series_->With(labels, [&](prometheus::Counter& counter) { counter.Increment(amount); });
+}
+void Counter::RaiseTo(double total, const LabelValues& labels) const {
+  series_->With(labels, [&](prometheus::Counter& counter) {
+    if (total > counter.Value()) counter.Increment(total - counter.Value());
+  });
+}
+
+void Histogram::Observe(double value, const LabelValues& labels) const {
+  series_->With(
+      labels, [&](prometheus::Histogram& histogram) { histogram.Observe(value); }, series_->buckets);
+}
+
+std::vector<double> ExponentialBuckets(double first, double factor, int count) {
+  std::vector<double> buckets;
+  for (double bound = first; static_cast<int>(buckets.size()) < count; bound *= factor) buckets.push_back(bound);
+  return buckets;
+}
+
+Registry::Registry(const std::string& program, const std::string& version) : impl_(std::make_unique<Impl>()) {
+  AddGauge({"build_info", "Always 1; the labels say which program of which version this is.", {"program", "version"}})
+      .Set(1, {program, version});
+}
+
+Registry::~Registry() = default;
+
+void Registry::Declare(const FamilySpec& spec, Kind kind) {
+  const FamilyInfo info = {kPrefix + spec.name, kind, spec.labels, spec.help};
+  const auto at =
+      std::lower_bound(impl_->families.begin(), impl_->families.end(), info.name, [](const auto& f, const auto& n) { return f.name < n; });
+  if (at != impl_->families.end() && at->name == info.name) Die(info.name, "declared twice");
+  impl_->families.insert(at, info);
+}
+
+Gauge Registry::AddGauge(const FamilySpec& spec) {
+  const std::lock_guard lock(impl_->mutex);
+  Declare(spec, Kind::kGauge);
+  auto& family = prometheus::BuildGauge().Name(kPrefix + spec.name).Help(spec.help).Register(impl_->registry);
+  return Gauge(impl_->gauges.emplace_back(std::make_unique<Gauge::Series>(family, spec.labels)).get());
+}
+
+Counter Registry::AddCounter(const FamilySpec& spec) {
+  const std::lock_guard lock(impl_->mutex);
+  Declare(spec, Kind::kCounter);
+  auto& family = prometheus::BuildCounter().Name(kPrefix + spec.name).Help(spec.help).Register(impl_->registry);
+  return Counter(impl_->counters.emplace_back(std::make_unique<Counter::Series>(family, spec.labels)).get());
+}
+
+Histogram Registry::AddHistogram(const FamilySpec& spec, std::vector<double> buckets) {
+  const std::lock_guard lock(impl_->mutex);
+  Declare(spec, Kind::kHistogram);
+  auto& family = prometheus::BuildHistogram().Name(kPrefix + spec.name).Help(spec.help).Register(impl_->registry);
+  return Histogram(impl_->histograms.emplace_back(std::make_unique<Histogram::Series>(family, spec.labels, std::move(buckets))).get());
+}
+
+void Registry::OnCollect(std::function<void()> refresh) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->refreshers.push_back(std::move(refresh));
+}
+
+std::string Registry::Text() {
+  std::vector<std::function<void()>> refreshers;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    refreshers = impl_->refreshers;
+  }
+  for (const auto& refresh : refreshers) refresh();
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+std::vector<FamilyInfo> Registry::Families() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->families;
+}
+
+}  // namespace fusionllm::metrics

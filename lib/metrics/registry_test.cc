@@ -1,0 +1,134 @@
+#include "lib/metrics/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace fusionllm::metrics {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(RegistryTest, SaysWhichBuildItIs) {
+  Registry registry("fusion-probe", "1.2.3");
+  EXPECT_THAT(registry.Text(), HasSubstr("# TYPE fusionllm_build_info gauge\n"
+                                         "fusionllm_build_info{program=\"fusion-probe\",version=\"1.2.3\"} 1\n"));
+}
+
+TEST(RegistryTest, ASeriesAppearsWithItsFirstValue) {
+  Registry registry("p", "1");
+  const Gauge loss = registry.AddGauge({"loss", "Of the last step."});
+  EXPECT_THAT(registry.Text(), Not(HasSubstr("fusionllm_loss")));
+  loss.Set(2.5);
+  EXPECT_THAT(registry.Text(), HasSubstr("# HELP fusionllm_loss Of the last step.\n# TYPE fusionllm_loss gauge\nfusionllm_loss 2.5\n"));
+  loss.Set(1.5);
+  loss.Add(-0.25);
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_loss 1.25\n"));
+}
+
+TEST(RegistryTest, ClearedSeriesAreGoneAndMayComeBack) {
+  Registry registry("p", "1");
+  const Gauge busy = registry.AddGauge({"busy", "Busy.", {"stage"}});
+  busy.Set(0.5, {"0"});
+  busy.Set(0.75, {"1"});
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_busy{stage=\"1\"} 0.75\n"));
+  busy.Clear();
+  busy.Set(1, {"0"});
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_busy{stage=\"0\"} 1\n"));
+  EXPECT_THAT(registry.Text(), Not(HasSubstr("stage=\"1\"")));
+}
+
+TEST(RegistryTest, CountersOnlyRise) {
+  Registry registry("p", "1");
+  const Counter bytes = registry.AddCounter({"bytes_total", "Bytes.", {"src", "dst"}});
+  bytes.Add(3, {"a", "b"});
+  bytes.Add(4, {"a", "b"});
+  bytes.RaiseTo(5, {"a", "b"});
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_bytes_total{dst=\"b\",src=\"a\"} 7\n"));
+  bytes.RaiseTo(12, {"a", "b"});
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_bytes_total{dst=\"b\",src=\"a\"} 12\n"));
+}
+
+TEST(RegistryTest, HistogramsCountByBucket) {
+  EXPECT_THAT(ExponentialBuckets(0.5, 2, 3), ElementsAre(0.5, 1, 2));
+  Registry registry("p", "1");
+  const Histogram step = registry.AddHistogram({"step_seconds", "Steps."}, ExponentialBuckets(0.5, 2, 3));
+  for (const double seconds : {0.25, 0.75, 0.8, 5.0}) step.Observe(seconds);
+  const std::string text = registry.Text();
+  for (const char* line : {"fusionllm_step_seconds_count 4\n", "fusionllm_step_seconds_sum 6.8", "{le=\"0.5\"} 1\n", "{le=\"1\"} 3\n",
+                           "{le=\"2\"} 3\n", "{le=\"+Inf\"} 4\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(RegistryTest, AgesAreWorkedOutWhenAsked) {
+  Registry registry("p", "1");
+  const Gauge age = registry.AddGauge({"age_seconds", "Age."});
+  int asked = 0;
+  registry.OnCollect([&] { age.Set(++asked); });
+  (void)registry.Text();
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_age_seconds 2\n"));
+}
+
+TEST(RegistryTest, LabelValuesAreEscaped) {
+  Registry registry("p", "1");
+  registry.AddGauge({"g", "G.", {"name"}}).Set(1, {"a\"b\\c\nd"});
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_g{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
+}
+
+TEST(RegistryTest, FamiliesAreListedByName) {
+  Registry registry("p", "1");
+  registry.AddCounter({"z_total", "Z.", {"x"}});
+  registry.AddGauge({"a", "A."});
+  EXPECT_THAT(registry.Families(), ElementsAre(FamilyInfo{"fusionllm_a", Kind::kGauge, {}, "A."},
+                                               FamilyInfo{"fusionllm_build_info",
+                                                          Kind::kGauge,
+                                                          {"program", "version"},
+                                                          "Always 1; the labels say which program of which version this is."},
+                                               FamilyInfo{"fusionllm_z_total", Kind::kCounter, {"x"}, "Z."}));
+}
+
+TEST(RegistryTest, SeriesAreBounded) {
+  Registry registry("p", "1");
+  const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
+  for (size_t i = 0; i < kMostSeries + 10; ++i) gauge.Set(1, {std::to_string(i)});
+  const std::string text = registry.Text();
+  size_t lines = 0;
+  for (size_t at = text.find("fusionllm_g{"); at != std::string::npos; at = text.find("fusionllm_g{", at + 1)) ++lines;
+  EXPECT_EQ(lines, kMostSeries);
+}
+
+TEST(RegistryTest, ThreadsMayFeedAndScrapeAtTheSameTime) {
+  Registry registry("p", "1");
+  const Counter counter = registry.AddCounter({"c_total", "C.", {"x"}});
+  const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        counter.Add(1, {std::to_string(i % 3)});
+        gauge.Set(i, {std::to_string(t)});
+        if (i % 50 == 0) gauge.Clear();
+        if (i % 100 == 0) {
+          EXPECT_FALSE(registry.Text().empty());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  counter.Add(0, {"0"});
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_c_total{x=\"0\"} 668\n"));
+}
+
+TEST(RegistryDeathTest, MistakesInTheCodeEndTheProgram) {
+  Registry registry("p", "1");
+  const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
+  EXPECT_DEATH(gauge.Set(1), "fusionllm_g: a value for each label");
+  EXPECT_DEATH(registry.AddCounter({"g", "Again."}), "fusionllm_g: declared twice");
+}
+
+}  // namespace
+}  // namespace fusionllm::metrics
