@@ -1,0 +1,34 @@
+// Whether a loop that works off posted tasks still does: the check behind /healthz.
+//
+// Thread-safe. At most one task of a check waits in the loop, however often it is asked.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace fusionllm::daemon {
+
+class LoopCheck {
+ public:
+  using PostFunction = std::function<void(std::function<void()> task)>;
+  // `loop` is its name in messages. What is posted may run after the check is gone.
+  LoopCheck(std::string loop, PostFunction post, absl::Duration patience = absl::Seconds(2))
+      : loop_(std::move(loop)), post_(std::move(post)), patience_(patience) {}
+
+  // Posts an empty task and waits until it has run. Unavailable when it has not after `patience`.
+  absl::Status Check();
+
+ private:
+  const std::string loop_;
+  const PostFunction post_;
+  const absl::Duration patience_;
+  std::mutex mutex_;
+  std::shared_future<void> pending_;
+};
+
+}  // namespace fusionllm::daemon

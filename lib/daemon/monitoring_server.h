@@ -1,0 +1,42 @@
+// How a process is watched from outside, over HTTP: /metrics (Prometheus), /healthz (alive) and /readyz (serving).
+//
+// Two threads answer, so that a health check is not behind a scrape; a request that is not complete within seconds is dropped. Plain HTTP
+// without passwords: it shows figures and no tensors, and listens on loopback unless told otherwise. CivetWeb does the HTTP.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace fusionllm::daemon {
+
+struct MonitoringHandlers {
+  std::function<std::string()> metrics;  // Prometheus text
+  // OK: 200 "ok"; else 503 with the sentence. May block for a few seconds.
+  std::function<absl::Status()> alive;
+  std::function<absl::Status()> ready;
+};
+
+class MonitoringServer {
+ public:
+  // `address` is HOST:PORT with a numeric host ([ADDRESS]:PORT for IPv6) and port 0 for a free one. The handlers are called on threads of
+  // the server until it is destroyed. Errors: InvalidArgument for an address that is none; Unavailable when it cannot be listened on,
+  // saying why.
+  static absl::StatusOr<std::unique_ptr<MonitoringServer>> Start(const std::string& address, MonitoringHandlers handlers);
+  // Waits for requests in progress.
+  ~MonitoringServer();
+
+  // HOST:PORT with the port that it got.
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Http;
+  MonitoringServer(std::string address, std::unique_ptr<Http> http);
+  const std::string address_;
+  const std::unique_ptr<Http> http_;
+};
+
+}  // namespace fusionllm::daemon

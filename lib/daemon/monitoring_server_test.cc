@@ -1,0 +1,112 @@
+#include "lib/daemon/monitoring_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "lib/daemon/testing/http_get.h"
+
+namespace fusionllm::daemon {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+absl::Status Fine() { return absl::OkStatus(); }
+
+std::unique_ptr<MonitoringServer> Serve(MonitoringHandlers handlers) {
+  auto server = MonitoringServer::Start("127.0.0.1:0", std::move(handlers));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+TEST(MonitoringServerTest, AnswersScrapesAndProbes) {
+  const auto server = Serve({[] { return std::string("fusionllm_x 1\n"); }, Fine, Fine});
+  EXPECT_THAT(server->address(), StartsWith("127.0.0.1:"));
+  EXPECT_THAT(server->address(), Not(EndsWith(":0")));
+  const HttpResponse metrics = HttpGet(server->address(), "/metrics");
+  EXPECT_EQ(metrics.code, 200);
+  EXPECT_EQ(metrics.body, "fusionllm_x 1\n");
+  EXPECT_THAT(metrics.head, HasSubstr("Content-Type: text/plain; version=0.0.4"));
+  for (const char* path : {"/healthz", "/readyz"}) {
+    EXPECT_EQ(HttpGet(server->address(), path).code, 200) << path;
+    EXPECT_EQ(HttpGet(server->address(), path).body, "ok\n") << path;
+  }
+}
+
+TEST(MonitoringServerTest, SaysWhatIsWrong) {
+  bool ready = false;
+  const auto server = Serve({[] { return std::string(); }, [] { return absl::UnavailableError("the loop is stuck"); },
+                             [&] { return ready ? absl::OkStatus() : absl::UnavailableError("not joined yet"); }});
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 503);
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").body, "the loop is stuck\n");
+  EXPECT_EQ(HttpGet(server->address(), "/readyz").body, "not joined yet\n");
+  ready = true;
+  EXPECT_EQ(HttpGet(server->address(), "/readyz").code, 200);
+}
+
+TEST(MonitoringServerTest, AnswersNothingElse) {
+  const auto server = Serve({[] { return std::string("secret"); }, Fine, Fine});
+  for (const char* path : {"/", "/metrics/", "/metrics/x", "/healthz/..", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
+    const HttpResponse response = HttpGet(server->address(), path);
+    EXPECT_NE(response.code, 200) << path;
+    EXPECT_THAT(response.body, Not(HasSubstr("secret"))) << path;
+  }
+  EXPECT_EQ(SendHttp(server->address(), "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n").code, 405);
+  const HttpResponse head = SendHttp(server->address(), "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(head.code, 200);
+  EXPECT_EQ(head.body, "");
+  EXPECT_NE(SendHttp(server->address(), "nonsense\r\n\r\n").code, 200);
+  EXPECT_EQ(HttpGet(server->address(), "/metrics").code, 200) << "still there";
+}
+
+TEST(MonitoringServerTest, AProbeIsNotBehindASlowScrape) {
+  std::promise<void> scraping, go_on;
+  const auto server = Serve({[&] {
+                               scraping.set_value();
+                               go_on.get_future().wait();
+                               return std::string("slow");
+                             },
+                             Fine, Fine});
+  std::thread scraper([&] { EXPECT_EQ(HttpGet(server->address(), "/metrics").body, "slow"); });
+  scraping.get_future().wait();
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
+  go_on.set_value();
+  scraper.join();
+}
+
+TEST(MonitoringServerTest, AnAddressInUseIsNamedWithTheReason) {
+  const auto server = Serve({[] { return std::string(); }, Fine, Fine});
+  const auto second = MonitoringServer::Start(server->address(), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(server->address()));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("Address already in use"));
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200) << "the first is not disturbed";
+}
+
+TEST(MonitoringServerTest, WhatIsNoAddressIsRefused) {
+  for (const std::string address : {"", "off", "8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "0.0.0.0:x1", "127.0.0.1:-1",
+                                    "localhost:0", "127.0.0.1:0,127.0.0.1:0", "127.0.0.1:0s", "+127.0.0.1:0", "[::1:0", "[127.0.0.1]:0"}) {
+    const auto server = MonitoringServer::Start(address, {});
+    ASSERT_FALSE(server.ok()) << address;
+    EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr(address));
+  }
+}
+
+TEST(MonitoringServerTest, AddressesAreFreeAgainAfterTheEnd) {
+  auto server = Serve({[] { return std::string(); }, Fine, Fine});
+  const std::string address = server->address();
+  EXPECT_EQ(HttpGet(address, "/healthz").code, 200);
+  server.reset();
+  EXPECT_EQ(HttpGet(address, "/healthz").code, 0);
+  EXPECT_TRUE(MonitoringServer::Start(address, {[] { return std::string(); }, Fine, Fine}).ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::daemon

@@ -1,0 +1,54 @@
+#include "lib/daemon/program.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::daemon {
+
+void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags) {
+  app.set_version_flag("--version", absl::StrCat(program, " ", version));
+  app.add_option("--metrics-address", flags.metrics_address, "HOST:PORT for /metrics, /healthz and /readyz; port 0: a free one; off: none")
+      ->capture_default_str();
+  app.add_option("--log-level", flags.log_level, "How much is logged")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+}
+
+std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitBadInput;
+  }
+  base::StartLog(program, base::ParseLogLevel(flags.log_level).value_or(base::LogLevel::kInfo));
+  return std::nullopt;
+}
+
+int Complain(const absl::Status& status, int code) {
+  base::Log(base::LogLevel::kError, std::string(status.message()));
+  return code;
+}
+
+int Complain(const absl::Status& status) {
+  const bool input = absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+  return Complain(status, input ? kExitBadInput : kExitFailed);
+}
+
+absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
+                                                                  std::function<absl::Status()> alive,
+                                                                  std::function<absl::Status()> ready) {
+  if (flags.metrics_address == "off") return nullptr;
+  auto server = MonitoringServer::Start(
+      flags.metrics_address, {.metrics = [&registry] { return registry.Text(); }, .alive = std::move(alive), .ready = std::move(ready)});
+  if (!server.ok()) {
+    return absl::Status(server.status().code(), absl::StrCat("--metrics-address: ", std::string(server.status().message())));
+  }
+  std::printf("metrics on http://%s/metrics\n", (*server)->address().c_str());
+  std::fflush(stdout);
+  return server;
+}
+
+}  // namespace fusionllm::daemon

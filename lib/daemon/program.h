@@ -1,0 +1,46 @@
+// What every long-running program of ours has in common: flags, exit codes, how it complains, and the server that watches it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/base/log.h"
+#include "lib/daemon/monitoring_server.h"
+#include "lib/metrics/registry.h"
+
+namespace CLI {
+class App;
+}
+
+namespace fusionllm::daemon {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitBadInput = 2;
+
+struct CommonFlags {
+  std::string metrics_address = "127.0.0.1:0";
+  std::string log_level = "info";
+};
+
+// --metrics-address, --log-level and --version.
+void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags);
+
+// Parses and starts the log. An exit code when the program is to end now: 0 after --help and --version, 2 after bad usage, which is told on
+// stderr.
+std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags);
+
+// Logs the error and gives the code back.
+int Complain(const absl::Status& status, int code);
+// With 2 when the status is InvalidArgument, NotFound or FailedPrecondition, else 1.
+int Complain(const absl::Status& status);
+
+// Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout; nothing for
+// "off". `registry` must outlive the result. Errors name the flag and the address; see MonitoringServer::Start.
+absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
+                                                                  std::function<absl::Status()> alive, std::function<absl::Status()> ready);
+
+}  // namespace fusionllm::daemon

@@ -1,0 +1,89 @@
+#include "lib/daemon/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "lib/daemon/testing/http_get.h"
+
+namespace fusionllm::daemon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Parsed {
+  std::optional<int> code;
+  CommonFlags flags;
+  std::string out, err;
+};
+
+Parsed Parse(std::vector<std::string> arguments) {
+  Parsed parsed;
+  arguments.insert(arguments.begin(), "probe");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  CLI::App app("A program");
+  AddCommonFlags(app, "probe", "1.2.3", parsed.flags);
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  parsed.code = ParseFlags(app, static_cast<int>(argv.size()), argv.data(), "probe", parsed.flags);
+  parsed.out = testing::internal::GetCapturedStdout();
+  parsed.err = testing::internal::GetCapturedStderr();
+  return parsed;
+}
+
+TEST(ProgramTest, FlagsHaveDefaults) {
+  const Parsed parsed = Parse({});
+  EXPECT_EQ(parsed.code, std::nullopt);
+  EXPECT_EQ(parsed.flags.metrics_address, "127.0.0.1:0");
+  EXPECT_FALSE(base::Logs(base::LogLevel::kDebug));
+  EXPECT_TRUE(base::Logs(base::LogLevel::kInfo));
+  EXPECT_EQ(Parse({"--log-level", "error"}).code, std::nullopt);
+  EXPECT_FALSE(base::Logs(base::LogLevel::kWarning));
+}
+
+TEST(ProgramTest, BadUsageIsExitCodeTwoAndNamesTheFlag) {
+  const Parsed level = Parse({"--log-level", "loud"});
+  EXPECT_EQ(level.code, kExitBadInput);
+  EXPECT_THAT(level.err, AllOf(HasSubstr("--log-level"), HasSubstr("loud")));
+  const Parsed unknown = Parse({"--colour", "red"});
+  EXPECT_EQ(unknown.code, kExitBadInput);
+  EXPECT_THAT(unknown.err, HasSubstr("--colour"));
+}
+
+TEST(ProgramTest, HelpAndVersionAreNoErrors) {
+  const Parsed version = Parse({"--version"});
+  EXPECT_EQ(version.code, kExitDone);
+  EXPECT_THAT(version.out, HasSubstr("probe 1.2.3"));
+  const Parsed help = Parse({"--help"});
+  EXPECT_EQ(help.code, kExitDone);
+  EXPECT_THAT(help.out, HasSubstr("--metrics-address"));
+}
+
+TEST(ProgramTest, MonitoringServesTheRegistryAndSaysWhere) {
+  metrics::Registry registry("probe", "1.2.3");
+  testing::internal::CaptureStdout();
+  const auto server = StartMonitoring(
+      {}, registry, [] { return absl::OkStatus(); }, [] { return absl::UnavailableError("not yet"); });
+  const std::string out = testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(out, absl::StrCat("metrics on http://", (*server)->address(), "/metrics\n"));
+  EXPECT_THAT(HttpGet((*server)->address(), "/metrics").body, HasSubstr("fusionllm_build_info{"));
+  EXPECT_EQ(HttpGet((*server)->address(), "/readyz").code, 503);
+  const auto second = StartMonitoring({.metrics_address = (*server)->address()}, registry, nullptr, nullptr);
+  EXPECT_THAT(std::string(second.status().message()),
+              AllOf(HasSubstr("--metrics-address"), HasSubstr((*server)->address()), HasSubstr("in use")));
+}
+
+TEST(ProgramTest, MonitoringCanBeOff) {
+  metrics::Registry registry("probe", "1.2.3");
+  const auto server = StartMonitoring({.metrics_address = "off"}, registry, nullptr, nullptr);
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ(*server, nullptr);
+}
+
+}  // namespace
+}  // namespace fusionllm::daemon

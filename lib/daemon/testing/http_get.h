@@ -1,0 +1,47 @@
+// One HTTP request to a server on this machine, for tests: what came back, byte for byte, until the server closed.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace fusionllm::daemon {
+
+struct HttpResponse {
+  int code = 0;  // 0: nobody answered
+  std::string head, body;
+};
+
+// `address`: 127.0.0.1:PORT.
+inline HttpResponse SendHttp(const std::string& address, const std::string& text) {
+  sockaddr_in in = {};
+  in.sin_family = AF_INET;
+  const size_t colon = address.rfind(':');
+  in.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+  inet_pton(AF_INET, address.substr(0, colon).c_str(), &in.sin_addr);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string answer;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&in), sizeof in) == 0 &&
+      send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) {
+    char buffer[1 << 16];
+    for (ssize_t got; (got = recv(fd, buffer, sizeof buffer, 0)) > 0;) answer.append(buffer, static_cast<size_t>(got));
+  }
+  close(fd);
+  HttpResponse response;
+  const size_t end = answer.find("\r\n\r\n");
+  if (end == std::string::npos || answer.rfind("HTTP/1.1 ", 0) != 0) return response;
+  response.code = std::atoi(answer.c_str() + 9);
+  response.head = answer.substr(0, end);
+  response.body = answer.substr(end + 4);
+  return response;
+}
+
+inline HttpResponse HttpGet(const std::string& address, const std::string& path) {
+  return SendHttp(address, "GET " + path + " HTTP/1.1\r\nHost: " + address + "\r\n\r\n");
+}
+
+}  // namespace fusionllm::daemon
