@@ -1,39 +1,32 @@
-// fusion-scheduler: answers Plan calls until SIGTERM or SIGINT. Prints "listening on HOST:PORT" to stdout once it serves.
+// fusion-scheduler: answers plan requests. See scheduler_service.h.
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <thread>
 
-#include "absl/strings/str_cat.h"
+#include "lib/daemon/program.h"
+#include "lib/daemon/stop_signals.h"
 #include "services/credentials.h"
+#include "services/grpc_server.h"
 #include "services/scheduler/scheduler_service.h"
 #include "services/version.h"
 
 namespace fusionllm::services {
 namespace {
 
-constexpr int kExitDone = 0;
-constexpr int kExitFailed = 1;
-constexpr int kExitBadInput = 2;
-constexpr int kMaxMessageBytes = 64 << 20;
+constexpr char kProgram[] = "fusion-scheduler";
 constexpr int kMostThreads = 32;
-constexpr std::chrono::seconds kDrain{10};  // for calls in progress, after a request to stop
-
-int Complain(const std::string& message, int code) {
-  std::fprintf(stderr, "fusion-scheduler: %s\n", message.c_str());
-  return code;
-}
+// After a request to stop, for answers on their way: searches end at once. Clients that are idle do not hang up by themselves.
+constexpr std::chrono::seconds kDrain{1};
 
 int Main(int argc, char** argv) {
   std::string listen = "127.0.0.1:0", tls_directory;
   bool insecure = false;
   SchedulerOptions options;
+  daemon::CommonFlags common;
   CLI::App app("Turns jobs and device profiles into plans, over gRPC.\nExample: fusion-scheduler --listen 127.0.0.1:0 --insecure");
-  app.set_version_flag("--version", std::string("fusion-scheduler ") + kBuildVersion);
+  daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
   app.add_option("--listen", listen, "Address to listen on; port 0: a free one")->capture_default_str();
   CLI::Option* tls =
       app.add_option("--tls", tls_directory, "Folder with ca.pem, scheduler.pem, scheduler.key: clients need a certificate of that CA");
@@ -41,47 +34,35 @@ int Main(int argc, char** argv) {
   app.add_option("--max-concurrent", options.max_concurrent, "Calls that may plan at a time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitBadInput;
+  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
+  if (tls_directory.empty() && !insecure) {
+    return daemon::Complain(absl::InvalidArgumentError("give --tls FOLDER, or --insecure to serve without TLS"), daemon::kExitBadInput);
   }
-  if (tls_directory.empty() && !insecure) return Complain("give --tls FOLDER, or --insecure to serve without TLS", kExitBadInput);
 
-  // Signals are taken by one thread, so that nothing happens inside a handler.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-
+  daemon::StopSignals signals;
   const absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, "scheduler");
-  if (!credentials.ok()) return Complain(std::string(credentials.status().message()), kExitBadInput);
-  grpc::EnableDefaultHealthCheckService(true);
-  SchedulerService service(options);
+  if (!credentials.ok()) return daemon::Complain(credentials.status(), daemon::kExitBadInput);
+  metrics::Registry registry(kProgram, kBuildVersion);
+  const PlanProbe probe(registry);
+  SchedulerService service(probe, options);
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(listen, credentials->server, &port);
   builder.RegisterService(&service);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(grpc::ResourceQuota("scheduler").SetMaxThreads(kMostThreads));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on the same port is a mistake
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) return Complain(absl::StrCat("cannot listen on ", listen), kExitFailed);
-  std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), port);
-  std::fflush(stdout);
-
-  std::thread stopper([&] {
-    int signal = 0;
-    sigwait(&signals, &signal);
+  const auto server = Listen(builder, listen, credentials->server);
+  if (!server.ok()) return daemon::Complain(server.status(), daemon::kExitFailed);
+  // It has no loop of its own: alive is who answers a call like any other's.
+  const auto to_itself = (*server)->InProcessChannel({});
+  const auto monitoring = daemon::StartMonitoring(
+      common, registry, [&] { return CheckHealth(*to_itself); }, [&] { return CheckHealth(*to_itself); });
+  if (!monitoring.ok()) return daemon::Complain(monitoring.status());
+  signals.CallOnStop([&] {
+    base::Log(base::LogLevel::kInfo, "stopping");
     service.Stop();
-    server->Shutdown(std::chrono::system_clock::now() + kDrain);
+    (*server)->GetHealthCheckService()->SetServingStatus(false);
+    (*server)->Shutdown(std::chrono::system_clock::now() + kDrain);
   });
-  server->Wait();
-  stopper.join();
-  return kExitDone;
+  (*server)->Wait();
+  return daemon::kExitDone;
 }
 
 }  // namespace

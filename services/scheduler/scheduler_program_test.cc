@@ -10,21 +10,24 @@
 #include <string>
 #include <vector>
 
+#include "lib/daemon/testing/http_get.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
+#include "services/grpc_server.h"
 
 namespace fusionllm::services {
 namespace {
 
 class Program {
  public:
-  explicit Program(std::vector<std::string> arguments) {
+  // What it writes to `descriptor` can be read by Line().
+  explicit Program(std::vector<std::string> arguments, int descriptor = STDOUT_FILENO) {
     const char* folder = std::getenv("FUSIONLLM_BIN_DIR");
     arguments.insert(arguments.begin(), std::string(folder == nullptr ? "." : folder) + "/fusion-scheduler");
     int ends[2];
     if (pipe(ends) != 0) std::abort();
     pid_ = fork();
     if (pid_ == 0) {
-      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], descriptor);
       close(ends[0]);
       std::vector<char*> argv;
       for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -76,6 +79,46 @@ TEST(SchedulerProgram, ServesUntilItIsTold) {
   EXPECT_EQ(stub->Plan(&context, {}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   program.Terminate();
   EXPECT_EQ(program.Wait(), 0);
+}
+
+// Where the program's second line says.
+std::string MetricsAddress(Program& program) {
+  const std::string line = program.Line();
+  EXPECT_THAT(line, testing::AllOf(testing::StartsWith("metrics on http://127.0.0.1:"), testing::EndsWith("/metrics")));
+  const std::string url = line.substr(line.find("//") + 2);
+  return url.substr(0, url.find('/'));
+}
+
+TEST(SchedulerProgram, IsWatchedOverHttpAndGrpc) {
+  Program program({"--insecure"});
+  const std::string listening = program.Line();
+  const auto channel = grpc::CreateChannel(listening.substr(std::string("listening on ").size()), grpc::InsecureChannelCredentials());
+  EXPECT_TRUE(CheckHealth(*channel, absl::Seconds(60)).ok());
+  const std::string address = MetricsAddress(program);
+  EXPECT_EQ(daemon::HttpGet(address, "/healthz").code, 200);
+  EXPECT_EQ(daemon::HttpGet(address, "/readyz").code, 200);
+  const std::string before = daemon::HttpGet(address, "/metrics").body;
+  EXPECT_THAT(before, testing::HasSubstr("fusionllm_plans_in_flight 0\n"));
+  EXPECT_THAT(before, testing::Not(testing::HasSubstr("fusionllm_plans_total{")));
+  v1::PlanResponse response;
+  grpc::ClientContext context;
+  EXPECT_EQ(v1::Scheduler::NewStub(channel)->Plan(&context, {}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(daemon::HttpGet(address, "/metrics").body, testing::HasSubstr("fusionllm_plans_total{outcome=\"invalid\"} 1\n"));
+  program.Terminate();
+  EXPECT_EQ(program.Wait(), 0);
+}
+
+TEST(SchedulerProgram, AMetricsAddressThatIsTakenIsNamedWithItsFlag) {
+  Program first({"--insecure"});
+  first.Line();
+  const std::string address = MetricsAddress(first);
+  Program second({"--insecure", "--metrics-address", address}, STDERR_FILENO);
+  std::string said;
+  for (std::string line = second.Line(); !line.empty(); line = second.Line()) said += line + "\n";
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_THAT(said, testing::AllOf(testing::HasSubstr("--metrics-address"), testing::HasSubstr(address), testing::HasSubstr("in use")));
+  EXPECT_EQ(Program({"--insecure", "--metrics-address", "here"}).Wait(), 2);
+  EXPECT_EQ(Program({"--insecure", "--log-level", "loud"}).Wait(), 2);
 }
 
 TEST(SchedulerProgram, WantsToBeToldHowToServe) { EXPECT_EQ(Program({}).Wait(), 2); }

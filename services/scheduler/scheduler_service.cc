@@ -1,9 +1,14 @@
 #include "services/scheduler/scheduler_service.h"
 
+#include <chrono>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/planning/plan_workload.h"
@@ -44,7 +49,7 @@ absl::Status SchedulerService::StillWanted(const grpc::ServerContext& context) c
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> SchedulerService::Answer(const grpc::ServerContext& context, const v1::PlanRequest& request) const {
+absl::StatusOr<wire::PlanAnswer> SchedulerService::Answer(const grpc::ServerContext& context, const v1::PlanRequest& request) {
   FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(request.job_document(), "job_document"));
   FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(request.profiles_document()));
@@ -56,23 +61,34 @@ absl::StatusOr<std::string> SchedulerService::Answer(const grpc::ServerContext& 
                                       .data_device = request.data_device(),
                                       .stop = [&] { return !StillWanted(context).ok(); }};
   const Counted search(searching_);
-  const absl::StatusOr<wire::PlanAnswer> answer =
-      planning::PlanWorkload(*workload, planning::ProfilesFromDocument(std::move(profiles)), options);
-  if (answer.ok()) return wire::PrintPlan(*answer);
+  probe_.SearchBegins();
+  absl::StatusOr<wire::PlanAnswer> answer = planning::PlanWorkload(*workload, planning::ProfilesFromDocument(std::move(profiles)), options);
+  probe_.SearchEnds();
   if (absl::IsCancelled(answer.status())) FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));  // says why
-  return answer.status();
+  return answer;
 }
 
 grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) {
-  const Counted place(taken_);
-  if (place.before() >= options_.max_concurrent) {
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                        absl::StrCat("busy with ", options_.max_concurrent, " plans; try again in a moment"));
-  }
-  absl::StatusOr<std::string> document = Answer(*context, *request);
-  if (!document.ok()) return StatusOf(document.status());
-  response->set_plan_document(*std::move(document));
-  return grpc::Status::OK;
+  const auto begin = std::chrono::steady_clock::now();
+  bool refused = false;
+  const grpc::Status status = [&] {
+    const Counted place(taken_);
+    if (place.before() >= options_.max_concurrent) {
+      return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          absl::StrCat("busy with ", options_.max_concurrent, " plans; try again in a moment"));
+    }
+    const absl::StatusOr<wire::PlanAnswer> answer = Answer(*context, *request);
+    if (!answer.ok()) return StatusOf(answer.status());
+    refused = std::holds_alternative<wire::RefusalDocument>(*answer);
+    response->set_plan_document(wire::PrintPlan(*answer));
+    return grpc::Status::OK;
+  }();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  probe_.Ended(status, refused, seconds);
+  base::Log(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED ? base::LogLevel::kInfo : base::LogLevel::kWarning,
+            absl::StrFormat("a plan was %s after %.3f s%s%s", refused ? "refused" : (status.ok() ? "made" : "not made"), seconds,
+                            status.ok() ? "" : ": ", status.error_message()));
+  return status;
 }
 
 }  // namespace fusionllm::services

@@ -6,10 +6,11 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/wire/plan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
+#include "services/scheduler/plan_probe.h"
 
 namespace fusionllm::services {
 
@@ -19,7 +20,8 @@ struct SchedulerOptions {
 
 class SchedulerService final : public v1::Scheduler::Service {
  public:
-  explicit SchedulerService(SchedulerOptions options = {}) : options_(options) {}
+  // `probe` must outlive the service.
+  explicit SchedulerService(const PlanProbe& probe, SchedulerOptions options = {}) : options_(options), probe_(probe) {}
 
   // Ends the searches in progress and turns later calls away, all with UNAVAILABLE; returns at once.
   void Stop() { stopping_ = true; }
@@ -30,11 +32,12 @@ class SchedulerService final : public v1::Scheduler::Service {
 
  private:
   absl::Status StillWanted(const grpc::ServerContext& context) const;
-  absl::StatusOr<std::string> Answer(const grpc::ServerContext& context, const v1::PlanRequest& request) const;
+  absl::StatusOr<wire::PlanAnswer> Answer(const grpc::ServerContext& context, const v1::PlanRequest& request);
 
   const SchedulerOptions options_;
+  const PlanProbe& probe_;
   std::atomic<int> taken_{0};  // places of max_concurrent
-  mutable std::atomic<int> searching_{0};
+  std::atomic<int> searching_{0};
   std::atomic<bool> stopping_{false};
 };
 
