@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,20 +19,62 @@ bool HasExtension(absl::string_view path, std::initializer_list<absl::string_vie
 }
 
 bool IsWide(absl::string_view path) { return HasExtension(path, {".u32", ".uint32"}); }
-bool IsNarrow(absl::string_view path) { return HasExtension(path, {".bin", ".u16", ".uint16"}); }
+bool IsNarrow(absl::string_view path) { return HasExtension(path, {".u16", ".uint16"}); }
+bool IsEither(absl::string_view path) { return HasExtension(path, {".bin"}); }
 
-// Bytes of one token of `path`.
-absl::StatusOr<int64_t> TokenWidth(const DatasetConfig& config, absl::string_view path) {
+constexpr int64_t kSampledTokens = 4096;
+constexpr int64_t kFewestSampledTokens = 16;  // fewer zeros may be chance
+
+// Bytes of one token of a .bin file, which does not say: 4 when its first tokens, read as 32 bits, all fit 16 bits, since the upper halves
+// of tokens of 16 bits would be ids as well. nullopt: too little to tell.
+absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& file) {
+  const int64_t count = std::min(kSampledTokens, file.size() / 4);
+  if (count < kFewestSampledTokens) return std::nullopt;
+  std::vector<std::byte> raw(static_cast<size_t>(4 * count));
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
+  bool lower = false, upper = false;
+  for (size_t i = 0; i < raw.size(); i += 4) {
+    lower |= (raw[i] | raw[i + 1]) != std::byte{0};
+    upper |= (raw[i + 2] | raw[i + 3]) != std::byte{0};
+  }
+  if (upper) return 2;
+  return lower ? std::optional<int64_t>(4) : std::nullopt;
+}
+
+// Bytes of one token of `file`; nullopt: as its neighbours have.
+absl::StatusOr<std::optional<int64_t>> TokenWidth(const DatasetConfig& config, const base::SourceFile& file) {
   if (config.kind == DatasetKind::kText) return 1;
   if (config.token_dtype == "uint16") return 2;
   if (config.token_dtype == "uint32") return 4;
   if (!config.token_dtype.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("unknown token dtype '", config.token_dtype, "'; known: uint16 uint32"));
   }
+  const std::string& path = file.path();
   if (IsWide(path)) return 4;
   if (IsNarrow(path)) return 2;
+  if (IsEither(path)) {
+    if (config.vocabulary_size > int64_t{1} << 16) return 4;
+    return WidthByContent(file);
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("cannot tell the token width of ", path, " from its name: end it in .bin, .u16 or .u32, or give the dtype"));
+}
+
+absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vector<base::SourceFile>& files) {
+  const base::SourceFile* first = nullptr;
+  int64_t common = 2;
+  for (const base::SourceFile& file : files) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<int64_t> width, TokenWidth(config, file));
+    if (!width.has_value()) continue;
+    if (first != nullptr && *width != common) {
+      return absl::InvalidArgumentError(absl::StrCat(first->path(), " and ", file.path(), " have tokens of different widths, of ",
+                                                     8 * common, " and ", 8 * *width,
+                                                     " bits, as it seems: give the dtype if that is wrong"));
+    }
+    first = &file;
+    common = *width;
+  }
+  return common;
 }
 
 int64_t Decode(const std::byte* at, int64_t width) {
@@ -111,18 +154,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
     return absl::InvalidArgumentError(absl::StrCat("the sequence length is ", length, " but must be in 1 .. ", kMaxSequenceLength));
   }
   const bool tokens = config.kind == DatasetKind::kTokens;
-  const FileFilter filter = [](absl::string_view name) { return IsWide(name) || IsNarrow(name); };
+  const FileFilter filter = [](absl::string_view name) { return IsWide(name) || IsNarrow(name) || IsEither(name); };
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                              ExpandPaths(config.paths, config.base_folder, tokens ? filter : nullptr));
-  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, TokenWidth(config, paths[0]));
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
+  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, CommonWidth(config, files));
   std::vector<int64_t> starts;
   int64_t total = 0;
   for (const base::SourceFile& file : files) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t its_width, TokenWidth(config, file.path()));
-    if (its_width != width) {
-      return absl::InvalidArgumentError(absl::StrCat(paths[0], " and ", file.path(), " have tokens of different widths"));
-    }
     if (file.size() % width != 0) {
       return absl::InvalidArgumentError(absl::StrCat(file.path(), " has ", file.size(), " bytes, which is not a whole number of ", width,
                                                      "-byte tokens: is it cut off?"));

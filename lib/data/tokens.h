@@ -3,8 +3,10 @@
 // Files are concatenated in the order of ExpandPaths, nothing between them, and cut into windows of T tokens with stride T; the targets are
 // the same window one token further, so n tokens make floor((n - 1) / T) windows. What is left at the end is not used.
 //
-// Kind tokens: little-endian ids without a header. The width is the option token_dtype, else the extension: .u32 and .uint32 are 32 bits;
-// .bin, .u16 and .uint16 are 16 bits. In a folder only files with these extensions count. 32-bit ids must be below 2^31.
+// Kind tokens: little-endian ids without a header. The width is the option token_dtype, else the extension: .u32 and .uint32 are 32 bits,
+// .u16 and .uint16 are 16 bits. Both are called .bin in the field: that is 32 bits when the vocabulary has more than 65536 ids, or when the
+// upper halves of the first tokens, read as 32 bits, are all zero (16-bit text with every other id 0 does not occur); else 16 bits. In a
+// folder only files with these extensions count. 32-bit ids must be below 2^31.
 #pragma once
 
 #include <memory>

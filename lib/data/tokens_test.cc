@@ -113,6 +113,35 @@ TEST(TokenWindowsTest, ReadsLittleEndianTokensOfBothWidths) {
   EXPECT_EQ(OpenDataset(forced).status().code(), absl::StatusCode::kInvalidArgument) << "50256 << 16 is no id";
 }
 
+// Both widths are called .bin: read at the wrong one, a text would be half zeros and nothing would say so.
+TEST(TokenWindowsTest, TellsTheWidthOfABinFileFromItsContentOrTheVocabulary) {
+  const base::TempFolder folder;
+  std::string narrow, wide;
+  for (int id = 100; id < 200; ++id) {
+    narrow += U16({id, id % 10 == 0 ? 0 : id});
+    wide += U16({id, 0});
+  }
+  folder.Write("narrow.bin", narrow);
+  folder.Write("wide.bin", wide);
+  folder.Write("more/1.bin", wide);
+  folder.Write("more/2.bin", U16({7, 0}));  // too short to tell: as its neighbour
+  folder.Write("two/1.bin", wide);
+  folder.Write("two/2.bin", narrow);
+  folder.Write("cut-at-the-end.bin", wide.substr(0, wide.size() - 2));
+  folder.Write("big.bin", U16({1, 1, 2, 2, 3, 3}));
+  EXPECT_EQ(OpenDataset(Tokens(folder, {"narrow.bin"}, 1)).value()->size(), 199);
+  EXPECT_THAT(Read(*OpenDataset(Tokens(folder, {"wide.bin"}, 3)).value(), 0).targets, ElementsAre(101, 102, 103));
+  EXPECT_EQ(OpenDataset(Tokens(folder, {"more"}, 1)).value()->size(), 100);
+  EXPECT_THAT(OpenDataset(Tokens(folder, {"two"}, 1)).status().message(), AllOf(HasSubstr("32 and 16 bits"), HasSubstr("give the dtype")));
+  EXPECT_THAT(OpenDataset(Tokens(folder, {"cut-at-the-end.bin"}, 1)).status().message(), HasSubstr("4-byte tokens: is it cut off?"));
+  DatasetConfig config = Tokens(folder, {"big.bin"}, 2);
+  config.vocabulary_size = 1 << 20;
+  EXPECT_THAT(Read(*OpenDataset(config).value(), 0).targets, ElementsAre(0x20002, 0x30003));
+  config = Tokens(folder, {"wide.bin"}, 1);
+  config.token_dtype = "uint16";
+  EXPECT_EQ(OpenDataset(config).value()->size(), 199);
+}
+
 TEST(TokenWindowsTest, NamesFileAndOffsetOfATokenOutsideTheVocabulary) {
   const base::TempFolder folder;
   folder.Write("a.bin", U16({1, 2, 3}));
@@ -144,7 +173,7 @@ TEST(TokenWindowsTest, SaysWhatIsWrongWithTheData) {
   folder.Write("short", "abc");
   folder.Write("empty", "");
   folder.Write("x.tokens", "abcd");
-  folder.Write("a.bin", "abcdef");
+  folder.Write("a.u16", "abcdef");
   folder.Write("b.u32", "abcdabcd");
   const auto text = [&](absl::string_view path, int64_t length) {
     return std::string(OpenDataset(Text(folder, {std::string(path)}, length)).status().message());
@@ -153,7 +182,7 @@ TEST(TokenWindowsTest, SaysWhatIsWrongWithTheData) {
   EXPECT_THAT(tokens({"odd.bin"}), AllOf(HasSubstr("odd.bin has 3 bytes"), HasSubstr("2-byte tokens")));
   EXPECT_THAT(tokens({"wide.u32"}), AllOf(HasSubstr("wide.u32 has 6 bytes"), HasSubstr("4-byte tokens")));
   EXPECT_THAT(tokens({"x.tokens"}), HasSubstr("token width of"));
-  EXPECT_THAT(tokens({"a.bin", "b.u32"}), HasSubstr("different widths"));
+  EXPECT_THAT(tokens({"a.u16", "b.u32"}), HasSubstr("different widths"));
   EXPECT_THAT(text("short", 3), AllOf(HasSubstr("3 tokens"), HasSubstr("needs 4")));
   EXPECT_THAT(text("empty", 3), HasSubstr("the data is empty"));
   EXPECT_THAT(text("short", 0), HasSubstr("sequence length is 0"));

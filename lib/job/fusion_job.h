@@ -18,6 +18,7 @@ enum class Family { kGpt2, kResnet, kMlp };
 enum class Stem { kCifar, kImagenet };
 enum class Activation { kRelu, kGelu, kTanh, kSigmoid };
 enum class DataKind { kText, kTokens, kCifar10, kIdx, kShapes };
+enum class TokenDtype { kAuto, kUint16, kUint32 };
 enum class OptimizerName { kAdamw, kSgd };
 enum class ScheduleName { kConstant, kCosine, kLinear };
 enum class Precision { kFp32, kBf16 };
@@ -87,6 +88,7 @@ struct Shapes {
 struct Data {
   DataKind kind = DataKind::kText;
   std::vector<std::string> path;  // files or folders; not for shapes
+  TokenDtype token_dtype = TokenDtype::kAuto;
   std::optional<Validation> validation;
   Shapes shapes;
   Opaque volume;
@@ -220,6 +222,7 @@ FUSIONLLM_JOB_ENUM(Stem, {"cifar", E::kCifar}, {"imagenet", E::kImagenet});
 FUSIONLLM_JOB_ENUM(Activation, {"relu", E::kRelu}, {"gelu", E::kGelu}, {"tanh", E::kTanh}, {"sigmoid", E::kSigmoid});
 FUSIONLLM_JOB_ENUM(DataKind, {"text", E::kText}, {"tokens", E::kTokens}, {"cifar10", E::kCifar10}, {"idx", E::kIdx},
                    {"shapes", E::kShapes});
+FUSIONLLM_JOB_ENUM(TokenDtype, {"auto", E::kAuto}, {"uint16", E::kUint16}, {"uint32", E::kUint32});
 FUSIONLLM_JOB_ENUM(OptimizerName, {"adamw", E::kAdamw}, {"sgd", E::kSgd});
 FUSIONLLM_JOB_ENUM(ScheduleName, {"cosine", E::kCosine}, {"linear", E::kLinear}, {"constant", E::kConstant});
 FUSIONLLM_JOB_ENUM(Precision, {"fp32", E::kFp32}, {"bf16", E::kBf16});

@@ -76,6 +76,9 @@ void Visit(V& v, Data& d) {
   const bool files = d.kind != DataKind::kShapes;
   v.Field("path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
           "Files or folders, read in sorted order, relative to the job file. Required unless kind is shapes.");
+  v.Field("tokenDtype", d.token_dtype, {.applies = d.kind == DataKind::kTokens, .belongs_to = "data of kind tokens"},
+          "Width of a token. auto: .u32 and .uint32 are uint32, .u16 and .uint16 uint16; .bin is uint32 where the vocabulary needs it or "
+          "every other 16 bits are zero, else uint16.");
   v.Field("validation", d.validation, {}, "Data for evaluation: exactly one of path and fraction. Omitted: none.");
   v.Field("shapes", d.shapes, {.applies = !files, .belongs_to = "data of kind shapes"}, "For kind shapes.");
   v.Field("volume", d.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path.");
@@ -181,7 +184,7 @@ void Visit(V& v, Placement& p) {
   v.Field("device", p.device, {.name = true, .kubernetes_only = true}, "Kind of device, or any.");
   v.Field("clusters", p.clusters, {.kubernetes_only = true}, "Member clusters that may be used. Omitted: all.");
   v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
-  v.Field("minMemory", p.min_memory, {.kubernetes_only = true}, "Memory that a device must have.");
+  v.Field("minMemory", p.min_memory, {}, "Memory that a device must have to be used.");
   v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed, .kubernetes_only = true},
           "Bytes that may leave a cluster in one step. Omitted: no limit.");
 }

@@ -117,6 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"UnknownKind", 6, "  data: {kind: token, path: [a]}",
                "6: spec.data.kind: must be one of text, tokens, cifar10, idx, shapes, got \"token\"; did you mean tokens?"},
         BadJob{"PathAsMapping", 6, "  data: {path: {a: b}}", "6: spec.data.path: must be a list, got a mapping"},
+        BadJob{"TokenDtypeForText", 6, "  data: {path: [a], tokenDtype: uint32}",
+               "6: spec.data.tokenDtype: belongs to data of kind tokens"},
         BadJob{"ShapesForText", 6, "  data: {path: [a], shapes: {samples: 1}}", "6: spec.data.shapes: belongs to data of kind shapes"},
         BadJob{"ValidationWithBoth", 6, "  data: {path: [a], validation: {path: [b], fraction: 0.5}}",
                "6: spec.data.validation: must have exactly one of path and fraction"},
