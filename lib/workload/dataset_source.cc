@@ -15,6 +15,10 @@ absl::Status CheckFits(const Workload& workload, const data::SampleType& sample)
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = graph.op(id);
     if (op.type != "placeholder") continue;
+    if (const std::string role = op.attributes.Text("role"); role != "tokens" && role != "images" && role != "labels") {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("op '%s' has the role '%s', which spec.data does not fill; it fills tokens, images and labels", op.name, role));
+    }
     const tensor::TensorType& wanted = graph.value(op.outputs[0]).type;
     const tensor::TensorType& given = IsTarget(op) ? sample.target : sample.input;
     if (wanted.dtype != given.dtype || wanted.elements() != given.elements() * workload.micro_batch_size) {

@@ -107,6 +107,7 @@ data::DatasetKind KindOf(job::DataKind kind) {
 
 data::DatasetConfig DataOf(const job::Spec& spec, const job::ResolvedModel& model, const std::string& base_directory) {
   data::DatasetConfig config{.kind = KindOf(spec.data.kind), .paths = spec.data.path, .base_folder = base_directory};
+  if (spec.data.token_dtype != job::TokenDtype::kAuto) config.token_dtype = job::ToString(spec.data.token_dtype);
   config.sequence_length = spec.training.sequence_length;
   if (const auto* gpt = std::get_if<job::GptConfig>(&model)) config.vocabulary_size = gpt->vocab_size;
   if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) config.num_classes = resnet->num_classes;

@@ -46,7 +46,8 @@ runtime::StageConfig StageConfigOf(const Workload& workload);
 // One thread at a time.
 class DatasetSource : public runtime::BatchSource {
  public:
-  // Opens the data. Errors: those of data::OpenTrainingData, and InvalidArgument when samples do not fit the graph's placeholders.
+  // Opens the data. Errors: those of data::OpenTrainingData, and InvalidArgument when samples do not fit the graph's placeholders or one
+  // has another role.
   static absl::StatusOr<std::unique_ptr<DatasetSource>> Open(const Workload& workload);
 
   // Step `first_step` starts at this position of the sample order; without the call step 1 starts at 0.

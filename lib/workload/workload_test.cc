@@ -1,0 +1,156 @@
+#include "lib/workload/workload.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::workload {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kHead[] = "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n";
+constexpr char kGpt[] =
+    "  model: {family: gpt2, preset: tiny, config: {nLayer: 1, nHead: 1, nEmbd: 4, vocabSize: 300}}\n"
+    "  data: {kind: tokens, path: [tokens.bin]}\n"
+    "  training: {globalBatchSize: 4, microBatchSize: 2, sequenceLength: 2}\n";
+
+absl::StatusOr<std::unique_ptr<Workload>> ResolveText(absl::string_view spec, const std::string& folder = "") {
+  const absl::StatusOr<job::FusionJob> job = job::ParseFusionJob(absl::StrCat(kHead, spec), "job.yaml");
+  if (!job.ok()) return job.status();
+  return Resolve(*job, folder);
+}
+
+std::string Ids16(int count) {
+  std::string bytes;
+  for (int id = 1; id <= count; ++id) bytes += {static_cast<char>(id & 0xff), static_cast<char>(id >> 8)};
+  return bytes;
+}
+
+// The first token of each sample of a micro-batch.
+std::vector<int32_t> FirstTokens(DatasetSource& source, const Workload& workload, bool evaluation, int64_t step, int micro_batch) {
+  const opdag::Graph& graph = workload.training.graph;
+  for (const opdag::Op& op : graph.ops()) {
+    if (op.type != "placeholder" || op.attributes.Text("role") != "tokens") continue;
+    tensor::Tensor out(graph.value(op.outputs[0]).type);
+    const absl::Status status = source.Fill(evaluation, step, micro_batch, op, out.view());
+    EXPECT_TRUE(status.ok()) << status;
+    std::vector<int32_t> first;
+    for (int64_t i = 0; i < out.type().elements(); i += out.shape().dim(-1)) first.push_back(out.as<int32_t>()[i]);
+    return first;
+  }
+  ADD_FAILURE() << "no placeholder has the role tokens";
+  return {};
+}
+
+TEST(WorkloadTest, CutsTheGlobalBatchAsTheJobSaysOrIntoEight) {
+  const auto given = ResolveText(kGpt);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ((*given)->micro_batch_size, 2);
+  EXPECT_EQ((*given)->micro_batches, 2);
+  EXPECT_EQ((*given)->targets_per_sample, 2);
+  const auto sizes = [](int global) {
+    const auto workload = ResolveText(absl::StrReplaceAll(
+        kGpt, {{"globalBatchSize: 4, microBatchSize: 2", absl::StrCat("globalBatchSize: ", global, ", microBatchSize: auto")}}));
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    return std::pair((*workload)->micro_batch_size, (*workload)->micro_batches);
+  };
+  EXPECT_EQ(sizes(32), std::pair(int64_t{4}, 8));
+  EXPECT_EQ(sizes(4), std::pair(int64_t{1}, 4));
+  EXPECT_EQ(sizes(27), std::pair(int64_t{3}, 9));  // 3 is the largest divisor that leaves eight
+}
+
+TEST(WorkloadTest, TheGraphHashTellsModelsAndMicroBatchesApart) {
+  const auto hash = [](absl::string_view from, absl::string_view to) {
+    return (*ResolveText(absl::StrReplaceAll(kGpt, {{from, to}})))->graph_hash;
+  };
+  const uint64_t same = hash("", "");
+  EXPECT_EQ(hash("tokens.bin", "others.bin"), same);
+  EXPECT_NE(hash("nEmbd: 4", "nEmbd: 8"), same);
+  EXPECT_NE(hash("microBatchSize: 2", "microBatchSize: 1"), same);
+}
+
+TEST(WorkloadTest, ArithmeticThatNoBackEndHasIsRefusedByItsField) {
+  const absl::Status status = ResolveText(absl::StrCat(kGpt).replace(absl::StrCat(kGpt).rfind('}'), 1, ", precision: bf16}")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("spec.training.precision: bf16"));
+}
+
+TEST(WorkloadTest, TheJobsTokenWidthReachesTheData) {
+  const base::TempFolder folder;
+  folder.Write("tokens.bin", Ids16(100));
+  const auto error = [&](absl::string_view path) {
+    const auto workload = ResolveText(absl::StrReplaceAll(kGpt, {{"path: [tokens.bin]", path}}), folder.path());
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    return std::string(DatasetSource::Open(**workload).status().message());
+  };
+  EXPECT_EQ(error("path: [tokens.bin]"), "");
+  EXPECT_THAT(error("path: [tokens.bin], tokenDtype: uint32"), AllOf(HasSubstr("token 131073"), HasSubstr("vocabulary of 300")));
+}
+
+TEST(DatasetSourceTest, AnEpochHasEverySampleOnceAndTheCursorSaysWhereItStands) {
+  const base::TempFolder folder;
+  folder.Write("tokens.bin", Ids16(17));  // windows that start with 1, 3, .. 15
+  const auto workload = ResolveText(kGpt, folder.path());
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  const auto source = DatasetSource::Open(**workload);
+  ASSERT_TRUE(source.ok()) << source.status();
+  std::vector<int32_t> seen, second_step;
+  for (int64_t step = 1; step <= 2; ++step) {
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      for (const int32_t id : FirstTokens(**source, **workload, false, step, micro_batch)) {
+        seen.push_back(id);
+        if (step == 2) second_step.push_back(id);
+      }
+    }
+  }
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAre(1, 3, 5, 7, 9, 11, 13, 15));
+  EXPECT_EQ((*source)->CursorAfter(1).samples_consumed, 4);
+
+  // Resumed as step 2 of another run: the same samples.
+  const auto resumed = DatasetSource::Open(**workload);
+  (*resumed)->StartAt(2, {.samples_consumed = 4});
+  std::vector<int32_t> again = FirstTokens(**resumed, **workload, false, 2, 0);
+  for (const int32_t id : FirstTokens(**resumed, **workload, false, 2, 1)) again.push_back(id);
+  EXPECT_EQ(again, second_step);
+  EXPECT_EQ((*resumed)->CursorAfter(2).samples_consumed, 8);
+}
+
+TEST(DatasetSourceTest, EvaluationReadsTheValidationDataInFileOrderAndStartsAgain) {
+  const base::TempFolder folder;
+  folder.Write("tokens.bin", Ids16(17));
+  folder.Write("held.bin", Ids16(7));  // windows that start with 1, 3, 5
+  const auto workload =
+      ResolveText(absl::StrReplaceAll(kGpt, {{"path: [tokens.bin]", "path: [tokens.bin], validation: {path: [held.bin]}"}}), folder.path());
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  const auto source = DatasetSource::Open(**workload);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->validation_batches(), 1);
+  EXPECT_THAT(FirstTokens(**source, **workload, true, 0, 0), ElementsAre(1, 3));
+  EXPECT_THAT(FirstTokens(**source, **workload, true, 0, 1), ElementsAre(5, 1));
+}
+
+TEST(DatasetSourceTest, SamplesThatDoNotFitTheModelAreNamed) {
+  constexpr char kGraph[] =
+      "  model: {graph: {inline: 'graph \"g\" { return loss loss = cross_entropy(head, y) head = linear(flat) {out=4} flat = flatten(x) "
+      "x = placeholder() {role=\"ROLE\", dtype=\"f32\", shape=[b, SIZE, 8, 3]} "
+      "y = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]} }'}}\n"
+      "  data: {kind: shapes, shapes: {imageSize: 8, numClasses: 4}}\n"
+      "  training: {globalBatchSize: 4, microBatchSize: 2}\n";
+  const auto error = [&](absl::string_view role, absl::string_view size) {
+    const auto workload = ResolveText(absl::StrReplaceAll(kGraph, {{"ROLE", role}, {"SIZE", size}}));
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    return std::string(DatasetSource::Open(**workload).status().message());
+  };
+  EXPECT_EQ(error("images", "8"), "");
+  EXPECT_THAT(error("images", "9"), AllOf(HasSubstr("op 'x' wants f32[2, 9, 8, 3]"), HasSubstr("one sample of spec.data is f32[8, 8, 3]")));
+  EXPECT_THAT(error("mask", "8"), HasSubstr("op 'x' has the role 'mask'"));
+}
+
+}  // namespace
+}  // namespace fusionllm::workload
