@@ -11,6 +11,7 @@
 // peers is what the thread-per-peer implementations are meant for.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,12 +26,19 @@ namespace fusionllm::transport {
 // Counters of one peer since the endpoint was made; the estimates are of the direction towards the peer.
 struct LinkStats {
   uint64_t wire_bytes_sent = 0;  // with framing, acknowledgements and what was sent again after a reconnect
+  // The same by Priority: data by its own, handshakes and acknowledgements as control. They add up to wire_bytes_sent.
+  std::array<uint64_t, kPriorityCount> wire_bytes_sent_by_priority = {};
   uint64_t wire_bytes_received = 0;
   uint64_t messages_sent = 0;  // handed to the wire in full
   uint64_t messages_received = 0;
   uint64_t reconnects = 0;
   double bandwidth_bytes_per_s = 0;  // smoothed, from real traffic; 0: nothing measured yet
   double rtt_s = 0;                  // smoothed, of small frames; 0: nothing measured yet
+
+  void CountSent(Priority priority, uint64_t wire_bytes) {
+    wire_bytes_sent += wire_bytes;
+    wire_bytes_sent_by_priority[static_cast<size_t>(priority)] += wire_bytes;
+  }
 };
 
 class Endpoint {

@@ -175,7 +175,7 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     const size_t ack_bytes = ack.wire_bytes();
     if (!WriteIncoming(peer, std::move(ack))) break;
     std::lock_guard lock(mu_);
-    peer.counters.wire_bytes_sent += ack_bytes;
+    peer.counters.CountSent(Priority::kControl, ack_bytes);
   }
   const absl::Status end = stream.Finish();
   if (!end.ok() && !Retryable(end)) return absl::Status(end.code(), absl::StrCat("from ", peer.name, ": ", end.message()));

@@ -100,7 +100,7 @@ absl::Status StreamEndpoint::ShakeHands(FrameStream& stream, Peer& peer, uint64_
     return absl::FailedPreconditionError(absl::StrCat("the endpoint at that address is called ", welcome.from));
   }
   std::lock_guard lock(mu_);
-  peer.counters.wire_bytes_sent += hello.wire_bytes();
+  peer.counters.CountSent(Priority::kControl, hello.wire_bytes());
   peer.counters.wire_bytes_received += answer.wire_bytes();
   if (peer.session != session || !peer.Usable()) return absl::CancelledError("the session is over");
   if (welcome.incarnation < peer.incarnation) return absl::CancelledError("the endpoint at that address is an old instance");
@@ -133,7 +133,7 @@ absl::Status StreamEndpoint::WriteFrames(FrameStream& stream, Peer& peer, uint64
     } else {
       frame = *peer.out.Next(NowSeconds());
     }
-    peer.counters.wire_bytes_sent += frame.wire_bytes();
+    peer.counters.CountSent(frame.type == FrameType::kData ? frame.message.priority : Priority::kControl, frame.wire_bytes());
     lock.unlock();
     Seal(frame);
     const bool written = stream.Write(frame);

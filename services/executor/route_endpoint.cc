@@ -69,7 +69,9 @@ LinkStats RouteEndpoint::stats(absl::string_view peer) const {
   if (relay_ == nullptr) return direct;
   LinkStats relayed = relay_->stats(peer);
   if (ByRelay(peer)) std::swap(direct, relayed);
-  direct.wire_bytes_sent += relayed.wire_bytes_sent;
+  for (size_t p = 0; p < transport::kPriorityCount; ++p) {
+    direct.CountSent(static_cast<transport::Priority>(p), relayed.wire_bytes_sent_by_priority[p]);
+  }
   direct.wire_bytes_received += relayed.wire_bytes_received;
   direct.messages_sent += relayed.messages_sent;
   direct.messages_received += relayed.messages_received;

@@ -136,6 +136,10 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
     v1::LinkBytes& link = *report.add_links();
     link.set_peer(epoch.peers[i]);
     link.set_wire_bytes_sent(static_cast<int64_t>(stats.wire_bytes_sent - epoch.stats_before[i].wire_bytes_sent));
+    for (size_t p = 0; p < transport::kPriorityCount; ++p) {
+      link.add_wire_bytes_sent_by_class(
+          static_cast<int64_t>(stats.wire_bytes_sent_by_priority[p] - epoch.stats_before[i].wire_bytes_sent_by_priority[p]));
+    }
     link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
     link.set_rtt_seconds(stats.rtt_s);
   }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -417,6 +418,11 @@ TEST_P(EndpointConformance, CountersMeasureTheWire) {
   const LinkStats sent = a->stats("b"), received = b->stats("a");
   EXPECT_GE(sent.wire_bytes_sent, expected);
   EXPECT_LE(sent.wire_bytes_sent, expected + 400);  // the handshake
+  EXPECT_GE(sent.wire_bytes_sent_by_priority[static_cast<size_t>(Priority::kTensor)], expected);
+  EXPECT_EQ(std::accumulate(sent.wire_bytes_sent_by_priority.begin(), sent.wire_bytes_sent_by_priority.end(), uint64_t{0}),
+            sent.wire_bytes_sent);
+  const LinkStats answers = b->stats("a");  // acknowledgements alone
+  EXPECT_EQ(answers.wire_bytes_sent_by_priority[static_cast<size_t>(Priority::kControl)], answers.wire_bytes_sent);
   EXPECT_EQ(sent.messages_sent, 30 + small);
   EXPECT_EQ(received.messages_received, 30 + small);
   EXPECT_GE(received.wire_bytes_received, expected);
