@@ -12,10 +12,10 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/run/text_table.h"
-#include "cli/run/words.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/parse.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -63,12 +63,12 @@ void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& p
   for (const OpRow& row : rows) total += row.count * row.profile.seconds;
   for (const OpRow& row : rows) {
     const double seconds = row.profile.seconds;
-    table.Row({absl::StrCat(row.count), StepSeconds(seconds), Percent(row.count * seconds / total),
+    table.Row({absl::StrCat(row.count), report::StepSeconds(seconds), report::Percent(row.count * seconds / total),
                absl::StrFormat("%.1f", row.profile.flops / seconds * 1e-9), absl::StrFormat("%.1f", row.profile.bytes / seconds * 1e-9),
                row.signature});
   }
   absl::PrintF("%s with %d thread(s); a micro-batch of %d, forward and backward: %s\n\n%s", profile.backend, profile.threads,
-               workload.micro_batch_size, StepSeconds(total), table.ToString());
+               workload.micro_batch_size, report::StepSeconds(total), table.ToString());
   absl::PrintF("\noptimizer: %.2f ns an element\n", profile.update_seconds_per_element * 1e9);
   for (const auto& [name, codec] : profile.codecs) {
     absl::PrintF("codec %s: %.2f GB/s in, %.2f GB/s out of dense values\n", name, 4e-9 / codec.encode_seconds, 4e-9 / codec.decode_seconds);

@@ -8,11 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "cli/commands/command.h"
 #include "cli/run/text_table.h"
-#include "cli/run/words.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/export.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -31,7 +31,7 @@ absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
     list.push_back(
         {{"path", info.path}, {"step", info.step}, {"bytes", info.bytes}, {"latest", info.is_latest}, {"problem", info.problem}});
     const std::string state = !info.problem.empty() ? info.problem : info.is_latest ? "latest" : "";
-    table.Row({info.path, absl::StrCat(info.step), MemoryBytes(static_cast<double>(info.bytes)), state});
+    table.Row({info.path, absl::StrCat(info.step), report::MemoryBytes(static_cast<double>(info.bytes)), state});
   }
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", list.dump());
@@ -76,7 +76,7 @@ absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
     absl::PrintF("job %s, step %d, %d samples consumed, %d files\n", reader.manifest()->job_name, reader.manifest()->step,
                  reader.manifest()->samples_consumed, reader.manifest()->files.size());
   }
-  absl::PrintF("%s elements in parameters\n\n%s", Count(static_cast<double>(parameters)), table.ToString());
+  absl::PrintF("%s elements in parameters\n\n%s", report::Count(static_cast<double>(parameters)), table.ToString());
   return kExitDone;
 }
 
@@ -97,7 +97,7 @@ absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", json{{"path", flags.output}, {"bytes", file.bytes}, {"sha256", file.sha256}}.dump());
   } else {
-    absl::PrintF("%s: %s, sha256 %s\n", flags.output, MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
+    absl::PrintF("%s: %s, sha256 %s\n", flags.output, report::MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
   }
   return kExitDone;
 }

@@ -22,8 +22,8 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
-#include "cli/run/words.h"
 #include "lib/kernels/backend.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -76,7 +76,7 @@ Check Memory() {
   const bool enough = free >= kLeastMemoryBytes;
   return {.name = "memory",
           .verdict = enough ? Verdict::kGood : Verdict::kWarning,
-          .finding = absl::StrCat(MemoryBytes(free), " free of ", MemoryBytes(total)),
+          .finding = absl::StrCat(report::MemoryBytes(free), " free of ", report::MemoryBytes(total)),
           .advice = enough ? "" : "little is free: use small models, or close other programs"};
 }
 
@@ -156,7 +156,7 @@ Check Disk(const std::string& folder) {
   const bool writable = access(folder.c_str(), W_OK) == 0;
   return {.name = "disk",
           .verdict = free < kLeastDiskBytes || !writable ? Verdict::kWarning : Verdict::kGood,
-          .finding = absl::StrCat(MemoryBytes(free), " free here", writable ? "" : ", not writable"),
+          .finding = absl::StrCat(report::MemoryBytes(free), " free here", writable ? "" : ", not writable"),
           .advice = !writable                ? "runs leave their files in the working directory: use --output"
                     : free < kLeastDiskBytes ? "checkpoints may not fit: use --output on a larger disk"
                                              : ""};

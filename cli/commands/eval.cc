@@ -8,9 +8,9 @@
 #include "cli/commands/command.h"
 #include "cli/commands/evaluate.h"
 #include "cli/commands/job_arguments.h"
-#include "cli/run/words.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -41,7 +41,7 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
     absl::PrintF("{\"accuracy\":%.17g,\"loss\":%.17g,\"tokens\":%d,\"windows\":%d}\n", report.accuracy, report.loss, report.tokens,
                  report.windows);
   } else {
-    absl::PrintF("loss %.4f, accuracy %s over %d windows (%d targets)\n", report.loss, Percent(report.accuracy), report.windows,
+    absl::PrintF("loss %.4f, accuracy %s over %d windows (%d targets)\n", report.loss, report::Percent(report.accuracy), report.windows,
                  report.tokens);
   }
   return kExitDone;

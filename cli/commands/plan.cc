@@ -10,8 +10,8 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/run/text_table.h"
-#include "cli/run/words.h"
 #include "lib/base/status_macros.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -24,26 +24,27 @@ std::string OpsText(const wire::PlanStage& stage) {
 
 void PrintText(const wire::PlanDocument& plan) {
   absl::PrintF("%s: a step of %d micro-batches of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
-               plan.micro_batches, plan.micro_batch_size, StepSeconds(plan.predicted_step_seconds), StepSeconds(plan.lower_bound_seconds),
-               Percent(plan.gap));
+               plan.micro_batches, plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds),
+               report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
   absl::PrintF("schedule %s, recompute %s\n\n", plan.schedule, plan.recompute);
   TextTable stages({">stage", "device", "ops", ">compute/step", ">busy", ">in flight", ">memory"});
   for (const wire::PlanStage& stage : plan.stages) {
-    stages.Row({absl::StrCat(stage.index), absl::StrJoin(stage.devices, ","), OpsText(stage), StepSeconds(stage.compute_seconds),
-                Percent(stage.busy_ratio), absl::StrCat(stage.in_flight), MemoryBytes(static_cast<double>(stage.memory_bytes))});
+    stages.Row({absl::StrCat(stage.index), absl::StrJoin(stage.devices, ","), OpsText(stage), report::StepSeconds(stage.compute_seconds),
+                report::Percent(stage.busy_ratio), absl::StrCat(stage.in_flight),
+                report::MemoryBytes(static_cast<double>(stage.memory_bytes))});
   }
   std::fputs(stages.ToString().c_str(), stdout);
   if (!plan.links.empty()) {
     TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
     for (const wire::PlanLink& link : plan.links) {
-      links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", TrafficBytes(static_cast<double>(link.bytes)), link.codec,
-                 absl::StrFormat("%.1fx", link.ratio), StepSeconds(link.seconds)});
+      links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", report::TrafficBytes(static_cast<double>(link.bytes)),
+                 link.codec, absl::StrFormat("%.1fx", link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }
   for (const wire::PlanTied& tied : plan.tied) {
     absl::PrintF("\n%s is used by stages %s; its gradients (%s) are exchanged every step", tied.parameter, absl::StrJoin(tied.stages, ", "),
-                 TrafficBytes(static_cast<double>(tied.bytes)));
+                 report::TrafficBytes(static_cast<double>(tied.bytes)));
   }
   if (!plan.left_out.empty()) absl::PrintF("\nwithout a stage, in reserve: %s", absl::StrJoin(plan.left_out, ", "));
   for (const std::string& sentence : plan.explain) absl::PrintF("\n%s", sentence);

@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "cli/run/words.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -54,12 +54,12 @@ bool IsWarning(const report::Event& event) {
 std::string StepLine(const report::Run& run, int64_t total_steps) {
   const report::StepPoint& last = run.steps.back();
   const double share = total_steps > 0 ? static_cast<double>(last.step) / static_cast<double>(total_steps) : 1;
-  std::string line =
-      absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %.2g lr %s tok/s %s step %s", last.step, total_steps, Percent(share), last.loss,
-                      last.gradient_norm, Rate(last.learning_rate), Count(last.tokens_per_second), StepSeconds(last.seconds));
-  if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", StepSeconds(run.plan->predicted_step_s), ")");
+  std::string line = absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %.2g lr %s tok/s %s step %s", last.step, total_steps,
+                                     report::Percent(share), last.loss, last.gradient_norm, Rate(last.learning_rate),
+                                     report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
+  if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", report::StepSeconds(run.plan->predicted_step_s), ")");
   if (last.step < total_steps) {
-    absl::StrAppend(&line, " ETA ", TimeSpan(RecentStepSeconds(run) * static_cast<double>(total_steps - last.step)));
+    absl::StrAppend(&line, " ETA ", report::TimeSpan(RecentStepSeconds(run) * static_cast<double>(total_steps - last.step)));
   }
   return line;
 }
@@ -71,7 +71,7 @@ std::string PlanLine(const report::Plan& plan) {
   if (!devices.empty()) absl::StrAppend(&line, " (", absl::StrJoin(devices, " > "), ")");
   absl::StrAppend(&line, ", ", plan.micro_batches, " micro-batch", plan.micro_batches == 1 ? "" : "es");
   if (plan.in_flight > 0) absl::StrAppend(&line, ", ", plan.in_flight, " in flight");
-  absl::StrAppend(&line, ", predicted step ", StepSeconds(plan.predicted_step_s));
+  absl::StrAppend(&line, ", predicted step ", report::StepSeconds(plan.predicted_step_s));
   return line;
 }
 
@@ -144,7 +144,7 @@ void Progress::Show(LineType type, const report::Run& run) {
       break;
     case LineType::kEvaluation: {
       const report::EvaluationPoint& point = run.evaluations.back();
-      Sentence(absl::StrFormat("step %d: validation loss %.4g, accuracy %s", point.step, point.loss, Percent(point.accuracy)));
+      Sentence(absl::StrFormat("step %d: validation loss %.4g, accuracy %s", point.step, point.loss, report::Percent(point.accuracy)));
       break;
     }
     case LineType::kEvent: {

@@ -22,9 +22,9 @@
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
-#include "cli/run/words.h"
 #include "lib/base/status_macros.h"
 #include "lib/report/report.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -150,7 +150,7 @@ std::vector<std::pair<std::string, std::string>> DescribeMachine() {
   }
   facts.push_back({"cores", absl::StrCat(std::thread::hardware_concurrency())});
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  facts.push_back({"memory", MemoryBytes(memory)});
+  facts.push_back({"memory", report::MemoryBytes(memory)});
   utsname system = {};
   if (uname(&system) == 0) facts.push_back({"system", absl::StrCat(system.sysname, " ", system.release, " ", system.machine)});
   return facts;

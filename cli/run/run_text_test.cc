@@ -9,7 +9,6 @@
 #include "cli/run/run_recorder.h"
 #include "cli/run/summary_text.h"
 #include "cli/run/text_table.h"
-#include "cli/run/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -28,25 +27,6 @@ constexpr char kPlan[] =
     R"({"type":"plan","strategy":"op-fence","predicted_step_seconds":1.85,"micro_batches":8,"in_flight":[4,2],)"
     R"("stages":[{"index":0,"devices":["paris-0"],"ops":["a","b"],"compute_seconds":0.5,"memory_bytes":1048576},)"
     R"({"index":1,"devices":["tokyo-0"],"ops":["c"]}],"links":[{"src":"paris-0","dst":"tokyo-0","bytes":1000,"codec":"int8","ratio":4}]})";
-
-TEST(WordsTest, NumbersReadWell) {
-  EXPECT_EQ(Count(5210), "5,210");
-  EXPECT_EQ(Count(1234567.6), "1,234,568");
-  EXPECT_EQ(Count(52.14), "52.1");
-  EXPECT_EQ(Count(99.96), "100");
-  EXPECT_EQ(Count(0.314), "0.31");
-  EXPECT_EQ(Count(std::numeric_limits<double>::quiet_NaN()), "-");
-  EXPECT_EQ(TimeSpan(9360), "2h36m");
-  EXPECT_EQ(TimeSpan(59.6), "1m00s");
-  EXPECT_EQ(TimeSpan(12), "12s");
-  EXPECT_EQ(TimeSpan(-1), "-");
-  EXPECT_EQ(StepSeconds(1.924), "1.92s");
-  EXPECT_EQ(StepSeconds(0.0851), "85.1ms");
-  EXPECT_EQ(TrafficBytes(12'345'678), "12.3 MB");
-  EXPECT_EQ(MemoryBytes(1.5 * 1024 * 1024 * 1024), "1.50 GiB");
-  EXPECT_EQ(TrafficBytes(999), "999 B");
-  EXPECT_EQ(Percent(0.024), "2.4%");
-}
 
 TEST(StepLineTest, TheLineHasThePlanAndTheTimeLeft) {
   const report::Run run = RunOf({kPlan, R"({"type":"step","step":120,"loss":3.412,"grad_norm":1.1,"learning_rate":3e-4,)"

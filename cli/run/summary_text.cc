@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/run/text_table.h"
-#include "cli/run/words.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -29,29 +29,30 @@ std::string SummaryText(const report::Run& run) {
   TextTable figures({"", ""});
   figures.Row({"steps", absl::StrCat(summary.steps)});
   figures.Row({"final loss", Loss(summary.final_loss)});
-  figures.Row({"step time", absl::StrCat(StepSeconds(summary.median_step_s), " measured (median), ", StepSeconds(summary.predicted_step_s),
-                                         " predicted", Difference(summary.predicted_step_s, summary.median_step_s))});
-  figures.Row({"tokens/s", Count(report::MedianTokensPerSecond(run))});
-  figures.Row({"bytes on links", TrafficBytes(static_cast<double>(summary.wire_bytes))});
+  figures.Row({"step time", absl::StrCat(report::StepSeconds(summary.median_step_s), " measured (median), ",
+                                         report::StepSeconds(summary.predicted_step_s), " predicted",
+                                         Difference(summary.predicted_step_s, summary.median_step_s))});
+  figures.Row({"tokens/s", report::Count(report::MedianTokensPerSecond(run))});
+  figures.Row({"bytes on links", report::TrafficBytes(static_cast<double>(summary.wire_bytes))});
   if (const int64_t slow = report::BytesBetweenSites(run); slow > 0)
-    figures.Row({"between sites", TrafficBytes(static_cast<double>(slow))});
+    figures.Row({"between sites", report::TrafficBytes(static_cast<double>(slow))});
   absl::StrAppend(&text, figures.ToString().substr(1));  // without the empty titles
 
   if (!summary.links.empty()) {
     TextTable links({"link", ">bytes", "codec", ">ratio", ">bandwidth"});
     for (const report::LinkTotal& link : summary.links) {
       if (link.bytes == 0) continue;  // every pair of devices is connected; most say nothing
-      links.Row({absl::StrCat(link.src, " > ", link.dst), TrafficBytes(static_cast<double>(link.bytes)), link.codec,
-                 absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? TrafficBytes(link.bytes_per_s) + "/s" : "-"});
+      links.Row({absl::StrCat(link.src, " > ", link.dst), report::TrafficBytes(static_cast<double>(link.bytes)), link.codec,
+                 absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? report::TrafficBytes(link.bytes_per_s) + "/s" : "-"});
     }
     absl::StrAppend(&text, "\n", links.ToString());
   }
   if (!summary.stages.empty()) {
     TextTable stages({">stage", "device", ">busy", ">memory predicted", ">measured"});
     for (const report::StageTotal& stage : summary.stages) {
-      stages.Row({absl::StrCat(stage.index), stage.device, Percent(stage.busy_ratio),
-                  MemoryBytes(static_cast<double>(stage.predicted_memory_bytes)),
-                  MemoryBytes(static_cast<double>(stage.peak_memory_bytes))});
+      stages.Row({absl::StrCat(stage.index), stage.device, report::Percent(stage.busy_ratio),
+                  report::MemoryBytes(static_cast<double>(stage.predicted_memory_bytes)),
+                  report::MemoryBytes(static_cast<double>(stage.peak_memory_bytes))});
     }
     absl::StrAppend(&text, "\n", stages.ToString());
   }
@@ -85,8 +86,9 @@ std::string ComparisonText(const Comparison& comparison) {
   TextTable table({"run", ">step predicted", ">measured", ">tokens/s", ">slow link, run", ">a step",
                    absl::StrCat(">loss after ", comparison.steps), ">speed-up"});
   for (const Comparison::Row& row : comparison.rows) {
-    table.Row({row.title, StepSeconds(row.predicted_step_s), StepSeconds(row.median_step_s), Count(row.tokens_per_s),
-               TrafficBytes(static_cast<double>(row.slow_link_bytes)), TrafficBytes(row.slow_link_step_bytes), Loss(row.loss),
+    table.Row({row.title, report::StepSeconds(row.predicted_step_s), report::StepSeconds(row.median_step_s),
+               report::Count(row.tokens_per_s), report::TrafficBytes(static_cast<double>(row.slow_link_bytes)),
+               report::TrafficBytes(row.slow_link_step_bytes), Loss(row.loss),
                row.speed_up > 0 ? absl::StrFormat("%.2fx", row.speed_up) : "-"});
   }
   return table.ToString();

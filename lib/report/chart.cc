@@ -131,7 +131,7 @@ class Chart {
     for (const ChartPoint& point : series.markers) {
       if (!IsFinite(point)) continue;
       absl::StrAppend(&out, "<circle class=\"marker st", series.colour % 8, "\" cx=\"", Coordinate(X(point.x)), "\" cy=\"",
-                      Coordinate(Y(point.y)), "\" r=\"4\"><title>", Escape(series.name), ", validation: ", Figure(point.y),
+                      Coordinate(Y(point.y)), "\" r=\"4\"><title>", Escape(series.name), ", validation: ", absl::StrFormat("%.4g", point.y),
                       "</title></circle>\n");
     }
     return out;

@@ -2,26 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace fusionllm::report {
-namespace {
-
-std::string Scaled(double bytes, double base, const char* const (&units)[5]) {
-  if (!std::isfinite(bytes)) return "–";
-  size_t unit = 0;
-  while (std::abs(bytes) >= base && unit + 1 < std::size(units)) {
-    bytes /= base;
-    ++unit;
-  }
-  return absl::StrFormat(unit == 0 || std::abs(bytes) >= 99.5 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
-}
-
-}  // namespace
-
 std::string Escape(absl::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -91,22 +76,6 @@ std::string Seconds(double seconds) {
   if (std::abs(seconds) >= 0.9995) return absl::StrFormat("%.3g s", seconds);
   if (std::abs(seconds) >= 0.9995e-3) return absl::StrFormat("%.3g ms", seconds * 1e3);
   return seconds == 0 ? "0 s" : absl::StrFormat("%.3g µs", seconds * 1e6);
-}
-
-std::string Traffic(double bytes) { return Scaled(bytes, 1000, {"B", "kB", "MB", "GB", "TB"}); }
-std::string Memory(double bytes) { return Scaled(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB"}); }
-std::string Share(double share) { return std::isfinite(share) ? absl::StrFormat("%.0f %%", share * 100) : "–"; }
-
-std::string Figure(double value) {
-  if (!std::isfinite(value) || std::abs(value) > 1e15) return "–";
-  if (std::abs(value) < 99.95) return absl::StrFormat("%.3g", value);
-  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
-  std::string text = value < 0 ? "-" : "";
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows) {

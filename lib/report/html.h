@@ -19,12 +19,8 @@ std::vector<double> NiceTicks(double low, double high, int most);
 // The shortest text that tells ticks of this distance apart.
 std::string TickLabel(double value, double distance);
 
-// Numbers with units for cells of tables.
-std::string Seconds(double seconds);  // "1.92 s", "85 ms", "12 µs"
-std::string Traffic(double bytes);    // decimal: "12.3 MB"
-std::string Memory(double bytes);     // binary: "1.5 GiB"
-std::string Share(double share);      // "42 %"
-std::string Figure(double value);     // "5,210"
+// "1.92 s", "85 ms", "12 µs". Other numbers: words.h.
+std::string Seconds(double seconds);
 
 // A table: the first row are the titles; a title that starts with '>' aligns its column to the right. Cells are HTML already.
 std::string Table(const std::vector<std::vector<std::string>>& rows);

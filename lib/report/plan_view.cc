@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lib/report/html.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::report {
 namespace {
@@ -30,7 +31,7 @@ const PlanLink* FindLink(const Plan& plan, const std::string& src, const std::st
 std::string CodecInShort(const std::string& codec, double ratio) {
   if (codec.empty()) return "";
   const bool squeezed = std::isfinite(ratio) && ratio > 1.005;
-  return squeezed ? absl::StrCat(Escape(codec), " ", Figure(ratio), "×") : Escape(codec);
+  return squeezed ? absl::StrCat(Escape(codec), " ", Count(ratio), "×") : Escape(codec);
 }
 
 std::string Hop(const Run& run, const std::string& from, const std::string& to) {
@@ -43,14 +44,14 @@ std::string Hop(const Run& run, const std::string& from, const std::string& to) 
   // A link's line stands for both ways when the plan lists it once.
   const int64_t bytes = shown->bytes + (forward != nullptr && backward != nullptr ? backward->bytes : 0);
   absl::StrAppend(&out, CodecInShort(shown->codec.substr(0, shown->codec.find('@')), shown->ratio), "<br>",
-                  Traffic(static_cast<double>(bytes)), "</div>");
+                  TrafficBytes(static_cast<double>(bytes)), "</div>");
   return out;
 }
 
 std::string Bar(double share, int colour) {
   const double width = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) * 100 : 0;
   return absl::StrCat("<span class=\"bar\"><i class=\"bg", colour % 8, "\" style=\"width:", Coordinate(width), "%\"></i></span>",
-                      Share(share));
+                      Percent(share));
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ std::string DrawPlan(const Run& run) {
     absl::StrAppend(&out, "<div class=\"stage\"><i class=\"bg", i % 8, "\"></i><div><b>", Escape(absl::StrJoin(stage.devices, ", ")),
                     "</b><small>stage ", stage.index, site.empty() ? "" : absl::StrCat(" in ", Escape(site)), "</small>", stage.ops.size(),
                     " ops<small>", Escape(OpsInShort(stage.ops)), "</small>", Seconds(stage.compute_s), " compute<br>",
-                    Memory(static_cast<double>(stage.memory_bytes)), "</div></div>\n");
+                    MemoryBytes(static_cast<double>(stage.memory_bytes)), "</div></div>\n");
   }
   return out + "</div>\n";
 }
@@ -108,8 +109,8 @@ std::string StagesTable(const Run& run) {
     const int64_t predicted = plan != nullptr ? plan->memory_bytes : total->predicted_memory_bytes;
     rows.push_back({absl::StrCat(index), Escape(total != nullptr ? total->device : DeviceOf(*plan)),
                     plan != nullptr ? absl::StrCat(plan->ops.size()) : "–", plan != nullptr ? Seconds(plan->compute_s) : "–",
-                    total != nullptr ? Bar(total->busy_ratio, index) : "–", Memory(static_cast<double>(predicted)),
-                    total != nullptr ? Memory(static_cast<double>(total->peak_memory_bytes)) : "–"});
+                    total != nullptr ? Bar(total->busy_ratio, index) : "–", MemoryBytes(static_cast<double>(predicted)),
+                    total != nullptr ? MemoryBytes(static_cast<double>(total->peak_memory_bytes)) : "–"});
   }
   return Table(rows);
 }
@@ -133,12 +134,12 @@ std::string LinksTable(const Run& run) {
     const auto& [plan, total] = link;
     const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);
     const std::string codec = total != nullptr ? CodecInShort(total->codec, total->ratio) : CodecInShort(plan->codec, plan->ratio);
-    const auto bytes = [](double value) { return Traffic(std::round(value)); };
+    const auto bytes = [](double value) { return TrafficBytes(std::round(value)); };
     rows.push_back({Escape(ends.first), absl::StrCat(Escape(ends.second), from != to ? " <span class=\"soft\">(between sites)</span>" : ""),
                     codec, plan != nullptr ? bytes(static_cast<double>(plan->bytes)) : "–",
                     total != nullptr ? bytes(static_cast<double>(total->bytes) / steps) : "–",
                     total != nullptr ? bytes(static_cast<double>(total->bytes)) : "–", plan != nullptr ? Seconds(plan->seconds) : "–",
-                    total != nullptr && total->bytes_per_s > 0 ? Traffic(total->bytes_per_s) + "/s" : "–"});
+                    total != nullptr && total->bytes_per_s > 0 ? TrafficBytes(total->bytes_per_s) + "/s" : "–"});
   }
   return Table(rows);
 }

@@ -10,6 +10,7 @@
 #include "lib/report/page.h"
 #include "lib/report/plan_view.h"
 #include "lib/report/timeline.h"
+#include "lib/report/words.h"
 
 namespace fusionllm::report {
 namespace {
@@ -37,9 +38,9 @@ std::string Tiles(const Run& run) {
     if (predicted > 0 && measured > 0) {
       absl::StrAppend(&out, Tile(absl::StrFormat("%+.1f %%", (measured / predicted - 1) * 100), "measured against predicted"));
     }
-    absl::StrAppend(&out, Tile(Traffic(static_cast<double>(run.summary->wire_bytes)), "on all links"));
+    absl::StrAppend(&out, Tile(TrafficBytes(static_cast<double>(run.summary->wire_bytes)), "on all links"));
   }
-  absl::StrAppend(&out, Tile(Figure(MedianTokensPerSecond(run)), "tokens a second"));
+  absl::StrAppend(&out, Tile(Count(MedianTokensPerSecond(run)), "tokens a second"));
   return out + "</div>\n";
 }
 
@@ -53,12 +54,11 @@ std::string ComparisonTable(const std::vector<Run>& runs) {
     const Run& run = runs[i];
     const double median = run.summary ? run.summary->median_step_s : 0;
     const auto between = static_cast<double>(BytesBetweenSites(run));
-    rows.push_back({absl::StrCat("<span class=\"key\"><i class=\"bg", i % 8, "\"></i>", Escape(TitleOf(run, i)), "</span>"),
-                    run.summary ? Seconds(run.summary->predicted_step_s) : "–", run.summary ? Seconds(median) : "–",
-                    Figure(MedianTokensPerSecond(run)), Traffic(between),
-                    run.steps.empty() ? "–" : Traffic(std::round(between / static_cast<double>(run.steps.size()))),
-                    LossText(LossAt(run, steps).value_or(NAN)),
-                    first > 0 && median > 0 ? absl::StrFormat("<b>%.2f×</b>", first / median) : "–"});
+    rows.push_back(
+        {absl::StrCat("<span class=\"key\"><i class=\"bg", i % 8, "\"></i>", Escape(TitleOf(run, i)), "</span>"),
+         run.summary ? Seconds(run.summary->predicted_step_s) : "–", run.summary ? Seconds(median) : "–", Count(MedianTokensPerSecond(run)),
+         TrafficBytes(between), run.steps.empty() ? "–" : TrafficBytes(std::round(between / static_cast<double>(run.steps.size()))),
+         LossText(LossAt(run, steps).value_or(NAN)), first > 0 && median > 0 ? absl::StrFormat("<b>%.2f×</b>", first / median) : "–"});
   }
   return absl::StrCat("<section id=\"comparison\"><h2>Side by side</h2>\n", Table(rows), "</section>\n");
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace fusionllm::cli {
+namespace fusionllm::report {
 
 std::string Count(double value);          // "5,210", "52.1", "0.31"; "-" when not finite
 std::string TimeSpan(double seconds);     // "2h36m", "4m10s", "12s"
@@ -13,4 +13,4 @@ std::string TrafficBytes(double bytes);   // decimal, as links count: "12.3 MB"
 std::string MemoryBytes(double bytes);    // binary, as memory counts: "1.5 GiB"
 std::string Percent(double share);        // 0.024: "2.4%"
 
-}  // namespace fusionllm::cli
+}  // namespace fusionllm::report

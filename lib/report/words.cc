@@ -1,4 +1,4 @@
-#include "cli/run/words.h"
+#include "lib/report/words.h"
 
 #include <cmath>
 #include <iterator>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace fusionllm::cli {
+namespace fusionllm::report {
 namespace {
 
 std::string Scaled(double bytes, double base, const char* const (&units)[5]) {
@@ -55,4 +55,4 @@ std::string MemoryBytes(double bytes) { return Scaled(bytes, 1024, {"B", "KiB", 
 
 std::string Percent(double share) { return std::isfinite(share) ? absl::StrFormat("%.1f%%", share * 100) : "-"; }
 
-}  // namespace fusionllm::cli
+}  // namespace fusionllm::report

@@ -1,0 +1,30 @@
+#include "lib/report/words.h"
+
+#include <limits>
+
+#include "gtest/gtest.h"
+
+namespace fusionllm::report {
+namespace {
+
+TEST(WordsTest, NumbersReadWell) {
+  EXPECT_EQ(Count(5210), "5,210");
+  EXPECT_EQ(Count(1234567.6), "1,234,568");
+  EXPECT_EQ(Count(52.14), "52.1");
+  EXPECT_EQ(Count(99.96), "100");
+  EXPECT_EQ(Count(0.314), "0.31");
+  EXPECT_EQ(Count(std::numeric_limits<double>::quiet_NaN()), "-");
+  EXPECT_EQ(TimeSpan(9360), "2h36m");
+  EXPECT_EQ(TimeSpan(59.6), "1m00s");
+  EXPECT_EQ(TimeSpan(12), "12s");
+  EXPECT_EQ(TimeSpan(-1), "-");
+  EXPECT_EQ(StepSeconds(1.924), "1.92s");
+  EXPECT_EQ(StepSeconds(0.0851), "85.1ms");
+  EXPECT_EQ(TrafficBytes(12'345'678), "12.3 MB");
+  EXPECT_EQ(MemoryBytes(1.5 * 1024 * 1024 * 1024), "1.50 GiB");
+  EXPECT_EQ(TrafficBytes(999), "999 B");
+  EXPECT_EQ(Percent(0.024), "2.4%");
+}
+
+}  // namespace
+}  // namespace fusionllm::report
