@@ -3,6 +3,7 @@
 
 #include "benchmark/benchmark.h"
 #include "lib/compression/codec.h"
+#include "lib/compression/guard.h"
 #include "lib/compression/quantize.h"
 
 namespace fusionllm::compression {
@@ -63,6 +64,21 @@ void DecodeForward(benchmark::State& state) {
   Finish(state, text);
 }
 BENCHMARK(DecodeForward)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {0, 1, 2, 3, 4, 5, 6, 7}});
+
+// What the guard does with a sampled message.
+void DecodeAndCompare(benchmark::State& state) {
+  const char* text = kSpecs[state.range(1)];
+  const auto values = Normal(state.range(0));
+  std::vector<std::byte> message;
+  std::vector<float> out(values.size());
+  if (!Encode(*ParseCodecSpec(text), Direction::kForward, values, nullptr, nullptr, &message, nullptr).ok()) return;
+  for (auto _ : state) {
+    if (!Decode(Direction::kForward, message, nullptr, out, nullptr).ok()) state.SkipWithError("refused");
+    benchmark::DoNotOptimize(CompareTensors(values, out));
+  }
+  Finish(state, text);
+}
+BENCHMARK(DecodeAndCompare)->ArgsProduct({{100'000, 1'000'000}, {3, 4, 6}});
 
 void MaskedGradient(benchmark::State& state) {
   const char* text = kSpecs[state.range(1)];

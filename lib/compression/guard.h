@@ -15,6 +15,7 @@ namespace fusionllm::compression {
 
 struct CompressionError {
   double original_norm = 0;
+  double decoded_norm = 0;
   double residual_norm = 0;  // of original - decoded
   double relative_error =
       0;              // residual_norm / original_norm; 0 for a zero original that was decoded as zero, infinite for one that was not

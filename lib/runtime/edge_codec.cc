@@ -9,7 +9,7 @@ namespace {
 
 class Exact : public EdgeCodec {
  public:
-  absl::StatusOr<Payload> Encode(const CutEdge& edge, int slot, tensor::ConstTensorView value) override {
+  absl::StatusOr<Payload> Encode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) override {
     const auto bytes = value.bytes();
     return Payload(bytes.begin(), bytes.end());
   }

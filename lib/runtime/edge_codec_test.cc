@@ -32,7 +32,7 @@ TEST(CompressedEdgeCodecTest, TheGradientOfATopKEdgeIsWhatItsForwardMessageKept)
   std::vector<std::vector<bool>> kept(2, std::vector<bool>(kElements));
   for (const int slot : {0, 1}) {
     const Tensor activation = RandomTensor(slot, kElements);
-    const auto message = upstream->Encode(kForwardAtSender, slot, activation.view());
+    const auto message = upstream->Encode(kForwardAtSender, slot, activation.view(), true);
     ASSERT_TRUE(message.ok()) << message.status();
     EXPECT_LT(message->size(), kElements * sizeof(float) / 6);
     ASSERT_TRUE(downstream->Decode(kForwardAtReceiver, slot, *message, received.view()).ok());
@@ -41,7 +41,7 @@ TEST(CompressedEdgeCodecTest, TheGradientOfATopKEdgeIsWhatItsForwardMessageKept)
   EXPECT_NE(kept[0], kept[1]);
   for (const int slot : {0, 1}) {
     const Tensor dense = RandomTensor(100 + slot, kElements);
-    const auto message = downstream->Encode(kGradientAtSender, slot, dense.view());
+    const auto message = downstream->Encode(kGradientAtSender, slot, dense.view(), true);
     ASSERT_TRUE(message.ok()) << message.status();
     ASSERT_TRUE(upstream->Decode(kGradientAtReceiver, slot, *message, gradient.view()).ok());
     for (int64_t i = 0; i < kElements; ++i) {
@@ -58,17 +58,57 @@ TEST(CompressedEdgeCodecTest, IntegersAndLinksWithoutASpecAreExact) {
   const EdgeCodecs sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
   Tensor labels({DType::kI32, {3}}), out({DType::kI32, {3}});
   for (int i = 0; i < 3; ++i) labels.as<int32_t>()[i] = 1000 * i - 1;
-  const auto message = sender->Encode(kForwardAtSender, 0, labels.view());
+  const auto message = sender->Encode(kForwardAtSender, 0, labels.view(), true);
   ASSERT_TRUE(message.ok());
   ASSERT_TRUE(receiver->Decode(kForwardAtReceiver, 0, *message, out.view()).ok());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(out.as<int32_t>()[i], 1000 * i - 1);
 
   const Tensor values = RandomTensor(3, 100);
   Tensor copy({DType::kF32, {100}});
-  const auto exact = sender->Encode(kForwardAtSender, 0, values.view());
+  const auto exact = sender->Encode(kForwardAtSender, 0, values.view(), true);
   ASSERT_TRUE(exact.ok());
   ASSERT_TRUE(receiver->Decode(kForwardAtReceiver, 0, *exact, copy.view()).ok());
   for (int i = 0; i < 100; ++i) EXPECT_EQ(copy.f32()[i], values.f32()[i]);
+}
+
+TEST(CompressedEdgeCodecTest, SaysWhatCompressionDoesToEachLink) {
+  const LinkCodecs links = {{{0, 1}, {.kind = compression::CodecKind::kInt8}}, {{1, 2}, compression::TopK(10)}};
+  const EdgeCodecs sender = CompressedEdgeCodec(0, links, /*comparison_period=*/2);
+  const Tensor values = RandomTensor(1, 6400);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(sender->Encode(kForwardAtSender, 0, values.view(), true).ok());
+  ASSERT_EQ(sender->Compression().size(), 1u);
+  const LinkCompression to_1 = sender->Compression().at(1);
+  EXPECT_EQ(to_1.compared_messages, 3);
+  EXPECT_NEAR(to_1.ratio, 3.9, 0.1);
+  EXPECT_GT(to_1.relative_error, 1e-4);
+  EXPECT_LT(to_1.relative_error, 0.02);
+  EXPECT_GT(to_1.cosine, 0.999);
+  EXPECT_NEAR(to_1.residual_norm, to_1.relative_error * 80, 0.1 * to_1.residual_norm) << "6400 standard normals have a norm of 80";
+
+  // A gradient loses nothing by the forward's choice, only by the coding of its values.
+  const EdgeCodecs middle = CompressedEdgeCodec(1, links, 1), last = CompressedEdgeCodec(2, links, 1);
+  const CutEdge forward = {.value = 5, .peer = 2, .of = 5}, received = {.value = 5, .peer = 1, .of = 5};
+  Tensor out({DType::kF32, {6400}});
+  const auto message = middle->Encode(forward, 0, values.view(), true);
+  ASSERT_TRUE(message.ok() && last->Decode(received, 0, *message, out.view()).ok());
+  ASSERT_TRUE(last->Encode({.value = 9, .peer = 1, .gradient = true, .of = 5}, 0, RandomTensor(2, 6400).view(), true).ok());
+  EXPECT_GT(middle->Compression().at(2).relative_error, 0.5) << "nine values of ten are gone";
+  EXPECT_LT(last->Compression().at(1).relative_error, 0.02);
+}
+
+TEST(CompressedEdgeCodecTest, AnEvaluationLeavesNoTraceInErrorFeedback) {
+  LinkCodecs links = {{{0, 1}, {.kind = compression::CodecKind::kInt4, .error_feedback = true}}};
+  const EdgeCodecs disturbed = CompressedEdgeCodec(0, links), undisturbed = CompressedEdgeCodec(0, links);
+  const Tensor values = RandomTensor(1, 640), others = RandomTensor(2, 640);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(disturbed->Encode(kForwardAtSender, 0, others.view(), /*training=*/false).ok());
+    const auto a = disturbed->Encode(kForwardAtSender, 0, values.view(), true);
+    const auto b = undisturbed->Encode(kForwardAtSender, 0, values.view(), true);
+    ASSERT_TRUE(a.ok() && b.ok());
+    EXPECT_EQ(*a, *b) << "message " << i;
+  }
+  EXPECT_EQ(*disturbed->Residual(kForwardAtSender), *undisturbed->Residual(kForwardAtSender));
+  EXPECT_EQ(disturbed->Residual(kGradientAtSender), nullptr);
 }
 
 TEST(EdgeCodecTest, RefusesAPayloadOfAnotherSize) {

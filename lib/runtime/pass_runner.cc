@@ -140,7 +140,8 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
 absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context) {
   for (const CutEdge& edge : op.sends) {
     const int64_t begin = ThreadCpuNanoseconds();
-    absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, ViewOf(pass, edge.value, context.slot));
+    absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, ViewOf(pass, edge.value, context.slot),
+                                                    /*training=*/context.kind == MessageKind::kValue);
     if (!payload.ok() && !FitForCodecs(ViewOf(pass, edge.value, context.slot))) {
       return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
                                             training_.graph.op(op.op).name, training_.graph.op(op.op).type, edge.peer, context.step,

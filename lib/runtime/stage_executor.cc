@@ -1,5 +1,6 @@
 #include "lib/runtime/stage_executor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -74,6 +75,42 @@ class StageExecutor::Impl {
     const double labels = static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements());
     return EvaluationResult{.loss = loss_sum / passes, .accuracy = correct / (labels * passes)};
   }
+
+  // The first op of `stage` that reads the value: it has one, or the value would not be sent there.
+  const opdag::Op& FirstReader(opdag::ValueId value, int stage, const std::vector<int>& stage_of_op) const {
+    int op = 0;
+    const auto reads = [&](const opdag::Op& candidate) {
+      return std::find(candidate.inputs.begin(), candidate.inputs.end(), value) != candidate.inputs.end();
+    };
+    while (stage_of_op[op] != stage || !reads(training_.graph.op(op))) ++op;
+    return training_.graph.op(op);
+  }
+
+  void NameResiduals(const std::vector<int>& stage_of_op) {
+    for (const ProgramOp& program_op : program_.forward.ops) {
+      for (const CutEdge& edge : program_op.sends) {
+        const opdag::Value& value = training_.graph.value(edge.value);
+        if (value.type.dtype != tensor::DType::kF32 || codecs_->Residual(edge) == nullptr) continue;
+        const opdag::Op& producer = training_.graph.op(value.producer);
+        const auto output = std::find(producer.outputs.begin(), producer.outputs.end(), edge.value) - producer.outputs.begin();
+        residual_names_.push_back(absl::StrFormat("residual:%s:%d->%s:%s", producer.name, output,
+                                                  FirstReader(edge.value, edge.peer, stage_of_op).name,
+                                                  absl::StrJoin(value.type.shape.dims(), "x")));
+        residual_edges_.push_back(edge);
+      }
+    }
+  }
+
+  const std::vector<std::string>& residual_names() const { return residual_names_; }
+  TensorView residual(const std::string& name) {
+    const auto found = std::find(residual_names_.begin(), residual_names_.end(), name);
+    const CutEdge& edge = residual_edges_.at(found - residual_names_.begin());
+    const tensor::TensorType& type = training_.graph.value(edge.value).type;
+    std::vector<float>& residual = *codecs_->Residual(edge);
+    residual.resize(static_cast<size_t>(type.elements()));
+    return {type, reinterpret_cast<std::byte*>(residual.data())};
+  }
+  std::map<int, LinkCompression> compression() const { return codecs_->Compression(); }
 
   ParameterStore& store() { return store_; }
   const StageProgram& program() const { return program_; }
@@ -238,6 +275,8 @@ class StageExecutor::Impl {
   ParameterStore store_;
   StepExchange exchange_;
   std::unique_ptr<PassRunner> runner_;
+  std::vector<std::string> residual_names_;
+  std::vector<CutEdge> residual_edges_;  // by name
   StageStepTimes times_;
   double loss_sum_ = 0;
 };
@@ -258,6 +297,7 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
   auto impl =
       std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), port, inbox, source, pacer, std::move(callbacks));
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port));
+  impl->NameResiduals(stage_of_op);
   return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));
 }
 
@@ -265,6 +305,9 @@ ParameterStore& StageExecutor::store() { return impl_->store(); }
 const StageProgram& StageExecutor::program() const { return impl_->program(); }
 StageMemory StageExecutor::memory() const { return impl_->memory(); }
 const std::vector<int64_t>& StageExecutor::sent_bytes() const { return impl_->runner().sent_bytes(); }
+std::map<int, LinkCompression> StageExecutor::compression() const { return impl_->compression(); }
+const std::vector<std::string>& StageExecutor::residual_names() const { return impl_->residual_names(); }
+tensor::TensorView StageExecutor::residual(const std::string& name) { return impl_->residual(name); }
 absl::Status StageExecutor::MeasureOps(int repeats) { return impl_->runner().Measure(repeats); }
 absl::StatusOr<int64_t> StageExecutor::Run(int64_t first, int64_t last) { return impl_->Run(first, last); }
 absl::StatusOr<EvaluationResult> StageExecutor::Evaluate(int64_t step, int batches) { return impl_->Evaluate(step, batches); }

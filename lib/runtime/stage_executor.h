@@ -123,6 +123,16 @@ class StageExecutor {
   // Wire bytes of encoded messages handed to the port since creation, by receiving stage.
   const std::vector<int64_t>& sent_bytes() const;
 
+  // By receiving stage.
+  std::map<int, LinkCompression> compression() const;
+
+  // What error feedback carries from one message to the next, one tensor for each cut edge that has it: part of a checkpoint, as parameters
+  // and optimizer state are. A name tells the edge whatever the stages are: "residual:PRODUCER:OUTPUT->FIRST READER:SHAPE", the reader
+  // being the first op on the other side; so a cut in the same place on other stages finds its residual again, another does not.
+  const std::vector<std::string>& residual_names() const;
+  // Zero before the first message. `name`: one of residual_names().
+  tensor::TensorView residual(const std::string& name);
+
   // Measures every op's uncontended seconds (the least of `repeats` runs) with arbitrary contents and gives them to the pacer; leaves
   // parameters as they were. The caller makes sure that nothing else runs on the machine meanwhile.
   absl::Status MeasureOps(int repeats);

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -185,6 +186,66 @@ TEST(StageExecutorTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
   EXPECT_TRUE(IsNotFinite(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               ::testing::AllOf(HasSubstr("op '"), HasSubstr("not fit to be sent to stage 1 at step 1, micro-batch 0")));
+}
+
+// What a checkpoint holds, by name.
+using Stored = std::map<std::string, std::vector<std::byte>>;
+
+void ForEachStored(StageExecutor& executor, const std::function<void(const std::string&, tensor::TensorView)>& visit) {
+  executor.store().ForEachParameter(visit, /*owned_only=*/false);
+  executor.store().ForEachState(visit, /*owned_only=*/false);
+  for (const std::string& name : executor.residual_names()) visit(name, executor.residual(name));
+}
+
+TEST(StageExecutorTest, WithErrorFeedbackAResumedRunHasTheBitsOfAnUndisturbedOne) {
+  const autodiff::TrainingGraph training = SmallGpt2(true);
+  PipelineOptions options = Options(training, 3, "ref");
+  options.config.evaluate_every = 2;
+  options.config.evaluation_batches = 1;
+  options.steps = 6;
+  options.codecs = [](int stage) {
+    const compression::CodecSpec int4{.kind = compression::CodecKind::kInt4, .error_feedback = true};
+    compression::CodecSpec top_k = compression::TopK(5);
+    top_k.error_feedback = true;
+    return CompressedEdgeCodec(stage, {{{0, 1}, int4}, {{1, 2}, top_k}, {{0, 2}, int4}});
+  };
+  const PipelineResult undisturbed = MustRun(training, options);
+
+  Stored stored;
+  PipelineOptions first_half = options;
+  first_half.steps = 3;
+  first_half.finish = [&stored](int, StageExecutor& executor) {
+    ForEachStored(executor, [&](const std::string& name, tensor::TensorView view) {
+      const auto bytes = view.bytes();
+      stored[name].assign(bytes.begin(), bytes.end());
+    });
+  };
+  MustRun(training, first_half);
+  const auto is_residual = [](const auto& entry) { return entry.first.starts_with("residual:"); };
+  EXPECT_GE(std::count_if(stored.begin(), stored.end(), is_residual), 2);
+  EXPECT_TRUE(stored.contains("residual:block.0.attn.add:0->block.0.mlp.add:2x8x16")) << "names:" << ::testing::PrintToString([&] {
+    std::vector<std::string> names;
+    for (const auto& entry : stored) {
+      if (is_residual(entry)) names.push_back(entry.first);
+    }
+    return names;
+  }());
+
+  PipelineOptions second_half = options;
+  second_half.first_step = 4;
+  const auto restore = [&stored](bool with_residuals) {
+    return [&stored, with_residuals](int, StageExecutor& executor) {
+      ForEachStored(executor, [&](const std::string& name, tensor::TensorView view) {
+        if (!with_residuals && name.starts_with("residual:")) return;
+        std::memcpy(view.data, stored.at(name).data(), view.type.bytes());
+      });
+    };
+  };
+  second_half.prepare = restore(true);
+  EXPECT_EQ(MustRun(training, second_half).parameters, undisturbed.parameters);
+  second_half.prepare = restore(false);
+  EXPECT_NE(MustRun(training, second_half).parameters, undisturbed.parameters)
+      << "the residuals made no difference: this test says nothing";
 }
 
 TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {

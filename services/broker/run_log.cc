@@ -22,6 +22,16 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// What the sender measured of its codec, where it compressed and compared.
+void AddCompression(const v1::LinkBytes& link, json& line) {
+  if (link.ratio() > 0) line["measured_ratio"] = link.ratio();
+  if (link.compared_messages() == 0) return;
+  line["compared_messages"] = link.compared_messages();
+  line["relative_error"] = link.relative_error();
+  line["cosine"] = link.cosine();
+  line["residual_norm"] = link.residual_norm();
+}
+
 json ParsePlan(const broker::PlanSummary& plan) {
   json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return json::object();
@@ -122,11 +132,11 @@ void RunLog::Summary() {
   std::map<std::pair<std::string, std::string>, json> planned_links;
   for (const json& link : plan.value("links", json::array())) planned_links[{link.value("src", ""), link.value("dst", "")}] = link;
   std::map<std::string, std::map<std::string, int64_t>> bytes = earlier_bytes_;
-  std::map<std::string, std::map<std::string, double>> bandwidth;
+  std::map<std::string, std::map<std::string, v1::LinkBytes>> measured;
   for (const auto& [device, totals] : stages_) {
     for (const auto& [peer, link] : totals.links) {
       bytes[device][peer] += link.wire_bytes_sent();
-      bandwidth[device][peer] = link.bandwidth_bytes_per_second();
+      measured[device][peer] = link;
     }
   }
   int64_t wire_bytes = 0;
@@ -139,7 +149,8 @@ void RunLog::Summary() {
                                {"bytes", count},
                                {"codec", planned == planned_links.end() ? "fp32" : planned->second.value("codec", "fp32")},
                                {"ratio", planned == planned_links.end() ? 1.0 : planned->second.value("ratio", 1.0)},
-                               {"bandwidth_bytes_per_second", bandwidth[src][dst]}});
+                               {"bandwidth_bytes_per_second", measured[src][dst].bandwidth_bytes_per_second()}});
+      AddCompression(measured[src][dst], line["links"].back());
     }
   }
   line["wire_bytes"] = wire_bytes;

@@ -130,6 +130,7 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
     out.set_begin_ns(span.begin_ns);
     out.set_end_ns(span.end_ns);
   }
+  const std::map<int, runtime::LinkCompression> compression = epoch.executor->compression();
   for (size_t i = 0; i < epoch.peers.size(); ++i) {
     if (static_cast<int>(i) == epoch.stage) continue;
     const transport::LinkStats stats = data_plane.stats(epoch.peers[i]);
@@ -142,6 +143,13 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
     }
     link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
     link.set_rtt_seconds(stats.rtt_s);
+    if (const auto found = compression.find(static_cast<int>(i)); found != compression.end()) {
+      link.set_ratio(found->second.ratio);
+      link.set_compared_messages(found->second.compared_messages);
+      link.set_relative_error(found->second.relative_error);
+      link.set_cosine(found->second.cosine);
+      link.set_residual_norm(found->second.residual_norm);
+    }
   }
   return message;
 }

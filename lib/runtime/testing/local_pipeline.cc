@@ -79,11 +79,11 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
       return StageCallbacks::Decision{};
     };
     FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
-                               StageExecutor::Create(training, placement, stage, options.stages, options.config, options.codecs(stage), *backend,
-                                                     port, *inboxes[stage], source, pacer, callbacks));
+                               StageExecutor::Create(training, placement, stage, options.stages, options.config, options.codecs(stage),
+                                                     *backend, port, *inboxes[stage], source, pacer, callbacks));
     executor->store().InitializeAll(options.parameter_seed);
     if (options.prepare) options.prepare(stage, *executor);
-    FUSIONLLM_RETURN_IF_ERROR(executor->Run(1, options.steps).status());
+    FUSIONLLM_RETURN_IF_ERROR(executor->Run(options.first_step, options.steps).status());
     const std::lock_guard lock(mutex);
     executor->store().ForEachParameter(
         [&](const std::string& name, tensor::TensorView view) {
@@ -91,6 +91,7 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
           result.parameters[name].assign(bytes.begin(), bytes.end());
         },
         /*owned_only=*/true);
+    if (options.finish) options.finish(stage, *executor);
     return absl::OkStatus();
   };
   std::vector<std::thread> threads;

@@ -19,10 +19,13 @@ struct PipelineOptions {
   StageConfig config;
   std::string backend = "ref";
   uint64_t parameter_seed = 1;
-  int64_t steps = 3;
+  int64_t first_step = 1;
+  int64_t steps = 3;  // the last
   std::function<EdgeCodecs(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
   // Called on each stage before its first step, after initialisation.
   std::function<void(int stage, StageExecutor&)> prepare;
+  // Called for each stage after its last step, one at a time.
+  std::function<void(int stage, StageExecutor&)> finish;
 };
 
 struct PipelineResult {
