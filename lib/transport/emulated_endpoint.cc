@@ -17,7 +17,9 @@ namespace fusionllm::transport {
 namespace {
 
 constexpr double kSmoothing = 0.125;
+// What passes quicker measures the granularity of clocks, not the link. A slow link is measured by small messages too, as compression makes.
 constexpr uint64_t kRateSampleBytesMin = 64 << 10;
+constexpr int64_t kRateSampleNsMin = 2'000'000;
 
 double Smooth(double old, double sample) { return old == 0 ? sample : old + kSmoothing * (sample - old); }
 
@@ -217,9 +219,10 @@ class EmulatedEndpoint : public Endpoint {
     link.last_arrival_ns[priority] = passed.arrival_ns = std::max(passed.arrival_ns, link.last_arrival_ns[priority]);
     passed.header.not_before_ns = passed.arrival_ns;
     const uint64_t wire_bytes = WireBytes(passed.payload.size(), options_.chunk_bytes);
-    if (wire_bytes >= kRateSampleBytesMin && passage.sent_ns > passed.begun_ns) {
-      link.bandwidth_bytes_per_s = Smooth(link.bandwidth_bytes_per_s,
-                                          static_cast<double>(wire_bytes) * 1e9 / static_cast<double>(passage.sent_ns - passed.begun_ns));
+    const int64_t passage_ns = passage.sent_ns - passed.begun_ns;
+    if ((wire_bytes >= kRateSampleBytesMin && passage_ns > 0) || passage_ns >= kRateSampleNsMin) {
+      link.bandwidth_bytes_per_s =
+          Smooth(link.bandwidth_bytes_per_s, static_cast<double>(wire_bytes) * 1e9 / static_cast<double>(passage_ns));
     }
     // No acknowledgement passes an emulated link: the round trip is taken as twice the way of a small message.
     if (wire_bytes < 4096) link.rtt_s = Smooth(link.rtt_s, 2e-9 * static_cast<double>(passed.arrival_ns - passed.begun_ns));

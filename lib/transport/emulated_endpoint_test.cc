@@ -150,6 +150,19 @@ TEST_F(EmulatedLinkTest, ThePassiveEstimatesAreThoseOfTheEmulatedLink) {
   EXPECT_NEAR(a_->stats("b").rtt_s, 2 * 0.041, 1e-6);
 }
 
+TEST_F(EmulatedLinkTest, ALinkThatGetsSlowerIsSeenBySmallMessages) {
+  Mailbox inbox;
+  inbox.Listen(*b_);
+  ASSERT_TRUE(a_->Send("b", {}, Lasting(500)).ok());
+  RunUntil(inbox, 1);
+  ASSERT_TRUE(buckets_->SetRate(*buckets_->Find("out"), 0.25e6).ok());
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(a_->Send("b", {}, Lasting(10)).ok());  // of 10 kB
+    RunUntil(inbox, 2 + i);
+  }
+  EXPECT_NEAR(a_->stats("b").bandwidth_bytes_per_s, 0.25e6, 0.01e6);
+}
+
 TEST_F(EmulatedLinkTest, PeersWithoutAPathAreNotDelayed) {
   Mailbox inbox;
   inbox.Listen(*b_);
