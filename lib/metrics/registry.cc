@@ -77,6 +77,7 @@ struct Registry::Impl {
   std::vector<std::unique_ptr<Counter::Series>> counters;
   std::vector<std::unique_ptr<Histogram::Series>> histograms;
   std::vector<std::function<void()>> refreshers;
+  std::mutex text_mutex;  // a refresh may clear series: nobody is to see the moment between
 };
 
 const char* Name(Kind kind) {
@@ -154,6 +155,7 @@ void Registry::OnCollect(std::function<void()> refresh) {
 }
 
 std::string Registry::Text() {
+  const std::lock_guard one_at_a_time(impl_->text_mutex);
   std::vector<std::function<void()>> refreshers;
   {
     const std::lock_guard lock(impl_->mutex);

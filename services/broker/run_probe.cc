@@ -1,0 +1,241 @@
+#include "services/broker/run_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+// By transport::Priority, as in LinkBytes.
+constexpr const char* kClasses[] = {"control", "tensor", "parameter_sync", "checkpoint"};
+constexpr int kClassCount = 4;
+
+constexpr size_t kWarmUpSteps = 2;  // of a plan: they warm caches and connections up
+constexpr size_t kRecentSteps = 20;
+constexpr size_t kMostOpenCheckpoints = 16;
+
+double MachineClock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string LinkName(const std::string& src, const std::string& dst) { return absl::StrCat(src, "->", dst); }
+
+// What an event says about the plan that may follow it.
+std::string ReasonFor(const std::string& event) {
+  if (event == "ExecutorLost") return "executor_lost";
+  if (event == "LinkDegraded") return "link_degraded";
+  if (event == "Straggler") return "straggler";
+  return "";
+}
+
+}  // namespace
+
+RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
+    : options_(std::move(options)),
+      now_s_(options_.now_s ? options_.now_s : MachineClock),
+      loss_(registry.AddGauge({"loss", "Mean training loss of the last step, of the weights before its update."})),
+      perplexity_(registry.AddGauge({"perplexity", "exp(loss), for jobs on text and tokens."})),
+      tokens_per_second_(registry.AddGauge({"tokens_per_second", "Targets of the last step over its seconds; images count as one each."})),
+      samples_per_second_(registry.AddGauge({"samples_per_second", "Samples of the last step over its seconds."})),
+      gradient_norm_(registry.AddGauge({"grad_norm", "Global norm of the gradients of the last step, before clipping."})),
+      learning_rate_(registry.AddGauge({"learning_rate", "Of the last step."})),
+      progress_(registry.AddGauge({"progress_ratio", "Steps done over steps wanted."})),
+      eta_(registry.AddGauge({"eta_seconds", "Steps left times the mean seconds of the last 20 steps."})),
+      tokens_(registry.AddCounter(
+          {"tokens_total",
+           "Targets the model has been trained on; steps made again after a restore count once. Images count as one each."})),
+      step_seconds_(
+          registry.AddHistogram({"step_seconds", "From the start of a step to the start of the next, without evaluation and checkpoints."},
+                                metrics::ExponentialBuckets(0.005, 2, 18))),
+      busy_(registry.AddGauge({"stage_busy_ratio", "Share of the last step that the stage spent computing.", {"stage"}})),
+      bubble_(registry.AddGauge({"bubble_ratio", "Share of the last step that the stages together spent not computing."})),
+      compute_(registry.AddGauge(
+          {"stage_compute_seconds", "Compute of the stage in the last step; dir is forward or backward.", {"stage", "dir"}})),
+      predicted_(registry.AddGauge({"plan_predicted_step_seconds", "What the plan in force says a step takes."})),
+      drift_(registry.AddGauge(
+          {"plan_drift_ratio",
+           "Mean seconds of the last 20 steps of the plan, its first two aside, over what it predicts; 1: as predicted."})),
+      replans_(registry.AddCounter(
+          {"replans_total", "Plans made after the first, by why: executor_lost, link_degraded, straggler, other.", {"reason"}})),
+      link_bytes_(
+          registry.AddCounter({"link_bytes_total",
+                               "Bytes sent from src to dst by stages, framing included; class is control, tensor, parameter_sync or "
+                               "checkpoint.",
+                               {"src", "dst", "class"}})),
+      bandwidth_(registry.AddGauge({"link_bandwidth_bytes_per_second", "Measured from what the link carries, smoothed.", {"src", "dst"}})),
+      rtt_(registry.AddGauge({"link_rtt_seconds", "Round trip of small messages, smoothed.", {"src", "dst"}})),
+      ratio_(registry.AddGauge(
+          {"compression_ratio", "Bytes of activations or gradients as fp32 over their bytes as sent, since the plan began.", {"link"}})),
+      error_(registry.AddGauge(
+          {"compression_error", "Norm of what compression lost over the norm of the original, of the last message compared.", {"link"}})),
+      nodes_(registry.AddGauge(
+          {"nodes", "Executors: active (has a stage), spare (joined, has none), lost (has a stage, is away).", {"state"}})),
+      heartbeat_age_(registry.AddGauge({"heartbeat_age_seconds", "Since the executor was last heard.", {"device"}})),
+      checkpoint_age_(registry.AddGauge({"checkpoint_age_seconds", "Since the last checkpoint was whole."})),
+      checkpoint_bytes_(registry.AddGauge({"checkpoint_bytes", "Size of the last whole checkpoint."})),
+      recoveries_(registry.AddCounter({"recoveries_total", "Times that steps went on after the stages had been stopped."})),
+      recovery_seconds_(registry.AddHistogram({"recovery_seconds", "From the order to stop the stages to the next step done."},
+                                              metrics::ExponentialBuckets(0.25, 2, 14))),
+      checkpoint_seconds_(registry.AddHistogram(
+          {"checkpoint_seconds", "From the first stage's copy of its tensors to a whole checkpoint; training goes on meanwhile."},
+          metrics::ExponentialBuckets(0.01, 2, 18))) {
+  registry.OnCollect([this] { Ages(); });
+}
+
+void RunProbe::Plan(const broker::PlanSummary& plan) {
+  const std::lock_guard lock(mutex_);
+  stages_.clear();
+  for (const std::string& device : plan.devices) stages_.push_back({.device = device});
+  sent_.clear();
+  recent_s_.clear();
+  steps_of_plan_ = 0;
+  // Stages and links that are no more must not look alive.
+  for (const metrics::Gauge& gauge : {busy_, bubble_, compute_, drift_, bandwidth_, rtt_, ratio_, error_}) gauge.Clear();
+  const json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
+  predicted_step_s_ = document.is_object() ? document.value("predicted_step_seconds", 0.0) : 0.0;
+  predicted_.Set(predicted_step_s_);
+}
+
+double RunProbe::RecentStepSeconds() const {
+  return std::accumulate(recent_s_.begin(), recent_s_.end(), 0.0) / static_cast<double>(std::max<size_t>(1, recent_s_.size()));
+}
+
+void RunProbe::Step(const broker::StepRecord& record) {
+  const std::lock_guard lock(mutex_);
+  loss_.Set(record.loss);
+  if (options_.text) perplexity_.Set(std::exp(static_cast<double>(record.loss)));
+  gradient_norm_.Set(record.gradient_norm);
+  learning_rate_.Set(record.learning_rate);
+  if (record.step_seconds > 0) {
+    tokens_per_second_.Set(static_cast<double>(options_.targets_per_step) / record.step_seconds);
+    samples_per_second_.Set(static_cast<double>(options_.samples_per_step) / record.step_seconds);
+  }
+  step_seconds_.Observe(record.step_seconds);
+  tokens_.RaiseTo(static_cast<double>(record.step * options_.targets_per_step));
+  if (options_.total_steps > 0) progress_.Set(static_cast<double>(record.step) / static_cast<double>(options_.total_steps));
+
+  const bool warm = ++steps_of_plan_ > kWarmUpSteps;
+  if (steps_of_plan_ == kWarmUpSteps + 1) recent_s_.clear();  // what there was until now was better than nothing, for the ETA
+  recent_s_.push_back(record.step_seconds);
+  if (recent_s_.size() > kRecentSteps) recent_s_.pop_front();
+  eta_.Set(static_cast<double>(options_.total_steps - record.step) * RecentStepSeconds());
+  if (warm && predicted_step_s_ > 0) drift_.Set(RecentStepSeconds() / predicted_step_s_);
+
+  last_step_ = record.step;
+  last_step_s_ = record.step_seconds;
+  Busy();
+  if (!trouble_since_s_.has_value()) return;
+  recoveries_.Add(1);
+  recovery_seconds_.Observe(now_s_() - *trouble_since_s_);
+  trouble_since_s_.reset();
+}
+
+// The report of a step and the times of its stages come in any order: shares are worked out when both are there.
+void RunProbe::Busy() {
+  if (last_step_s_ <= 0) return;
+  double busy_seconds = 0;
+  bool all = true;
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    all = all && stages_[s].step == last_step_;
+    if (stages_[s].step != last_step_) continue;
+    busy_.Set(stages_[s].busy_seconds / last_step_s_, {absl::StrCat(s)});
+    busy_seconds += stages_[s].busy_seconds;
+  }
+  if (all && !stages_.empty()) bubble_.Set(1 - busy_seconds / (static_cast<double>(stages_.size()) * last_step_s_));
+}
+
+void RunProbe::StageTimes(const std::string& device, const v1::StageTimes& times) {
+  const std::lock_guard lock(mutex_);
+  const auto stage = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& s) { return s.device == device; });
+  if (stage != stages_.end()) {
+    const std::string index = absl::StrCat(stage - stages_.begin());
+    stage->step = times.step();
+    stage->busy_seconds = times.busy_seconds();
+    compute_.Set(times.forward_seconds(), {index, "forward"});
+    compute_.Set(times.backward_seconds(), {index, "backward"});
+    Busy();
+  }
+  Links(device, times);
+}
+
+void RunProbe::Links(const std::string& device, const v1::StageTimes& times) {
+  for (const v1::LinkBytes& link : times.links()) {
+    for (int c = 0; c < std::min(kClassCount, link.wire_bytes_sent_by_class_size()); ++c) {
+      int64_t& before = sent_[{device, link.peer(), c}];
+      const int64_t now = link.wire_bytes_sent_by_class(c);
+      if (now <= before) continue;
+      link_bytes_.Add(static_cast<double>(now - before), {device, link.peer(), kClasses[c]});
+      before = now;
+    }
+    if (link.bandwidth_bytes_per_second() > 0) bandwidth_.Set(link.bandwidth_bytes_per_second(), {device, link.peer()});
+    if (link.rtt_seconds() > 0) rtt_.Set(link.rtt_seconds(), {device, link.peer()});
+    const std::string name = LinkName(device, link.peer());
+    if (link.ratio() > 0) ratio_.Set(link.ratio(), {name});
+    if (link.compared_messages() > 0) error_.Set(link.relative_error(), {name});
+  }
+}
+
+void RunProbe::Event(const broker::Announce& event) {
+  const std::lock_guard lock(mutex_);
+  if (const std::string reason = ReasonFor(event.reason); !reason.empty()) replan_reason_ = reason;
+  if (event.reason == "Replanned") {
+    replans_.Add(1, {replan_reason_});
+    replan_reason_ = "other";
+  }
+}
+
+void RunProbe::ShardWritten(int64_t step, double seconds) {
+  const std::lock_guard lock(mutex_);
+  const double since = now_s_() - seconds;
+  const auto [at, is_new] = shards_since_s_.emplace(step, since);
+  if (!is_new) at->second = std::min(at->second, since);
+  if (shards_since_s_.size() > kMostOpenCheckpoints) shards_since_s_.erase(shards_since_s_.begin());
+}
+
+void RunProbe::CheckpointCommitted(int64_t step, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  checkpoint_at_s_ = now_s_();
+  checkpoint_bytes_.Set(static_cast<double>(bytes));
+  if (const auto begun = shards_since_s_.find(step); begun != shards_since_s_.end()) {
+    checkpoint_seconds_.Observe(*checkpoint_at_s_ - begun->second);
+  }
+  shards_since_s_.erase(shards_since_s_.begin(), shards_since_s_.upper_bound(step));
+}
+
+void RunProbe::State(const broker::RunState& state) {
+  const std::lock_guard lock(mutex_);
+  const std::vector<std::string>& planned = state.plan().devices;
+  const auto active = std::count_if(planned.begin(), planned.end(), [&](const auto& device) { return state.members().contains(device); });
+  nodes_.Set(static_cast<double>(active), {"active"});
+  nodes_.Set(static_cast<double>(state.members().size()) - static_cast<double>(active), {"spare"});
+  nodes_.Set(static_cast<double>(planned.size()) - static_cast<double>(active), {"lost"});
+  // With nobody left to wait for, the next epoch begins in the same moment.
+  const bool stopped = state.phase() == broker::Phase::kDraining || (epoch_ > 0 && state.epoch() > epoch_);
+  if (stopped && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
+  epoch_ = state.epoch();
+}
+
+void RunProbe::Heard(const std::string& device) {
+  const std::lock_guard lock(mutex_);
+  heard_at_s_[device] = now_s_();
+}
+
+void RunProbe::Left(const std::string& device) {
+  const std::lock_guard lock(mutex_);
+  heard_at_s_.erase(device);
+}
+
+void RunProbe::Ages() {
+  const std::lock_guard lock(mutex_);
+  const double now = now_s_();
+  if (checkpoint_at_s_.has_value()) checkpoint_age_.Set(now - *checkpoint_at_s_);
+  heartbeat_age_.Clear();
+  for (const auto& [device, at] : heard_at_s_) heartbeat_age_.Set(now - at, {device});
+}
+
+}  // namespace fusionllm::services

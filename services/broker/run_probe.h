@@ -1,0 +1,92 @@
+// What the broker tells of its run as metrics: progress, stages, links, plan, membership, checkpoints. docs/metrics.md lists them.
+//
+// Fed by the run loop beside its log, and from attendance threads with who was heard; scraped on other threads. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "lib/broker/run_state.h"
+#include "lib/metrics/registry.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+struct RunProbeOptions {
+  int64_t targets_per_step = 0;  // tokens, or samples of jobs without tokens
+  int64_t samples_per_step = 0;
+  int64_t total_steps = 0;
+  bool text = true;                    // perplexity means something
+  std::function<double()> now_s = {};  // a clock that only rises; default: the machine's
+};
+
+class RunProbe {
+ public:
+  // `registry` must outlive the probe, and may be scraped only while the probe lives.
+  RunProbe(metrics::Registry& registry, RunProbeOptions options);
+
+  void Plan(const broker::PlanSummary& plan);
+  void Step(const broker::StepRecord& record);
+  void StageTimes(const std::string& device, const v1::StageTimes& times);
+  void Event(const broker::Announce& event);
+  void ShardWritten(int64_t step, double seconds);  // since the stage copied its tensors
+  void CheckpointCommitted(int64_t step, int64_t bytes);
+  // After every event of the run.
+  void State(const broker::RunState& state);
+  void Heard(const std::string& device);
+  void Left(const std::string& device);
+
+ private:
+  struct Stage {
+    std::string device;
+    int64_t step = 0;
+    double busy_seconds = 0;
+  };
+
+  double RecentStepSeconds() const;
+  void Links(const std::string& device, const v1::StageTimes& times);
+  void Busy();
+  void Ages();
+
+  const RunProbeOptions options_;
+  const std::function<double()> now_s_;
+
+  // Progress.
+  const metrics::Gauge loss_, perplexity_, tokens_per_second_, samples_per_second_, gradient_norm_, learning_rate_, progress_, eta_;
+  const metrics::Counter tokens_;
+  const metrics::Histogram step_seconds_;
+  // Pipeline and plan.
+  const metrics::Gauge busy_, bubble_, compute_, predicted_, drift_;
+  const metrics::Counter replans_;
+  // Links.
+  const metrics::Counter link_bytes_;
+  const metrics::Gauge bandwidth_, rtt_, ratio_, error_;
+  // Members and checkpoints.
+  const metrics::Gauge nodes_, heartbeat_age_, checkpoint_age_, checkpoint_bytes_;
+  const metrics::Counter recoveries_;
+  const metrics::Histogram recovery_seconds_, checkpoint_seconds_;
+
+  std::mutex mutex_;
+  uint32_t epoch_ = 0;
+  std::vector<Stage> stages_;  // of the plan in force
+  double predicted_step_s_ = 0;
+  size_t steps_of_plan_ = 0;
+  std::deque<double> recent_s_;  // seconds of the last steps of the plan, its first ones aside
+  int64_t last_step_ = 0;
+  double last_step_s_ = 0;
+  std::map<std::tuple<std::string, std::string, int>, int64_t> sent_;  // by device, peer and class, since the plan began
+  std::string replan_reason_ = "other";                                // of the next plan
+  std::optional<double> trouble_since_s_;
+  std::map<int64_t, double> shards_since_s_;  // of checkpoints that are not whole yet, by step
+  std::optional<double> checkpoint_at_s_;
+  std::map<std::string, double> heard_at_s_;
+};
+
+}  // namespace fusionllm::services

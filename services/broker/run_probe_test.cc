@@ -1,0 +1,235 @@
+#include "services/broker/run_probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace fusionllm::services {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+class RunProbeTest : public ::testing::Test {
+ protected:
+  // The value of a series as exported, NaN when there is none.
+  double Value(const std::string& series) {
+    const std::string text = "\n" + registry_.Text(), line = "\nfusionllm_" + series + " ";
+    const size_t at = text.find(line);
+    return at == std::string::npos ? kNone : std::stod(text.substr(at + line.size()));
+  }
+
+  static broker::PlanSummary PlanOn(std::vector<std::string> devices, double predicted_s) {
+    return {.document = "{\"predicted_step_seconds\":" + std::to_string(predicted_s) + "}", .devices = std::move(devices)};
+  }
+  static broker::StepRecord Step(int64_t step, double seconds, float loss = 2) {
+    return {.step = step, .loss = loss, .gradient_norm = 0.5, .learning_rate = 1e-3, .step_seconds = seconds};
+  }
+  static v1::StageTimes Times(int64_t step, double busy, double forward = 0, double backward = 0) {
+    v1::StageTimes times;
+    times.set_step(step);
+    times.set_busy_seconds(busy);
+    times.set_forward_seconds(forward);
+    times.set_backward_seconds(backward);
+    return times;
+  }
+  static v1::LinkBytes& AddLink(v1::StageTimes& times, const std::string& peer, std::vector<int64_t> by_class) {
+    v1::LinkBytes& link = *times.add_links();
+    link.set_peer(peer);
+    for (const int64_t bytes : by_class) link.add_wire_bytes_sent_by_class(bytes);
+    return link;
+  }
+
+  double now_s_ = 100;
+  metrics::Registry registry_{"test", "0"};
+  RunProbe probe_{registry_, {.targets_per_step = 1'000, .samples_per_step = 8, .total_steps = 50, .now_s = [this] { return now_s_; }}};
+};
+
+TEST_F(RunProbeTest, NothingIsExportedBeforeItIsKnown) {
+  const std::string text = registry_.Text();
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("fusionllm_loss")));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << "build_info alone:\n" << text;
+}
+
+TEST_F(RunProbeTest, AStepMovesProgress) {
+  probe_.Plan(PlanOn({"a"}, 0.5));
+  probe_.Step(Step(1, 0.5, 2.0F));
+  EXPECT_DOUBLE_EQ(Value("loss"), 2);
+  EXPECT_DOUBLE_EQ(Value("perplexity"), std::exp(2.0));
+  EXPECT_DOUBLE_EQ(Value("grad_norm"), 0.5);
+  EXPECT_DOUBLE_EQ(Value("learning_rate"), 1e-3);
+  EXPECT_DOUBLE_EQ(Value("tokens_per_second"), 2'000);
+  EXPECT_DOUBLE_EQ(Value("samples_per_second"), 16);
+  EXPECT_DOUBLE_EQ(Value("tokens_total"), 1'000);
+  EXPECT_DOUBLE_EQ(Value("progress_ratio"), 0.02);
+  EXPECT_DOUBLE_EQ(Value("eta_seconds"), 24.5);
+  EXPECT_DOUBLE_EQ(Value("step_seconds_count"), 1);
+  EXPECT_DOUBLE_EQ(Value("step_seconds_sum"), 0.5);
+}
+
+TEST_F(RunProbeTest, StepsMadeAgainCountOnce) {
+  for (const int64_t step : {1, 2, 3, 2, 3, 4}) probe_.Step(Step(step, 0.1));
+  EXPECT_DOUBLE_EQ(Value("tokens_total"), 4'000);
+  EXPECT_DOUBLE_EQ(Value("step_seconds_count"), 6) << "they did take their time";
+}
+
+TEST_F(RunProbeTest, ImagesHaveNoPerplexity) {
+  metrics::Registry registry("test", "0");
+  RunProbe probe(registry, {.targets_per_step = 8, .samples_per_step = 8, .total_steps = 5, .text = false});
+  probe.Step(Step(1, 1));
+  EXPECT_THAT(registry.Text(), ::testing::Not(::testing::HasSubstr("perplexity")));
+  EXPECT_THAT(registry.Text(), ::testing::HasSubstr("fusionllm_loss 2\n"));
+}
+
+TEST_F(RunProbeTest, DriftLeavesTheFirstStepsOfAPlanOut) {
+  probe_.Plan(PlanOn({"a"}, 0.5));
+  EXPECT_DOUBLE_EQ(Value("plan_predicted_step_seconds"), 0.5);
+  probe_.Step(Step(1, 9));
+  probe_.Step(Step(2, 7));
+  EXPECT_TRUE(std::isnan(Value("plan_drift_ratio")));
+  probe_.Step(Step(3, 0.5));
+  probe_.Step(Step(4, 1.0));
+  EXPECT_DOUBLE_EQ(Value("plan_drift_ratio"), 1.5);
+  EXPECT_DOUBLE_EQ(Value("eta_seconds"), 46 * 0.75);
+  probe_.Plan(PlanOn({"b"}, 2));
+  EXPECT_TRUE(std::isnan(Value("plan_drift_ratio")));
+}
+
+TEST_F(RunProbeTest, ShareOfStagesInWhateverOrderReportsCome) {
+  probe_.Plan(PlanOn({"a", "b"}, 1));
+  probe_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));  // before the step's own report
+  probe_.Step(Step(1, 2));
+  EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"1\"}"), 0.25);
+  EXPECT_TRUE(std::isnan(Value("bubble_ratio"))) << "stage 0 has not spoken";
+  probe_.StageTimes("a", Times(1, 1.5, 0.5, 1));
+  EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"0\"}"), 0.75);
+  EXPECT_DOUBLE_EQ(Value("bubble_ratio"), 0.5);
+  EXPECT_DOUBLE_EQ(Value("stage_compute_seconds{dir=\"forward\",stage=\"1\"}"), 0.1);
+  EXPECT_DOUBLE_EQ(Value("stage_compute_seconds{dir=\"backward\",stage=\"0\"}"), 1);
+  probe_.Step(Step(2, 1));
+  EXPECT_DOUBLE_EQ(Value("bubble_ratio"), 0.5) << "of the last step that is known whole";
+  probe_.Plan(PlanOn({"a"}, 1));
+  EXPECT_TRUE(std::isnan(Value("stage_busy_ratio{stage=\"1\"}"))) << "there is no such stage any more";
+}
+
+TEST_F(RunProbeTest, LinkBytesAddUpOverPlans) {
+  probe_.Plan(PlanOn({"a", "b"}, 1));
+  const auto report = [&](std::vector<int64_t> bytes) {
+    v1::StageTimes times = Times(1, 0);
+    AddLink(times, "b", std::move(bytes));
+    probe_.StageTimes("a", times);
+  };
+  report({10, 100, 0, 0});
+  report({15, 300, 7, 0});
+  EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"tensor\",dst=\"b\",src=\"a\"}"), 300);
+  EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"control\",dst=\"b\",src=\"a\"}"), 15);
+  EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"parameter_sync\",dst=\"b\",src=\"a\"}"), 7);
+  EXPECT_TRUE(std::isnan(Value("link_bytes_total{class=\"checkpoint\",dst=\"b\",src=\"a\"}")));
+  probe_.Plan(PlanOn({"a", "b"}, 1));  // counts of a new epoch begin at 0
+  report({1, 50, 0, 0});
+  EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"tensor\",dst=\"b\",src=\"a\"}"), 350);
+}
+
+TEST_F(RunProbeTest, WhatIsMeasuredOfLinksIsExportedOnceItIs) {
+  probe_.Plan(PlanOn({"a", "b"}, 1));
+  v1::StageTimes times = Times(1, 0);
+  v1::LinkBytes& link = AddLink(times, "b", {});
+  probe_.StageTimes("a", times);
+  for (const char* family : {"link_rtt_seconds{dst=\"b\",src=\"a\"}", "link_bandwidth_bytes_per_second{dst=\"b\",src=\"a\"}",
+                             "compression_ratio{link=\"a->b\"}", "compression_error{link=\"a->b\"}"}) {
+    EXPECT_TRUE(std::isnan(Value(family))) << family;
+  }
+  link.set_rtt_seconds(0.08);
+  link.set_bandwidth_bytes_per_second(1e6);
+  link.set_ratio(50);
+  link.set_compared_messages(3);
+  link.set_relative_error(0.125);
+  probe_.StageTimes("a", times);
+  EXPECT_DOUBLE_EQ(Value("link_rtt_seconds{dst=\"b\",src=\"a\"}"), 0.08);
+  EXPECT_DOUBLE_EQ(Value("link_bandwidth_bytes_per_second{dst=\"b\",src=\"a\"}"), 1e6);
+  EXPECT_DOUBLE_EQ(Value("compression_ratio{link=\"a->b\"}"), 50);
+  EXPECT_DOUBLE_EQ(Value("compression_error{link=\"a->b\"}"), 0.125);
+}
+
+TEST_F(RunProbeTest, NewPlansAreCountedByWhatLedToThem) {
+  probe_.Event({.reason = "ExecutorLost"});
+  probe_.Event({.reason = "Restored"});
+  EXPECT_TRUE(std::isnan(Value("replans_total{reason=\"executor_lost\"}")));
+  probe_.Event({.reason = "Replanned"});
+  probe_.Event({.reason = "LinkDegraded"});
+  probe_.Event({.reason = "Replanned"});
+  probe_.Event({.reason = "Replanned"});
+  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"executor_lost\"}"), 1);
+  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"link_degraded\"}"), 1);
+  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"other\"}"), 1);
+}
+
+TEST_F(RunProbeTest, CheckpointsHaveAnAgeADurationAndASize) {
+  probe_.ShardWritten(10, 2);  // begun at 98
+  now_s_ = 101;
+  probe_.ShardWritten(10, 1);
+  now_s_ = 103;
+  probe_.CheckpointCommitted(10, 4'096);
+  now_s_ = 110;
+  EXPECT_DOUBLE_EQ(Value("checkpoint_age_seconds"), 7);
+  EXPECT_DOUBLE_EQ(Value("checkpoint_bytes"), 4'096);
+  EXPECT_DOUBLE_EQ(Value("checkpoint_seconds_sum"), 5);
+  EXPECT_DOUBLE_EQ(Value("checkpoint_seconds_count"), 1);
+}
+
+TEST_F(RunProbeTest, AnExecutorHasAnAgeWhileItIsThere) {
+  probe_.Heard("a");
+  now_s_ = 104;
+  EXPECT_DOUBLE_EQ(Value("heartbeat_age_seconds{device=\"a\"}"), 4);
+  probe_.Heard("a");
+  EXPECT_DOUBLE_EQ(Value("heartbeat_age_seconds{device=\"a\"}"), 0);
+  probe_.Left("a");
+  EXPECT_TRUE(std::isnan(Value("heartbeat_age_seconds{device=\"a\"}")));
+}
+
+// A run of two executors and a spare, driven through its state machine.
+TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
+  broker::RunState state({.expected = {"a", "b", "c"}, .total_steps = 5});
+  const auto feed = [&](const broker::Event& event) {
+    for (const broker::Action& action : state.On(event)) {
+      if (std::holds_alternative<broker::PublishPlan>(action)) probe_.Plan(state.plan());
+      if (const auto* step = std::get_if<broker::PublishStep>(&action)) probe_.Step(step->record);
+    }
+    probe_.State(state);
+  };
+  for (const char* name : {"a", "b", "c"})
+    feed(broker::Joined{.member = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
+  for (const char* name : {"a", "b", "c"}) feed(broker::Calibrated{.name = name, .profile_document = "{}"});
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 3) << "nobody has a stage before there is a plan";
+  feed(broker::LinkProbed{.link = {.src = "a", .dst = "b"}});
+  ASSERT_EQ(state.phase(), broker::Phase::kPlanning);
+  broker::PlanSummary plan = PlanOn({"a", "b"}, 1);
+  plan.memory_bytes = {0, 0};
+  feed(broker::Planned{plan});
+  for (const char* name : {"a", "b"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
+  feed(broker::StepDone{.epoch = state.epoch(), .record = Step(1, 1)});
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"active\"}"), 2);
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 1);
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0);
+  EXPECT_TRUE(std::isnan(Value("recoveries_total")));
+
+  now_s_ = 200;
+  feed(broker::Left{.name = "b", .incarnation = 1, .why = "killed"});
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 1);
+  now_s_ = 205;
+  feed(broker::Ended{.epoch = state.epoch(), .name = "a", .last_step = 1, .status = absl::CancelledError("told to")});
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0) << "the spare has taken the stage";
+  EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 0);
+  for (const char* name : {"a", "c"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
+  EXPECT_TRUE(std::isnan(Value("recoveries_total"))) << "no step has been made yet";
+  now_s_ = 212;
+  feed(broker::StepDone{.epoch = state.epoch(), .record = Step(1, 1)});
+  EXPECT_DOUBLE_EQ(Value("recoveries_total"), 1);
+  EXPECT_DOUBLE_EQ(Value("recovery_seconds_sum"), 12);
+  feed(broker::StepDone{.epoch = state.epoch(), .record = Step(2, 1)});
+  EXPECT_DOUBLE_EQ(Value("recoveries_total"), 1);
+}
+
+}  // namespace
+}  // namespace fusionllm::services
