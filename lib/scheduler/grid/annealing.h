@@ -1,0 +1,14 @@
+// Simulated annealing of a grid whose columns are matched anew at every boundary.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/grid_cost.h"
+
+namespace fusionllm::scheduler::grid {
+
+// The best grid met in `evaluations` moves from `start` (never a worse one), its columns aligned.
+Grid Anneal(const GridProblem& problem, const Grid& start, int64_t evaluations, Draws& draws);
+
+}  // namespace fusionllm::scheduler::grid

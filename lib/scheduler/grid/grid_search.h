@@ -1,0 +1,36 @@
+// Planners of the allocation problem. All are functions of problem and seed: budgets count evaluations, never seconds.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/scheduler/grid/grid_cost.h"
+
+namespace fusionllm::scheduler::grid {
+
+struct GridPlan {
+  Grid grid;
+  Cost cost;  // ScoreGrid of it
+  int64_t evaluations = 0;
+};
+
+// Devices dealt to the grid at random, as they fall.
+GridPlan DealRandomly(const GridProblem& problem, uint64_t seed);
+
+// DT-FM's own search (arXiv 2206.01288, section 4): a population of balanced partitions; two parents are crossed and repaired, the child is
+// improved by cyclic moves that turn the fastest link inside a stage into one between stages, and takes the place of the worst if it is
+// better. `trials` counts children. The defaults are the study's.
+struct EvolutionOptions {
+  int population = 100;
+  int trials = 4900;
+};
+GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOptions& options = {});
+
+// OP-Fence under this objective: communities of the network at every resolution laid across stages and along pipelines, the most promising
+// then annealed by swaps of devices and reversals of stages, which cost four matchings instead of one for every pair of stages.
+struct FenceOptions {
+  int starts = 6;                // layouts that are annealed
+  int64_t evaluations = 60'000;  // of each
+};
+GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions& options = {});
+
+}  // namespace fusionllm::scheduler::grid
