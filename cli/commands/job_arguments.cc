@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
@@ -19,7 +19,7 @@
 namespace fusionllm::cli {
 namespace {
 
-constexpr size_t kMaxProfileBytes = size_t{64} << 20;
+constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
 
 std::vector<std::string> Planners() {
   std::vector<std::string> names;
@@ -46,14 +46,6 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--profiles", profiles, "saved calibration (fusionctl bench --calibrate) to plan with instead of measuring");
   command.add_option("--strategy", strategy, "planner, instead of the job's")->check(CLI::IsMember(Planners()));
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")->capture_default_str();
-}
-
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (text.size() > max_bytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than ", max_bytes, " bytes"));
-  return text;
 }
 
 absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
@@ -112,7 +104,7 @@ absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& w
   if (profiles.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(document.devices, MeasureMachine(workload, places));
   } else {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(profiles, kMaxProfileBytes));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(profiles, kMaxProfileBytes));
     absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
     if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
     document = *std::move(parsed);

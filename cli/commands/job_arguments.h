@@ -35,8 +35,6 @@ struct PlanArguments {
   absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
 };
 
-// The whole text of a file up to `max_bytes`. Errors: NotFound, InvalidArgument naming it.
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
 // Writes a file whole. Errors: Unavailable naming it.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 

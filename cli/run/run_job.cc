@@ -22,12 +22,15 @@
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
+
+constexpr int64_t kInlineGraphBytesMax = 1 << 19;  // as the schema of spec.model.graph.inline has it
 
 // Where lines of the run go: the user's eyes or programs, and the files of the folder.
 class Output : public SessionObserver {
@@ -103,10 +106,9 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
   }
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
     const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
-    std::ifstream in(file, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (!in) return absl::NotFoundError(absl::StrCat("spec.model.graph.file: cannot read ", file.string()));
-    spec.model.graph = job::GraphSource{.inline_text = std::move(text)};
+    absl::StatusOr<std::string> text = base::ReadSmallFile(file.string(), kInlineGraphBytesMax);
+    if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat("spec.model.graph.file: ", text.status().message()));
+    spec.model.graph = job::GraphSource{.inline_text = *std::move(text)};
   }
   return absl::OkStatus();
 }

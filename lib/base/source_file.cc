@@ -15,6 +15,7 @@ namespace {
 
 absl::Status CannotRead(const std::string& path, int error) {
   const std::string message = absl::StrCat("cannot read ", path, ": ", std::strerror(error));
+  if (error == EISDIR) return absl::InvalidArgumentError(message);
   return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
 }
 
@@ -74,6 +75,27 @@ absl::Status SourceFile::ReadAt(int64_t offset, std::span<std::byte> into) const
   }
   if (descriptor_ < 0) close(descriptor);
   return status;
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t bytes_max) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenDescriptor(path));
+  absl::Status status;
+  std::string text;
+  char chunk[1 << 16];
+  while (true) {
+    const ssize_t got = read(descriptor, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) status = CannotRead(path, errno);
+    if (got <= 0) break;
+    if (static_cast<int64_t>(text.size()) + got > bytes_max) {
+      status = absl::InvalidArgumentError(absl::StrCat(path, " has more than the ", bytes_max, " bytes that it may have"));
+      break;
+    }
+    text.append(chunk, static_cast<size_t>(got));
+  }
+  close(descriptor);
+  if (!status.ok()) return status;
+  return text;
 }
 
 }  // namespace fusionllm::base

@@ -1,5 +1,5 @@
-// A file open for positioned reads. Reads come back as errors that name the file, never as signals, unlike a mapping of a file that
-// shrinks.
+// Reading files: one open for positioned reads, and small ones whole. Reads come back as errors that name the file, never as signals,
+// unlike a mapping of a file that shrinks.
 #pragma once
 
 #include <cstddef>
@@ -36,5 +36,9 @@ class SourceFile {
   int64_t size_ = 0;
   int descriptor_ = -1;
 };
+
+// All bytes of a file or pipe that may have `bytes_max` of them; no more are read. Blocks.
+// Errors: NotFound; InvalidArgument for a folder, or when there are more; Unavailable. All name the path.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t bytes_max);
 
 }  // namespace fusionllm::base

@@ -25,5 +25,19 @@ TEST(SourceFileTest, NamesTheFileThatShrankWhileInUse) {
   }
 }
 
+TEST(ReadSmallFileTest, ReadsAllOrSaysWhyNot) {
+  const TempFolder folder;
+  const std::string path = folder.Write("f", std::string(70'000, 'x'));
+  EXPECT_EQ(ReadSmallFile(path, 70'000).value(), std::string(70'000, 'x'));
+  EXPECT_EQ(ReadSmallFile(folder.Write("empty", ""), 0).value(), "");
+  const absl::Status longer = ReadSmallFile(path, 69'999).status();
+  EXPECT_EQ(longer.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(longer.message(), path) && absl::StrContains(longer.message(), "69999")) << longer;
+  EXPECT_EQ(ReadSmallFile(folder / "none", 10).status().code(), absl::StatusCode::kNotFound);
+  const absl::Status directory = ReadSmallFile(folder.path(), 10).status();
+  EXPECT_EQ(directory.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(directory.message(), folder.path())) << directory;
+}
+
 }  // namespace
 }  // namespace fusionllm::base

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/output_file.h"
 #include "nlohmann/json.hpp"
@@ -109,7 +110,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
 
 absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kManifestName);
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxManifestBytes));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));
   return manifest;

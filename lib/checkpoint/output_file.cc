@@ -126,16 +126,6 @@ absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view
   return file.Finish();
 }
 
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
-  if (file.size() > limit) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " has ", file.size(), " bytes, more than the ", limit, " that it may have"));
-  }
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
-  return text;
-}
-
 absl::Status MakeFolders(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

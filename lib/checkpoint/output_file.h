@@ -66,9 +66,6 @@ class OutputFile {
 // Writes a small file through OutputFile.
 absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view text);
 
-// Reads a file of at most `limit` bytes; InvalidArgument when it is larger.
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t limit);
-
 absl::Status MakeFolders(const std::string& path);
 absl::Status SyncFolder(const std::string& path);
 absl::Status Rename(const std::string& from, const std::string& to);

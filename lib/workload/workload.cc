@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/philox.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/model_config.h"
 #include "lib/opdag/models/gpt2.h"
@@ -21,16 +20,13 @@ namespace fusionllm::workload {
 namespace {
 
 constexpr int64_t kAutoMicroBatches = 8;
-constexpr size_t kMaxGraphBytes = size_t{16} << 20;
+constexpr int64_t kMaxGraphBytes = int64_t{16} << 20;
 
 absl::StatusOr<std::string> ReadGraphFile(const std::string& base_directory, const std::string& file) {
   const std::filesystem::path path = std::filesystem::path(base_directory) / file;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("spec.model.graph.file: cannot read ", path.string()));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (text.str().size() > kMaxGraphBytes) return absl::InvalidArgumentError(absl::StrCat(path.string(), " is larger than 16 MiB"));
-  return text.str();
+  absl::StatusOr<std::string> text = base::ReadSmallFile(path.string(), kMaxGraphBytes);
+  if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat("spec.model.graph.file: ", text.status().message()));
+  return text;
 }
 
 int64_t ImageSizeOf(const job::Spec& spec) {
