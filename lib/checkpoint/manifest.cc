@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 62;  // of all files together: sums do not overflow
+
 absl::Status Bad(absl::string_view key, absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("'", key, "' ", what)); }
 
 absl::Status GetText(const json& object, const char* key, std::string& value) {
@@ -49,11 +51,14 @@ absl::Status GetFiles(const json& object, std::vector<FileEntry>& files) {
   if (found == object.end() || !found->is_array()) return Bad("files", "is missing or no list");
   if (found->size() > kMaxFilesOfCheckpoint) return Bad("files", absl::StrCat("has ", found->size(), " entries"));
   std::set<std::string> names;
+  int64_t left = kMaxCheckpointBytes;
   for (const json& item : *found) {
     if (!item.is_object()) return Bad("files", "has an entry that is no object");
     FileEntry file;
     FUSIONLLM_RETURN_IF_ERROR(GetText(item, "name", file.name));
     FUSIONLLM_RETURN_IF_ERROR(GetCount(item, "size", file.bytes));
+    if (file.bytes > left) return Bad("size", absl::StrCat("of ", file.name.substr(0, 255), " is out of range"));
+    left -= file.bytes;
     FUSIONLLM_RETURN_IF_ERROR(GetText(item, "sha256", file.sha256));
     FUSIONLLM_RETURN_IF_ERROR(CheckFile(file));
     if (!names.insert(file.name).second) return Bad("files", absl::StrCat("names ", file.name, " twice"));

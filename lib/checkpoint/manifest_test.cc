@@ -41,6 +41,8 @@ TEST(ManifestTest, NamesTheKeyThatIsWrong) {
   EXPECT_THAT(error("\"step\": 50", "\"step\": -1"), HasSubstr("'step' is negative"));
   EXPECT_THAT(error("\"step\": 50", "\"step\": 1e300"), HasSubstr("'step'"));
   EXPECT_THAT(error("\"step\": 50", "\"step\": 18446744073709551615"), HasSubstr("'step' is out of range"));
+  EXPECT_THAT(error("\"size\": 0", "\"size\": 4611686018427387904"), HasSubstr("'size' of optimizer.safetensors is out of range"))
+      << "the sum of all sizes would overflow";
   EXPECT_THAT(error("\"sample\"", "7"), HasSubstr("'job_name'"));
   EXPECT_THAT(error("\"model.safetensors\"", "\"../model.safetensors\""), HasSubstr("../model"));
   EXPECT_THAT(error("\"model.safetensors\"", "\"optimizer.safetensors\""), HasSubstr("twice"));
