@@ -202,6 +202,10 @@ TEST_F(Fusionctl, GraphIsDrawnAndItsTextFormIsAJobAgain) {
 
 TEST_F(Fusionctl, CheckpointCommandsSayWhatIsMissing) {
   EXPECT_EQ(Run("--format json checkpoint ls .").out, "[]\n");
+  const Outcome missing = Run("checkpoint ls nowhere");
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("nowhere does not exist"));
+  EXPECT_THAT(Run("checkpoint ls job.yaml").err, HasSubstr("job.yaml is not a folder"));
   EXPECT_EQ(Run("checkpoint inspect nowhere").code, 2);
   EXPECT_EQ(Run("checkpoint verify nowhere").code, 2);
   EXPECT_EQ(Run("eval nowhere --data text.txt").code, 2);
@@ -235,6 +239,22 @@ TEST_F(Fusionctl, EvalReadsEveryWindowOfTheFileOnce) {
   const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
   EXPECT_EQ(lacking.code, 2);
   EXPECT_THAT(lacking.err, HasSubstr(graph->parameters().back().name));
+}
+
+TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
+  Write("text.txt", std::string(400, 'x'));
+  Write("short.txt", "short");
+  for (const auto& [set, word] :
+       std::vector<std::pair<std::string, std::string>>{{"spec.training.precision=bf16", "spec.training.precision: bf16"},
+                                                        {"spec.data.path=[nowhere.txt]", "nowhere.txt"},
+                                                        {"spec.training.sequenceLength=32 --set spec.data.path=[short.txt]", "5 tokens"},
+                                                        {"spec.model='{graph: {inline: \"graph g\"}}'", "spec.model.graph.inline:1:7"}}) {
+    const Outcome outcome = Run("run job.yaml --output out --set " + set);
+    EXPECT_EQ(outcome.code, 2) << set;
+    EXPECT_THAT(outcome.err, HasSubstr(word));
+    EXPECT_FALSE(fs::exists(Path("out"))) << set;
+  }
+  EXPECT_EQ(Run("plan job.yaml --profiles .").code, 2) << "a folder";
 }
 
 TEST_F(Fusionctl, ARunEvaluatesWhenItIsTold) {

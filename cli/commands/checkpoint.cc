@@ -1,8 +1,10 @@
 // fusionctl checkpoint ls|inspect|verify|export
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +26,11 @@ struct Flags {
 };
 
 absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(flags.path, ignored)) {
+    return absl::NotFoundError(
+        absl::StrCat(flags.path, std::filesystem::exists(flags.path, ignored) ? " is not a folder" : " does not exist"));
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, checkpoint::ListCheckpoints(flags.path));
   json list = json::array();
   TextTable table({"checkpoint", ">step", ">size", "state"});
@@ -123,7 +130,10 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
   for (const Verb& verb : verbs) {
     const auto flags = std::make_shared<Flags>();
     CLI::App* const sub = command->add_subcommand(verb.name, verb.description);
-    sub->add_option(verb.path_name, flags->path, "a checkpoint, a folder of checkpoints, or any .safetensors model")->required();
+    const bool list = verb.run == List;
+    sub->add_option(verb.path_name, flags->path,
+                    list ? "a folder of checkpoints" : "a checkpoint, a folder of checkpoints, or any .safetensors model")
+        ->required();
     if (verb.run == Export) sub->add_option("OUT", flags->output, "file to write")->required();
     sub->footer(absl::StrCat("Example:\n  ", verb.example));
     sub->callback([run = verb.run, flags, &globals, &action] {

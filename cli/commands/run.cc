@@ -8,6 +8,7 @@
 #include "cli/commands/command.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
+#include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -19,9 +20,16 @@ struct Flags {
   bool fresh = false;
 };
 
+// What is wrong with the job's model or data is told before any process is started.
+absl::Status CheckInput(const job::FusionJob& job) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
+  return workload::DatasetSource::Open(*workload).status();
+}
+
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
+  FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
