@@ -172,6 +172,31 @@ TEST_F(Fusionctl, StrategyAndOverridesAreHeeded) {
   EXPECT_THAT(unknown.err, HasSubstr("op-fence"));
 }
 
+TEST_F(Fusionctl, TheObjectiveOfDtFmNeedsANetworkAndNoJob) {
+  // Two machines of two devices: the fast links serve the pipelines, where more is sent.
+  Write("network.json", R"({"name": "two machines", "n": 4,
+    "delay_ms": [[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]],
+    "bandwidth_gbps": [[0, 100, 1, 1], [100, 0, 1, 1], [1, 1, 0, 100], [1, 1, 100, 0]]})");
+  const std::string problem = "--format json plan --objective dt-fm --network network.json --d-pp 2 --d-dp 2 --grad-gib 0.1 --act-gib 2 ";
+  json plans;
+  for (const std::string strategy : {"op-fence", "dt-fm", "random"}) {
+    const Outcome outcome = Run(problem + "--seed 3 --strategy " + strategy + " | tee plan.json");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    plans[strategy] = json::parse(outcome.out);
+    const json scored = json::parse(Run(problem + "--score plan.json").out);
+    EXPECT_EQ(scored["total_s"], plans[strategy]["total_s"]) << strategy;
+    EXPECT_EQ(scored["grid"], plans[strategy]["grid"]) << strategy;
+  }
+  // 2 (1 ms + 0.05 GiB at 1 Gbit/s) between replicas, 2 (2 GiB at 100 Gbit/s) along the pipelines.
+  EXPECT_NEAR(plans["op-fence"]["total_s"].get<double>(), 2 * (0.001 + 0.05 * 8) + 2 * (2 * 8.0 / 100), 1e-9);
+  EXPECT_GE(plans["random"]["total_s"], plans["op-fence"]["total_s"]);
+  EXPECT_EQ(Run("plan --objective dt-fm").code, 2);
+  const Outcome wrong = Run("plan --objective dt-fm --network network.json --d-pp 3 --d-dp 2");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("network.json"), HasSubstr("3 stages of 2 pipelines")));
+  EXPECT_EQ(Run(problem + "--strategy exact").code, 2);
+}
+
 TEST_F(Fusionctl, ARefusedPlanIsThree) {
   std::string small = kTopology;
   for (size_t at = small.find("1Gi"); at != std::string::npos; at = small.find("1Gi")) small.replace(at, 3, "8Ki");
