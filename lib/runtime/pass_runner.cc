@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,6 +35,11 @@ bool FitForCodecs(tensor::ConstTensorView view) {
 }
 
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
+
+double MedianOf(std::vector<int64_t>& numbers) {
+  std::nth_element(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2), numbers.end());
+  return static_cast<double>(numbers[numbers.size() / 2]);
+}
 
 }  // namespace
 
@@ -128,18 +134,18 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
     FUSIONLLM_ASSIGN_OR_RETURN(
         const Payload payload,
         inbox_.Take({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}));
-    const int64_t begin = ThreadCpuNanoseconds();
+    const int64_t begin = CpuNow();
     if (absl::Status status = codec_.Decode(edge, context.slot, payload, ViewOf(pass, edge.value, context.slot)); !status.ok()) {
       return WithOp(status, training_.graph.op(training_.graph.value(edge.value).producer));
     }
-    pacer_.ChargeCpu(ThreadCpuNanoseconds() - begin);
+    pacer_.ChargeCpu(CpuNow() - begin);
   }
   return absl::OkStatus();
 }
 
 absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context) {
   for (const CutEdge& edge : op.sends) {
-    const int64_t begin = ThreadCpuNanoseconds();
+    const int64_t begin = CpuNow();
     absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, ViewOf(pass, edge.value, context.slot),
                                                     /*training=*/context.kind == MessageKind::kValue);
     if (!payload.ok() && !FitForCodecs(ViewOf(pass, edge.value, context.slot))) {
@@ -148,7 +154,7 @@ absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const 
                                             context.micro_batch, std::string(payload.status().message())));
     }
     if (!payload.ok()) return WithOp(payload.status(), training_.graph.op(op.op));
-    pacer_.ChargeCpu(ThreadCpuNanoseconds() - begin);
+    pacer_.ChargeCpu(CpuNow() - begin);
     pacer_.CatchUp();
     sent_bytes_[edge.peer] += static_cast<int64_t>(payload->size());
     FUSIONLLM_RETURN_IF_ERROR(port_.Send(edge.peer,
@@ -160,8 +166,12 @@ absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const 
 
 absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, const PassContext& context) {
   const Op& op = training_.graph.op(program_op.op);
-  if (IsPlaceholder(op)) return fill_(context, op, bound.outputs[0]);
-  const int64_t begin = ThreadCpuNanoseconds();
+  const int64_t begin = CpuNow();
+  if (IsPlaceholder(op)) {
+    FUSIONLLM_RETURN_IF_ERROR(fill_(context, op, bound.outputs[0]));
+    pacer_.ChargeOp(program_op.op, CpuNow() - begin);
+    return absl::OkStatus();
+  }
   const absl::Status status = kernels_[program_op.op]->Run(
       {.inputs = bound.inputs,
        .parameters = bound.parameters,
@@ -171,7 +181,7 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
        .random = context.random,
        .workspace = {workspace_.data(), workspace_.size()}});
   if (!status.ok()) return WithOp(status, op);
-  pacer_.ChargeOp(program_op.op, ThreadCpuNanoseconds() - begin);
+  pacer_.ChargeOp(program_op.op, CpuNow() - begin);
   return absl::OkStatus();
 }
 
@@ -207,27 +217,63 @@ std::string PassRunner::FirstNotFinite(int slot) const {
   return "";
 }
 
-absl::Status PassRunner::Measure(int repeats) {
-  std::vector<double> seconds(training_.graph.ops().size(), -1);
-  // Ops are run in program order on zeroed memory: ids and labels are then in range, and no NaN slows an instruction down.
-  std::memset(scratch_.data(), 0, scratch_.size());
-  std::memset(slots_[0].data(), 0, slots_[0].size());
-  for (const Pass* pass : {&program_.forward, &program_.backward}) {
-    std::vector<BoundOp>& bound = BoundOf(*pass, 0);
-    for (size_t i = 0; i < pass->ops.size(); ++i) {
-      const OpId id = pass->ops[i].op;
-      if (IsPlaceholder(training_.graph.op(id))) continue;
-      const PassContext context{.mode = kernels::Mode::kRecompute};
-      for (int r = 0; r < repeats; ++r) {
-        const int64_t begin = MonotonicNanoseconds();
-        FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass->ops[i], context));
-        const double elapsed = static_cast<double>(MonotonicNanoseconds() - begin) * 1e-9;
-        if (seconds[id] < 0 || elapsed < seconds[id]) seconds[id] = elapsed;
-      }
-    }
+absl::Status PassRunner::TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken) {
+  const auto now = [thread_cpu] { return thread_cpu ? ThreadCpuNanoseconds() : MonotonicNanoseconds(); };
+  std::vector<BoundOp>& bound = BoundOf(pass, context.slot);
+  taken.resize(pass.ops.size());
+  int64_t begin = now();
+  for (size_t i = 0; i < pass.ops.size(); ++i) {
+    FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
+    const int64_t end = now();
+    taken[i].push_back(end - begin);
+    begin = end;
   }
-  pacer_.SetSeconds(std::move(seconds));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& options) {
+  // What other stages would send is missing: zeros, so that ids and labels are in range and no NaN slows an instruction down.
+  std::memset(scratch_.data(), 0, scratch_.size());
+  for (tensor::Buffer& slot : slots_) std::memset(slot.data(), 0, slot.size());
+  const int slots = static_cast<int>(slots_.size());
+  std::vector<std::vector<int64_t>> forward_ns, backward_ns;
+  const auto context_of = [&](int micro_batch) {
+    return PassContext{
+        .step = 1, .micro_batch = micro_batch % slots, .slot = micro_batch % slots, .accumulate = true, .mode = kernels::Mode::kRecompute};
+  };
+  // A micro-batch goes back when as many are open as there are slots, which all have been used once before anything is timed.
+  const int64_t begin_ns = MonotonicNanoseconds();
+  int timed = 0;
+  for (int i = 0; timed < options.least || (timed < options.most && 1e-9 * (MonotonicNanoseconds() - begin_ns) < options.seconds); ++i) {
+    if (options.cancelled && options.cancelled()) return absl::CancelledError("measuring was cancelled");
+    if (i == slots) {
+      forward_ns.clear();
+      backward_ns.clear();
+    }
+    FUSIONLLM_RETURN_IF_ERROR(TimePass(program_.forward, context_of(i), options.thread_cpu, forward_ns));
+    if (i + 1 < slots) continue;
+    FUSIONLLM_RETURN_IF_ERROR(TimePass(program_.backward, context_of(i + 1 - slots), options.thread_cpu, backward_ns));
+    if (i >= slots) ++timed;
+  }
+  // With recomputation an op stands in both passes.
+  std::map<OpId, std::pair<double, int>> sums;
+  const auto add = [&](const Pass& pass, std::vector<std::vector<int64_t>>& taken) {
+    for (size_t i = 0; i < pass.ops.size(); ++i) {
+      auto& [seconds, times] = sums[pass.ops[i].op];
+      seconds += 1e-9 * MedianOf(taken[i]);
+      ++times;
+    }
+  };
+  add(program_.forward, forward_ns);
+  add(program_.backward, backward_ns);
+  std::vector<OpTime> times;
+  for (const auto& [op, sum] : sums) {
+    const auto& kernel = kernels_[op];
+    times.push_back({.op = op,
+                     .seconds = sum.first / sum.second,
+                     .workspace_bytes = kernel == nullptr ? 0 : static_cast<int64_t>(kernel->workspace_bytes())});
+  }
+  return times;
 }
 
 }  // namespace fusionllm::runtime

@@ -12,6 +12,7 @@
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/message.h"
+#include "lib/runtime/op_times.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
 
@@ -50,8 +51,9 @@ class PassRunner {
   // when none is.
   std::string FirstNotFinite(int slot) const;
 
-  // Runs each op `repeats` times on whatever memory holds and keeps the least CPU seconds for the pacer.
-  absl::Status Measure(int repeats);
+  // Runs the ops of forward and backward passes in turn, through all slots as training does, without messages. Every op of the stage
+  // comes once, in ascending order. Errors: kernels' and the placeholders', naming the op; Cancelled.
+  absl::StatusOr<std::vector<OpTime>> Measure(const MeasureOptions& options);
 
   const std::vector<int64_t>& sent_bytes() const { return sent_bytes_; }
 
@@ -68,7 +70,11 @@ class PassRunner {
   absl::Status Bind(const Pass& pass, int slots, kernels::Backend& backend, std::vector<std::vector<BoundOp>>& bound);
   std::vector<BoundOp>& BoundOf(const Pass& pass, int slot);
   absl::Status Receive(const Pass& pass, const PassContext& context);
+  // A real device's time passes by itself, and asking for it is a system call: as dear as a small op.
+  int64_t CpuNow() const { return pacer_.emulate() ? ThreadCpuNanoseconds() : 0; }
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
+  // Runs the ops of a pass once and appends the nanoseconds that each took to its list.
+  absl::Status TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken);
   absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);
   tensor::TensorView ViewOf(const Pass& pass, opdag::ValueId value, int slot) const;
 

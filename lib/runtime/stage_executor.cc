@@ -112,6 +112,14 @@ class StageExecutor::Impl {
   }
   std::map<int, LinkCompression> compression() const { return codecs_->Compression(); }
 
+  absl::StatusOr<std::vector<OpTime>> MeasureOps(const MeasureOptions& options) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<OpTime> times, runner_->Measure(options));
+    std::vector<double> seconds(training_.graph.ops().size(), -1);
+    for (const OpTime& time : times) seconds[time.op] = time.seconds;
+    pacer_.SetSeconds(std::move(seconds));
+    return times;
+  }
+
   ParameterStore& store() { return store_; }
   const StageProgram& program() const { return program_; }
   PassRunner& runner() { return *runner_; }
@@ -308,7 +316,7 @@ const std::vector<int64_t>& StageExecutor::sent_bytes() const { return impl_->ru
 std::map<int, LinkCompression> StageExecutor::compression() const { return impl_->compression(); }
 const std::vector<std::string>& StageExecutor::residual_names() const { return impl_->residual_names(); }
 tensor::TensorView StageExecutor::residual(const std::string& name) { return impl_->residual(name); }
-absl::Status StageExecutor::MeasureOps(int repeats) { return impl_->runner().Measure(repeats); }
+absl::StatusOr<std::vector<OpTime>> StageExecutor::MeasureOps(const MeasureOptions& options) { return impl_->MeasureOps(options); }
 absl::StatusOr<int64_t> StageExecutor::Run(int64_t first, int64_t last) { return impl_->Run(first, last); }
 absl::StatusOr<EvaluationResult> StageExecutor::Evaluate(int64_t step, int batches) { return impl_->Evaluate(step, batches); }
 

@@ -22,6 +22,7 @@
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/message.h"
+#include "lib/runtime/op_times.h"
 #include "lib/runtime/optimizer.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
@@ -133,9 +134,11 @@ class StageExecutor {
   // Zero before the first message. `name`: one of residual_names().
   tensor::TensorView residual(const std::string& name);
 
-  // Measures every op's uncontended seconds (the least of `repeats` runs) with arbitrary contents and gives them to the pacer; leaves
-  // parameters as they were. The caller makes sure that nothing else runs on the machine meanwhile.
-  absl::Status MeasureOps(int repeats);
+  // Times every op of the stage, placeholders included, while micro-batches go through all slots as in training: caches are as warm or
+  // cold as they will be. Gives the times to the pacer and returns them, ascending by op. Data comes from the source; what other stages
+  // would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on the machine
+  // meanwhile. Errors: kernels' and the source's; Cancelled.
+  absl::StatusOr<std::vector<OpTime>> MeasureOps(const MeasureOptions& options);
 
   // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.
   // Errors: Cancelled/Unavailable from the inbox or port; NotFiniteError (not_finite.h) "the loss of op 'loss' is nan at step 12 ..." on

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -262,6 +263,41 @@ TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {
   } source;
   const auto result = RunPipeline(training, options, source);
   EXPECT_EQ(result.status().message(), "the data ends here");
+}
+
+TEST(StageExecutor, MeasuringTimesEveryOpAndLeavesParametersAlone) {
+  const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/true);
+  PipelineOptions options = Options(training, 2, "ref");
+  std::vector<std::set<opdag::OpId>> timed(2);
+  const auto measure_first = [&](int stage, StageExecutor& executor) {
+    const auto times = executor.MeasureOps({.least = 2, .most = 2});
+    ASSERT_TRUE(times.ok()) << times.status();
+    opdag::OpId before = opdag::kNone;
+    for (const OpTime& time : *times) {
+      EXPECT_GT(time.op, before) << "ascending, each once";
+      EXPECT_GE(time.seconds, 0);
+      EXPECT_LT(time.seconds, 10);
+      timed[stage].insert(before = time.op);
+    }
+  };
+  const PipelineResult plain = MustRun(training, options);
+  options.prepare = measure_first;
+  const PipelineResult measured = MustRun(training, options);
+  EXPECT_EQ(LossBits(plain), LossBits(measured));
+  EXPECT_EQ(plain.parameters, measured.parameters);
+  EXPECT_EQ(timed[0].size() + timed[1].size(), training.graph.ops().size());
+}
+
+TEST(StageExecutor, MeasuringCanBeCancelled) {
+  const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
+  PipelineOptions options = Options(training, 1, "ref");
+  int asked = 0;
+  options.prepare = [&](int, StageExecutor& executor) {
+    const auto times = executor.MeasureOps({.least = 100, .most = 100, .cancelled = [&] { return ++asked > 2; }});
+    EXPECT_EQ(times.status().code(), absl::StatusCode::kCancelled);
+  };
+  MustRun(training, options);
+  EXPECT_EQ(asked, 3);
 }
 
 }  // namespace

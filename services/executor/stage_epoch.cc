@@ -15,7 +15,9 @@
 namespace fusionllm::services {
 namespace {
 
-constexpr int kMeasureRepeats = 5;
+// Micro-batches by which an emulated device learns how long its ops take, and when they are enough.
+constexpr int kMeasuredLeast = 5, kMeasuredMost = 25;
+constexpr double kMeasuredSeconds = 0.5;
 
 bool ReadsData(const runtime::StageProgram& program, const workload::Workload& workload) {
   return std::any_of(program.forward.ops.begin(), program.forward.ops.end(),
@@ -72,11 +74,13 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
       epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
                                                      runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs)), setting.backend,
                                                      port, *epoch.inbox, *source, *epoch.pacer, std::move(callbacks)));
+  epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);
-    FUSIONLLM_RETURN_IF_ERROR(epoch.executor->MeasureOps(kMeasureRepeats));
+    const runtime::MeasureOptions measure{
+        .least = kMeasuredLeast, .most = kMeasuredMost, .seconds = kMeasuredSeconds, .thread_cpu = setting.threads == 1};
+    FUSIONLLM_RETURN_IF_ERROR(epoch.executor->MeasureOps(measure).status());
   }
-  epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed));
   return absl::OkStatus();
 }
 

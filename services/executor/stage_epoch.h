@@ -59,6 +59,7 @@ struct StageSetting {
   kernels::Backend& backend;
   DataPlane& data_plane;
   std::unique_ptr<workload::DatasetSource>& source;  // opened by the first stage that needs data
+  int threads = 1;                                   // of the back end
   double compute_scale = 1;
   bool emulate = false;
   std::string measure_lock;  // file; held while emulated devices measure their ops

@@ -232,6 +232,7 @@ StageSetting StageHost::Setting() {
           .backend = *backend_,
           .data_plane = data_plane_,
           .source = source_,
+          .threads = threads_,
           .compute_scale = compute_scale_,
           .emulate = emulate_,
           .measure_lock = absl::StrCat(output_directory_, "/measure.lock")};

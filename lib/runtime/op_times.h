@@ -1,0 +1,28 @@
+// How long the ops of a stage take, measured as training runs them. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "lib/opdag/graph.h"
+
+namespace fusionllm::runtime {
+
+struct MeasureOptions {
+  // Micro-batches that are timed: at least so many, and on until `seconds` have gone by or there are `most` of them.
+  int least = 3;
+  int most = 100;
+  double seconds = 0;
+  // Time on the clock of the calling thread, which other work of the machine does not lengthen; for back ends of one thread.
+  bool thread_cpu = false;
+  std::function<bool()> cancelled;  // asked between micro-batches; empty: never
+};
+
+struct OpTime {
+  opdag::OpId op = opdag::kNone;
+  double seconds = 0;  // one run in one micro-batch: the median
+  int64_t workspace_bytes = 0;
+};
+
+}  // namespace fusionllm::runtime
