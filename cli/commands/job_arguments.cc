@@ -76,6 +76,8 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   } else {
     wanted.push_back({"local-0", "local", job_threads > 0 ? job_threads : MachineCores()});
   }
+  // A plan may be made where the data is not.
+  absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(workload);
   std::map<int, wire::DeviceProfile> by_threads;
   std::vector<wire::DeviceProfile> profiles;
   for (const Wanted& device : wanted) {
@@ -85,7 +87,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
                                  kernels::CreateBackend(job::ToString(spec.strategy.backend), {.threads = device.threads}));
       FUSIONLLM_ASSIGN_OR_RETURN(
           by_threads[device.threads],
-          planning::Calibrate(workload.training, *backend, {.threads = device.threads, .optimizer = workload.optimizer}));
+          planning::Calibrate(workload, *backend, {.threads = device.threads, .data = data.ok() ? data->get() : nullptr}));
     }
     wire::DeviceProfile profile = by_threads[device.threads];
     profile.name = device.name;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "lib/opdag/op_schema.h"
@@ -150,48 +151,42 @@ std::string OpSignature(const Graph& graph, const Op& op) {
   return text;
 }
 
-std::vector<CalibrationTask> CalibrationTasks(const TrainingGraph& training) {
+std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph& training, const CostModel& model) {
   const Graph& graph = training.graph;
-  std::vector<CalibrationTask> tasks;
-  std::map<std::string, size_t> known;
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops().size()); ++id) {
+  std::map<std::string, Estimate> known;  // layers repeat
+  const auto price = [&](OpId id) -> Estimate {
     const Op& op = graph.op(id);
+    // Data and labels are read or made; the gradient that a loss starts from is a number.
+    if (IsPlaceholder(op)) {
+      return {.seconds = id < training.forward_ops ? model.data_seconds_per_byte * static_cast<double>(BytesOf(graph, op.outputs[0])) : 0};
+    }
     const opdag::OpSchema* schema = opdag::FindSchema(op.type);
-    if (IsPlaceholder(op) || schema == nullptr || schema->op_class == opdag::OpClass::kFree) continue;
-    std::string signature = OpSignature(graph, op);
-    const auto [found, added] = known.insert({signature, tasks.size()});
+    if (schema == nullptr) return {};
+    const auto [entry, added] = known.try_emplace(OpSignature(graph, op));
     if (added) {
       const opdag::OpCost cost = opdag::CostOf(graph, op);
-      tasks.push_back({.signature = std::move(signature),
-                       .example = id,
-                       .op_class = schema->op_class,
-                       .flops = cost.flops,
-                       .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)});
+      entry->second = Price(model, schema->op_class, entry->first, cost.flops, static_cast<double>(cost.bytes_read + cost.bytes_written));
     }
-    ++tasks[found->second].occurrences;
-  }
-  return tasks;
-}
-
-std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph& training, const DeviceProfile& device) {
-  const Graph& graph = training.graph;
-  std::vector<OpSeconds> seconds(costs.ops.size());
-  const auto time = [&](OpId id) {
-    const Op& op = graph.op(id);
-    const opdag::OpSchema* schema = opdag::FindSchema(op.type);
-    if (IsPlaceholder(op) || schema == nullptr) return 0.0;
-    const opdag::OpCost cost = opdag::CostOf(graph, op);
-    return SecondsOf(device, schema->op_class, OpSignature(graph, op), cost.flops,
-                     static_cast<double>(cost.bytes_read + cost.bytes_written));
+    return entry->second;
   };
-  const OpRate& streaming = device.rates[static_cast<size_t>(opdag::OpClass::kElementwise)];
+  std::vector<OpSeconds> seconds(costs.ops.size());
+  const auto add = [&](OpId id, double& pass_s, OpSeconds& out) {
+    const Estimate estimate = price(id);
+    pass_s += estimate.seconds;
+    if (estimate.measured) return;
+    out.fitted_s += estimate.seconds;
+    out.uncertain_s += estimate.seconds * estimate.relative_error;
+    out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).type)->op_class));
+  };
   for (size_t i = 0; i < costs.ops.size(); ++i) {
-    const OpCosts& op = costs.ops[i];
-    seconds[i].forward_s = time(op.op);
-    for (OpId backward : op.backward_ops) seconds[i].backward_s += time(backward);
-    // Read and write the weights and each state tensor, read each gradient.
-    const double bytes = 2.0 * static_cast<double>(op.trainable_bytes + op.optimizer_bytes) + static_cast<double>(op.gradient_bytes);
-    seconds[i].update_s = bytes * streaming.seconds_per_byte / device.compute_scale;
+    add(costs.ops[i].op, seconds[i].forward_s, seconds[i]);
+    for (const OpId backward : costs.ops[i].backward_ops) add(backward, seconds[i].backward_s, seconds[i]);
+  }
+  std::set<opdag::ParameterId> updated;
+  for (const autodiff::ParameterUse& use : training.uses) {
+    if (!updated.insert(use.parameter).second) continue;
+    const auto elements = static_cast<double>(graph.parameter(use.parameter).type.elements());
+    seconds[use.op].update_s += elements * model.update_seconds_per_element;
   }
   return seconds;
 }

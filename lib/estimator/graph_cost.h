@@ -1,17 +1,18 @@
 // What a training graph costs: for each forward op with its backward part FLOPs, bytes moved and memory; for each value that a cut may
-// expose its size and what crosses. Hardware enters only through SecondsByOp, which prices the same costs on one device.
+// expose its size and what crosses. Hardware enters only through SecondsByOp, which prices the same costs on one machine.
 //
 // Pure functions over a typed graph (autodiff::Differentiate's result): costs are those of one micro-batch of that size. The memory rules
 // are the runtime's (lib/runtime/stage_program.h): weights once, a gradient buffer for each use, optimizer state, a stash slot for each
 // micro-batch in flight with the forward values that backward ops read, and one scratch arena.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "lib/autodiff/training_graph.h"
-#include "lib/estimator/profile.h"
+#include "lib/estimator/cost_model.h"
 #include "lib/opdag/graph.h"
 
 namespace fusionllm::estimator {
@@ -61,24 +62,17 @@ GraphCosts CostsOf(const autodiff::TrainingGraph& training, int state_tensors);
 // Type, attributes and all shapes: ops with equal signatures take equal time. "linear{bias=true, ...}(f32[4, 256, 384]; f32[384, 1536])".
 std::string OpSignature(const opdag::Graph& graph, const opdag::Op& op);
 
-// One op to time for each distinct signature of the graph (forward and backward; none for ops that cost nothing).
-struct CalibrationTask {
-  std::string signature;
-  opdag::OpId example = opdag::kNone;  // an op of the training graph with this signature
-  opdag::OpClass op_class = opdag::OpClass::kFree;
-  double flops = 0;
-  double bytes = 0;
-  int occurrences = 0;  // ops of the graph that it stands for
-};
-std::vector<CalibrationTask> CalibrationTasks(const autodiff::TrainingGraph& training);
-
 struct OpSeconds {
   double forward_s = 0;
   double backward_s = 0;
   double update_s = 0;  // optimizer, once a step
+  // Of forward_s + backward_s: what comes from the regression instead of a measurement, and how much of that may be wrong (relative error
+  // times seconds, added up: errors of a class have one sign).
+  double fitted_s = 0;
+  double uncertain_s = 0;
+  std::bitset<opdag::kOpClassCount> fitted_classes;
 };
-// By forward op id, compute_scale of the device applied. The optimizer streams weights, gradients and state once each at the device's
-// elementwise rate.
-std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const autodiff::TrainingGraph& training, const DeviceProfile& device);
+// By forward op id, on the uncontended machine. A shared parameter is updated at its first user.
+std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const autodiff::TrainingGraph& training, const CostModel& model);
 
 }  // namespace fusionllm::estimator

@@ -1,5 +1,6 @@
 #include "lib/estimator/graph_cost.h"
 
+#include <map>
 #include <set>
 
 #include "gmock/gmock.h"
@@ -27,10 +28,12 @@ TrainingGraph SmallGpt(bool tied) {
 
 TrainingGraph SmallMlp() { return Train(opdag::BuildMlp({.layers = {20, 30, 10}}), 8); }
 
-DeviceProfile Uniform() {
-  DeviceProfile device;
-  for (OpRate& rate : device.rates) rate = {.overhead_s = 1e-6, .seconds_per_flop = 1e-10, .seconds_per_byte = 1e-9, .samples = 1};
-  return device;
+CostModel Uniform() {
+  CostModel model{.update_seconds_per_element = 1e-9, .data_seconds_per_byte = 1e-8};
+  for (OpRate& rate : model.rates) {
+    rate = {.overhead_s = 1e-6, .seconds_per_flop = 1e-10, .seconds_per_byte = 1e-9, .relative_error = 0.1, .samples = 7};
+  }
+  return model;
 }
 
 TEST(GraphCostTest, AnMlpCostsWhatArithmeticSays) {
@@ -94,52 +97,58 @@ TEST(GraphCostTest, SgdWithoutMomentumKeepsNoOptimizerState) {
 
 TEST(GraphCostTest, EqualOpsOfEqualBlocksShareASignature) {
   const TrainingGraph training = SmallGpt(true);
-  const std::vector<CalibrationTask> tasks = CalibrationTasks(training);
-  std::set<std::string> signatures;
-  int occurrences = 0;
-  for (const CalibrationTask& task : tasks) {
-    EXPECT_TRUE(signatures.insert(task.signature).second) << task.signature;
-    EXPECT_EQ(task.signature, OpSignature(training.graph, training.graph.op(task.example)));
-    occurrences += task.occurrences;
-  }
-  EXPECT_GT(occurrences, static_cast<int>(tasks.size()) * 3 / 2) << "two blocks, most ops twice";
-  EXPECT_THAT(tasks[0].signature, HasSubstr("embedding{"));
-  EXPECT_THAT(tasks[0].signature, HasSubstr("i32[4, 16]; f32[64, 32]"));
+  std::map<std::string, int> times;
+  for (const opdag::Op& op : training.graph.ops()) ++times[OpSignature(training.graph, op)];
+  const auto signature = [&](const std::string& name) {
+    return OpSignature(training.graph, training.graph.op(training.graph.FindOp(name)));
+  };
+  EXPECT_EQ(signature("block.0.attn"), signature("block.1.attn"));
+  EXPECT_EQ(times.at(signature("block.0.attn")), 2);
+  EXPECT_THAT(signature("embed"), HasSubstr("embedding{"));
+  EXPECT_THAT(signature("embed"), HasSubstr("i32[4, 16]; f32[64, 32]"));
 }
 
-TEST(GraphCostTest, SecondsAddUpAndScaleWithTheDevice) {
+TEST(GraphCostTest, SecondsOfAllOpsAddUp) {
   const TrainingGraph training = SmallGpt(true);
   const GraphCosts costs = CostsOf(training, 2);
-  DeviceProfile device = Uniform();
-  const std::vector<OpSeconds> full = SecondsByOp(costs, training, device);
-  device.compute_scale = 0.25;
-  const std::vector<OpSeconds> quarter = SecondsByOp(costs, training, device);
-  double forward_s = 0, backward_s = 0, task_s = 0;
-  for (size_t op = 0; op < full.size(); ++op) {
-    forward_s += full[op].forward_s;
-    backward_s += full[op].backward_s;
-    EXPECT_DOUBLE_EQ(quarter[op].forward_s, 4 * full[op].forward_s);
-    EXPECT_DOUBLE_EQ(quarter[op].backward_s, 4 * full[op].backward_s);
-    EXPECT_DOUBLE_EQ(quarter[op].update_s, 4 * full[op].update_s);
+  const CostModel model = Uniform();
+  double forward_s = 0, backward_s = 0, update_s = 0, expected_s = 0, expected_data_s = 0;
+  for (const OpSeconds& op : SecondsByOp(costs, training, model)) {
+    forward_s += op.forward_s;
+    backward_s += op.backward_s;
+    update_s += op.update_s;
   }
-  device.compute_scale = 1;
-  for (const CalibrationTask& task : CalibrationTasks(training)) {
-    task_s += task.occurrences * SecondsOf(device, task.op_class, task.signature, task.flops, task.bytes);
+  for (const opdag::Op& op : training.graph.ops()) {
+    const opdag::OpClass op_class = opdag::FindSchema(op.type)->op_class;
+    if (op_class == opdag::OpClass::kFree) continue;
+    const opdag::OpCost cost = opdag::CostOf(training.graph, op);
+    expected_s += 1e-6 + cost.flops * 1e-10 + static_cast<double>(cost.bytes_read + cost.bytes_written) * 1e-9;
   }
-  EXPECT_NEAR(forward_s + backward_s, task_s, 1e-9 * task_s);
+  for (const char* data : {"tokens", "targets"}) {
+    expected_data_s +=
+        1e-8 * static_cast<double>(training.graph.value(training.graph.op(training.graph.FindOp(data)).outputs[0]).type.bytes());
+  }
+  EXPECT_NEAR(forward_s + backward_s, expected_s + expected_data_s, 1e-9 * expected_s);
   EXPECT_GT(backward_s, 1.5 * forward_s);
+  int64_t elements = 0;
+  for (const opdag::Parameter& parameter : training.graph.parameters()) elements += parameter.type.elements();
+  EXPECT_NEAR(update_s, 1e-9 * static_cast<double>(elements), 1e-15) << "a tied parameter once";
 }
 
 TEST(GraphCostTest, AMeasuredSignatureReplacesTheFit) {
   const TrainingGraph training = SmallMlp();
   const GraphCosts costs = CostsOf(training, 2);
-  DeviceProfile device = Uniform();
-  const std::vector<OpSeconds> before = SecondsByOp(costs, training, device);
-  const opdag::OpId fc = training.graph.FindOp("loss");
-  device.exact[OpSignature(training.graph, training.graph.op(fc))] = 42;
-  const std::vector<OpSeconds> after = SecondsByOp(costs, training, device);
-  EXPECT_EQ(after[fc].forward_s, 42);
-  EXPECT_EQ(after[fc].backward_s, before[fc].backward_s);
+  CostModel model = Uniform();
+  const opdag::OpId loss = training.graph.FindOp("loss");
+  const OpSeconds before = SecondsByOp(costs, training, model)[loss];
+  EXPECT_DOUBLE_EQ(before.fitted_s, before.forward_s + before.backward_s);
+  EXPECT_DOUBLE_EQ(before.uncertain_s, 0.1 * before.fitted_s);
+  EXPECT_TRUE(before.fitted_classes.test(static_cast<size_t>(opdag::OpClass::kReduction)));
+  model.measured[OpSignature(training.graph, training.graph.op(loss))] = 42;
+  const OpSeconds after = SecondsByOp(costs, training, model)[loss];
+  EXPECT_EQ(after.forward_s, 42);
+  EXPECT_EQ(after.backward_s, before.backward_s);
+  EXPECT_DOUBLE_EQ(after.fitted_s, after.backward_s);
 }
 
 }  // namespace

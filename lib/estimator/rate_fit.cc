@@ -15,6 +15,7 @@ constexpr int kTerms = 3;
 constexpr int kReweightings = 20;
 constexpr double kBisquareWidth = 4.685;  // 95 % efficiency on normal errors (Beaton & Tukey 1974)
 constexpr double kNormalConsistency = 1.4826;
+constexpr size_t kFolds = 10;
 constexpr double kLeastScale = 1e-3;  // residuals below 0.1 % are never outliers
 // Rates this close to explaining the data equally well: prefer fewer terms.
 constexpr double kSimpler = 1e-12;
@@ -103,38 +104,41 @@ double MedianOf(std::vector<double> numbers) {
   return numbers[numbers.size() / 2];
 }
 
-struct RobustFit {
-  Terms rates{};
-  double relative_error = 0;
-  int kept = 0;
-};
-
-RobustFit FitRobustly(std::vector<Row> rows) {
-  RobustFit fit;
+Terms FitRobustly(std::vector<Row> rows) {
   // A start that a few wild samples cannot move far: least squares with weights of the inverse residual (least absolute deviations).
-  fit.rates = Solve(rows);
+  Terms rates = Solve(rows);
   for (int round = 0; round < kReweightings; ++round) {
-    for (Row& row : rows) row.weight = 1 / std::max(std::abs(Residual(row, fit.rates)), kLeastScale);
-    fit.rates = Solve(rows);
+    for (Row& row : rows) row.weight = 1 / std::max(std::abs(Residual(row, rates)), kLeastScale);
+    rates = Solve(rows);
   }
   for (int round = 0; round < kReweightings; ++round) {
     std::vector<double> sizes;
-    for (const Row& row : rows) sizes.push_back(std::abs(Residual(row, fit.rates)));
+    for (const Row& row : rows) sizes.push_back(std::abs(Residual(row, rates)));
     const double width = kBisquareWidth * std::max(kLeastScale, kNormalConsistency * MedianOf(sizes));
     for (size_t i = 0; i < rows.size(); ++i) {
       const double u = sizes[i] / width;
       rows[i].weight = u < 1 ? (1 - u * u) * (1 - u * u) : 0;
     }
-    fit.rates = Solve(rows);
+    rates = Solve(rows);
   }
+  return rates;
+}
+
+// How far a fit is off on samples that it was not made from: folds are left out in turn, up to kFolds of them. Samples come in the order
+// of the graph, in which neighbours are alike, so a fold takes every n-th.
+double CrossValidatedError(const std::vector<Row>& rows) {
+  if (rows.size() < 2) return kUnknownError;
+  const size_t folds = std::min(rows.size(), kFolds);
   double squares = 0;
-  for (const Row& row : rows) {
-    if (row.weight <= 0) continue;
-    squares += Residual(row, fit.rates) * Residual(row, fit.rates);
-    ++fit.kept;
+  for (size_t fold = 0; fold < folds; ++fold) {
+    std::vector<Row> others;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (i % folds != fold) others.push_back(rows[i]);
+    }
+    const Terms rates = FitRobustly(std::move(others));
+    for (size_t i = fold; i < rows.size(); i += folds) squares += Residual(rows[i], rates) * Residual(rows[i], rates);
   }
-  fit.relative_error = fit.kept > 0 ? std::sqrt(squares / fit.kept) : 0;
-  return fit;
+  return std::sqrt(squares / static_cast<double>(rows.size()));
 }
 
 bool InRange(double number) { return std::isfinite(number) && number >= 0; }
@@ -157,27 +161,24 @@ absl::StatusOr<OpRate> FitRate(std::span<const Sample> samples) {
     const double overhead = samples.size() > 1 || s.flops + s.bytes == 0 ? 1 / s.seconds : 0;
     rows.push_back({{overhead, s.flops / s.seconds, s.bytes / s.seconds}, 1});
   }
-  const RobustFit fit = FitRobustly(std::move(rows));
-  return OpRate{.overhead_s = fit.rates[0],
-                .seconds_per_flop = fit.rates[1],
-                .seconds_per_byte = fit.rates[2],
-                .relative_error = fit.relative_error,
+  const double error = CrossValidatedError(rows);
+  const Terms rates = FitRobustly(std::move(rows));
+  return OpRate{.overhead_s = rates[0],
+                .seconds_per_flop = rates[1],
+                .seconds_per_byte = rates[2],
+                .relative_error = error,
                 .samples = static_cast<int>(samples.size())};
 }
 
-absl::Status FitDevice(std::span<const Sample> samples, DeviceProfile& device) {
+absl::StatusOr<std::array<OpRate, opdag::kOpClassCount>> FitRates(std::span<const Sample> samples) {
   std::array<std::vector<Sample>, opdag::kOpClassCount> by_class;
-  for (const Sample& sample : samples) {
-    by_class[static_cast<size_t>(sample.op_class)].push_back(sample);
-    if (sample.signature.empty()) continue;
-    const auto [known, added] = device.exact.insert({sample.signature, sample.seconds});
-    if (!added) known->second = std::min(known->second, sample.seconds);
-  }
+  for (const Sample& sample : samples) by_class[static_cast<size_t>(sample.op_class)].push_back(sample);
+  std::array<OpRate, opdag::kOpClassCount> rates;
   for (size_t c = 0; c < by_class.size(); ++c) {
     if (by_class[c].empty() || c == static_cast<size_t>(opdag::OpClass::kFree)) continue;
-    FUSIONLLM_ASSIGN_OR_RETURN(device.rates[c], FitRate(by_class[c]));
+    FUSIONLLM_ASSIGN_OR_RETURN(rates[c], FitRate(by_class[c]));
   }
-  return absl::OkStatus();
+  return rates;
 }
 
 absl::StatusOr<LinkFit> FitLink(std::span<const TransferSample> samples) {
@@ -194,10 +195,10 @@ absl::StatusOr<LinkFit> FitLink(std::span<const TransferSample> samples) {
   if (rows.size() > kMaxSamples || !(most > least)) {
     return absl::InvalidArgumentError("latency and bandwidth need transfers of at least two different sizes");
   }
-  const RobustFit fit = FitRobustly(std::move(rows));
-  if (fit.rates[2] <= 0)
+  const Terms rates = FitRobustly(std::move(rows));
+  if (rates[2] <= 0)
     return absl::FailedPreconditionError("larger transfers took no longer: the bandwidth cannot be told from these samples");
-  return LinkFit{.latency_s = fit.rates[0], .bytes_per_s = 1 / fit.rates[2], .relative_error = fit.relative_error};
+  return LinkFit{.latency_s = rates[0], .bytes_per_s = 1 / rates[2]};
 }
 
 }  // namespace fusionllm::estimator

@@ -3,21 +3,22 @@
 // Pure functions. Limit: kMaxSamples a class.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/estimator/profile.h"
+#include "lib/estimator/cost_model.h"
 
 namespace fusionllm::estimator {
 
 inline constexpr size_t kMaxSamples = 1'000'000;
 
-// One op, timed uncontended (the least of several repetitions).
+// One op, timed uncontended.
 struct Sample {
-  std::string signature;  // may be empty: then it only serves the fit
+  std::string signature;  // for messages
   opdag::OpClass op_class = opdag::OpClass::kFree;
   double flops = 0;
   double bytes = 0;
@@ -26,12 +27,12 @@ struct Sample {
 
 // Rates of samples of one class. Minimises relative errors: a 10 us op and a 100 ms op count alike. All three rates stay non-negative
 // (every active set of the three is tried, which is exact). Outliers lose weight by Tukey's bisquare on the median absolute deviation,
-// iterated. One sample alone gives an overhead of zero and the cheaper explanation of flops or bytes. Errors: InvalidArgument for no
-// samples, too many, or numbers not finite, negative, or seconds of zero.
+// iterated. One sample alone gives an overhead of zero and the cheaper explanation of flops or bytes. The relative error is by
+// cross-validation. Errors: InvalidArgument for no samples, too many, or numbers not finite, negative, or seconds of zero.
 absl::StatusOr<OpRate> FitRate(std::span<const Sample> samples);
 
-// Fits every class that has samples and fills `exact` from the signatures (least seconds when one repeats). Same errors, naming the sample.
-absl::Status FitDevice(std::span<const Sample> samples, DeviceProfile& device);
+// The rates of every class that has samples; the others are left without. Same errors, naming the sample.
+absl::StatusOr<std::array<OpRate, opdag::kOpClassCount>> FitRates(std::span<const Sample> samples);
 
 // Latency and bandwidth of a directed link from timed one-way transfers: seconds = latency + bytes / bandwidth, same robust fit.
 struct TransferSample {
@@ -41,7 +42,6 @@ struct TransferSample {
 struct LinkFit {
   double latency_s = 0;
   double bytes_per_s = 0;
-  double relative_error = 0;
 };
 // Errors: InvalidArgument for fewer than two different sizes or numbers out of range; FailedPrecondition when the times do not grow with
 // the bytes, so that no bandwidth can be told.

@@ -78,22 +78,34 @@ TEST(RateFitTest, RefusesWhatIsNoMeasurement) {
   }
 }
 
-TEST(RateFitTest, ExactTimesWinOverTheFitAndScaleWithTheDevice) {
-  DeviceProfile device;
-  const std::vector<Sample> samples = {
-      {"a", OpClass::kElementwise, 0, 1e6, 2e-3}, {"a", OpClass::kElementwise, 0, 1e6, 1e-3}, {"b", OpClass::kElementwise, 0, 2e6, 2e-3}};
-  ASSERT_TRUE(FitDevice(samples, device).ok());
-  device.compute_scale = 0.5;
-  EXPECT_DOUBLE_EQ(SecondsOf(device, OpClass::kElementwise, "a", 0, 1e6), 2e-3);
-  EXPECT_NEAR(SecondsOf(device, OpClass::kElementwise, "unknown", 0, 4e6), 8e-3, 1e-4);
-  EXPECT_EQ(SecondsOf(device, OpClass::kFree, "reshape", 0, 4e6), 0);
+// What the error is for: it must tell a class whose ops are alike from one whose ops are not, on ops that the fit has not seen.
+TEST(RateFitTest, TheErrorIsThatOfOpsNotSeen) {
+  std::vector<Sample> mixed;
+  for (const Sample& sample : Measure({0, 1e-11, 0}, 12, 0, 0, 3)) {
+    mixed.push_back(sample);
+    if (mixed.size() % 2 == 0) mixed.back().seconds *= 2;  // backward ops at half the rate
+  }
+  const auto rate = FitRate(mixed);
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_GT(rate->relative_error, 0.2);
+  EXPECT_LT(rate->relative_error, 1.2);
+  // Three unlike samples are met exactly by three rates, and say nothing about a fourth.
+  const std::vector<Sample> three = {
+      {"a", OpClass::kMatmul, 1e9, 1e6, 1e-2}, {"b", OpClass::kMatmul, 1e6, 1e7, 5e-3}, {"c", OpClass::kMatmul, 1e3, 1e3, 1e-4}};
+  EXPECT_GT(FitRate(three)->relative_error, 0.3);
+  EXPECT_EQ(FitRate(std::span(three).first(1))->relative_error, kUnknownError);
 }
 
-TEST(RateFitTest, ClassesNeverMeasuredBorrowTypicalRates) {
-  DeviceProfile device;
-  ASSERT_TRUE(FitDevice(Measure({2e-5, 1e-11, 1e-10}, 40, 0, 0, 1), device).ok());
-  EXPECT_EQ(FillGaps(device, {}), opdag::kOpClassCount - 2);  // all but matmul and free
-  EXPECT_NEAR(SecondsOf(device, OpClass::kConvolution, "", 1e9, 0), 1e-2 + 2e-5, 1e-6);
+TEST(RateFitTest, EveryClassHasItsOwnRates) {
+  std::vector<Sample> samples = Measure({2e-5, 1e-11, 1e-10}, 40, 0, 0, 1);
+  samples.push_back({"copy", OpClass::kDataMovement, 0, 1e6, 1e-3});
+  samples.push_back({"reshape", OpClass::kFree, 0, 1e6, 1e-3});
+  const auto rates = FitRates(samples);
+  ASSERT_TRUE(rates.ok()) << rates.status();
+  EXPECT_EQ((*rates)[static_cast<size_t>(OpClass::kMatmul)].samples, 40);
+  EXPECT_NEAR((*rates)[static_cast<size_t>(OpClass::kDataMovement)].seconds_per_byte, 1e-9, 1e-12);
+  EXPECT_EQ((*rates)[static_cast<size_t>(OpClass::kFree)].samples, 0);
+  EXPECT_EQ((*rates)[static_cast<size_t>(OpClass::kGather)].samples, 0);
 }
 
 TEST(RateFitTest, LatencyAndBandwidthOfALinkComeFromTransfers) {
@@ -108,20 +120,6 @@ TEST(RateFitTest, LatencyAndBandwidthOfALinkComeFromTransfers) {
   EXPECT_NEAR(fit->bytes_per_s, 2.5e6, 0.05e6);
   EXPECT_FALSE(FitLink(std::vector<TransferSample>{{100, 1}, {100, 2}}).ok());
   EXPECT_FALSE(FitLink(std::vector<TransferSample>{{100, 2}, {1000, 1}}).ok());
-}
-
-TEST(ProfileTest, NamesTheLinkWithTheBadNumber) {
-  ClusterProfile cluster;
-  cluster.devices = {{.name = "a"}, {.name = "b"}};
-  cluster.links = {{.src = "a", .dst = "b", .latency_s = 0.1, .bytes_per_s = 1e6}};
-  EXPECT_TRUE(Validate(cluster).ok());
-  cluster.links[0].bytes_per_s = 0;
-  EXPECT_THAT(std::string(Validate(cluster).message()), HasSubstr("link a -> b: bandwidth 0"));
-  cluster.links[0] = {.src = "a", .dst = "b", .bytes_per_s = 1, .resources = {"wan"}};
-  EXPECT_THAT(std::string(Validate(cluster).message()), HasSubstr("wan"));
-  cluster.links.clear();
-  cluster.devices[1].compute_scale = 0;
-  EXPECT_THAT(std::string(Validate(cluster).message()), HasSubstr("device b"));
 }
 
 }  // namespace

@@ -3,38 +3,38 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec.h"
-#include "lib/estimator/graph_cost.h"
-#include "lib/opdag/op_schema.h"
+#include "lib/planning/machine_costs.h"
+#include "lib/planning/op_measurement.h"
+#include "lib/planning/stand_in_data.h"
 #include "lib/runtime/device_pacer.h"
-#include "lib/tensor/tensor.h"
 
 namespace fusionllm::planning {
 namespace {
 
-// Elements of the tensors on which optimizer and codecs are timed: beyond the caches of a core, as real ones are.
+// Elements of the tensor on which codecs are timed; how long and how often.
 constexpr int64_t kSampleElements = int64_t{1} << 19;
-
-absl::Status Named(const absl::Status& status, const opdag::Op& op) {
-  return absl::Status(status.code(), absl::StrCat("calibrating op '", op.name, "' (", op.type, "): ", std::string(status.message())));
-}
+constexpr double kSecondsOfRuns = 0.03;
+constexpr int kLeastRuns = 3, kMostRuns = 100;
+// The second size is there for the rates alone.
+constexpr double kShareOfSecondSize = 0.25;
 
 class Timer {
  public:
-  explicit Timer(const CalibrationOptions& options) : options_(options) {}
+  explicit Timer(bool thread_cpu) : thread_cpu_(thread_cpu) {}
 
   // The least seconds of `run` over enough repetitions.
   template <typename Run>
   absl::StatusOr<double> LeastSeconds(Run run) const {
     double least = std::numeric_limits<double>::infinity();
     double spent = 0;
-    for (int i = 0; i < options_.most_runs && (i < options_.least_runs || spent < options_.seconds_per_op); ++i) {
+    for (int i = 0; i < kMostRuns && (i < kLeastRuns || spent < kSecondsOfRuns); ++i) {
       const int64_t begin = Now();
       FUSIONLLM_RETURN_IF_ERROR(run());
       const double seconds = static_cast<double>(Now() - begin) * 1e-9;
@@ -45,51 +45,9 @@ class Timer {
   }
 
  private:
-  int64_t Now() const { return options_.threads == 1 ? runtime::ThreadCpuNanoseconds() : runtime::MonotonicNanoseconds(); }
-  const CalibrationOptions& options_;
+  int64_t Now() const { return thread_cpu_ ? runtime::ThreadCpuNanoseconds() : runtime::MonotonicNanoseconds(); }
+  const bool thread_cpu_;
 };
-
-absl::StatusOr<wire::OpProfile> MeasureOp(const opdag::Graph& graph, const opdag::Op& op, kernels::Backend& backend, const Timer& timer) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Kernel> kernel, backend.Prepare(graph, op));
-  std::vector<tensor::Tensor> memory;
-  memory.reserve(op.inputs.size() + op.parameters.size() + op.outputs.size());
-  const auto allocate = [&](const tensor::TensorType& type) { return memory.emplace_back(type).view(); };
-  std::vector<tensor::ConstTensorView> inputs;
-  std::vector<tensor::TensorView> parameters, outputs;
-  for (const opdag::ValueId input : op.inputs) inputs.emplace_back(allocate(graph.value(input).type));
-  for (const opdag::ParameterId parameter : op.parameters) parameters.push_back(allocate(graph.parameter(parameter).type));
-  for (const opdag::ValueId output : op.outputs) outputs.push_back(allocate(graph.value(output).type));
-  const tensor::Buffer workspace(kernel->workspace_bytes());
-  const kernels::KernelArguments arguments{.inputs = inputs,
-                                           .parameters = parameters,
-                                           .outputs = outputs,
-                                           .accumulate = {},
-                                           .mode = kernels::Mode::kRecompute,
-                                           .random = {},
-                                           .workspace = {workspace.data(), workspace.size()}};
-  FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, timer.LeastSeconds([&] { return kernel->Run(arguments); }));
-  const opdag::OpCost cost = opdag::CostOf(graph, op);
-  return wire::OpProfile{.seconds = seconds,
-                         .workspace_bytes = static_cast<int64_t>(kernel->workspace_bytes()),
-                         .op_class = std::string(opdag::Name(opdag::FindSchema(op.type)->op_class)),
-                         .flops = cost.flops,
-                         .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)};
-}
-
-absl::StatusOr<double> MeasureUpdate(const CalibrationOptions& options, const Timer& timer) {
-  std::vector<float> parameter(kSampleElements, 0.5f), gradient(kSampleElements, 0.25f);
-  std::vector<std::vector<float>> state(runtime::StateNames(options.optimizer).size(), std::vector<float>(kSampleElements, 0.125f));
-  std::vector<std::span<float>> views(state.begin(), state.end());
-  int64_t step = 1;
-  double norm = 0;
-  FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, timer.LeastSeconds([&] {
-    norm += runtime::SumOfSquares(gradient);
-    runtime::UpdateParameter(options.optimizer, 1e-6, /*decay=*/true, ++step, 1.0f, gradient, parameter, views);
-    return absl::OkStatus();
-  }));
-  if (!(norm > 0)) return absl::InternalError("calibration: the norm of a gradient that is not zero came out as zero");
-  return seconds / kSampleElements;
-}
 
 absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& spec, const Timer& timer) {
   using compression::Direction;
@@ -111,22 +69,45 @@ absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& sp
   return profile;
 }
 
+// The job with another micro-batch, so that the rates of a class rest on ops of more than one size: the smallest, which is measured
+// soonest.
+absl::StatusOr<std::unique_ptr<workload::Workload>> OtherSize(const workload::Workload& workload) {
+  job::FusionJob job = workload.job;
+  job.spec.training.micro_batch_size = workload.micro_batch_size == 1 ? 2 : 1;
+  if (workload.micro_batch_size == 1 && job.spec.training.global_batch_size % 2 != 0) job.spec.training.global_batch_size *= 2;
+  return workload::Resolve(job, workload.base_directory);
+}
+
 }  // namespace
 
-absl::StatusOr<wire::DeviceProfile> Calibrate(const autodiff::TrainingGraph& training, kernels::Backend& backend,
+absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options) {
-  const Timer timer(options);
   wire::DeviceProfile profile{.backend = std::string(backend.name()), .threads = options.threads};
-  for (const opdag::Op& op : training.graph.ops()) {
-    if (op.type == "placeholder") continue;
-    std::string signature = estimator::OpSignature(training.graph, op);
-    if (profile.ops.contains(signature)) continue;
-    if (options.cancelled && options.cancelled()) return absl::CancelledError("calibration was cancelled");
-    absl::StatusOr<wire::OpProfile> measured = MeasureOp(training.graph, op, backend, timer);
-    if (!measured.ok()) return Named(measured.status(), op);
-    profile.ops.emplace(std::move(signature), *measured);
+  runtime::MeasureOptions measure{.least = options.least_passes,
+                                  .most = options.most_passes,
+                                  .seconds = options.seconds,
+                                  .thread_cpu = options.threads == 1,
+                                  .cancelled = options.cancelled};
+  const runtime::StageConfig config = workload::StageConfigOf(workload);
+  StandInData stand_in(workload.training.graph);
+  runtime::BatchSource& data = options.data == nullptr ? stand_in : *options.data;
+  FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure));
+  profile.ops = std::move(measured.ops);
+  profile.update_seconds_per_element = measured.update_seconds_per_element;
+  if (options.data != nullptr) {
+    profile.data_seconds_per_byte[std::string(job::ToString(workload.job.spec.data.kind))] = measured.data_seconds_per_byte;
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(profile.update_seconds_per_element, MeasureUpdate(options, timer));
+
+  // A graph of the user may be written for one size alone.
+  if (const auto other = OtherSize(workload); other.ok()) {
+    measure.seconds *= kShareOfSecondSize;
+    StandInData other_data((*other)->training.graph);
+    FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements more, MeasureGraph((*other)->training, config, backend, other_data, measure));
+    profile.ops.merge(std::move(more.ops));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(profile.rates, RatesOf(profile.ops));
+
+  const Timer timer(measure.thread_cpu);
   using compression::CodecKind;
   for (const CodecKind kind :
        {CodecKind::kExact, CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {

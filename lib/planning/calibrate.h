@@ -1,31 +1,37 @@
-// Measures what planning needs to know about this machine: every distinct op of a job's graph, the optimizer, the codecs.
+// Measures what planning needs to know about this machine: every distinct op of a job, its data, the optimizer, the codecs; and fits to the
+// ops the rates of each class (lib/estimator), by which other jobs can be planned from the same profile.
+//
+// Ops are timed while whole micro-batches go forward and backward through a slice of the job's graph, as in training: run alone and again
+// and again, an op finds everything in the caches and takes up to four times less. A graph whose working set is small is measured whole, of
+// a large one as many slices as have an op like no other before.
 //
 // The same code serves an executor that joins a run and `fusionctl plan`, so both predict from the same kind of figures. Blocks for a few
-// seconds and allocates the tensors of one op at a time; one thread. The caller makes sure that nothing else runs on the machine.
+// seconds; one thread. Allocates a slice (kSliceBytes, or one op if that is more). The caller makes sure that nothing else runs on the
+// machine.
 #pragma once
 
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include "lib/autodiff/training_graph.h"
 #include "lib/kernels/backend.h"
-#include "lib/runtime/optimizer.h"
+#include "lib/runtime/stage_executor.h"
 #include "lib/wire/profile_json.h"
+#include "lib/workload/workload.h"
 
 namespace fusionllm::planning {
 
 struct CalibrationOptions {
-  int threads = 1;                      // of the back end
-  double seconds_per_op = 0.03;         // an op is repeated this long,
-  int least_runs = 3, most_runs = 100;  // but at least and at most so often; the fastest run counts
-  runtime::OptimizerConfig optimizer;
-  std::function<bool()> cancelled;  // asked between ops; empty: never
+  int threads = 1;                          // of the back end
+  double seconds = 1;                       // micro-batches of a slice are repeated this long,
+  int least_passes = 3, most_passes = 100;  // but at least and at most so often; the median counts
+  runtime::BatchSource* data = nullptr;     // of the workload; nullptr: numbers in range stand in, and reading takes no time
+  std::function<bool()> cancelled;          // asked between micro-batches; empty: never
 };
 
-// Seconds are the least of several runs: thread CPU time with one thread, which other work of the machine does not lengthen, else wall
-// time. Inputs are zeros, as in runtime::StageExecutor::MeasureOps. The caller fills name, site, memory_bytes, compute_scale and spare.
-// Errors: Unimplemented for an op the back end lacks; Cancelled; kernels' errors, naming the op.
-absl::StatusOr<wire::DeviceProfile> Calibrate(const autodiff::TrainingGraph& training, kernels::Backend& backend,
+// Seconds are thread CPU time with one thread, which other work of the machine does not lengthen, else wall time. Ops are measured for the
+// job's micro-batch and, for the sake of the rates, for another. The caller fills name, site, memory_bytes, compute_scale and spare.
+// Errors: Unimplemented for an op the back end lacks; Cancelled; kernels' and the data's errors, naming the op.
+absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options);
 
 }  // namespace fusionllm::planning

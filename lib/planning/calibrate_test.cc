@@ -3,65 +3,198 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "lib/estimator/graph_cost.h"
-#include "lib/opdag/models/gpt2.h"
+#include "lib/job/parse.h"
+#include "lib/planning/op_measurement.h"
+#include "lib/planning/stand_in_data.h"
 
 namespace fusionllm::planning {
 namespace {
 
-autodiff::TrainingGraph TinyGpt(int layers) {
-  auto graph = opdag::BuildGpt2({.layers = layers, .heads = 2, .embd = 16, .vocab = 32, .positions = 8, .sequence = 8, .tied = true});
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(opdag::InferTypes(*graph, 2).ok());
-  auto training = autodiff::Differentiate(*graph);
-  EXPECT_TRUE(training.ok()) << training.status();
-  return *training;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Key;
+
+std::unique_ptr<workload::Workload> TinyGpt(int layers, int micro_batch_size = 2) {
+  const auto job = job::ParseFusionJob(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+                                                    "  model: {family: gpt2, preset: tiny, config: {nLayer: ",
+                                                    layers,
+                                                    ", nHead: 2, nEmbd: 16, vocabSize: 32, blockSize: 8}}\n"
+                                                    "  data: {kind: tokens, path: [x.bin]}\n"
+                                                    "  training: {steps: 5, globalBatchSize: 4, microBatchSize: ",
+                                                    micro_batch_size, ", sequenceLength: 8}\n"),
+                                       "job.yaml");
+  EXPECT_TRUE(job.ok()) << job.status();
+  auto workload = workload::Resolve(*job, "/");
+  EXPECT_TRUE(workload.ok()) << workload.status();
+  return *std::move(workload);
 }
 
-CalibrationOptions Quick() { return {.seconds_per_op = 0, .least_runs = 2}; }
+CalibrationOptions Quick() { return {.seconds = 0, .least_passes = 2}; }
 
 std::unique_ptr<kernels::Backend> Reference() { return *kernels::CreateBackend("ref", {}); }
 
+std::vector<std::string> Signatures(const workload::Workload& workload) {
+  std::vector<std::string> signatures;
+  for (const opdag::Op& op : workload.training.graph.ops()) {
+    if (op.type != "placeholder") signatures.push_back(estimator::OpSignature(workload.training.graph, op));
+  }
+  return signatures;
+}
+
+// Counts the ops that are made ready to run.
+class CountingBackend final : public kernels::Backend {
+ public:
+  absl::string_view name() const override { return "counting"; }
+  std::string Describe() const override { return "counting"; }
+  bool Supports(absl::string_view op_type) const override { return reference_->Supports(op_type); }
+  absl::StatusOr<std::unique_ptr<kernels::Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
+    ++prepared;
+    return reference_->Prepare(graph, op);
+  }
+  int prepared = 0;
+
+ private:
+  const std::unique_ptr<kernels::Backend> reference_ = Reference();
+};
+
+// Says how often it was asked, and gives zeros.
+class CountingData final : public runtime::BatchSource {
+ public:
+  absl::Status Fill(bool, int64_t, int, const opdag::Op&, tensor::TensorView out) override {
+    ++asked;
+    std::fill_n(out.as<std::byte>(), out.type.bytes(), std::byte{0});
+    return absl::OkStatus();
+  }
+  int asked = 0;
+};
+
 TEST(Calibrate, EveryOpOfTheGraphIsInTheProfile) {
-  const autodiff::TrainingGraph training = TinyGpt(2);
+  const auto workload = TinyGpt(2);
   const auto backend = Reference();
-  const auto profile = Calibrate(training, *backend, Quick());
+  const auto profile = Calibrate(*workload, *backend, Quick());
   ASSERT_TRUE(profile.ok()) << profile.status();
-  for (const opdag::Op& op : training.graph.ops()) {
-    if (op.type == "placeholder") continue;
-    const auto found = profile->ops.find(estimator::OpSignature(training.graph, op));
-    ASSERT_NE(found, profile->ops.end()) << op.name;
-    EXPECT_GT(found->second.seconds, 0) << op.name;
+  for (const std::string& signature : Signatures(*workload)) {
+    ASSERT_THAT(profile->ops, Contains(Key(signature)));
+    EXPECT_GT(profile->ops.at(signature).seconds, 0) << signature;
   }
   EXPECT_GT(profile->update_seconds_per_element, 0);
   EXPECT_EQ(profile->codecs.size(), 6);
   EXPECT_EQ(profile->backend, "ref");
 }
 
-TEST(Calibrate, LayersOfTheSameShapeAreMeasuredOnce) {
+TEST(Calibrate, EveryClassOfOpsGetsItsRates) {
+  const auto workload = TinyGpt(2);
   const auto backend = Reference();
-  const auto two = Calibrate(TinyGpt(2), *backend, Quick());
-  const auto four = Calibrate(TinyGpt(4), *backend, Quick());
-  ASSERT_TRUE(two.ok() && four.ok());
-  EXPECT_EQ(two->ops.size(), four->ops.size());
+  const auto profile = Calibrate(*workload, *backend, Quick());
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  for (const char* op_class : {"matmul", "attention", "normalization", "elementwise", "gather", "reduction"}) {
+    ASSERT_THAT(profile->rates, Contains(Key(op_class)));
+    const estimator::OpRate& rate = profile->rates.at(op_class);
+    EXPECT_GE(rate.samples, 3) << op_class << ": two sizes of at least two ops, or of one with its gradient";
+    EXPECT_TRUE(std::isfinite(rate.relative_error)) << op_class;
+    EXPECT_GT(rate.overhead_s + rate.seconds_per_flop + rate.seconds_per_byte, 0) << op_class;
+  }
+}
+
+TEST(Calibrate, AnotherMicroBatchIsMeasuredForTheRates) {
+  const auto backend = Reference();
+  const auto profile = Calibrate(*TinyGpt(1, /*micro_batch_size=*/2), *backend, Quick());
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  for (const std::string& signature : Signatures(*TinyGpt(1, /*micro_batch_size=*/1))) EXPECT_THAT(profile->ops, Contains(Key(signature)));
+}
+
+TEST(Calibrate, ReadingDataIsTimedOnlyWhenThereIsData) {
+  const auto workload = TinyGpt(1);
+  const auto backend = Reference();
+  CalibrationOptions options = Quick();
+  EXPECT_THAT(Calibrate(*workload, *backend, options)->data_seconds_per_byte, IsEmpty());
+  CountingData data;
+  options.data = &data;
+  const auto profile = Calibrate(*workload, *backend, options);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_GE(data.asked, 2 * 2) << "tokens and targets, twice";
+  ASSERT_THAT(profile->data_seconds_per_byte, ElementsAre(Key("tokens")));
+  EXPECT_GT(profile->data_seconds_per_byte.at("tokens"), 0);
 }
 
 TEST(Calibrate, CancellingEndsIt) {
   const auto backend = Reference();
   CalibrationOptions options = Quick();
   options.cancelled = [] { return true; };
-  EXPECT_EQ(Calibrate(TinyGpt(1), *backend, options).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Calibrate(*TinyGpt(1), *backend, options).status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST(Calibrate, ProfileSurvivesTheWire) {
   const auto backend = Reference();
-  auto profile = Calibrate(TinyGpt(1), *backend, Quick());
+  CountingData data;
+  CalibrationOptions options = Quick();
+  options.data = &data;
+  auto profile = Calibrate(*TinyGpt(1), *backend, options);
   ASSERT_TRUE(profile.ok()) << profile.status();
   profile->name = "lab-0";
   profile->memory_bytes = 1 << 30;
   const auto parsed = wire::ParseProfile(wire::PrintProfile(*profile));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(*parsed, *profile);
+}
+
+TEST(MeasureGraph, SlicesAreConsecutiveOpsOfTheAskedSize) {
+  const auto workload = TinyGpt(4);
+  const autodiff::TrainingGraph& training = workload->training;
+  EXPECT_THAT(SlicesOf(training, 2, int64_t{1} << 40), ::testing::Each(0));
+  const std::vector<int> slices = SlicesOf(training, 2, 20'000);
+  EXPECT_GT(slices.back(), 2);
+  EXPECT_EQ(slices[training.graph.FindOp("targets")], 0);
+  int before = 0;
+  for (opdag::OpId op = 0; op < training.forward_ops; ++op) {
+    if (training.graph.op(op).type == "placeholder") continue;
+    EXPECT_TRUE(slices[op] == before || slices[op] == before + 1) << training.graph.op(op).name;
+    before = slices[op];
+  }
+}
+
+TEST(MeasureGraph, LayersLikeOthersAreNotMeasuredAgain) {
+  const auto measure = [](int layers, int64_t slice_bytes, int& prepared) {
+    const auto workload = TinyGpt(layers);
+    CountingBackend backend;
+    StandInData data(workload->training.graph);
+    const auto measured =
+        MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1}, slice_bytes);
+    EXPECT_TRUE(measured.ok()) << measured.status();
+    prepared = backend.prepared;
+    std::vector<std::string> signatures;
+    for (const auto& [signature, op] : measured->ops) signatures.push_back(signature);
+    return signatures;
+  };
+  constexpr int64_t kWhole = int64_t{1} << 40, kOneLayer = 20'000;
+  int whole = 0, sliced = 0, deep = 0;
+  EXPECT_EQ(measure(4, kWhole, whole), measure(4, kOneLayer, sliced));
+  EXPECT_EQ(measure(24, kOneLayer, deep).size(), measure(4, kOneLayer, sliced).size());
+  EXPECT_LE(sliced, whole);
+  EXPECT_LT(deep, 3 * sliced) << "six times the layers";
+}
+
+TEST(StandInData, IdsCoverTheirRangeAndNoMore) {
+  const auto workload = TinyGpt(1);
+  const opdag::Graph& graph = workload->training.graph;
+  StandInData data(graph);
+  for (const char* name : {"tokens", "targets"}) {
+    const opdag::Op& op = graph.op(graph.FindOp(name));
+    tensor::Tensor out(graph.value(op.outputs[0]).type);
+    std::set<int32_t> seen;
+    for (int micro_batch = 0; micro_batch < 40; ++micro_batch) {
+      ASSERT_TRUE(data.Fill(false, 1, micro_batch, op, out.view()).ok());
+      seen.insert(out.as<int32_t>(), out.as<int32_t>() + out.type().elements());
+    }
+    EXPECT_EQ(*seen.begin(), 0) << name;
+    EXPECT_EQ(*seen.rbegin(), 31) << name;
+  }
 }
 
 }  // namespace

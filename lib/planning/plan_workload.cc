@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/planning/certainty.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
@@ -32,10 +33,12 @@ class Planner {
 
   absl::StatusOr<PlanOutcome> PlanWith(Recompute recompute) {
     recompute_ = recompute;
-    FUSIONLLM_ASSIGN_OR_RETURN(scheduler::PlanRequest request, MakeRequest(workload_, profiles_, options_, recompute));
+    FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
+    scheduler::PlanRequest request = request_.request;
     return PlanThatFits(request, PolicyOf(workload_.job.spec.compression));
   }
 
+  // Of what PlanWith returned, whichever call it was.
   wire::PlanAnswer Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
     if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
       return wire::RefusalDocument{
@@ -116,7 +119,13 @@ class Planner {
     for (const scheduler::TiedExchange& tied : plan.tied) {
       document.tied.push_back({.parameter = tied.parameter, .stages = tied.stages, .bytes = tied.bytes});
     }
-    if (options_.explain) document.explain = plan.explain;
+    const Certainty certainty = CertaintyOf(plan, request_);
+    document.fitted_share = certainty.fitted_share;
+    document.fitted_relative_error = certainty.relative_error;
+    if (options_.explain) {
+      document.explain = plan.explain;
+      document.explain.push_back(certainty.sentence);
+    }
     return document;
   }
 
@@ -157,6 +166,7 @@ class Planner {
   const Profiles& profiles_;
   const PlanOptions& options_;
   std::string strategy_;
+  Request request_;  // prices do not depend on recomputation
   Recompute recompute_ = Recompute::kNone;
 };
 

@@ -52,7 +52,7 @@ std::unique_ptr<workload::Workload> Resolve(const std::vector<std::string>& over
 // Every op takes 1 ms, whatever it is, so that tests do not depend on the machine.
 wire::DeviceProfile Machine(const workload::Workload& workload, double op_seconds = 1e-3) {
   const auto backend = *kernels::CreateBackend("ref", {});
-  auto profile = Calibrate(workload.training, *backend, {.seconds_per_op = 0, .least_runs = 1, .optimizer = workload.optimizer});
+  auto profile = Calibrate(workload, *backend, {.seconds = 0, .least_passes = 1});
   EXPECT_TRUE(profile.ok()) << profile.status();
   for (auto& [signature, op] : profile->ops) op.seconds = op_seconds;
   profile->update_seconds_per_element = 1e-9;
@@ -240,6 +240,51 @@ TEST(PlanWorkload, ExcludedAndSmallDevicesGetNoStage) {
 TEST(PlanWorkload, UnmarkedSparesAreHeldBack) {
   const auto workload = Resolve({"spec.executors.spares=2"});  // tokyo-1 is one, another must stay free
   EXPECT_EQ(PlanOf(*workload, OnTopology(*workload), {.strategy = "op-fence"}).stages.size() <= 2, true);
+}
+
+TEST(PlanWorkload, AJobThatWasMeasuredSaysSo) {
+  const auto workload = Resolve();
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.explain = true});
+  EXPECT_EQ(plan.fitted_share, 0);
+  EXPECT_THAT(plan.explain, Contains(HasSubstr("every op of the plan was measured")));
+}
+
+TEST(PlanWorkload, AProfileOfOneJobPlansAnother) {
+  const auto measured = Resolve();
+  const Profiles profiles = OnTopology(*measured);
+  const auto other = Resolve({"spec.model.config.nEmbd=64", "spec.training.sequenceLength=8"});
+  const wire::PlanDocument plan = PlanOf(*other, profiles, {.explain = true});
+  EXPECT_GT(plan.fitted_share, 0.9);
+  EXPECT_LE(plan.fitted_share, 1);
+  EXPECT_GT(plan.fitted_relative_error, 0);
+  EXPECT_THAT(plan.explain, Contains(AllOf(HasSubstr("regression of op classes"), HasSubstr("matmul +-"), HasSubstr("may be off by"))));
+  EXPECT_GT(plan.predicted_step_seconds, 0);
+}
+
+TEST(PlanWorkload, RatesAloneAreEnough) {
+  const auto workload = Resolve();
+  Profiles profiles = OnTopology(*workload);
+  for (wire::DeviceProfile& device : profiles.devices) {
+    device.ops.clear();
+    device.rates = {{"matmul", {.seconds_per_flop = 1e-9, .relative_error = 0.25, .samples = 9}}};
+  }
+  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.explain = true});
+  EXPECT_NEAR(plan.fitted_share, 1, 1e-9);
+  EXPECT_GT(plan.fitted_relative_error, 0.25) << "the other classes are guesses";
+  EXPECT_THAT(plan.explain, Contains(HasSubstr("attention guessed from other classes")));
+  for (wire::DeviceProfile& device : profiles.devices) device.rates.clear();
+  EXPECT_THAT(std::string(PlanWorkload(*workload, profiles, {}).status().message()), HasSubstr("'paris-0' has no op times"));
+}
+
+TEST(PlanWorkload, TheFirstStageReadsTheData) {
+  const auto workload = Resolve();
+  Profiles profiles = OnTopology(*workload);
+  const wire::PlanDocument without = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  for (wire::DeviceProfile& device : profiles.devices) device.data_seconds_per_byte = {{"tokens", 1e-5}, {"shapes", 1}};
+  const wire::PlanDocument with = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const double bytes_a_step = 2 * 4 * 16 * 16;  // tokens and targets, i32, 16 samples of 16
+  EXPECT_NEAR(with.stages[0].forward_seconds - without.stages[0].forward_seconds, bytes_a_step * 1e-5 / 0.5, 1e-9);
+  EXPECT_EQ(with.stages[1].forward_seconds, without.stages[1].forward_seconds);
 }
 
 TEST(PlanWorkload, UnknownStrategyIsAnError) {

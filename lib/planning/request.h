@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/estimator/cost_model.h"
+#include "lib/estimator/graph_cost.h"
 #include "lib/planning/profiles.h"
 #include "lib/runtime/stage_program.h"
 #include "lib/scheduler/snapshot.h"
@@ -23,9 +25,15 @@ struct PlanOptions {
   std::function<bool()> stop;        // true from when the plan is not wanted any more; asked by the planning thread, often
 };
 
-// Everything but the codec policy. Devices keep their order.
+struct Request {
+  scheduler::PlanRequest request;  // everything but the codec policy; devices keep their order
+  // What it was priced by, both by cost class.
+  std::vector<estimator::CostModel> machines;
+  std::vector<std::vector<estimator::OpSeconds>> seconds;
+};
+
 // Errors: InvalidArgument for profiles without times or beyond the scheduler's limits.
-absl::StatusOr<scheduler::PlanRequest> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                                   runtime::Recompute recompute);
+absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                                    runtime::Recompute recompute);
 
 }  // namespace fusionllm::planning

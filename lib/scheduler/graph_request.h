@@ -13,9 +13,8 @@
 namespace fusionllm::scheduler {
 
 // Fills ops, values and tied of `request`. Op indices are the forward op ids of the graph. `seconds_by_class[c]` are the times of the
-// devices of cost class c, as SecondsByOp gives them: with the emulation already applied (then time_scale stays 1), or without it and
-// time_scale = 1 / compute_scale, so that devices that differ in scale alone share a class. Errors: InvalidArgument when a class does not
-// price every op.
+// devices of cost class c, as SecondsByOp gives them; time_scale = 1 / compute_scale lets devices that differ in scale alone share a class.
+// Errors: InvalidArgument when a class does not price every op.
 absl::Status AddGraph(const autodiff::TrainingGraph& training, const estimator::GraphCosts& costs,
                       const std::vector<std::vector<estimator::OpSeconds>>& seconds_by_class, PlanRequest& request);
 

@@ -17,12 +17,12 @@ PlanRequest SmallGpt() {
   const auto training = autodiff::Differentiate(*graph);
   EXPECT_TRUE(training.ok()) << training.status();
   const estimator::GraphCosts costs = estimator::CostsOf(*training, 2);
-  estimator::DeviceProfile device;
-  for (estimator::OpRate& rate : device.rates)
+  estimator::CostModel machine;
+  for (estimator::OpRate& rate : machine.rates)
     rate = {.overhead_s = 2e-6, .seconds_per_flop = 2e-11, .seconds_per_byte = 2e-10, .samples = 1};
   PlanRequest request;
   request.micro_batches = 8;
-  EXPECT_TRUE(AddGraph(*training, costs, {estimator::SecondsByOp(costs, *training, device)}, request).ok());
+  EXPECT_TRUE(AddGraph(*training, costs, {estimator::SecondsByOp(costs, *training, machine)}, request).ok());
   for (double scale : {3.0, 3.0}) testing::AddDevice(request, "paris", scale);
   for (double scale : {3.0, 30.0}) testing::AddDevice(request, "tokyo", scale);
   testing::LinkSites(request, 125e6, 1e-4, 12.5e6, 0.002);

@@ -81,8 +81,9 @@ void Problem::BuildChain() {
   sum_times(forward_, &OpNode::forward_s);
   sum_times(backward_, &OpNode::backward_s);
   if (request.recompute) {
+    // Data is kept, not read again.
     for (size_t c = 0; c < classes; ++c) {
-      for (int p = 0; p <= n; ++p) backward_[c][p] += forward_[c][p];
+      for (int p = first_cut_ - 1; p <= n; ++p) backward_[c][p] += forward_[c][p] - forward_[c][first_cut_ - 1];
     }
   }
   sum_times(update_, &OpNode::update_s);

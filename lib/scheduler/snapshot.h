@@ -24,8 +24,9 @@ inline constexpr int kMaxCostClasses = 256;
 // One forward operator together with its backward part, which always runs where it does.
 struct OpNode {
   std::string name;
-  bool placeholder = false;  // data or labels: lives in the first stage, costs nothing, is no op that a baseline counts
-  double flops = 0;          // forward + backward, one micro-batch
+  // Data or labels: lives in the first stage, is no op that a baseline counts. Its forward time is that of reading.
+  bool placeholder = false;
+  double flops = 0;  // forward + backward, one micro-batch
   // By cost class (Device::cost_class), uncontended, one micro-batch; update_s is the optimizer's time once a step and may be empty (0);
   // so may all times of a placeholder.
   std::vector<double> forward_s;

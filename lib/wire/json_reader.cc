@@ -160,8 +160,9 @@ void ObjectReader::Object(const char* key, const std::function<void(ObjectReader
   if (status_.ok()) read(entry);
 }
 
-void ObjectReader::Members(const char* key, size_t max_count, const std::function<void(const std::string&, ObjectReader&)>& read) {
-  const json* value = Find(key, kRequired);
+void ObjectReader::Members(const char* key, size_t max_count, const std::function<void(const std::string&, ObjectReader&)>& read,
+                           Presence presence) {
+  const json* value = Find(key, presence);
   if (value == nullptr) return;
   if (!value->is_object()) return Fail(key, "must be an object");
   if (value->size() > max_count) return Fail(key, absl::StrFormat("%d entries, the limit is %d", value->size(), max_count));

@@ -46,7 +46,8 @@ class ObjectReader {
   void Objects(const char* key, size_t max_count, const std::function<void(ObjectReader&)>& read, Presence presence = kRequired);
   void Object(const char* key, const std::function<void(ObjectReader&)>& read, Presence presence = kRequired);
   // Every member of the object under `key`, in the order of names.
-  void Members(const char* key, size_t max_count, const std::function<void(const std::string&, ObjectReader&)>& read);
+  void Members(const char* key, size_t max_count, const std::function<void(const std::string&, ObjectReader&)>& read,
+               Presence presence = kRequired);
 
   // Records "PATH.KEY: MESSAGE" unless an error is there already.
   void Fail(const char* key, absl::string_view message);

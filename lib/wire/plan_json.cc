@@ -62,6 +62,8 @@ json ToJson(const PlanDocument& plan) {
                    {"stages", json::array()},
                    {"links", json::array()},
                    {"tied", json::array()},
+                   {"fitted_share", plan.fitted_share},
+                   {"fitted_relative_error", plan.fitted_relative_error},
                    {"left_out", plan.left_out},
                    {"search_cpu_seconds", plan.search_cpu_seconds}};
   for (const PlanStage& stage : plan.stages) document["stages"].push_back(ToJson(stage));
@@ -169,6 +171,8 @@ PlanDocument ReadPlan(ObjectReader& in) {
   if (in.ok()) CheckOps(in, plan);
   in.Objects("links", kMaxLinks, [&](ObjectReader& entry) { plan.links.push_back(ReadLink(entry, plan.stages)); });
   in.Objects("tied", kMaxPlanOps, [&](ObjectReader& entry) { plan.tied.push_back(ReadTied(entry, static_cast<int>(plan.stages.size()))); });
+  in.Number("fitted_share", plan.fitted_share, 0, 1 + 1e-9, ObjectReader::kOptional);
+  in.Number("fitted_relative_error", plan.fitted_relative_error, 0, 1e9, ObjectReader::kOptional);
   in.Texts("left_out", plan.left_out, kMaxSentences, ObjectReader::kOptional);
   in.Number("search_cpu_seconds", plan.search_cpu_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
   in.Texts("explain", plan.explain, kMaxSentences, ObjectReader::kOptional);

@@ -73,6 +73,9 @@ struct PlanDocument {
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
   std::vector<PlanTied> tied;
+  // Of the compute seconds: what was priced by the regression of op classes instead of a measurement, and by how much that may be off.
+  double fitted_share = 0;
+  double fitted_relative_error = 0;
   std::vector<std::string> left_out;  // devices without a stage: the backup pool
   double search_cpu_seconds = 0;
   std::vector<std::string> explain;

@@ -13,6 +13,8 @@ using nlohmann::json;
 
 constexpr double kMaxSeconds = 1e9;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
+constexpr int kMaxSamples = 1'000'000;
+constexpr size_t kMaxDataKinds = 64;
 
 json ToJson(const DeviceProfile& profile) {
   json ops = json::object();
@@ -20,6 +22,16 @@ json ToJson(const DeviceProfile& profile) {
     ops[signature] = {
         {"seconds", op.seconds}, {"workspace_bytes", op.workspace_bytes}, {"class", op.op_class}, {"flops", op.flops}, {"bytes", op.bytes}};
   }
+  json rates = json::object();
+  for (const auto& [name, rate] : profile.rates) {
+    rates[name] = {{"overhead_seconds", rate.overhead_s},
+                   {"seconds_per_flop", rate.seconds_per_flop},
+                   {"seconds_per_byte", rate.seconds_per_byte},
+                   {"relative_error", rate.relative_error},
+                   {"samples", rate.samples}};
+  }
+  json data = json::object();
+  for (const auto& [kind, seconds] : profile.data_seconds_per_byte) data[kind] = {{"seconds_per_byte", seconds}};
   json codecs = json::object();
   for (const auto& [name, codec] : profile.codecs) {
     codecs[name] = {{"encode_seconds", codec.encode_seconds}, {"decode_seconds", codec.decode_seconds}};
@@ -32,7 +44,9 @@ json ToJson(const DeviceProfile& profile) {
           {"compute_scale", profile.compute_scale},
           {"spare", profile.spare},
           {"ops", std::move(ops)},
+          {"rates", std::move(rates)},
           {"update_seconds_per_element", profile.update_seconds_per_element},
+          {"data", std::move(data)},
           {"codecs", std::move(codecs)}};
 }
 
@@ -53,7 +67,24 @@ DeviceProfile ReadProfile(ObjectReader& in) {
     entry.Number("flops", op.flops, 0, 1e30, ObjectReader::kOptional);
     entry.Number("bytes", op.bytes, 0, 1e30, ObjectReader::kOptional);
   });
+  in.Members(
+      "rates", opdag::kOpClassCount,
+      [&](const std::string& name, ObjectReader& entry) {
+        estimator::OpRate& rate = profile.rates[name];
+        entry.Number("overhead_seconds", rate.overhead_s, 0, kMaxSeconds);
+        entry.Number("seconds_per_flop", rate.seconds_per_flop, 0, kMaxSeconds);
+        entry.Number("seconds_per_byte", rate.seconds_per_byte, 0, kMaxSeconds);
+        entry.Number("relative_error", rate.relative_error, 0, 1e9);
+        entry.Integer("samples", rate.samples, 1, kMaxSamples);
+      },
+      ObjectReader::kOptional);
   in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxSeconds);
+  in.Members(
+      "data", kMaxDataKinds,
+      [&](const std::string& kind, ObjectReader& entry) {
+        entry.Number("seconds_per_byte", profile.data_seconds_per_byte[kind], 0, kMaxSeconds);
+      },
+      ObjectReader::kOptional);
   in.Members("codecs", 64, [&](const std::string& name, ObjectReader& entry) {
     CodecProfile& codec = profile.codecs[name];
     entry.Number("encode_seconds", codec.encode_seconds, 0, kMaxSeconds);

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/estimator/cost_model.h"
 
 namespace fusionllm::wire {
 
@@ -21,7 +22,7 @@ inline constexpr size_t kMaxMeasuredLinks = 200'000;
 struct OpProfile {
   double seconds = 0;  // one run, uncontended
   int64_t workspace_bytes = 0;
-  // What it is, so that ops of other shapes can be priced from it: opdag::Name(OpClass), and costs of one run.
+  // What it is, which the rates of its class were fitted to: opdag::Name(OpClass), and costs of one run.
   std::string op_class;
   double flops = 0;
   double bytes = 0;
@@ -44,8 +45,11 @@ struct DeviceProfile {
   int64_t memory_bytes = 0;
   double compute_scale = 1;  // in (0, 1]
   bool spare = false;
-  std::map<std::string, OpProfile> ops;        // by signature, estimator::OpSignature
-  double update_seconds_per_element = 0;       // optimizer and norm, for each element of a trainable parameter
+  std::map<std::string, OpProfile> ops;            // by signature, estimator::OpSignature: jobs that have these ops take these times,
+  std::map<std::string, estimator::OpRate> rates;  // by opdag::Name(OpClass): and all others are priced by these
+  double update_seconds_per_element = 0;           // optimizer and norm, for each element of a trainable parameter
+  // To read or make samples, for each byte of a micro-batch, by the job's data.kind; only kinds that were measured.
+  std::map<std::string, double> data_seconds_per_byte;
   std::map<std::string, CodecProfile> codecs;  // by compression::Name(CodecKind)
   bool operator==(const DeviceProfile&) const = default;
 };
@@ -64,7 +68,7 @@ struct ProfilesDocument {
   bool operator==(const ProfilesDocument&) const = default;
 };
 
-// {"name": .., "site": .., "ops": {"SIGNATURE": {"seconds": .., "workspace_bytes": ..}}, ..}
+// {"name": .., "site": .., "ops": {"SIGNATURE": {"seconds": .., ..}}, "rates": {"matmul": {"seconds_per_flop": .., "samples": ..}}, ..}
 std::string PrintProfile(const DeviceProfile& profile);
 // Errors: InvalidArgument naming the field.
 absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text);

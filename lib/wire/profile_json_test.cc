@@ -22,7 +22,10 @@ DeviceProfile Device(const std::string& name, const std::string& site) {
       .compute_scale = 0.3,
       .spare = name == "spare-0",
       .ops = {{"linear{out=3}(f32[2, 4])", {.seconds = 1.0 / 3, .workspace_bytes = 64, .op_class = "matmul", .flops = 48, .bytes = 92}}},
+      .rates = {{"matmul",
+                 {.overhead_s = 1e-6, .seconds_per_flop = 1e-11, .seconds_per_byte = 1e-10, .relative_error = 0.125, .samples = 12}}},
       .update_seconds_per_element = 1e-9,
+      .data_seconds_per_byte = {{"text", 2e-10}},
       .codecs = {{"int8", {.encode_seconds = 2e-10, .decode_seconds = 1e-10}}}};
 }
 
@@ -43,6 +46,20 @@ TEST(ProfileJson, DocumentReadsBackAsItWas) {
   EXPECT_EQ(*parsed, Document());
 }
 
+TEST(ProfileJson, RatesAndDataMayBeMissing) {
+  DeviceProfile bare = Device("a-0", "a");
+  std::string text = PrintProfile(bare);
+  for (const char* field : {"\"rates\":", "\"data\":"}) {
+    ASSERT_THAT(text, HasSubstr(field));
+    text = absl::StrReplaceAll(text, {{field, "\"of a newer peer\":"}});
+  }
+  bare.rates.clear();
+  bare.data_seconds_per_byte.clear();
+  const auto parsed = ParseProfile(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, bare);
+}
+
 TEST(ProfileJson, WrongFieldsAreNamed) {
   const std::string good = PrintProfiles(Document());
   const std::vector<std::vector<std::string>> cases = {
@@ -52,6 +69,9 @@ TEST(ProfileJson, WrongFieldsAreNamed) {
       {"\"dst\":\"b-0\"", "\"dst\":\"a-0\"", "is the source itself"},
       {"\"rtt_seconds\":0.08", "\"rtt_seconds\":-1", "profiles.links[0].rtt_seconds"},
       {"\"threads\":2", "\"threads\":2.5", "profiles.devices[0].threads: must be a whole number"},
+      {"\"samples\":12", "\"samples\":0", "profiles.devices[0].rates[\"matmul\"].samples"},
+      {"\"overhead_seconds\":1e-06", "\"overhead_seconds\":-1", "rates[\"matmul\"].overhead_seconds"},
+      {"\"seconds_per_byte\":2e-10", "\"seconds_per_byte\":null", "profiles.devices[0].data[\"text\"].seconds_per_byte"},
       {"\"spare\":true", "\"spare\":\"yes\"", "profiles.devices[2].spare"},
       {"\"workspace_bytes\":64", "\"workspace_bytes\":-1", "profiles.devices[0].ops[\"linear{out=3}(f32[2, 4])\"].workspace_bytes"},
   };

@@ -174,8 +174,10 @@ void StageHost::Calibrate() {
   absl::Status status = welcome_status_;
   if (status.ok()) {
     const MachineLock alone(absl::StrCat(output_directory_, "/measure.lock"));
+    // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it.
+    absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(*workload_);
     absl::StatusOr<wire::DeviceProfile> profile =
-        planning::Calibrate(workload_->training, *backend_, {.threads = threads_, .optimizer = workload_->optimizer});
+        planning::Calibrate(*workload_, *backend_, {.threads = threads_, .data = data.ok() ? data->get() : nullptr});
     status = profile.status();
     if (profile.ok()) {
       const std::lock_guard lock(mutex_);

@@ -47,7 +47,7 @@ class SchedulerServiceTest : public ::testing::Test {
     const auto workload = workload::Resolve(*job, "/");
     EXPECT_TRUE(workload.ok()) << workload.status();
     const auto backend = *kernels::CreateBackend("ref", {});
-    auto device = planning::Calibrate((*workload)->training, *backend, {.seconds_per_op = 0, .least_runs = 1});
+    auto device = planning::Calibrate(**workload, *backend, {.seconds = 0, .least_passes = 1});
     EXPECT_TRUE(device.ok()) << device.status();
     for (auto& [signature, op] : device->ops) op.seconds = 1e-3;
     device->memory_bytes = 1 << 30;

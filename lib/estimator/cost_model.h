@@ -1,0 +1,56 @@
+// What one machine takes for ops: the one model that every prediction of compute time comes from. An op whose very signature was measured
+// takes what was measured; any other is priced by the rates of its class, which were fitted to the measured ones (rate_fit.h) and say how
+// far off they may be.
+//
+// Plain data: seconds, bytes, FLOPs, of the uncontended machine. A slower device that it emulates (computeScale) is the planner's business.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "lib/opdag/op_schema.h"
+
+namespace fusionllm::estimator {
+
+// Time of an op of one class: overhead_s + flops * seconds_per_flop + bytes * seconds_per_byte.
+struct OpRate {
+  double overhead_s = 0;
+  double seconds_per_flop = 0;
+  double seconds_per_byte = 0;
+  // Root mean square of (fitted - measured) / measured, each sample predicted by a fit that did not see it: what to expect of an op that
+  // was not measured. kUnknownError where that cannot be told.
+  double relative_error = 0;
+  int samples = 0;  // 0: never measured
+  bool operator==(const OpRate&) const = default;
+};
+
+// The error of a class with one sample or none, whose rates are borrowed: may be twice as slow, or take no time.
+inline constexpr double kUnknownError = 1;
+
+struct CostModel {
+  std::array<OpRate, opdag::kOpClassCount> rates;
+  std::map<std::string, double> measured;  // seconds by OpSignature
+  double update_seconds_per_element = 0;   // norm and optimizer, for each element of a trainable parameter, once a step
+  double data_seconds_per_byte = 0;        // to read or make the samples of a micro-batch
+};
+
+struct Estimate {
+  double seconds = 0;
+  bool measured = true;       // or free
+  double relative_error = 0;  // of a fitted estimate
+};
+
+// Ops that cost nothing (OpClass::kFree) take 0 s.
+Estimate Price(const CostModel& model, opdag::OpClass op_class, const std::string& signature, double flops, double bytes);
+
+// Gives classes without samples the median rates of those with, of like classes (arithmetic or memory) if there are any, and kUnknownError.
+// Returns how many it filled; 0 also when no class has samples.
+int FillGaps(CostModel& model);
+
+// The class of that opdag::Name.
+std::optional<opdag::OpClass> ClassNamed(absl::string_view name);
+
+}  // namespace fusionllm::estimator

@@ -1,0 +1,34 @@
+// Times the ops of a training graph on this machine, slice by slice. Part of calibration (calibrate.h).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/autodiff/training_graph.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/stage_executor.h"
+#include "lib/wire/profile_json.h"
+
+namespace fusionllm::planning {
+
+// Bytes that a slice needs before it ends: well beyond the caches, so that its ops meet memory as cold as they will in the whole graph.
+inline constexpr int64_t kSliceBytes = int64_t{128} << 20;
+
+// The slice of each forward op: consecutive ops, each slice but the last as soon as it has `slice_bytes` of weights, gradients, optimizer
+// state and values. Placeholders are in the first.
+std::vector<int> SlicesOf(const autodiff::TrainingGraph& training, int state_tensors, int64_t slice_bytes);
+
+struct OpMeasurements {
+  std::map<std::string, wire::OpProfile> ops;  // by signature: the mean of all ops that were measured
+  double update_seconds_per_element = 0;       // norm and optimizer; 0 without trainable parameters
+  double data_seconds_per_byte = 0;            // of placeholders that `data` filled; 0 without
+};
+
+// Every slice that has a signature not measured before. Errors: those of StageExecutor::Create and MeasureOps, naming the op.
+absl::StatusOr<OpMeasurements> MeasureGraph(const autodiff::TrainingGraph& training, const runtime::StageConfig& config,
+                                            kernels::Backend& backend, runtime::BatchSource& data, const runtime::MeasureOptions& options,
+                                            int64_t slice_bytes = kSliceBytes);
+
+}  // namespace fusionllm::planning
