@@ -1,6 +1,5 @@
 #include "services/broker/attendance.h"
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/broker/peer_name.h"
 
 namespace fusionllm::services {
 namespace {
@@ -43,11 +43,7 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
   if (hello.name().empty() || hello.name().size() > 253)
     return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
   if (!options_.require_certificate) return absl::OkStatus();
-  // The common name is the one name the CA gave; alternative names may hold hosts besides.
-  const auto identity = context.auth_context()->FindPropertyValues("x509_common_name");
-  const bool own_name = std::any_of(identity.begin(), identity.end(),
-                                    [&](const grpc::string_ref& name) { return std::string(name.data(), name.size()) == hello.name(); });
-  if (!own_name) {
+  if (!IsCertifiedAs(context, hello.name())) {
     return absl::UnauthenticatedError(
         absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
   }

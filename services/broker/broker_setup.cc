@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +23,7 @@
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
 #include "services/credentials.h"
+#include "services/machine_identity.h"
 #include "services/version.h"
 
 namespace fusionllm::services {
@@ -58,9 +60,12 @@ int64_t TargetsPerStep(const job::Spec& spec) {
 }
 
 // The job as it is asked of the devices that are left after a loss: going on in fewer stages serves the user better than the refusal of a
-// number that cannot be had any more, and gives the same loss bits.
-job::FusionJob ForTheRest(job::FusionJob job, const std::vector<std::string>& devices) {
-  job.spec.strategy.stages = std::min<int64_t>(job.spec.strategy.stages, static_cast<int64_t>(devices.size()));
+// number that cannot be had any more, and gives the same loss bits. In a run that others join (`open`), spec.executors.min is how many to
+// wait for and no more.
+job::FusionJob ForTheRest(job::FusionJob job, const std::vector<std::string>& devices, bool open) {
+  const auto left = static_cast<int64_t>(devices.size());
+  job.spec.strategy.stages = std::min(job.spec.strategy.stages, left);
+  if (open) job.spec.executors.min = std::min(job.spec.executors.min, left);
   std::erase_if(job.spec.strategy.pins,
                 [&](const job::Pin& pin) { return std::find(devices.begin(), devices.end(), pin.device) == devices.end(); });
   return job;
@@ -71,7 +76,7 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   const auto channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments);
-  return [channel, job, job_document, base = flags.base_directory, data_device = flags.data_device](
+  return [channel, job, job_document, base = flags.base_directory, data_device = flags.data_device, open = flags.open](
              const std::string& profiles, const broker::AskPlan& ask, std::stop_token stop) -> absl::StatusOr<std::string> {
     const auto stub = v1::Scheduler::NewStub(channel);
     grpc::ClientContext context;
@@ -79,7 +84,7 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
     context.set_wait_for_ready(true);
     const std::stop_callback hang_up(stop, [&] { context.TryCancel(); });
     v1::PlanRequest request;
-    request.set_job_document(ask.again ? job::ToYaml(ForTheRest(job, ask.devices)) : job_document);
+    request.set_job_document(ask.again ? job::ToYaml(ForTheRest(job, ask.devices, open)) : job_document);
     request.set_profiles_document(profiles);
     request.set_base_directory(base);
     request.set_data_device(data_device);
@@ -116,6 +121,26 @@ absl::Status AddKnownProfiles(const std::string& file, broker::RunOptions& optio
         {.src = link.src, .dst = link.dst, .rtt_s = link.rtt_seconds, .bytes_per_s = link.bandwidth_bytes_per_second});
   }
   return absl::OkStatus();
+}
+
+// What the job starts from, as an absolute path; empty: nothing.
+std::string InitFrom(const job::FusionJob& job, const std::string& base_directory) {
+  const std::optional<std::string>& from = job.spec.model.init.from;
+  return from.has_value() ? (std::filesystem::path(base_directory) / *from).string() : "";
+}
+
+// Without the mark all executors send their shards, which works as well.
+void ShareFolder(const std::string& folder, BrokerSetup& setup) {
+  absl::StatusOr<SharedFolder> shared = SharedFolder::Mark(folder);
+  if (!shared.ok()) {
+    std::fprintf(stderr, "fusion-broker: executors cannot write their shards by themselves: %s\n",
+                 std::string(shared.status().message()).c_str());
+    return;
+  }
+  setup.shared_folder = *std::move(shared);
+  setup.attendance.welcome.set_shared_token_file(setup.shared_folder.file());
+  setup.attendance.welcome.set_shared_token(setup.shared_folder.token());
+  setup.attendance.welcome.set_machine(MachineIdentity());
 }
 
 }  // namespace
@@ -165,6 +190,13 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
     }
   }
 
+  ShareFolder(loop_options.checkpoint_directory.empty() ? flags.output_directory : loop_options.checkpoint_directory, setup);
+  setup.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = loop_options.checkpoint_directory,
+                                                                                  .init_from = InitFrom(job, flags.base_directory),
+                                                                                  .total_steps = job.spec.training.steps,
+                                                                                  .require_certificate = credentials.secure});
+  loop_options.exchange = setup.exchange.get();
+
   JournalState past;
   const std::string journal_path = absl::StrCat(flags.output_directory, "/broker.journal");
   if (!flags.resume_journal) std::filesystem::remove(journal_path);
@@ -192,15 +224,12 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
   }
   setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
                                          AskScheduler(flags, credentials, job, job_text));
+  setup.exchange->OnProgress([loop = setup.loop.get()] { loop->OnTransferProgress(); });
   setup.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
     return absl::UnimplementedError("this run takes no executors from other machines: it was not started with --listen");
   };
   if (flags.open) {
     if (!credentials.secure) return absl::InvalidArgumentError("--open needs --tls: executors of other machines are known by certificates");
-    if (job.spec.checkpoint.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint: executors of other machines cannot write to ",
-                                                     loop_options.checkpoint_directory, ": not supported yet"));
-    }
     FUSIONLLM_ASSIGN_OR_RETURN(Enrollment enrollment,
                                Enrollment::Load(flags.tls_directory, {flags.expected.begin(), flags.expected.end()}, job_text));
     setup.enroll = [enrollment = std::make_shared<Enrollment>(std::move(enrollment))](const v1::EnrollRequest& request,

@@ -8,8 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "services/broker/attendance.h"
+#include "services/broker/checkpoint_exchange.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/run_loop.h"
+#include "services/broker/shared_folder.h"
 
 namespace fusionllm::services {
 
@@ -29,6 +31,8 @@ struct BrokerFlags {
 };
 
 struct BrokerSetup {
+  SharedFolder shared_folder;
+  std::unique_ptr<CheckpointExchange> exchange;
   std::unique_ptr<RunLoop> loop;
   AttendanceOptions attendance;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;

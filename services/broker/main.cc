@@ -87,6 +87,7 @@ int Main(int argc, char** argv) {
   int port = 0;
   builder.AddListeningPort(flags.listen_address, setup->credentials, &port);
   builder.RegisterService(&attendance);
+  builder.RegisterService(setup->exchange.get());
   if (flags.open) builder.RegisterService(relay.service());
   builder.SetMaxReceiveMessageSize(64 << 20);
   // Executors ping to notice dead connections (broker_session.cc, relay_endpoint.h); the default would call that abuse.
@@ -109,6 +110,7 @@ int Main(int argc, char** argv) {
   const RunOutcome outcome = loop.Run(attendance);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();
+  setup->exchange->Close();
   server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   pthread_kill(signal_thread.native_handle(), SIGTERM);
   signal_thread.join();

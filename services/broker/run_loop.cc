@@ -48,7 +48,10 @@ broker::Member MemberOf(const v1::Hello& hello) {
 }  // namespace
 
 RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan)
-    : options_(std::move(options)), plan_(std::move(plan)), state_(std::move(state)), journal_(std::move(journal)), log_(std::move(log)) {}
+    : options_(std::move(options)), plan_(std::move(plan)), state_(std::move(state)), journal_(std::move(journal)), log_(std::move(log)) {
+  // Stages of an epoch that outlived its broker may have shards to send before anything else happens.
+  if (!state_.plan().devices.empty()) OpenExchange(state_.epoch(), "");
+}
 
 RunLoop::~RunLoop() {
   stop_helpers_.request_stop();
@@ -73,6 +76,15 @@ void RunLoop::OnJoined(const v1::Hello& hello) {
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
   PostEvent(broker::Left{.name = name, .incarnation = incarnation, .why = why});
+}
+
+void RunLoop::OnTransferProgress() {
+  Post([this] {
+    // Shards on their way, or parameters to a stage that loads, are the news that is waited for.
+    const broker::Phase phase = state_.phase();
+    const bool counts = phase == broker::Phase::kLoading || phase == broker::Phase::kRunning || phase == broker::Phase::kFinishing;
+    if (counts && timer_.has_value()) timer_->deadline = std::chrono::steady_clock::now() + timer_->patience;
+  });
 }
 
 void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
@@ -173,7 +185,7 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
     {
       std::unique_lock lock(mutex_);
       auto deadline = std::chrono::steady_clock::now() + std::chrono::hours(24);
-      if (timer_.has_value()) deadline = std::min(deadline, timer_->second);
+      if (timer_.has_value()) deadline = std::min(deadline, timer_->deadline);
       if (gathering) deadline = std::min(deadline, gather_deadline);
       news_.wait_until(lock, deadline, [this] { return !work_.empty(); });
       if (!work_.empty()) {
@@ -184,8 +196,8 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
     const auto now = std::chrono::steady_clock::now();
     if (work) {
       work();
-    } else if (timer_.has_value() && now >= timer_->second) {
-      const uint64_t id = timer_->first;
+    } else if (timer_.has_value() && now >= timer_->deadline) {
+      const uint64_t id = timer_->id;
       timer_.reset();
       Feed(broker::Overdue{.id = id});
     }
@@ -293,7 +305,19 @@ void RunLoop::Carry(const broker::AskPlan& action) {
   });
 }
 
+void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
+  if (options_.exchange == nullptr || exchanging_ == epoch) return;
+  exchanging_ = epoch;
+  options_.exchange->Open(
+      {.number = epoch, .devices = state_.plan().devices, .memory_bytes = state_.plan().memory_bytes, .restore_from = restore_from});
+}
+
+void RunLoop::CloseExchange() {
+  if (options_.exchange != nullptr) options_.exchange->Close();
+}
+
 void RunLoop::Carry(const broker::SendAssign& action) {
+  OpenExchange(action.epoch, action.restore_from);
   v1::BrokerMessage message;
   v1::Assign& assign = *message.mutable_assign();
   assign.set_epoch(action.epoch);
@@ -313,6 +337,7 @@ void RunLoop::Carry(const broker::SendStart& action) {
 }
 
 void RunLoop::Carry(const broker::SendAbort& action) {
+  CloseExchange();
   v1::BrokerMessage message;
   message.mutable_abort()->set_epoch(action.epoch);
   message.mutable_abort()->set_reason(action.why);
@@ -338,6 +363,7 @@ void RunLoop::Carry(const broker::AbandonCheckpoint& action) { services::Abandon
 void RunLoop::Carry(const broker::Announce& action) { log_.Event(action); }
 
 void RunLoop::Carry(const broker::PublishPlan& action) {
+  CloseExchange();
   // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
   if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
   RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links()));
@@ -351,8 +377,8 @@ void RunLoop::Carry(const broker::PublishStep& action) {
 }
 
 void RunLoop::Carry(const broker::Expect& action) {
-  timer_.emplace(action.id, std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                                   std::chrono::duration<double>(action.seconds)));
+  const auto patience = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(action.seconds));
+  timer_ = Timer{.id = action.id, .patience = patience, .deadline = std::chrono::steady_clock::now() + patience};
 }
 
 void RunLoop::Carry(const broker::Finish& action) {

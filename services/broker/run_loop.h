@@ -19,6 +19,7 @@
 #include "lib/broker/run_state.h"
 #include "lib/job/fusion_job.h"
 #include "services/broker/attendance.h"
+#include "services/broker/checkpoint_exchange.h"
 #include "services/broker/journal.h"
 #include "services/broker/run_log.h"
 
@@ -37,6 +38,7 @@ struct RunLoopOptions {
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
   std::string data_device;                            // alone has the training data; empty: all have it
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
+  CheckpointExchange* exchange = nullptr;             // told which plan epoch it serves; null: nobody asks
 };
 
 struct RunOutcome {
@@ -54,7 +56,8 @@ class RunLoop {
   void OnJoined(const v1::Hello& hello);
   void OnMessage(const std::string& name, const v1::ExecutorMessage& message);
   void OnLeft(const std::string& name, uint64_t incarnation, const std::string& why);
-  void Stop();  // from a signal thread
+  void OnTransferProgress();  // from threads of the exchange
+  void Stop();                // from a signal thread
 
   // Returns when the run has ended. `attendance` must outlive the call.
   RunOutcome Run(Attendance& attendance);
@@ -80,6 +83,8 @@ class RunLoop {
   void Carry(const broker::Expect& action);
   void Carry(const broker::Finish& action);
   v1::PeerAddress PeerOf(const std::string& name) const;
+  void OpenExchange(uint32_t epoch, const std::string& restore_from);
+  void CloseExchange();
   std::string ProfilesDocument(std::vector<std::string> devices) const;
   void RecordOrDie(const absl::Status& status);
 
@@ -94,7 +99,13 @@ class RunLoop {
   std::condition_variable news_;
   std::deque<Work> work_;
   // Below: the loop's thread only.
-  std::optional<std::pair<uint64_t, std::chrono::steady_clock::time_point>> timer_;
+  struct Timer {
+    uint64_t id = 0;
+    std::chrono::steady_clock::duration patience;
+    std::chrono::steady_clock::time_point deadline;
+  };
+  std::optional<Timer> timer_;
+  uint32_t exchanging_ = 0;  // the plan epoch that the exchange serves
   std::optional<RunOutcome> outcome_;
   std::stop_source stop_helpers_;  // nobody waits for their answers any more
   std::vector<std::thread> helpers_;

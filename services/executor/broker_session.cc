@@ -4,27 +4,17 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {
 namespace {
 
 constexpr auto kRedialPause = std::chrono::milliseconds(200);
-// Both ends send keepalives at the same pace; a broker that asks for less often would close the connection ("too many pings").
-constexpr int kKeepaliveMs = 20'000;
 
 }  // namespace
 
 absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunction& on_message) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetMaxReceiveMessageSize(64 << 20);
-  // The broker is known by its name in a certificate of the job's CA, whatever the address under which it is dialled.
-  arguments.SetSslTargetNameOverride("broker");
-  const auto channel = grpc::CreateCustomChannel(options_.address, options_.credentials, arguments);
+  const auto channel = BrokerChannel(options_.address, options_.credentials, /*own_connection=*/false);
   const auto stub = v1::Broker::NewStub(channel);
   using Clock = std::chrono::steady_clock;
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.patience_seconds));

@@ -1,17 +1,23 @@
 #include "services/executor/checkpoint_io.h"
 
+#include <unistd.h>
+
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
-#include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
-#include "lib/checkpoint/writer.h"
+#include "services/machine_identity.h"
 
 namespace fusionllm::services {
 namespace {
+
+constexpr int64_t kMaxTokenBytes = 256;
 
 // Tensors copied out of a store, so that training goes on while they are written.
 struct Snapshot {
@@ -29,24 +35,62 @@ std::vector<checkpoint::NamedTensor> Views(std::vector<std::pair<std::string, te
   return views;
 }
 
-}  // namespace
-
-absl::Status RestoreStage(const std::string& path, bool with_state, runtime::ParameterStore& store) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
-  absl::Status first;
-  const auto read = [&](const std::string& name, tensor::TensorView view) {
-    if (!first.ok()) return;
-    const absl::Status status = reader.Read(name, view);
-    if (!status.ok()) first = absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
-  };
-  store.ForEachParameter(read, /*owned_only=*/false);
-  if (with_state) store.ForEachState(read, /*owned_only=*/false);
-  return first;
+// The stage's tensors by name, in the order in which they are visited.
+CheckpointClient::Wanted TensorsOf(runtime::ParameterStore& store, bool with_state) {
+  CheckpointClient::Wanted wanted;
+  const auto add = [&](const std::string& name, tensor::TensorView view) { wanted.emplace_back(name, view); };
+  store.ForEachParameter(add, /*owned_only=*/false);
+  if (with_state) store.ForEachState(add, /*owned_only=*/false);
+  return wanted;
 }
 
-absl::StatusOr<CheckpointPosition> ReadPosition(const std::string& checkpoint) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, checkpoint::LoadManifest(checkpoint));
-  return CheckpointPosition{.step = manifest.step, .samples_consumed = manifest.samples_consumed};
+absl::StatusOr<CheckpointPosition> ReadFiles(const std::string& path, const CheckpointClient::Wanted& wanted) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
+  for (const auto& [name, view] : wanted) {
+    const absl::Status status = reader.Read(name, view);
+    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
+  }
+  if (!reader.manifest().has_value()) return CheckpointPosition{};
+  return CheckpointPosition{.step = reader.manifest()->step, .samples_consumed = reader.manifest()->samples_consumed};
+}
+
+}  // namespace
+
+SharedFiles::SharedFiles(const v1::Welcome& welcome) : same_machine_(!welcome.machine().empty() && welcome.machine() == MachineIdentity()) {
+  const std::string& file = welcome.shared_token_file();
+  if (file.empty()) return;
+  const absl::StatusOr<std::string> token = base::ReadSmallFile(file, kMaxTokenBytes);
+  if (!token.ok() || *token != welcome.shared_token()) return;
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  if (access(folder.c_str(), W_OK | X_OK) == 0) folder_ = folder;
+}
+
+bool SharedFiles::Has(const std::string& path) const {
+  return same_machine_ || (!folder_.empty() && absl::StartsWith(path, absl::StrCat(folder_, "/")));
+}
+
+absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const std::string& checkpoint,
+                                                          runtime::ParameterStore& store) const {
+  const CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/true);
+  if (shared_.Has(checkpoint)) return ReadFiles(checkpoint, wanted);
+  return client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, wanted);
+}
+
+absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const {
+  const CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/false);
+  if (shared_.Has(path)) return ReadFiles(path, wanted).status();
+  return client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status();
+}
+
+ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, CheckpointClient& client) {
+  if (shared.checkpoints()) {
+    return [directory](uint32_t, int64_t step, int stage, int stages, const checkpoint::ShardContents& contents) {
+      return checkpoint::WriteShard(directory, step, stage, stages, contents);
+    };
+  }
+  return [&client](uint32_t epoch, int64_t step, int stage, int stages, const checkpoint::ShardContents& contents) {
+    return client.PutShard(epoch, step, stage, stages, contents);
+  };
 }
 
 void ShardWriter::Wait() {
@@ -65,7 +109,8 @@ void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int6
     report.set_stage(stage);
     report.set_samples_consumed(samples_consumed);
     const absl::StatusOr<std::vector<checkpoint::FileEntry>> files =
-        checkpoint::WriteShard(directory_, step, stage, stages, {.model = Views(snapshot->model), .optimizer = Views(snapshot->optimizer)});
+        store_(epoch, step, stage, stages, {.model = Views(snapshot->model), .optimizer = Views(snapshot->optimizer)});
+    if (absl::IsCancelled(files.status())) return;
     if (!files.ok()) report.set_error(std::string(files.status().message()));
     for (const checkpoint::FileEntry& file : files.ok() ? *files : std::vector<checkpoint::FileEntry>()) {
       v1::ShardFile& out = *report.add_files();

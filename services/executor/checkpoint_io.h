@@ -1,4 +1,5 @@
-// A stage's parameters and optimizer state, to and from checkpoints. Blocking, except ShardWriter::Save.
+// A stage's parameters and optimizer state, to and from checkpoints: directly where this executor shares the broker's folder, else by way
+// of the broker. Blocking, except ShardWriter::Save.
 #pragma once
 
 #include <functional>
@@ -8,38 +9,69 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/checkpoint/writer.h"
 #include "lib/runtime/parameter_store.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/executor/checkpoint_client.h"
 
 namespace fusionllm::services {
 
-// Reads every parameter the stage holds and, if `with_state`, optimizer state, by name. `path`: a checkpoint folder, a folder with a
-// Hugging Face index, or one .safetensors file. Errors name file and tensor (missing, another shape, corrupt).
-absl::Status RestoreStage(const std::string& path, bool with_state, runtime::ParameterStore& store);
+// Which of the broker's files this executor has in view itself. Cheap to copy.
+class SharedFiles {
+ public:
+  SharedFiles() = default;  // none
+  // Reads the token that the broker left in the folder of checkpoints. Blocks.
+  explicit SharedFiles(const v1::Welcome& welcome);
 
-// Step and samples consumed of a checkpoint folder.
-struct CheckpointPosition {
-  int64_t step = 0;
-  int64_t samples_consumed = 0;
+  // Whether what is written into the folder of checkpoints is in the broker's.
+  bool checkpoints() const { return !folder_.empty(); }
+  // Whether `path` is the same file or folder here as on the broker's machine.
+  bool Has(const std::string& path) const;
+
+ private:
+  std::string folder_;         // of checkpoints
+  bool same_machine_ = false;  // then everything is shared
 };
-absl::StatusOr<CheckpointPosition> ReadPosition(const std::string& checkpoint);
+
+// Brings the stage's tensors to where an Assign says training goes on.
+class StageRestorer {
+ public:
+  StageRestorer(SharedFiles shared, CheckpointClient& client) : shared_(std::move(shared)), client_(client) {}
+
+  // Parameters and optimizer state from the epoch's checkpoint. Errors name file and tensor (missing, another shape, corrupt); Cancelled by
+  // CheckpointClient::Cancel.
+  absl::StatusOr<CheckpointPosition> Restore(uint32_t epoch, const std::string& checkpoint, runtime::ParameterStore& store) const;
+  // Parameters only, from what the job starts from: a checkpoint folder, a folder with a Hugging Face index, or one .safetensors file.
+  absl::Status Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const;
+
+ private:
+  const SharedFiles shared_;
+  CheckpointClient& client_;
+};
 
 // Writes shards on a thread of its own from a copy of the tensors, one checkpoint at a time.
 class ShardWriter {
  public:
+  // Puts one stage's shard into the staging folder, or fails; Cancelled: nobody wants it any more.
+  using Store = std::function<absl::StatusOr<std::vector<checkpoint::FileEntry>>(uint32_t epoch, int64_t step, int stage, int stages,
+                                                                                 const checkpoint::ShardContents& contents)>;
   using Done = std::function<void(v1::ShardReport)>;
-  ShardWriter(std::string directory, Done done) : directory_(std::move(directory)), done_(std::move(done)) {}
+  ShardWriter(Store store, Done done) : store_(std::move(store)), done_(std::move(done)) {}
   ~ShardWriter() { Wait(); }
 
-  // Copies the tensors this stage owns and returns; `done` runs when the files are on disk or could not be written.
+  // Copies the tensors this stage owns and returns; `done` runs when the files are on disk or could not be written, and not when the shard
+  // was cancelled. Waits for the shard before: a stage keeps at most one copy.
   void Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::ParameterStore& store);
   // Until nothing is being written.
   void Wait();
 
  private:
-  const std::string directory_;
+  const Store store_;
   const Done done_;
   std::thread thread_;
 };
+
+// Where shards go: into `directory`, or to the broker.
+ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, CheckpointClient& client);
 
 }  // namespace fusionllm::services

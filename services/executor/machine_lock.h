@@ -1,4 +1,5 @@
-// Only one process of a run measures at a time: an exclusive lock on a file in the run's folder. Blocks in the constructor.
+// Only one process of a run measures at a time: an exclusive lock on a file in the run's folder. Without a path, or where
+// it cannot be opened, there is no lock. Blocks in the constructor.
 #pragma once
 
 #include <fcntl.h>

@@ -9,6 +9,7 @@
 
 #include "services/credentials.h"
 #include "services/executor/broker_session.h"
+#include "services/executor/checkpoint_client.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_host.h"
 #include "services/version.h"
@@ -67,7 +68,8 @@ int Main(int argc, char** argv) {
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
 
   BrokerSession session(session_options);
-  StageHost host(host_options, **data_plane, [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
+  CheckpointClient checkpoints({.address = session_options.address, .credentials = credentials->channel, .executor = host_options.name});
+  StageHost host(host_options, **data_plane, checkpoints, [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
   std::thread signal_thread([&] {
     int signal = 0;
     sigwait(&signals, &signal);

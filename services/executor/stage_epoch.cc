@@ -8,7 +8,6 @@
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/not_finite.h"
 #include "services/executor/assigned_plan.h"
-#include "services/executor/checkpoint_io.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
 
@@ -87,14 +86,14 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
 absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
   const workload::Workload& workload = setting.workload;
   if (!assign.restore_from().empty()) {
-    FUSIONLLM_RETURN_IF_ERROR(RestoreStage(assign.restore_from(), /*with_state=*/true, epoch.executor->store()));
-    FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, ReadPosition(assign.restore_from()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position,
+                               setting.restorer.Restore(epoch.number, assign.restore_from(), epoch.executor->store()));
     if (setting.source != nullptr) setting.source->StartAt(position.step + 1, {.samples_consumed = position.samples_consumed});
     return absl::OkStatus();
   }
   if (const std::optional<std::string>& from = workload.job.spec.model.init.from; from.has_value()) {
     const std::string path = from->front() == '/' ? *from : absl::StrCat(workload.base_directory, "/", *from);
-    FUSIONLLM_RETURN_IF_ERROR(RestoreStage(path, /*with_state=*/false, epoch.executor->store()));
+    FUSIONLLM_RETURN_IF_ERROR(setting.restorer.Initialize(epoch.number, path, epoch.executor->store()));
   }
   if (setting.source != nullptr) setting.source->StartAt(1, {});
   return absl::OkStatus();

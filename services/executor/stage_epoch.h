@@ -15,6 +15,7 @@
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
 
 namespace fusionllm::services {
@@ -29,6 +30,11 @@ class NoData : public runtime::BatchSource {
 struct StageEpoch {
   explicit StageEpoch(const v1::Assign& assign)
       : number(assign.epoch()), stage(assign.stage()), stages(assign.peers_size()), first_step(assign.first_step()) {}
+
+  bool lost_a_peer() const {
+    const std::lock_guard lock(mutex);
+    return !lost_peer.empty();
+  }
 
   const uint32_t number;
   const int stage;
@@ -58,6 +64,7 @@ struct StageSetting {
   const workload::Workload& workload;
   kernels::Backend& backend;
   DataPlane& data_plane;
+  const StageRestorer& restorer;
   std::unique_ptr<workload::DatasetSource>& source;  // opened by the first stage that needs data
   int threads = 1;                                   // of the back end
   double compute_scale = 1;

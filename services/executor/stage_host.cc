@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,9 +24,10 @@ constexpr int64_t kTracedTo = 5;
 
 }  // namespace
 
-StageHost::StageHost(HostOptions options, DataPlane& data_plane, ReportFunction report)
+StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ReportFunction report)
     : options_(std::move(options)),
       data_plane_(data_plane),
+      checkpoints_(checkpoints),
       report_(std::move(report)),
       site_(options_.site.empty() ? options_.name : options_.site),
       worker_([this] { Work(); }) {}
@@ -40,6 +42,7 @@ void StageHost::Shutdown() {
     if (inbox_ != nullptr) inbox_->Cancel(absl::CancelledError("the executor is shutting down"));
     news_.notify_all();
   }
+  checkpoints_.Cancel(std::numeric_limits<uint32_t>::max());
   if (worker_.joinable()) worker_.join();
   if (shards_ != nullptr) shards_->Wait();
 }
@@ -127,7 +130,9 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
 // ---- Before a plan ----------------------------------------------------------------------------------------------------------------------
 
 absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
-  output_directory_ = welcome.output_directory();
+  const SharedFiles shared(welcome);
+  restorer_.emplace(shared, checkpoints_);
+  if (shared.Has(welcome.output_directory())) measure_lock_ = absl::StrCat(welcome.output_directory(), "/measure.lock");
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(welcome.job_document(), "job.yaml"));
   FUSIONLLM_ASSIGN_OR_RETURN(workload_, workload::Resolve(job, welcome.base_directory()));
   const int64_t wanted_threads = job.spec.executors.threads;
@@ -148,7 +153,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
       threads_ = static_cast<int>(place.device.threads);
       if (place.device.memory.has_value()) memory_bytes_ = place.device.memory->bytes;
     }
-    FUSIONLLM_RETURN_IF_ERROR(data_plane_.Emulate(links, absl::StrCat(output_directory_, "/links.state")));
+    FUSIONLLM_RETURN_IF_ERROR(data_plane_.Emulate(links, absl::StrCat(welcome.output_directory(), "/links.state")));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(
       auto backend, kernels::CreateBackend(job.spec.strategy.backend == job::Backend::kRef ? "ref" : "cpu", {.threads = threads_}));
@@ -158,12 +163,12 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   if (job.spec.checkpoint.has_value()) {
     const std::string& path = job.spec.checkpoint->path;
-    shards_ = std::make_unique<ShardWriter>(path.front() == '/' ? path : absl::StrCat(output_directory_, "/", path),
-                                            [this](v1::ShardReport report) {
-                                              v1::ExecutorMessage message;
-                                              *message.mutable_shard() = std::move(report);
-                                              report_(std::move(message));
-                                            });
+    const std::string directory = path.front() == '/' ? path : absl::StrCat(welcome.output_directory(), "/", path);
+    shards_ = std::make_unique<ShardWriter>(StoreFor(shared, directory, checkpoints_), [this](v1::ShardReport report) {
+      v1::ExecutorMessage message;
+      *message.mutable_shard() = std::move(report);
+      report_(std::move(message));
+    });
   }
   memory_at_join_ = ResidentBytes();
   return absl::OkStatus();
@@ -173,7 +178,7 @@ void StageHost::Calibrate() {
   v1::ExecutorMessage message;
   absl::Status status = welcome_status_;
   if (status.ok()) {
-    const MachineLock alone(absl::StrCat(output_directory_, "/measure.lock"));
+    const MachineLock alone(measure_lock_);
     // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it.
     absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(*workload_);
     absl::StatusOr<wire::DeviceProfile> profile =
@@ -233,11 +238,12 @@ StageSetting StageHost::Setting() {
           .workload = *workload_,
           .backend = *backend_,
           .data_plane = data_plane_,
+          .restorer = *restorer_,
           .source = source_,
           .threads = threads_,
           .compute_scale = compute_scale_,
           .emulate = emulate_,
-          .measure_lock = absl::StrCat(output_directory_, "/measure.lock")};
+          .measure_lock = measure_lock_};
 }
 
 absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& assign) {
@@ -316,6 +322,8 @@ void StageHost::Start(uint32_t number) {
   } else if (epoch_->first_step <= total) {
     last = epoch_->executor->Run(epoch_->first_step, total);
   }
+  // A lost peer ends the epoch: nobody waits for shards that are still on their way.
+  if (!last.ok() && epoch_->lost_a_peer()) checkpoints_.Cancel(number);
   if (shards_ != nullptr) shards_->Wait();
   report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status()));
   const std::lock_guard lock(mutex_);
@@ -332,6 +340,7 @@ void StageHost::Abort(uint32_t number, const std::string& reason) {
     running = running_epoch_ == number;
     if (inbox_ != nullptr) inbox_->Cancel(absl::CancelledError(reason));
   }
+  checkpoints_.Cancel(number);
   data_plane_.Detach(number);
   // A stage that has not started (or has ended) cannot report its end by itself.
   if (!running) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "lib/kernels/backend.h"
 #include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/executor/checkpoint_client.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_epoch.h"
@@ -39,7 +41,7 @@ struct HostOptions {
 class StageHost {
  public:
   using ReportFunction = std::function<void(v1::ExecutorMessage)>;
-  StageHost(HostOptions options, DataPlane& data_plane, ReportFunction report);
+  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ReportFunction report);
   ~StageHost();
 
   v1::Hello Hello() const;
@@ -63,6 +65,7 @@ class StageHost {
 
   const HostOptions options_;
   DataPlane& data_plane_;
+  CheckpointClient& checkpoints_;
   const ReportFunction report_;
   std::string site_;  // guarded by mutex_
 
@@ -70,7 +73,8 @@ class StageHost {
   std::unique_ptr<workload::Workload> workload_;
   std::unique_ptr<workload::DatasetSource> source_;  // opened when a stage needs data
   std::unique_ptr<kernels::Backend> backend_;
-  std::string output_directory_;
+  std::optional<StageRestorer> restorer_;
+  std::string measure_lock_;  // of the machine; empty: another machine's
   absl::Status welcome_status_;
   bool welcomed_ = false;  // the worker's
   double compute_scale_ = 1;

@@ -1,0 +1,80 @@
+// The broker's end of checkpoint.proto: takes in shards of executors that cannot write into the run's folder, and gives them the tensors
+// they have to start from.
+//
+// What comes is bounded: only devices of the plan epoch in force are heard, each for its own stage and with one file at a time; a file is
+// no longer than the device's memory lets it be and has room on the disk before its first byte is taken. Names are compared with those that
+// the stage's files have, and no path is taken from the wire. Thread-safe; a call blocks its own thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/incoming_file.h"
+#include "lib/checkpoint/reader.h"
+#include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
+
+namespace fusionllm::services {
+
+struct CheckpointExchangeOptions {
+  std::string checkpoint_directory;  // where shards go; empty: the job keeps none
+  std::string init_from;             // what the job starts from; empty: nothing
+  int64_t total_steps = 0;
+  bool require_certificate = true;
+  // Bytes that may still be written under a path; not set: what the file system says.
+  std::function<int64_t(const std::string& path)> free_bytes;
+};
+
+class CheckpointExchange final : public v1::CheckpointExchange::Service {
+ public:
+  struct Epoch {
+    uint32_t number = 0;
+    std::vector<std::string> devices;   // by stage
+    std::vector<int64_t> memory_bytes;  // by stage; 0: not known
+    std::string restore_from;           // a checkpoint; empty: none
+  };
+
+  explicit CheckpointExchange(CheckpointExchangeOptions options);
+
+  // From now on this epoch is served; calls of another one end.
+  void Open(Epoch epoch);
+  // Nobody is served until the next Open, and calls end. No file appears in the staging folder any more.
+  void Close();
+  // Told, from calls' threads and at most once a second, that bytes are flowing. Set before the server starts.
+  void OnProgress(std::function<void()> progress) { progress_ = std::move(progress); }
+
+  grpc::Status PutShardFile(grpc::ServerContext* context, grpc::ServerReader<v1::ShardFilePiece>* reader,
+                            v1::ShardFileReceipt* receipt) override;
+  grpc::Status FetchTensors(grpc::ServerContext* context, const v1::FetchTensorsRequest* request,
+                            grpc::ServerWriter<v1::TensorPiece>* writer) override;
+
+ private:
+  class Call;
+
+  absl::StatusOr<std::unique_ptr<Call>> Admit(grpc::ServerContext* context, const std::string& executor, uint32_t epoch, bool puts);
+  absl::Status CheckHeader(const Call& call, const v1::ShardFileHeader& header) const;
+  absl::Status TakeFile(Call& call, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
+                        v1::ShardFileReceipt& receipt);
+  absl::StatusOr<std::string> PathOf(const Call& call, v1::FetchTensorsRequest::Source source) const;
+  absl::Status SendTensor(const checkpoint::CheckpointReader& reader, const std::string& name, grpc::ServerWriter<v1::TensorPiece>& writer);
+  void Progress();
+
+  const CheckpointExchangeOptions options_;
+  std::function<void()> progress_;
+
+  mutable std::mutex mutex_;
+  bool open_ = false;
+  Epoch epoch_;
+  uint64_t next_call_ = 1;
+  std::map<uint64_t, grpc::ServerContext*> calls_;
+  std::map<int, uint64_t> putting_;  // stage -> the call that may stage its file
+  int64_t last_progress_s_ = 0;
+};
+
+}  // namespace fusionllm::services

@@ -1,0 +1,203 @@
+#include "services/executor/checkpoint_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/safetensors_header.h"
+#include "lib/checkpoint/tensor_fill.h"
+#include "services/executor/broker_channel.h"
+
+namespace fusionllm::services {
+namespace {
+
+constexpr size_t kPieceBytes = 256 << 10;
+constexpr auto kRetryPause = std::chrono::milliseconds(500);
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  // The broker has ended the epoch, and its order to do so is on its way.
+  if (status.error_code() == grpc::StatusCode::ABORTED) return absl::CancelledError(status.error_message());
+  // "Stream removed": a connection that went with its broker. No broker says so itself.
+  if (status.error_code() == grpc::StatusCode::UNKNOWN) return absl::UnavailableError(status.error_message());
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+// Checks the stream of one Fetch, piece by piece, and fills the tensors.
+class Receiver {
+ public:
+  explicit Receiver(const CheckpointClient::Wanted& wanted) : wanted_(wanted) {}
+
+  absl::Status Take(const v1::TensorPiece& piece) {
+    if (piece.has_checkpoint()) {
+      path_ = absl::StrCat(piece.checkpoint().path(), " on the broker's machine");
+      position_ = {.step = piece.checkpoint().step(), .samples_consumed = piece.checkpoint().samples_consumed()};
+      return absl::OkStatus();
+    }
+    if (piece.has_tensor()) FUSIONLLM_RETURN_IF_ERROR(Begin(piece.tensor()));
+    if (!fill_.has_value()) return Broken("sends bytes of no tensor");
+    const auto bytes = std::as_bytes(std::span(piece.data()));
+    hash_.Update(bytes);
+    if (const absl::Status status = fill_->Append(bytes); !status.ok()) return Broken(status.message());
+    if (piece.sha256().empty()) return absl::OkStatus();
+    if (!fill_->full()) return Broken("ends a tensor too early");
+    fill_.reset();
+    if (hash_.HexDigest() != piece.sha256()) return Broken("arrived with another checksum than it was sent with");
+    ++done_;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<CheckpointPosition> Finish() const {
+    if (done_ != wanted_.size()) return Broken("ends early");
+    return position_;
+  }
+
+ private:
+  absl::Status Begin(const v1::TensorHeader& header) {
+    if (done_ == wanted_.size() || header.name() != wanted_[done_].first) return Broken("has another order than was asked for");
+    if (header.shape_size() > static_cast<int>(checkpoint::kMaxRank)) return Broken("has a shape of too many dimensions");
+    const checkpoint::TensorEntry stored = {.name = header.name(),
+                                            .dtype_name = header.dtype(),
+                                            .dtype = checkpoint::StoredDType(header.dtype()),
+                                            .shape = tensor::Shape({header.shape().begin(), header.shape().end()})};
+    FUSIONLLM_ASSIGN_OR_RETURN(fill_, checkpoint::TensorFill::Create(path_, stored, wanted_[done_].second));
+    hash_ = {};
+    return absl::OkStatus();
+  }
+  absl::Status Broken(absl::string_view what) const {
+    const std::string tensor = done_ < wanted_.size() ? absl::StrCat(", tensor '", wanted_[done_].first, "'") : "";
+    return absl::DataLossError(absl::StrCat("what came of ", path_.empty() ? "a checkpoint" : path_, tensor, ": it ", what));
+  }
+
+  const CheckpointClient::Wanted& wanted_;
+  std::string path_;
+  CheckpointPosition position_;
+  std::optional<checkpoint::TensorFill> fill_;
+  checkpoint::Sha256 hash_;
+  size_t done_ = 0;
+};
+
+}  // namespace
+
+// A context that Cancel reaches while it lives.
+class CheckpointClient::Call {
+ public:
+  Call(CheckpointClient& client, uint32_t epoch) : client_(client), epoch_(epoch) {
+    const std::lock_guard lock(client_.mutex_);
+    place_ = client_.calls_.emplace(epoch_, &context_);
+    if (epoch_ <= client_.cancelled_epoch_) context_.TryCancel();
+  }
+  ~Call() {
+    const std::lock_guard lock(client_.mutex_);
+    client_.calls_.erase(place_);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  grpc::ClientContext& context() { return context_; }
+
+ private:
+  CheckpointClient& client_;
+  const uint32_t epoch_;
+  grpc::ClientContext context_;
+  std::multimap<uint32_t, grpc::ClientContext*>::iterator place_;
+};
+
+v1::CheckpointExchange::Stub& CheckpointClient::Stub() {
+  const std::lock_guard lock(mutex_);
+  if (stub_ == nullptr) {
+    stub_ = v1::CheckpointExchange::NewStub(BrokerChannel(options_.address, options_.credentials, /*own_connection=*/true));
+  }
+  return *stub_;
+}
+
+void CheckpointClient::Cancel(uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  cancelled_epoch_ = std::max(cancelled_epoch_, epoch);
+  for (const auto& [of_epoch, context] : calls_) {
+    if (of_epoch <= cancelled_epoch_) context->TryCancel();
+  }
+  cancelled_.notify_all();
+}
+
+bool CheckpointClient::Pause(uint32_t epoch) {
+  std::unique_lock lock(mutex_);
+  return !cancelled_.wait_for(lock, kRetryPause, [&] { return epoch <= cancelled_epoch_; });
+}
+
+absl::StatusOr<std::vector<checkpoint::FileEntry>> CheckpointClient::PutShard(uint32_t epoch, int64_t step, int stage, int stages,
+                                                                              const checkpoint::ShardContents& contents) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<checkpoint::ShardFileImage> files, checkpoint::LayOutShard(step, stage, stages, contents));
+  std::vector<checkpoint::FileEntry> entries;
+  for (const checkpoint::ShardFileImage& file : files) {
+    absl::StatusOr<checkpoint::FileEntry> entry = PutFile(epoch, step, stage, file);
+    while (absl::IsUnavailable(entry.status())) {
+      if (!Pause(epoch)) return absl::CancelledError("the plan epoch is over");
+      entry = PutFile(epoch, step, stage, file);
+    }
+    if (!entry.ok()) return entry.status();
+    entries.push_back(*std::move(entry));
+  }
+  return entries;
+}
+
+absl::StatusOr<checkpoint::FileEntry> CheckpointClient::PutFile(uint32_t epoch, int64_t step, int stage,
+                                                                const checkpoint::ShardFileImage& file) {
+  v1::CheckpointExchange::Stub& stub = Stub();
+  Call call(*this, epoch);
+  v1::ShardFileReceipt receipt;
+  const auto writer = stub.PutShardFile(&call.context(), &receipt);
+  v1::ShardFilePiece piece;
+  v1::ShardFileHeader& header = *piece.mutable_header();
+  header.set_executor(options_.executor);
+  header.set_epoch(epoch);
+  header.set_step(step);
+  header.set_stage(stage);
+  header.set_name(file.name);
+  header.set_bytes(file.image.bytes());
+  bool good = writer->Write(piece);
+  checkpoint::Sha256 hash;
+  piece.Clear();
+  // A refusal ends the stream: its reason comes with Finish.
+  const absl::Status sent = file.image.ForEachPiece(kPieceBytes, [&](std::span<const std::byte> bytes) {
+    piece.set_data(bytes.data(), bytes.size());
+    hash.Update(bytes);
+    good = good && writer->Write(piece);
+    return good ? absl::OkStatus() : absl::UnavailableError("the broker takes no more");
+  });
+  const std::string sum = hash.HexDigest();
+  if (sent.ok()) {
+    piece.Clear();
+    piece.set_sha256(sum);
+    writer->Write(piece);
+    writer->WritesDone();
+  }
+  if (const grpc::Status status = writer->Finish(); !status.ok()) return FromGrpc(status);
+  if (receipt.bytes() != file.image.bytes() || receipt.sha256() != sum) {
+    return absl::DataLossError(absl::StrCat("the broker has stored ", file.name, " with another length or checksum than it was sent with"));
+  }
+  return checkpoint::FileEntry{.name = file.name, .bytes = receipt.bytes(), .sha256 = sum, .tensors = file.image.tensors()};
+}
+
+absl::StatusOr<CheckpointPosition> CheckpointClient::Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted) {
+  v1::FetchTensorsRequest request;
+  request.set_executor(options_.executor);
+  request.set_epoch(epoch);
+  request.set_source(source);
+  for (const auto& [name, view] : wanted) request.add_names(name);
+  v1::CheckpointExchange::Stub& stub = Stub();
+  Call call(*this, epoch);
+  const auto reader = stub.FetchTensors(&call.context(), request);
+  Receiver receiver(wanted);
+  v1::TensorPiece piece;
+  absl::Status taken;
+  while (taken.ok() && reader->Read(&piece)) taken = receiver.Take(piece);
+  if (!taken.ok()) call.context().TryCancel();
+  const grpc::Status status = reader->Finish();
+  FUSIONLLM_RETURN_IF_ERROR(taken);
+  if (!status.ok()) return FromGrpc(status);
+  return receiver.Finish();
+}
+
+}  // namespace fusionllm::services

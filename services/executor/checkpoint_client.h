@@ -1,0 +1,70 @@
+// An executor's end of checkpoint.proto: its shards to the broker, tensors from it. For executors that do not share the broker's folder.
+//
+// Thread-safe; calls block their caller, over a connection of their own that is opened by the first of them.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/writer.h"
+#include "lib/tensor/tensor.h"
+#include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
+
+namespace fusionllm::services {
+
+struct CheckpointClientOptions {
+  std::string address;  // of the broker
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  std::string executor;
+};
+
+struct CheckpointPosition {
+  int64_t step = 0;
+  int64_t samples_consumed = 0;
+};
+
+class CheckpointClient {
+ public:
+  explicit CheckpointClient(CheckpointClientOptions options) : options_(std::move(options)) {}
+
+  // Sends the stage's files one after the other, in pieces of at most 256 KiB. A broker that cannot be reached is tried again until Cancel:
+  // a run outlives its broker. Errors: Cancelled (by Cancel, or the broker serves this plan epoch no more), else what the broker says.
+  absl::StatusOr<std::vector<checkpoint::FileEntry>> PutShard(uint32_t epoch, int64_t step, int stage, int stages,
+                                                              const checkpoint::ShardContents& contents);
+
+  // Fills the tensors by name, from the checkpoint that the epoch restores or from what the job starts from. Errors: Cancelled,
+  // Unavailable, InvalidArgument for another shape or dtype, DataLoss for a checksum, else what the broker says; then some tensors may be
+  // filled.
+  using Wanted = std::vector<std::pair<std::string, tensor::TensorView>>;
+  absl::StatusOr<CheckpointPosition> Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted);
+
+  // Calls of this plan epoch and those before end, now and later.
+  void Cancel(uint32_t epoch);
+
+ private:
+  class Call;
+
+  v1::CheckpointExchange::Stub& Stub();
+  absl::StatusOr<checkpoint::FileEntry> PutFile(uint32_t epoch, int64_t step, int stage, const checkpoint::ShardFileImage& file);
+  // Blocks; false when the epoch was cancelled meanwhile.
+  bool Pause(uint32_t epoch);
+
+  const CheckpointClientOptions options_;
+  std::mutex mutex_;
+  std::condition_variable cancelled_;
+  uint32_t cancelled_epoch_ = 0;
+  std::multimap<uint32_t, grpc::ClientContext*> calls_;  // by epoch
+  std::unique_ptr<v1::CheckpointExchange::Stub> stub_;
+};
+
+}  // namespace fusionllm::services

@@ -1,0 +1,129 @@
+#include "services/executor/checkpoint_client.h"
+
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/checkpoint/testing/sample.h"
+#include "services/broker/checkpoint_exchange.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CheckpointClientTest : public ::testing::Test {
+ protected:
+  ~CheckpointClientTest() override { Hide(); }
+
+  // The broker, where it was before if it was anywhere.
+  void Show(const std::string& restore_from = "", const std::string& init_from = "") {
+    exchange_ = std::make_unique<CheckpointExchange>(
+        CheckpointExchangeOptions{.checkpoint_directory = root_, .init_from = init_from, .total_steps = 100, .require_certificate = false});
+    exchange_->Open({.number = 1, .devices = {"local-0", "lab"}, .memory_bytes = {0, 0}, .restore_from = restore_from});
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(exchange_.get());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    if (!client_.has_value()) {
+      client_.emplace(CheckpointClientOptions{
+          .address = absl::StrCat("127.0.0.1:", port_), .credentials = grpc::InsecureChannelCredentials(), .executor = "lab"});
+    }
+  }
+  void Hide() {
+    if (server_ != nullptr) server_->Shutdown();
+    server_.reset();
+  }
+
+  const base::TempFolder folder_;
+  const std::string root_ = folder_ / "checkpoints";
+  int port_ = 0;
+  std::unique_ptr<CheckpointExchange> exchange_;
+  std::unique_ptr<grpc::Server> server_;
+  std::optional<CheckpointClient> client_;
+  checkpoint::SampleTensors tensors_;
+};
+
+TEST_F(CheckpointClientTest, ShardsOfTwoMachinesMakeOneCheckpointThatIsReadBackByName) {
+  Show();
+  checkpoint::Manifest manifest = checkpoint::SampleManifest(20);
+  manifest.files = *checkpoint::WriteShard(root_, 20, 0, 2, SampleShard(tensors_, 20, 0));
+  const auto sent = client_->PutShard(1, 20, 1, 2, SampleShard(tensors_, 20, 1));
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  ASSERT_EQ(sent->size(), 3);
+  EXPECT_THAT((*sent)[1].tensors, ElementsAre("layer.1.weight.exp_avg", "layer.1.weight.exp_avg_sq"));
+  manifest.files.insert(manifest.files.end(), sent->begin(), sent->end());
+  const auto path = checkpoint::CommitCheckpoint(root_, manifest, 0);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_TRUE(checkpoint::VerifyCheckpoint(*path).ok());
+
+  Hide();
+  Show(*path);
+  tensor::Tensor weight({tensor::DType::kF32, {2, 3}}), moment({tensor::DType::kF32, {2, 3}});
+  const auto position =
+      client_->Fetch(1, v1::FetchTensorsRequest::RESTORE, {{"layer.0.weight", weight.view()}, {"layer.1.weight.exp_avg", moment.view()}});
+  ASSERT_TRUE(position.ok()) << position.status();
+  EXPECT_EQ(position->step, 20);
+  EXPECT_EQ(position->samples_consumed, 640);
+  EXPECT_EQ(weight.f32()[5], 20005);
+  EXPECT_EQ(moment.f32()[0], 20110);
+}
+
+TEST_F(CheckpointClientTest, HalfWidthsAreWidenedAndOtherShapesRefused) {
+  const std::vector<uint16_t> halves = {0x3C00, 0xC000, 0x0000};
+  const std::string file = folder_ / "half.safetensors";
+  ASSERT_TRUE(
+      checkpoint::WriteSafetensors(file, std::vector<checkpoint::NamedTensor>{{"w", {{tensor::DType::kF16, {3}}, halves.data()}}}).ok());
+  Show("", file);
+  tensor::Tensor whole({tensor::DType::kF32, {3}}), wrong({tensor::DType::kF32, {4}});
+  ASSERT_TRUE(client_->Fetch(1, v1::FetchTensorsRequest::INIT, {{"w", whole.view()}}).ok());
+  EXPECT_EQ(whole.f32()[1], -2);
+  const absl::Status status = client_->Fetch(1, v1::FetchTensorsRequest::INIT, {{"w", wrong.view()}}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("half.safetensors on the broker's machine is F16[3] but f32[4] is wanted"));
+  EXPECT_TRUE(absl::IsNotFound(client_->Fetch(1, v1::FetchTensorsRequest::INIT, {{"v", whole.view()}}).status()));
+}
+
+TEST_F(CheckpointClientTest, AShardOutlivesItsBroker) {
+  Show();
+  Hide();
+  auto sent = std::async(std::launch::async, [&] { return client_->PutShard(1, 20, 1, 2, SampleShard(tensors_, 20, 1)); });
+  ASSERT_EQ(sent.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout) << "nobody is there to take it";
+  Show();
+  EXPECT_TRUE(sent.get().ok());
+}
+
+TEST_F(CheckpointClientTest, CancelEndsWhatWaitsAndWhatComesLater) {
+  Show();
+  Hide();
+  auto sent = std::async(std::launch::async, [&] { return client_->PutShard(1, 20, 1, 2, SampleShard(tensors_, 20, 1)); });
+  client_->Cancel(1);
+  EXPECT_TRUE(absl::IsCancelled(sent.get().status()));
+  Show();
+  EXPECT_TRUE(absl::IsCancelled(client_->PutShard(1, 20, 1, 2, SampleShard(tensors_, 20, 1)).status()));
+  EXPECT_TRUE(absl::IsCancelled(client_->Fetch(1, v1::FetchTensorsRequest::INIT, {}).status()));
+}
+
+TEST_F(CheckpointClientTest, AnEpochThatTheBrokerHasEndedCountsAsCancelled) {
+  Show();
+  exchange_->Close();
+  EXPECT_TRUE(absl::IsCancelled(client_->PutShard(1, 20, 1, 2, SampleShard(tensors_, 20, 1)).status()));
+}
+
+TEST_F(CheckpointClientTest, ARefusalIsTheBrokersSentence) {
+  Show();
+  const absl::Status status = client_->PutShard(1, 101, 1, 2, SampleShard(tensors_, 101, 1)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("step 101 of a run of 100"));
+}
+
+}  // namespace
+}  // namespace fusionllm::services
