@@ -96,14 +96,6 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
         "--listen and --topology cannot be combined: a topology emulates links on one machine, machines that join have real ones");
   }
   job::Spec& spec = options.job.spec;
-  if (spec.checkpoint.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint: executors of other machines cannot write to ", spec.checkpoint->path,
-                                                   ": not supported yet; leave spec.checkpoint out of a run with --listen"));
-  }
-  if (spec.model.init.from.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("spec.model.init.from: executors of other machines cannot read ", *spec.model.init.from,
-                                                   ": not supported yet in a run with --listen"));
-  }
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
     const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
     absl::StatusOr<std::string> text = base::ReadSmallFile(file.string(), kInlineGraphBytesMax);
