@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/testing/sample.h"
@@ -41,7 +42,7 @@ TEST_F(IncomingFileTest, AppearsUnderItsNameWhenItIsWhole) {
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_EQ(written->bytes, 6);
   ASSERT_TRUE(file->Stage().ok());
-  EXPECT_EQ(*ReadSmallFile(Staged(), 100), "abcdef");
+  EXPECT_EQ(*base::ReadSmallFile(Staged(), 100), "abcdef");
 }
 
 TEST_F(IncomingFileTest, ShortLongAndAlteredFilesAreRefusedAndLeaveNothing) {
@@ -72,7 +73,7 @@ TEST_F(IncomingFileTest, OneThatIsOvertakenHarmsNothing) {
   ASSERT_TRUE(young->Seal(Sum("new")).ok());
   ASSERT_TRUE(young->Stage().ok());
   old.reset();
-  EXPECT_EQ(*ReadSmallFile(Staged(), 100), "new");
+  EXPECT_EQ(*base::ReadSmallFile(Staged(), 100), "new");
 }
 
 TEST_F(IncomingFileTest, ShardsThatWereSentMakeTheSameCheckpointAsThoseWrittenInPlace) {
@@ -106,7 +107,7 @@ TEST_F(IncomingFileTest, ShardsThatWereSentMakeTheSameCheckpointAsThoseWrittenIn
   ASSERT_TRUE(path.ok()) << path.status();
   for (const auto& entry : fs::directory_iterator(other / "step-000007")) {
     const std::string name = entry.path().filename().string();
-    EXPECT_EQ(*ReadSmallFile(*path + "/" + name, 1 << 20), *ReadSmallFile(entry.path().string(), 1 << 20)) << name;
+    EXPECT_EQ(*base::ReadSmallFile(*path + "/" + name, 1 << 20), *base::ReadSmallFile(entry.path().string(), 1 << 20)) << name;
   }
   EXPECT_FALSE(fs::exists(*path + "/.model-00002-of-00002.safetensors.99")) << "no part of the checkpoint";
 }
