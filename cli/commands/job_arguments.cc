@@ -24,7 +24,6 @@ constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
 std::vector<std::string> Planners() {
   std::vector<std::string> names;
   for (const absl::string_view name : scheduler::StrategyNames()) names.emplace_back(name);
-  names.emplace_back("random");  // of the objective of DT-FM
   return names;
 }
 

@@ -29,17 +29,6 @@ std::string Duration(double seconds) {
   return absl::StrFormat("%.3g s", seconds);
 }
 
-class NotYetAvailable final : public Strategy {
- public:
-  absl::string_view name() const override { return "dt-fm"; }
-
- protected:
-  std::variant<Assignment, Refusal> Search(const Problem&, Evaluator&, bool*) const override {
-    return Refusal{
-        "NotAvailable", "the dt-fm planner allocates data-parallel replicas, which this version cannot run; choose op-fence", {}};
-  }
-};
-
 int64_t NeedAlone(const Problem& problem, int begin, int end) {
   return problem.StaticBytes(begin, end) + problem.StashBound(begin, end) + problem.ScratchBound(begin, end);
 }
@@ -200,14 +189,15 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
   return PlanOutcome(std::move(plan));
 }
 
-std::vector<absl::string_view> StrategyNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm"}; }
+std::vector<absl::string_view> StrategyNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }
 
 absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name) {
   if (name == "op-fence") return MakeOpFence();
   if (name == "equal-ops") return MakeEqualOps();
   if (name == "equal-compute") return MakeEqualCompute();
   if (name == "exact") return MakeExact();
-  if (name == "dt-fm") return std::make_unique<NotYetAvailable>();
+  if (name == "dt-fm") return MakeDtFm();
+  if (name == "random") return MakeRandom();
   return absl::NotFoundError(absl::StrFormat("no planner '%s'; there are %s", name, absl::StrJoin(StrategyNames(), ", ")));
 }
 

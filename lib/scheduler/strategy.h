@@ -6,7 +6,8 @@
 //   equal-ops      the naive baseline: every executor in declared order gets the same number of ops
 //   equal-compute  every executor in declared order gets the same FLOPs
 //   exact          every order, subset and cut, by branch and bound; small instances only: the oracle of the tests
-//   dt-fm          refused for now (NotAvailable)
+//   dt-fm          the allocation of DT-FM (arXiv 2206.01288) with one pipeline: the devices along the cheapest path, equal numbers of ops
+//   random         executors in an order drawn from the seed, equal numbers of ops
 #pragma once
 
 #include <memory>
@@ -53,5 +54,7 @@ std::unique_ptr<Strategy> MakeEqualOps();
 std::unique_ptr<Strategy> MakeEqualCompute();
 std::unique_ptr<Strategy> MakeOpFence();
 std::unique_ptr<Strategy> MakeExact();
+std::unique_ptr<Strategy> MakeDtFm();
+std::unique_ptr<Strategy> MakeRandom();
 
 }  // namespace fusionllm::scheduler

@@ -1,6 +1,7 @@
 #include "lib/scheduler/strategy.h"
 
 #include <limits>
+#include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -260,12 +261,42 @@ TEST(StrategyTest, RefusalsNameTheConstraint) {
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinMatchesNothing");
   request.pins = {{"op0", "paris-0"}, {"op1", "paris-1"}, {"op2", "paris-0"}};
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinConflict");
-  EXPECT_EQ(RefusalOrDie("dt-fm", TwoSites(8)).reason, "NotAvailable");
   PlanRequest small = Chain({.ops = 2}, 4);
   for (int d = 0; d < 3; ++d) AddDevice(small, "lab", 1);
   LinkSites(small, 1e9, 0, 1e9, 0);
   small.stages = 3;
   EXPECT_EQ(RefusalOrDie("op-fence", small).reason, "TooManyStages");
+}
+
+TEST(StrategyTest, DtFmWalksTheCheapestPathWithEqualCuts) {
+  // Declared by turns in two sites, so that the declared order crosses the slow link at every hop.
+  PlanRequest request = Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 400'000}, 8);
+  for (int d = 0; d < 6; ++d) AddDevice(request, d % 2 == 0 ? "paris" : "tokyo", d == 5 ? 10.0 : 1.0);
+  LinkSites(request, 125e6, 1e-3, 2.5e6, 0.04);
+  const Plan plan = PlanOrDie("dt-fm", request);
+  ASSERT_EQ(plan.stages.size(), 6);
+  int crossings = 0;
+  for (size_t s = 1; s < plan.stages.size(); ++s) {
+    crossings += request.devices[plan.stages[s - 1].devices[0]].site != request.devices[plan.stages[s].devices[0]].site;
+    EXPECT_NEAR(static_cast<double>(plan.stages[s].ops.size()), 4, 1) << "speeds do not count";
+  }
+  EXPECT_EQ(crossings, 1);
+  EXPECT_LT(plan.predicted_step_s, PlanOrDie("equal-ops", request).predicted_step_s);
+  EXPECT_LT(PlanOrDie("op-fence", request).predicted_step_s, plan.predicted_step_s);
+}
+
+TEST(StrategyTest, RandomFollowsTheSeed) {
+  PlanRequest request = TwoSites(8);
+  const auto devices = [&](uint64_t seed) {
+    request.seed = seed;
+    std::vector<int> order;
+    for (const PlanStage& stage : PlanOrDie("random", request).stages) order.push_back(stage.devices[0]);
+    return order;
+  };
+  EXPECT_EQ(devices(1), devices(1));
+  std::set<std::vector<int>> orders;
+  for (uint64_t seed = 0; seed < 10; ++seed) orders.insert(devices(seed));
+  EXPECT_GT(orders.size(), 7);
 }
 
 TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {

@@ -9,6 +9,7 @@
 namespace fusionllm::scheduler::grid {
 namespace {
 
+constexpr int kPathStarts = 16;  // of the heuristic, spread over the nodes
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Held and Karp's dynamic programme: best[mask][last].
@@ -122,7 +123,8 @@ Cost ScoreGrid(const GridProblem& problem, const Grid& grid) {
 Path CheapestPath(const std::vector<double>& weights, int n) {
   if (n <= kExactPathNodes) return ExactPath(weights, n).Best();
   Path best{.length = kInfinity};
-  for (int start = 0; start < n; ++start) {
+  for (int i = 0; i < std::min(n, kPathStarts); ++i) {
+    const int start = static_cast<int>(static_cast<int64_t>(i) * n / std::min(n, kPathStarts));
     std::vector<int> order = NearestNeighbours(weights, n, start);
     Improve(weights, n, order);
     const double length = Length(weights, n, order);
