@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFl
   if (!server.ok()) {
     return absl::Status(server.status().code(), absl::StrCat("--metrics-address: ", std::string(server.status().message())));
   }
+  base::Log(base::LogLevel::kInfo, absl::StrCat("metrics on http://", (*server)->address(), "/metrics"));
   std::printf("metrics on http://%s/metrics\n", (*server)->address().c_str());
   std::fflush(stdout);
   return server;

@@ -18,23 +18,21 @@ sigset_t Signals() {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+void HoldStopSignals() {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 }
 
-void StopSignals::CallOnStop(std::function<void()> on_stop) {
-  thread_ = std::thread([this, on_stop = std::move(on_stop)] {
-    const sigset_t signals = Signals();
-    int signal = 0;
-    sigwait(&signals, &signal);
-    if (!ending_) on_stop();
-  });
-}
+OnStopSignal::OnStopSignal(std::function<void()> on_stop)
+    : thread_([this, on_stop = std::move(on_stop)] {
+        const sigset_t signals = Signals();
+        int signal = 0;
+        sigwait(&signals, &signal);
+        if (!ending_) on_stop();
+      }) {}
 
-StopSignals::~StopSignals() {
-  if (!thread_.joinable()) return;
+OnStopSignal::~OnStopSignal() {
   ending_ = true;
   pthread_kill(thread_.native_handle(), SIGTERM);  // to it alone
   thread_.join();

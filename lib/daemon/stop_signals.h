@@ -1,6 +1,4 @@
 // SIGINT and SIGTERM as a call on a thread of its own, so that nothing happens inside a signal handler.
-//
-// Make it before any other thread: threads inherit that the signals are blocked. One for a process.
 #pragma once
 
 #include <atomic>
@@ -9,17 +7,18 @@
 
 namespace fusionllm::daemon {
 
-class StopSignals {
- public:
-  // From here on the signals wait. SIGPIPE is ignored: a peer that hangs up is an error of the write, not the end of the process.
-  StopSignals();
-  // No call starts after it returns.
-  ~StopSignals();
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
+// From here on these signals wait for an OnStopSignal. Before any other thread is made: threads inherit it. SIGPIPE is ignored: a peer that
+// hangs up is an error of the write, not the end of the process.
+void HoldStopSignals();
 
-  // Calls `on_stop` once, at the first of these signals, even if it came before this call. At most one CallOnStop for each object.
-  void CallOnStop(std::function<void()> on_stop);
+// Calls `on_stop` once, at the first of the signals since HoldStopSignals. One at a time in a process; declared after what it calls.
+class OnStopSignal {
+ public:
+  explicit OnStopSignal(std::function<void()> on_stop);
+  // No call starts after it returns.
+  ~OnStopSignal();
+  OnStopSignal(const OnStopSignal&) = delete;
+  OnStopSignal& operator=(const OnStopSignal&) = delete;
 
  private:
   std::atomic<bool> ending_ = false;

@@ -23,8 +23,8 @@ TEST(StopSignalsTest, EachOfThemCallsOnce) {
   for (const int signal : {SIGINT, SIGTERM}) {
     EXPECT_EQ(InChild([signal] {
                 std::promise<void> called;
-                StopSignals signals;
-                signals.CallOnStop([&] { called.set_value(); });
+                HoldStopSignals();
+                const OnStopSignal on_stop([&] { called.set_value(); });
                 kill(getpid(), signal);
                 called.get_future().wait();
                 kill(getpid(), signal);  // a second set_value would throw
@@ -37,9 +37,9 @@ TEST(StopSignalsTest, EachOfThemCallsOnce) {
 TEST(StopSignalsTest, ASignalThatCameEarlyIsNotLost) {
   EXPECT_EQ(InChild([] {
               std::promise<void> called;
-              StopSignals signals;
+              HoldStopSignals();
               kill(getpid(), SIGTERM);
-              signals.CallOnStop([&] { called.set_value(); });
+              const OnStopSignal on_stop([&] { called.set_value(); });
               called.get_future().wait();
               return 7;
             }),
@@ -49,9 +49,9 @@ TEST(StopSignalsTest, ASignalThatCameEarlyIsNotLost) {
 TEST(StopSignalsTest, WithoutASignalNothingIsCalled) {
   EXPECT_EQ(InChild([] {
               bool called = false;
+              HoldStopSignals();
               {
-                StopSignals signals;
-                signals.CallOnStop([&] { called = true; });
+                const OnStopSignal on_stop([&] { called = true; });
               }
               return called ? 1 : 7;
             }),
@@ -60,7 +60,7 @@ TEST(StopSignalsTest, WithoutASignalNothingIsCalled) {
 
 TEST(StopSignalsTest, WritingToNobodyIsNoEnd) {
   EXPECT_EQ(InChild([] {
-              StopSignals signals;
+              HoldStopSignals();
               int ends[2];
               if (pipe(ends) != 0) return 1;
               close(ends[0]);

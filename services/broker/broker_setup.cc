@@ -54,9 +54,10 @@ absl::Status CreateLinkState(const job::LinkTable& links, const std::string& pat
   return transport::SharedBuckets::Create(path, buckets).status();
 }
 
+bool IsText(const job::Spec& spec) { return spec.data.kind == job::DataKind::kText || spec.data.kind == job::DataKind::kTokens; }
+
 int64_t TargetsPerStep(const job::Spec& spec) {
-  const bool text = spec.data.kind == job::DataKind::kText || spec.data.kind == job::DataKind::kTokens;
-  return spec.training.global_batch_size * (text ? spec.training.sequence_length : 1);
+  return spec.training.global_batch_size * (IsText(spec) ? spec.training.sequence_length : 1);
 }
 
 // The job as it is asked of the devices that are left after a loss: going on in fewer stages serves the user better than the refusal of a
@@ -145,7 +146,7 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
 
 }  // namespace
 
-absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
+absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& registry) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string job_text, ReadText(flags.job_file));
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(job_text, flags.job_file));
   FUSIONLLM_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(flags.tls_directory, "broker"));
@@ -222,8 +223,12 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags) {
       log.Event({.reason = "CheckpointSkipped", .step = run_options.start_step, .message = sentence});
     }
   }
+  setup.probe = std::make_unique<RunProbe>(registry, RunProbeOptions{.targets_per_step = TargetsPerStep(job.spec),
+                                                                     .samples_per_step = job.spec.training.global_batch_size,
+                                                                     .total_steps = job.spec.training.steps,
+                                                                     .text = IsText(job.spec)});
   setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
-                                         AskScheduler(flags, credentials, job, job_text));
+                                         AskScheduler(flags, credentials, job, job_text), *setup.probe);
   setup.exchange->OnProgress([loop = setup.loop.get()] { loop->OnTransferProgress(); });
   setup.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
     return absl::UnimplementedError("this run takes no executors from other machines: it was not started with --listen");

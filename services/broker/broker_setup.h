@@ -33,6 +33,7 @@ struct BrokerFlags {
 struct BrokerSetup {
   SharedFolder shared_folder;
   std::unique_ptr<CheckpointExchange> exchange;
+  std::unique_ptr<RunProbe> probe;
   std::unique_ptr<RunLoop> loop;
   AttendanceOptions attendance;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
@@ -40,6 +41,7 @@ struct BrokerSetup {
 };
 
 // Errors: InvalidArgument and NotFound for what the user gave, Unavailable for the machine.
-absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags);
+// `registry` gets the metrics of the run and must outlive the setup.
+absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& registry);
 
 }  // namespace fusionllm::services

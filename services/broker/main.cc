@@ -1,31 +1,31 @@
 // fusion-broker: owns one training run. See run_loop.h; its stdout is the run's record, one JSON object a line.
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <thread>
+#include <atomic>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "lib/base/status_macros.h"
+#include "lib/daemon/loop_check.h"
+#include "lib/daemon/program.h"
+#include "lib/daemon/stop_signals.h"
 #include "lib/transport/grpc/relay.h"
 #include "services/broker/broker_setup.h"
+#include "services/grpc_server.h"
+#include "services/version.h"
 
 namespace fusionllm::services {
 namespace {
 
-constexpr int kExitDone = 0;
-constexpr int kExitFailed = 1;
-constexpr int kExitBadInput = 2;
+using daemon::kExitBadInput;
+using daemon::kExitDone;
+using daemon::kExitFailed;
 constexpr int kExitInfeasible = 3;
 constexpr int kExitInterrupted = 130;
 
-int Complain(const absl::Status& status, int code) {
-  std::fprintf(stderr, "fusion-broker: %s\n", std::string(status.message()).c_str());
-  return code;
-}
+constexpr char kProgram[] = "fusion-broker";
 
 int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == "SchedulerFailed" ? kExitFailed : kExitInfeasible;
@@ -35,10 +35,7 @@ int ExitCodeOf(const RunOutcome& outcome) {
   return outcome.interrupted ? kExitInterrupted : kExitDone;
 }
 
-int Main(int argc, char** argv) {
-  BrokerFlags flags;
-  std::string expected;
-  CLI::App app("Owns one training run: membership, plans, checkpoints, recovery");
+void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected) {
   app.add_option("--job", flags.job_file, "Canonical job file")->required();
   app.add_option("--topology", flags.topology_file, "Topology to emulate");
   app.add_option("--output", flags.output_directory, "Folder of the run")->required();
@@ -55,22 +52,31 @@ int Main(int argc, char** argv) {
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died");
-  CLI11_PARSE(app, argc, argv);
+}
+
+// The last figures, for who comes when there is nobody left to scrape.
+void KeepMetrics(const std::string& path, metrics::Registry& registry) {
+  std::ofstream out(path, std::ios::trunc);
+  out << registry.Text() << std::flush;
+  if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
+}
+
+int Main(int argc, char** argv) {
+  BrokerFlags flags;
+  std::string expected;
+  daemon::CommonFlags common;
+  CLI::App app("Owns one training run: membership, plans, checkpoints, recovery");
+  AddFlags(app, flags, expected);
+  daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
+  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   flags.expected = absl::StrSplit(expected, ',', absl::SkipEmpty());
 
-  // Signals are taken by one thread, so that nothing happens inside a handler.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-
-  absl::StatusOr<BrokerSetup> setup = SetUp(flags);
-  if (!setup.ok()) return Complain(setup.status(), absl::IsUnavailable(setup.status()) ? kExitFailed : kExitBadInput);
+  daemon::HoldStopSignals();
+  metrics::Registry registry(kProgram, kBuildVersion);
+  absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
+  if (!setup.ok()) return daemon::Complain(setup.status(), absl::IsUnavailable(setup.status()) ? kExitFailed : kExitBadInput);
   RunLoop& loop = *setup->loop;
 
-  grpc::EnableDefaultHealthCheckService(true);
   Attendance* joined = nullptr;  // for the handler, which is made first
   Attendance attendance(
       setup->attendance,
@@ -84,37 +90,36 @@ int Main(int argc, char** argv) {
   joined = &attendance;
   transport::Relay relay({.require_certificate = setup->attendance.require_certificate});
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(flags.listen_address, setup->credentials, &port);
   builder.RegisterService(&attendance);
   builder.RegisterService(setup->exchange.get());
   if (flags.open) builder.RegisterService(relay.service());
-  builder.SetMaxReceiveMessageSize(64 << 20);
   // Executors ping to notice dead connections (broker_session.cc, relay_endpoint.h); the default would call that abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0)
-    return Complain(absl::UnavailableError(absl::StrCat("cannot listen on ", flags.listen_address)), kExitFailed);
-  std::printf("listening on %s:%d\n", flags.listen_address.substr(0, flags.listen_address.rfind(':')).c_str(), port);
-  std::fflush(stdout);
 
-  std::thread signal_thread([&] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    loop.Stop();
-  });
+  // Before it listens: who finds the broker in the log of a run finds its metrics there, too.
+  std::atomic<bool> serving = false;
+  daemon::LoopCheck alive("the loop of the run", [&](std::function<void()> task) { loop.Post(std::move(task)); });
+  const auto monitoring = daemon::StartMonitoring(
+      common, registry, [&] { return alive.Check(); },
+      [&] { return serving ? absl::OkStatus() : absl::UnavailableError("not serving: starting or ending"); });
+  if (!monitoring.ok()) return daemon::Complain(monitoring.status());
+  const auto server = Listen(builder, flags.listen_address, setup->credentials);
+  if (!server.ok()) return daemon::Complain(server.status(), kExitFailed);
+
+  const daemon::OnStopSignal on_stop([&] { loop.Stop(); });
+  serving = true;
   const RunOutcome outcome = loop.Run(attendance);
+  serving = false;
+  (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();
   setup->exchange->Close();
-  server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
-  pthread_kill(signal_thread.native_handle(), SIGTERM);
-  signal_thread.join();
-  if (!outcome.status.ok()) return Complain(outcome.status, ExitCodeOf(outcome));
+  (*server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
+  if (!outcome.status.ok()) return daemon::Complain(outcome.status, ExitCodeOf(outcome));
   return ExitCodeOf(outcome);
 }
 

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/log.h"
 #include "services/broker/checkpoints.h"
 
 namespace fusionllm::services {
@@ -47,8 +49,14 @@ broker::Member MemberOf(const v1::Hello& hello) {
 
 }  // namespace
 
-RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan)
-    : options_(std::move(options)), plan_(std::move(plan)), state_(std::move(state)), journal_(std::move(journal)), log_(std::move(log)) {
+RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunProbe& probe)
+    : options_(std::move(options)),
+      plan_(std::move(plan)),
+      state_(std::move(state)),
+      journal_(std::move(journal)),
+      log_(std::move(log)),
+      probe_(probe) {
+  if (state_.epoch() > 0) probe_.Plan(state_.plan());  // taken over
   // Stages of an epoch that outlived its broker may have shards to send before anything else happens.
   if (!state_.plan().devices.empty()) OpenExchange(state_.epoch(), "");
 }
@@ -69,12 +77,14 @@ void RunLoop::PostEvent(broker::Event event) {
 }
 
 void RunLoop::OnJoined(const v1::Hello& hello) {
+  probe_.Heard(hello.name());
   broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
   PostEvent(std::move(event));
 }
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
+  probe_.Left(name);
   PostEvent(broker::Left{.name = name, .incarnation = incarnation, .why = why});
 }
 
@@ -90,6 +100,7 @@ void RunLoop::OnTransferProgress() {
 void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 
 void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& message) {
+  probe_.Heard(name);
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
       PostEvent(broker::Calibrated{
@@ -130,8 +141,9 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
                                .sha256 = file.sha256(),
                                .tensors = {file.tensors().begin(), file.tensors().end()}});
       }
-      Post([this, event = std::move(event)] {
+      Post([this, event = std::move(event), seconds = shard.seconds()] {
         if (event.status.ok()) RecordOrDie(journal_.RecordShard(event));
+        if (event.status.ok()) probe_.ShardWritten(event.step, seconds);
         Feed(event);
       });
       break;
@@ -152,7 +164,9 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
     }
     case v1::ExecutorMessage::kTimes:
       Post([this, name, times = message.times()] {
-        if (times.epoch() == state_.epoch()) log_.StageTimes(name, times);
+        if (times.epoch() != state_.epoch()) return;
+        log_.StageTimes(name, times);
+        probe_.StageTimes(name, times);
       });
       break;
     case v1::ExecutorMessage::kEvaluation:
@@ -173,6 +187,7 @@ void RunLoop::Feed(const broker::Event& event) {
   for (const broker::Action& action : state_.On(event)) {
     std::visit([this](const auto& a) { Carry(a); }, action);
   }
+  probe_.State(state_);
 }
 
 RunOutcome RunLoop::Run(Attendance& attendance) {
@@ -352,15 +367,23 @@ void RunLoop::Carry(const broker::SendStop& action) {
 
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   const absl::StatusOr<std::string> path = services::CommitCheckpoint(options_.job, options_.checkpoint_directory, state_.plan(), action);
-  Post([this, event = broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()}] {
+  int64_t bytes = 0;
+  for (const broker::ShardFile& file : action.files) bytes += file.bytes;
+  Post([this, bytes, event = broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()}] {
     Feed(event);  // told first, as with steps
-    if (event.status.ok()) RecordOrDie(journal_.RecordCheckpoint(event.step, event.path));
+    if (!event.status.ok()) return;
+    RecordOrDie(journal_.RecordCheckpoint(event.step, event.path));
+    probe_.CheckpointCommitted(event.step, bytes);
   });
 }
 
 void RunLoop::Carry(const broker::AbandonCheckpoint& action) { services::AbandonCheckpoint(options_.checkpoint_directory, action.step); }
 
-void RunLoop::Carry(const broker::Announce& action) { log_.Event(action); }
+void RunLoop::Carry(const broker::Announce& action) {
+  log_.Event(action);
+  probe_.Event(action);
+  base::Log(base::LogLevel::kInfo, absl::StrCat(action.reason, ": ", action.message));
+}
 
 void RunLoop::Carry(const broker::PublishPlan& action) {
   CloseExchange();
@@ -368,11 +391,18 @@ void RunLoop::Carry(const broker::PublishPlan& action) {
   if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
   RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links()));
   log_.Plan(state_.plan(), state_.epoch());
+  probe_.Plan(state_.plan());
+  base::Log(base::LogLevel::kInfo, absl::StrFormat("plan epoch %d on %s", state_.epoch(), absl::StrJoin(state_.plan().devices, ", ")));
 }
 
 void RunLoop::Carry(const broker::PublishStep& action) {
   // Told first: a broker that dies in between tells it twice in its next life, and not never.
   log_.Step(action.epoch, action.record);
+  probe_.Step(action.record);
+  if (base::Logs(base::LogLevel::kDebug)) {
+    base::Log(base::LogLevel::kDebug,
+              absl::StrFormat("step %d: loss %g, %.3f s", action.record.step, action.record.loss, action.record.step_seconds));
+  }
   RecordOrDie(journal_.RecordStep(action.epoch, action.record));
 }
 

@@ -22,6 +22,7 @@
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/journal.h"
 #include "services/broker/run_log.h"
+#include "services/broker/run_probe.h"
 
 namespace fusionllm::services {
 
@@ -49,7 +50,8 @@ struct RunOutcome {
 
 class RunLoop {
  public:
-  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan);
+  // `probe` must outlive the loop.
+  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunProbe& probe);
   ~RunLoop();
 
   // From attendance threads.
@@ -59,12 +61,14 @@ class RunLoop {
   void OnTransferProgress();  // from threads of the exchange
   void Stop();                // from a signal thread
 
+  // Runs `work` on the loop's thread, behind what is there already; never when the loop has ended.
+  void Post(std::function<void()> work);
+
   // Returns when the run has ended. `attendance` must outlive the call.
   RunOutcome Run(Attendance& attendance);
 
  private:
   using Work = std::function<void()>;
-  void Post(Work work);
   void PostEvent(broker::Event event);
   void Feed(const broker::Event& event);
 
@@ -93,6 +97,7 @@ class RunLoop {
   broker::RunState state_;
   Journal journal_;
   RunLog log_;
+  RunProbe& probe_;
   Attendance* attendance_ = nullptr;
 
   std::mutex mutex_;

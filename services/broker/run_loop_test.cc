@@ -14,7 +14,7 @@ class RunLoopTest : public ::testing::Test {
   std::unique_ptr<RunLoop> Loop(PlanFunction plan) {
     JournalState past;
     return std::make_unique<RunLoop>(RunLoopOptions{}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
-                                     *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1), std::move(plan));
+                                     *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1), std::move(plan), probe_);
   }
   ~RunLoopTest() override { std::fclose(out_); }
 
@@ -31,6 +31,8 @@ class RunLoopTest : public ::testing::Test {
   base::TempFolder folder_;
   std::FILE* out_ = std::fopen("/dev/null", "w");
   Attendance attendance_{{}, {}};
+  metrics::Registry registry_{"test", "0"};
+  RunProbe probe_{registry_, {}};
 };
 
 TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {

@@ -13,17 +13,11 @@ namespace {
 
 using nlohmann::json;
 
-// By transport::Priority, as in LinkBytes.
-constexpr const char* kClasses[] = {"control", "tensor", "parameter_sync", "checkpoint"};
-constexpr int kClassCount = 4;
-
 constexpr size_t kWarmUpSteps = 2;  // of a plan: they warm caches and connections up
 constexpr size_t kRecentSteps = 20;
 constexpr size_t kMostOpenCheckpoints = 16;
 
 double MachineClock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::string LinkName(const std::string& src, const std::string& dst) { return absl::StrCat(src, "->", dst); }
 
 // What an event says about the plan that may follow it.
 std::string ReasonFor(const std::string& event) {
@@ -38,6 +32,7 @@ std::string ReasonFor(const std::string& event) {
 RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
     : options_(std::move(options)),
       now_s_(options_.now_s ? options_.now_s : MachineClock),
+      stage_metrics_(registry),
       loss_(registry.AddGauge({"loss", "Mean training loss of the last step, of the weights before its update."})),
       perplexity_(registry.AddGauge({"perplexity", "exp(loss), for jobs on text and tokens."})),
       tokens_per_second_(registry.AddGauge({"tokens_per_second", "Targets of the last step over its seconds; images count as one each."})),
@@ -54,25 +49,12 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
                                 metrics::ExponentialBuckets(0.005, 2, 18))),
       busy_(registry.AddGauge({"stage_busy_ratio", "Share of the last step that the stage spent computing.", {"stage"}})),
       bubble_(registry.AddGauge({"bubble_ratio", "Share of the last step that the stages together spent not computing."})),
-      compute_(registry.AddGauge(
-          {"stage_compute_seconds", "Compute of the stage in the last step; dir is forward or backward.", {"stage", "dir"}})),
       predicted_(registry.AddGauge({"plan_predicted_step_seconds", "What the plan in force says a step takes."})),
       drift_(registry.AddGauge(
           {"plan_drift_ratio",
            "Mean seconds of the last 20 steps of the plan, its first two aside, over what it predicts; 1: as predicted."})),
       replans_(registry.AddCounter(
           {"replans_total", "Plans made after the first, by why: executor_lost, link_degraded, straggler, other.", {"reason"}})),
-      link_bytes_(
-          registry.AddCounter({"link_bytes_total",
-                               "Bytes sent from src to dst by stages, framing included; class is control, tensor, parameter_sync or "
-                               "checkpoint.",
-                               {"src", "dst", "class"}})),
-      bandwidth_(registry.AddGauge({"link_bandwidth_bytes_per_second", "Measured from what the link carries, smoothed.", {"src", "dst"}})),
-      rtt_(registry.AddGauge({"link_rtt_seconds", "Round trip of small messages, smoothed.", {"src", "dst"}})),
-      ratio_(registry.AddGauge(
-          {"compression_ratio", "Bytes of activations or gradients as fp32 over their bytes as sent, since the plan began.", {"link"}})),
-      error_(registry.AddGauge(
-          {"compression_error", "Norm of what compression lost over the norm of the original, of the last message compared.", {"link"}})),
       nodes_(registry.AddGauge(
           {"nodes", "Executors: active (has a stage), spare (joined, has none), lost (has a stage, is away).", {"state"}})),
       heartbeat_age_(registry.AddGauge({"heartbeat_age_seconds", "Since the executor was last heard.", {"device"}})),
@@ -91,11 +73,11 @@ void RunProbe::Plan(const broker::PlanSummary& plan) {
   const std::lock_guard lock(mutex_);
   stages_.clear();
   for (const std::string& device : plan.devices) stages_.push_back({.device = device});
-  sent_.clear();
   recent_s_.clear();
   steps_of_plan_ = 0;
   // Stages and links that are no more must not look alive.
-  for (const metrics::Gauge& gauge : {busy_, bubble_, compute_, drift_, bandwidth_, rtt_, ratio_, error_}) gauge.Clear();
+  for (const metrics::Gauge& gauge : {busy_, bubble_, drift_}) gauge.Clear();
+  stage_metrics_.NewPlan();
   const json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
   predicted_step_s_ = document.is_object() ? document.value("predicted_step_seconds", 0.0) : 0.0;
   predicted_.Set(predicted_step_s_);
@@ -152,32 +134,11 @@ void RunProbe::Busy() {
 void RunProbe::StageTimes(const std::string& device, const v1::StageTimes& times) {
   const std::lock_guard lock(mutex_);
   const auto stage = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& s) { return s.device == device; });
-  if (stage != stages_.end()) {
-    const std::string index = absl::StrCat(stage - stages_.begin());
-    stage->step = times.step();
-    stage->busy_seconds = times.busy_seconds();
-    compute_.Set(times.forward_seconds(), {index, "forward"});
-    compute_.Set(times.backward_seconds(), {index, "backward"});
-    Busy();
-  }
-  Links(device, times);
-}
-
-void RunProbe::Links(const std::string& device, const v1::StageTimes& times) {
-  for (const v1::LinkBytes& link : times.links()) {
-    for (int c = 0; c < std::min(kClassCount, link.wire_bytes_sent_by_class_size()); ++c) {
-      int64_t& before = sent_[{device, link.peer(), c}];
-      const int64_t now = link.wire_bytes_sent_by_class(c);
-      if (now <= before) continue;
-      link_bytes_.Add(static_cast<double>(now - before), {device, link.peer(), kClasses[c]});
-      before = now;
-    }
-    if (link.bandwidth_bytes_per_second() > 0) bandwidth_.Set(link.bandwidth_bytes_per_second(), {device, link.peer()});
-    if (link.rtt_seconds() > 0) rtt_.Set(link.rtt_seconds(), {device, link.peer()});
-    const std::string name = LinkName(device, link.peer());
-    if (link.ratio() > 0) ratio_.Set(link.ratio(), {name});
-    if (link.compared_messages() > 0) error_.Set(link.relative_error(), {name});
-  }
+  if (stage == stages_.end()) return;  // of a device whose stage was given away
+  stage->step = times.step();
+  stage->busy_seconds = times.busy_seconds();
+  Busy();
+  stage_metrics_.Report(device, static_cast<int>(stage - stages_.begin()), times);
 }
 
 void RunProbe::Event(const broker::Announce& event) {

@@ -10,12 +10,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "lib/broker/run_state.h"
 #include "lib/metrics/registry.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/stage_metrics.h"
 
 namespace fusionllm::services {
 
@@ -51,23 +51,20 @@ class RunProbe {
   };
 
   double RecentStepSeconds() const;
-  void Links(const std::string& device, const v1::StageTimes& times);
   void Busy();
   void Ages();
 
   const RunProbeOptions options_;
   const std::function<double()> now_s_;
+  StageMetrics stage_metrics_;
 
   // Progress.
   const metrics::Gauge loss_, perplexity_, tokens_per_second_, samples_per_second_, gradient_norm_, learning_rate_, progress_, eta_;
   const metrics::Counter tokens_;
   const metrics::Histogram step_seconds_;
   // Pipeline and plan.
-  const metrics::Gauge busy_, bubble_, compute_, predicted_, drift_;
+  const metrics::Gauge busy_, bubble_, predicted_, drift_;
   const metrics::Counter replans_;
-  // Links.
-  const metrics::Counter link_bytes_;
-  const metrics::Gauge bandwidth_, rtt_, ratio_, error_;
   // Members and checkpoints.
   const metrics::Gauge nodes_, heartbeat_age_, checkpoint_age_, checkpoint_bytes_;
   const metrics::Counter recoveries_;
@@ -81,8 +78,7 @@ class RunProbe {
   std::deque<double> recent_s_;  // seconds of the last steps of the plan, its first ones aside
   int64_t last_step_ = 0;
   double last_step_s_ = 0;
-  std::map<std::tuple<std::string, std::string, int>, int64_t> sent_;  // by device, peer and class, since the plan began
-  std::string replan_reason_ = "other";                                // of the next plan
+  std::string replan_reason_ = "other";  // of the next plan
   std::optional<double> trouble_since_s_;
   std::map<int64_t, double> shards_since_s_;  // of checkpoints that are not whole yet, by step
   std::optional<double> checkpoint_at_s_;

@@ -41,7 +41,8 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
       news_.notify_all();
       return absl::UnavailableError(absl::StrCat("broker at ", options_.address, " cannot be reached: ", std::string(status.message())));
     }
-    news_.wait_for(lock, kRedialPause, [this] { return stopped_; });
+    RunTasks(lock);
+    news_.wait_for(lock, kRedialPause, [this] { return stopped_ || !tasks_.empty(); });
   }
 }
 
@@ -64,8 +65,10 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
       v1::ExecutorMessage next;
       {
         std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size(); });
+        news_.wait(lock, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size() || !tasks_.empty(); });
+        RunTasks(lock);
         if (!stream_up_ || stopped_) break;
+        if (written_ == unacknowledged_.size()) continue;
         next = unacknowledged_[written_++];
       }
       good = stream->Write(next);
@@ -75,6 +78,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   absl::Status refusal;
   v1::BrokerMessage message;
   while (stream->Read(&message)) {
+    attending_ = !message.has_refusal();
     if (message.has_ack()) {
       Acknowledge(message.ack().sequence());
     } else if (message.has_refusal()) {
@@ -88,6 +92,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
       }
     }
   }
+  attending_ = false;
   {
     const std::lock_guard lock(mutex_);
     stream_up_ = false;
@@ -122,6 +127,22 @@ void BrokerSession::Report(v1::ExecutorMessage message) {
   message.set_sequence(next_sequence_++);
   unacknowledged_.push_back(std::move(message));
   news_.notify_all();
+}
+
+void BrokerSession::Post(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  news_.notify_all();
+}
+
+void BrokerSession::RunTasks(std::unique_lock<std::mutex>& lock) {
+  while (!tasks_.empty()) {
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    lock.lock();
+  }
 }
 
 void BrokerSession::Stop() {

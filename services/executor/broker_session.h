@@ -3,6 +3,7 @@
 // Run() blocks on the caller's thread; Report() may be called from any thread and never blocks on the network.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -35,12 +36,17 @@ class BrokerSession {
   absl::Status Run(const HelloFunction& hello, const MessageFunction& on_message);
   void Report(v1::ExecutorMessage message);
   void Stop();
+  // Runs `task` on a thread of the session, soon; never when the session is over. Must not block long.
+  void Post(std::function<void()> task);
+  // The broker has welcomed this executor, and their stream is up.
+  bool attending() const { return attending_; }
   // Blocks until every report is acknowledged, the session is over, or `seconds` have passed.
   void Flush(double seconds);
 
  private:
   absl::Status Attend(v1::Broker::Stub& stub, const HelloFunction& hello, const MessageFunction& on_message, bool* over);
   void Acknowledge(uint64_t sequence);
+  void RunTasks(std::unique_lock<std::mutex>& lock);
 
   const SessionOptions options_;
   std::mutex mutex_;
@@ -48,8 +54,10 @@ class BrokerSession {
   uint64_t next_sequence_ = 1;
   std::deque<v1::ExecutorMessage> unacknowledged_;  // ascending
   size_t written_ = 0;                              // of unacknowledged_, on the present stream
+  std::deque<std::function<void()>> tasks_;
   bool stopped_ = false;
   bool stream_up_ = false;
+  std::atomic<bool> attending_ = false;
   grpc::ClientContext* context_ = nullptr;
 };
 

@@ -1,5 +1,7 @@
 #include "services/executor/data_plane.h"
 
+#include <grpcpp/health_check_service_interface.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -64,6 +66,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     endpoint_options.incarnation = options_.incarnation;
     endpoint_options.build_version = kBuildVersion;
     job_hash_ = credentials.job_hash;
+    grpc::EnableDefaultHealthCheckService(true);  // beside the peers' own service
     FUSIONLLM_ASSIGN_OR_RETURN(auto direct, transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
                                                                                                .channel_credentials = credentials.channel,
                                                                                                .listen_address = options_.listen_address}));

@@ -33,7 +33,7 @@ struct LinkMeasurement {
 
 class DataPlane {
  public:
-  // Listens. Errors: Unavailable when the address cannot be bound, InvalidArgument for a bad name.
+  // Listens, and answers grpc.health.v1 there. Errors: Unavailable when the address cannot be bound, InvalidArgument for a bad name.
   static absl::StatusOr<std::unique_ptr<DataPlane>> Create(const DataPlaneOptions& options, const Credentials& credentials);
   ~DataPlane();
 

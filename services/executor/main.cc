@@ -1,12 +1,13 @@
 // fusion-executor: one device. Joins the broker of a run and runs the stages it is given.
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdio>
-#include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "lib/daemon/loop_check.h"
+#include "lib/daemon/program.h"
+#include "lib/daemon/stop_signals.h"
 #include "services/credentials.h"
 #include "services/executor/broker_session.h"
 #include "services/executor/checkpoint_client.h"
@@ -17,15 +18,13 @@
 namespace fusionllm::services {
 namespace {
 
-constexpr int kExitDone = 0;
-constexpr int kExitFailed = 1;
-constexpr int kExitBadInput = 2;
+using daemon::Complain;
+using daemon::kExitBadInput;
+using daemon::kExitDone;
+using daemon::kExitFailed;
 constexpr int kExitRunFailed = 5;  // the run, not this executor
 
-int Complain(const absl::Status& status, int code) {
-  std::fprintf(stderr, "fusion-executor: %s\n", std::string(status.message()).c_str());
-  return code;
-}
+constexpr char kProgram[] = "fusion-executor";
 
 int Main(int argc, char** argv) {
   HostOptions host_options{.build_version = kBuildVersion};
@@ -33,6 +32,7 @@ int Main(int argc, char** argv) {
   SessionOptions session_options;
   std::string tls_directory;
   bool relay = false;
+  daemon::CommonFlags common;
   CLI::App app("Runs stages of a training run on this machine's device");
   app.add_option("--broker", session_options.address, "Address of the broker")->required();
   app.add_option("--name", host_options.name, "Name of this device")->required();
@@ -44,17 +44,12 @@ int Main(int argc, char** argv) {
   app.add_option("--incarnation", host_options.incarnation, "Grows with every start; 0: from the clock");
   app.add_flag("--spare", host_options.spare, "Stay in the backup pool");
   app.add_option("--patience-seconds", session_options.patience_seconds, "How long the broker may stay away")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
+  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   if (host_options.incarnation == 0) {
     host_options.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   }
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-
+  daemon::HoldStopSignals();
   absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, host_options.name);
   if (!credentials.ok()) return Complain(credentials.status(), kExitBadInput);
   session_options.credentials = credentials->channel;
@@ -67,28 +62,34 @@ int Main(int argc, char** argv) {
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
 
+  metrics::Registry registry(kProgram, kBuildVersion);
+  StageProbe probe(registry, host_options.name);
   BrokerSession session(session_options);
   CheckpointClient checkpoints({.address = session_options.address, .credentials = credentials->channel, .executor = host_options.name});
-  StageHost host(host_options, **data_plane, checkpoints, [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
-  std::thread signal_thread([&] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    session.Stop();
+  StageHost host(host_options, **data_plane, checkpoints, probe, [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
+  // The stage's own thread may rightly be busy or wait for hours: alive is who still talks to the broker and to whom the stage answers.
+  daemon::LoopCheck alive("the session with the broker", [&](std::function<void()> task) {
+    session.Post([&host, task = std::move(task)] {
+      (void)host.Hello();
+      task();
+    });
   });
+  const auto monitoring = daemon::StartMonitoring(
+      common, registry, [&] { return alive.Check(); },
+      [&] { return session.attending() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
+  if (!monitoring.ok()) return Complain(monitoring.status());
+  const daemon::OnStopSignal on_stop([&] { session.Stop(); });
   bool run_failed = false;
-  const absl::Status status =
-      session.Run([&] { return host.Hello(); },
-                  [&](const v1::BrokerMessage& message) {
-                    if (message.has_shutdown()) {
-                      run_failed = message.shutdown().failed();
-                      std::fprintf(stderr, "fusion-executor: told to end: %s\n", message.shutdown().reason().c_str());
-                    }
-                    host.OnMessage(message);
-                  });
+  const absl::Status status = session.Run([&] { return host.Hello(); },
+                                          [&](const v1::BrokerMessage& message) {
+                                            if (message.has_shutdown()) {
+                                              run_failed = message.shutdown().failed();
+                                              base::Log(base::LogLevel::kInfo, absl::StrCat("told to end: ", message.shutdown().reason()));
+                                            }
+                                            host.OnMessage(message);
+                                          });
   host.Shutdown();
   (*data_plane)->Close();
-  pthread_kill(signal_thread.native_handle(), SIGTERM);
-  signal_thread.join();
   if (!status.ok() && !absl::IsCancelled(status)) return Complain(status, kExitFailed);
   return run_failed ? kExitRunFailed : kExitDone;
 }

@@ -51,6 +51,13 @@ absl::Status NoData::Fill(bool evaluation, int64_t step, int micro_batch, const 
   return absl::InternalError(absl::StrCat("placeholder '", placeholder.name, "' on a stage without data"));
 }
 
+absl::Status TimedSource::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
+  const int64_t begin_ns = runtime::MonotonicNanoseconds();
+  const absl::Status status = source_->Fill(evaluation, step, micro_batch, placeholder, out);
+  if (!evaluation) seconds_ += static_cast<double>(runtime::MonotonicNanoseconds() - begin_ns) * 1e-9;
+  return status;
+}
+
 absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch) {
   const workload::Workload& workload = setting.workload;
   FUSIONLLM_ASSIGN_OR_RETURN(AssignedPlan assigned, ReadAssignedPlan(assign, workload));
@@ -66,7 +73,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
     if (setting.source == nullptr) {
       FUSIONLLM_ASSIGN_OR_RETURN(setting.source, workload::DatasetSource::Open(workload));
     }
-    source = setting.source.get();
+    epoch.data.Wrap(*setting.source);
+    source = &epoch.data;
   }
   epoch.pacer = std::make_unique<runtime::DevicePacer>(setting.compute_scale, setting.emulate);
   FUSIONLLM_ASSIGN_OR_RETURN(

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,20 @@ class NoData : public runtime::BatchSource {
   absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
 };
 
+// Passes on to the job's data and adds up how long that took. The stage's thread only.
+class TimedSource : public runtime::BatchSource {
+ public:
+  void Wrap(runtime::BatchSource& source) { source_ = &source; }
+  bool wraps() const { return source_ != nullptr; }
+  // Since the last call; evaluation aside.
+  double TakeSeconds() { return std::exchange(seconds_, 0); }
+  absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
+
+ private:
+  runtime::BatchSource* source_ = nullptr;
+  double seconds_ = 0;
+};
+
 // Members are destroyed in reverse order: the executor before what it refers to.
 struct StageEpoch {
   explicit StageEpoch(const v1::Assign& assign)
@@ -44,6 +59,7 @@ struct StageEpoch {
   std::vector<std::string> peers;  // by stage
   wire::PlanDocument plan;
   NoData no_data;
+  TimedSource data;
   std::unique_ptr<runtime::DevicePacer> pacer;
   std::unique_ptr<runtime::StageExecutor> executor;
   std::vector<transport::LinkStats> stats_before;  // by peer

@@ -24,10 +24,11 @@ constexpr int64_t kTracedTo = 5;
 
 }  // namespace
 
-StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ReportFunction report)
+StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, StageProbe& probe, ReportFunction report)
     : options_(std::move(options)),
       data_plane_(data_plane),
       checkpoints_(checkpoints),
+      probe_(probe),
       report_(std::move(report)),
       site_(options_.site.empty() ? options_.name : options_.site),
       worker_([this] { Work(); }) {}
@@ -155,6 +156,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     }
     FUSIONLLM_RETURN_IF_ERROR(data_plane_.Emulate(links, absl::StrCat(welcome.output_directory(), "/links.state")));
   }
+  probe_.MemoryLimit(memory_bytes_);
   FUSIONLLM_ASSIGN_OR_RETURN(
       auto backend, kernels::CreateBackend(job.spec.strategy.backend == job::Backend::kRef ? "ref" : "cpu", {.threads = threads_}));
   {
@@ -225,7 +227,9 @@ void StageHost::Assign(const v1::Assign& assign) {
   absl::StatusOr<std::unique_ptr<StageEpoch>> epoch = welcome_status_.ok() ? Build(assign) : welcome_status_;
   if (epoch.ok()) {
     epoch_ = *std::move(epoch);
-    ready.set_predicted_memory_bytes(static_cast<int64_t>(epoch_->executor->memory().total()));
+    const auto planned_bytes = static_cast<int64_t>(epoch_->executor->memory().total());
+    ready.set_predicted_memory_bytes(planned_bytes);
+    probe_.NewStage(planned_bytes);
   } else {
     ready.set_code(static_cast<int>(epoch.status().code()));
     ready.set_error(std::string(epoch.status().message()));
@@ -303,7 +307,9 @@ void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& tim
     last_step_ = times.step;
   }
   if (epoch.stage == 0) report_(StepReportOf(epoch));
-  report_(TimesReportOf(epoch, times, memory_at_join_, data_plane_));
+  v1::ExecutorMessage report = TimesReportOf(epoch, times, memory_at_join_, data_plane_);
+  probe_.Step(epoch.stage, report.times(), epoch.data.wraps() ? epoch.data.TakeSeconds() : -1);
+  report_(std::move(report));
 }
 
 void StageHost::Start(uint32_t number) {

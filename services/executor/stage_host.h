@@ -25,6 +25,7 @@
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_epoch.h"
+#include "services/executor/stage_probe.h"
 
 namespace fusionllm::services {
 
@@ -41,7 +42,8 @@ struct HostOptions {
 class StageHost {
  public:
   using ReportFunction = std::function<void(v1::ExecutorMessage)>;
-  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ReportFunction report);
+  // What is borrowed must outlive the host.
+  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, StageProbe& probe, ReportFunction report);
   ~StageHost();
 
   v1::Hello Hello() const;
@@ -66,6 +68,7 @@ class StageHost {
   const HostOptions options_;
   DataPlane& data_plane_;
   CheckpointClient& checkpoints_;
+  StageProbe& probe_;
   const ReportFunction report_;
   std::string site_;  // guarded by mutex_
 

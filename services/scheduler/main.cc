@@ -39,7 +39,7 @@ int Main(int argc, char** argv) {
     return daemon::Complain(absl::InvalidArgumentError("give --tls FOLDER, or --insecure to serve without TLS"), daemon::kExitBadInput);
   }
 
-  daemon::StopSignals signals;
+  daemon::HoldStopSignals();
   const absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, "scheduler");
   if (!credentials.ok()) return daemon::Complain(credentials.status(), daemon::kExitBadInput);
   metrics::Registry registry(kProgram, kBuildVersion);
@@ -55,7 +55,7 @@ int Main(int argc, char** argv) {
   const auto monitoring = daemon::StartMonitoring(
       common, registry, [&] { return CheckHealth(*to_itself); }, [&] { return CheckHealth(*to_itself); });
   if (!monitoring.ok()) return daemon::Complain(monitoring.status());
-  signals.CallOnStop([&] {
+  const daemon::OnStopSignal on_stop([&] {
     base::Log(base::LogLevel::kInfo, "stopping");
     service.Stop();
     (*server)->GetHealthCheckService()->SetServingStatus(false);

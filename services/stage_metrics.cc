@@ -1,0 +1,59 @@
+#include "services/stage_metrics.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::services {
+namespace {
+
+// By transport::Priority, as in LinkBytes.
+constexpr const char* kClasses[] = {"control", "tensor", "parameter_sync", "checkpoint"};
+constexpr int kClassCount = 4;
+
+}  // namespace
+
+StageMetrics::StageMetrics(metrics::Registry& registry)
+    : compute_(registry.AddGauge(
+          {"stage_compute_seconds", "Compute of the stage in the last step; dir is forward or backward.", {"stage", "dir"}})),
+      bytes_(registry.AddCounter({"link_bytes_total",
+                                  "Bytes sent from src to dst by stages, framing included; class is control, tensor, parameter_sync or "
+                                  "checkpoint.",
+                                  {"src", "dst", "class"}})),
+      bandwidth_(registry.AddGauge({"link_bandwidth_bytes_per_second", "Measured from what the link carries, smoothed.", {"src", "dst"}})),
+      rtt_(registry.AddGauge({"link_rtt_seconds", "Round trip of small messages, smoothed.", {"src", "dst"}})),
+      ratio_(registry.AddGauge(
+          {"compression_ratio", "Bytes of activations and gradients as fp32 over their bytes as sent, since the plan began.", {"link"}})),
+      error_(registry.AddGauge({"compression_error",
+                                "Norm of what compression lost over the norm of the original, in the newest step that was compared.",
+                                {"link"}})) {}
+
+void StageMetrics::NewPlan() {
+  const std::lock_guard lock(mutex_);
+  sent_.clear();
+  for (const metrics::Gauge& gauge : {compute_, bandwidth_, rtt_, ratio_, error_}) gauge.Clear();
+}
+
+void StageMetrics::Report(const std::string& device, int stage, const v1::StageTimes& times) {
+  const std::lock_guard lock(mutex_);
+  compute_.Set(times.forward_seconds(), {absl::StrCat(stage), "forward"});
+  compute_.Set(times.backward_seconds(), {absl::StrCat(stage), "backward"});
+  for (const v1::LinkBytes& link : times.links()) Link(device, link);
+}
+
+void StageMetrics::Link(const std::string& device, const v1::LinkBytes& link) {
+  for (int c = 0; c < std::min(kClassCount, link.wire_bytes_sent_by_class_size()); ++c) {
+    int64_t& before = sent_[{device, link.peer(), c}];
+    const int64_t now = link.wire_bytes_sent_by_class(c);
+    if (now <= before) continue;
+    bytes_.Add(static_cast<double>(now - before), {device, link.peer(), kClasses[c]});
+    before = now;
+  }
+  if (link.bandwidth_bytes_per_second() > 0) bandwidth_.Set(link.bandwidth_bytes_per_second(), {device, link.peer()});
+  if (link.rtt_seconds() > 0) rtt_.Set(link.rtt_seconds(), {device, link.peer()});
+  const std::string name = absl::StrCat(device, "->", link.peer());
+  if (link.ratio() > 0) ratio_.Set(link.ratio(), {name});
+  if (link.compared_messages() > 0) error_.Set(link.relative_error(), {name});
+}
+
+}  // namespace fusionllm::services

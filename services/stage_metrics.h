@@ -1,0 +1,35 @@
+// What stages report of each step, as metrics: compute and links. The broker exports those of all stages, an executor those of its own,
+// under the same names. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "lib/metrics/registry.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+class StageMetrics {
+ public:
+  // `registry` must outlive it.
+  explicit StageMetrics(metrics::Registry& registry);
+
+  // Reports of `device` count from 0 again; stages and links of the plan before are no more.
+  void NewPlan();
+  void Report(const std::string& device, int stage, const v1::StageTimes& times);
+
+ private:
+  void Link(const std::string& device, const v1::LinkBytes& link);
+
+  const metrics::Gauge compute_;
+  const metrics::Counter bytes_;
+  const metrics::Gauge bandwidth_, rtt_, ratio_, error_;
+  std::mutex mutex_;
+  std::map<std::tuple<std::string, std::string, int>, int64_t> sent_;  // by device, peer and class, since the plan began
+};
+
+}  // namespace fusionllm::services
