@@ -106,6 +106,9 @@ TEST_F(Fusionctl, VersionAndHelpAreDoneAndBadUsageIsTwo) {
 
 TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
   EXPECT_THAT(Run("bake job.yaml").err, AllOf(HasSubstr("'bake'"), HasSubstr("run, join")));
+  const Outcome level = Run("--log-level loud plan job.yaml");
+  EXPECT_EQ(level.code, 2);
+  EXPECT_THAT(level.err, AllOf(HasSubstr("--log-level"), HasSubstr("loud"), HasSubstr("{debug,info,warning,error}")));
   EXPECT_THAT(Run("--format xml plan job.yaml").err, AllOf(HasSubstr("--format"), HasSubstr("xml"), HasSubstr("{text,json}")));
   // Before this machine is measured, which takes seconds.
   const Outcome planner = Run("plan job.yaml --strategy guess");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands/command.h"
+#include "lib/base/log.h"
 
 namespace {
 
@@ -36,7 +37,10 @@ int Main(int argc, char** argv) {
          "text for people, json for programs")
       ->check(CLI::IsMember({"text", "json"}))
       ->option_text("text|json");
-  app.add_option("--log-level", globals.log_level, "how much is logged")->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_option("--log-level", globals.log_level,
+                 "how much fusionctl and what it starts log (default: fusionctl warning, the others info)")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->option_text("debug|info|warning|error");
   app.require_subcommand(1);
   app.fallthrough();  // the options above may also follow the command
   for (const auto add : kCommands) add(app, globals, action);
@@ -48,6 +52,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitUsage;
   }
+  fusionllm::base::StartLog("fusionctl",
+                            fusionllm::base::ParseLogLevel(globals.log_level.value_or("")).value_or(fusionllm::base::LogLevel::kWarning));
   return action();
 }
 

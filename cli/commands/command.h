@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,7 +14,7 @@ namespace fusionllm::cli {
 // Options that come before or after any command.
 struct Globals {
   OutputFormat format = OutputFormat::kText;
-  std::string log_level = "info";
+  std::optional<std::string> log_level;  // of fusionctl and all that it starts; absent: warning here, their default there
 };
 
 // What the chosen command does; its value is the exit code.

@@ -21,6 +21,7 @@ void AddDemo(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([options, &globals, &action] {
     action = [options, &globals] {
       options->format = globals.format;
+      options->log_level = globals.log_level;
       SignalWatch signals;
       const absl::StatusOr<int> code = RunDemo(*options, signals);
       return code.ok() ? *code : Complain(code.status());

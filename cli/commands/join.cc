@@ -9,7 +9,7 @@
 
 namespace fusionllm::cli {
 
-void AddJoin(CLI::App& app, const Globals&, Action& action) {
+void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   struct Flags {
     JoinOptions options;
     std::string listen;
@@ -25,8 +25,9 @@ void AddJoin(CLI::App& app, const Globals&, Action& action) {
   command->add_option("--listen", flags->listen,
                       "HOST:PORT of this machine that all others can dial; without it tensors travel by way of the run's machine");
   command->footer("Example:\n  fusionctl join 203.0.113.7:7000 --token fj1.... --name lab-3");
-  command->callback([flags, &action] {
-    action = [flags] {
+  command->callback([flags, &globals, &action] {
+    action = [flags, &globals] {
+      flags->options.log_level = globals.log_level;
       if (!flags->listen.empty()) flags->options.listen = flags->listen;
       SignalWatch signals;
       const absl::StatusOr<int> code = JoinRun(flags->options, signals);

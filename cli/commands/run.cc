@@ -14,7 +14,7 @@ namespace fusionllm::cli {
 namespace {
 
 struct Flags {
-  std::string job, topology, output, profiles, listen;
+  std::string job, topology, output, profiles, listen, metrics_address;
   std::vector<std::string> overrides;
   double gather_seconds = 0;
   bool fresh = false;
@@ -39,6 +39,8 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   if (!flags.profiles.empty()) options.profiles = std::filesystem::absolute(flags.profiles).string();
   if (!flags.listen.empty()) options.listen = flags.listen;
   if (flags.gather_seconds > 0) options.gather_seconds = flags.gather_seconds;
+  if (!flags.metrics_address.empty()) options.metrics_address = flags.metrics_address;
+  options.log_level = globals.log_level;
   options.format = globals.format;
   SignalWatch signals;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunJobResult result, RunJob(options, signals));
@@ -58,6 +60,8 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       ->allow_extra_args(false);  // what follows its value is the job, not another value
   command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");
   command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
+  command->add_option("--metrics-address", flags->metrics_address,
+                      "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
   command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")->check(CLI::PositiveNumber);
   command->footer(
       "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "

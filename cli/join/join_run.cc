@@ -148,6 +148,7 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   std::vector<std::string> argv = {
       bin + "/fusion-executor", "--broker", options.address, "--name", enrolled.name, "--tls", folder, "--relay"};
   if (options.spare) argv.push_back("--spare");
+  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning")});  // its log is shown when it fails
   if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
   const std::string log = folder + "/executor.log";
   FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({"fusion-executor", std::move(argv), log, /*pipe_stdout=*/false}));
@@ -156,9 +157,12 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   Work work(std::move(child), signals);
   const ChildEnd end = work.Wait();
   if (work.interrupted()) return kExitInterrupted;
+  if (end.exit_code == kExitDone) {
+    absl::FPrintF(stderr, "the run is over\n");
+    return kExitDone;
+  }
   const std::string tail = TailOfFile(log, kLogLines);
   if (!tail.empty()) absl::FPrintF(stderr, "%s\n", tail);
-  if (end.exit_code == kExitDone) return kExitDone;
   if (end.exit_code != kExecutorRunFailed) absl::FPrintF(stderr, "fusionctl: fusion-executor ended: %s\n", Describe(end));
   return kExitFailed;
 }

@@ -82,6 +82,7 @@ absl::StatusOr<int> RunDemo(const DemoOptions& options, SignalWatch& signals) {
     run.title = rows[i].title;
     run.fresh = true;  // a row of an earlier demo in this folder is no part of this one
     run.format = options.format;
+    run.log_level = options.log_level;
     run.tag = rows[i].folder;
     run.print_summary = false;
     run.bin_folder = options.bin_folder;

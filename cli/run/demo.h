@@ -21,7 +21,8 @@ struct DemoOptions {
   std::string output;             // empty: runs/demo-TIMESTAMP
   std::string source;             // folder with examples/jobs/demo.yaml; empty: two above this program's
   OutputFormat format = OutputFormat::kText;
-  std::string bin_folder;  // empty: this program's
+  std::optional<std::string> log_level;  // of the services
+  std::string bin_folder;                // empty: this program's
 };
 
 struct DemoRow {

@@ -61,7 +61,11 @@ class Output : public SessionObserver {
     return std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
   }
 
-  void OnNotice(absl::string_view sentence) override { progress_.Sentence(sentence, /*warning=*/true); }
+  void OnNotice(absl::string_view sentence) override { OnLog(base::LogLevel::kWarning, sentence); }
+
+  void OnLog(base::LogLevel level, absl::string_view sentence) override {
+    if (base::Logs(level)) progress_.Sentence(sentence, /*warning=*/level >= base::LogLevel::kWarning);
+  }
 
   void OnListening(absl::string_view address) override {
     if (!options_.listen) return;
@@ -193,6 +197,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   session.gather_seconds = options.gather_seconds;
   session.fresh = options.fresh;
   session.stop_after_s = options.stop_after_s;
+  session.log_level = options.log_level;
+  session.metrics_address = options.metrics_address;
 
   RunJobResult result;
   result.folder = folder.path();

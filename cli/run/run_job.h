@@ -28,6 +28,8 @@ struct RunJobOptions {
   bool fresh = false;
   std::optional<std::string> profiles, listen;
   std::optional<double> gather_seconds, stop_after_s;
+  std::optional<std::string> log_level;        // of the services; absent: their default
+  std::optional<std::string> metrics_address;  // of the broker; absent: a free local port
   OutputFormat format = OutputFormat::kText;
   std::string line_prefix;    // of every line of progress
   std::string tag;            // "run" of every JSON line; empty: none

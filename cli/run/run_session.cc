@@ -23,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr absl::string_view kListening = "listening on ";
+constexpr absl::string_view kMetrics = "metrics on ";
 // As services/executor/main.cc says it: nothing is wrong with the executor.
 constexpr int kExecutorRunFailed = 5;
 
@@ -37,6 +38,7 @@ struct Server {
   LineReader reader;
   bool open = false;    // its stdout
   std::string address;  // empty until it said so
+  std::string metrics;  // host:port of its metrics; likewise
   Clock::time_point said_by;
   bool said = false;  // this incarnation has
   int restarts = 0;
@@ -90,12 +92,26 @@ class Session {
   }
 
   absl::Status StartServer(Server& server, std::vector<std::string> argv, absl::string_view log_name) {
+    if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
+    // One that takes over is watched where the one before it was.
+    if (!server.metrics.empty()) {
+      argv.insert(argv.end(), {"--metrics-address", server.metrics});
+    } else if (&server == &broker_ && options_.metrics_address) {
+      argv.insert(argv.end(), {"--metrics-address", *options_.metrics_address});
+    }
+    const std::string command = absl::StrJoin(argv, " ");
     FUSIONLLM_ASSIGN_OR_RETURN(server.child, ChildProcess::Start({server.name, std::move(argv), LogPath(log_name), /*pipe_stdout=*/true}));
+    LogStart(*server.child, command);
     server.reader = {};
     server.open = true;
     server.said = false;
     server.said_by = After(options_.start_limit_s);
     return absl::OkStatus();
+  }
+
+  void LogStart(const ChildProcess& child, absl::string_view command) {
+    observer_.OnLog(base::LogLevel::kInfo, absl::StrFormat("started %s, process %d, log %s", child.name(), child.pid(), child.log_path()));
+    observer_.OnLog(base::LogLevel::kDebug, command);
   }
 
   absl::Status StartExecutors() {
@@ -104,8 +120,11 @@ class Session {
       argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
       if (executor.spare) argv.push_back("--spare");
       if (options_.listen) argv.push_back("--relay");
+      if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
+      const std::string command = absl::StrJoin(argv, " ");
       FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child,
                                  ChildProcess::Start({executor.name, std::move(argv), LogPath(executor.name), /*pipe_stdout=*/false}));
+      LogStart(child, command);
       executors_.push_back({std::move(child)});
     }
     return absl::OkStatus();
@@ -170,6 +189,10 @@ class Session {
       if (absl::StartsWith(line, kListening)) {
         server.address = std::string(absl::StripAsciiWhitespace(absl::StripPrefix(line, kListening)));
         server.said = true;
+      } else if (absl::StartsWith(line, kMetrics)) {
+        const std::string url(absl::StripPrefix(line, kMetrics));
+        observer_.OnLog(base::LogLevel::kInfo, absl::StrCat(server.name, ": metrics on ", url));
+        server.metrics = std::string(absl::StripSuffix(absl::StripPrefix(url, "http://"), "/metrics"));
       } else if (&server == &broker_) {
         BrokerLine(line);
       }

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "cli/run/run_recorder.h"
 #include "cli/run/signal_watch.h"
+#include "lib/base/log.h"
 #include "lib/report/run_record.h"
 
 namespace fusionllm::cli {
@@ -38,19 +39,21 @@ struct LocalExecutor {
 struct SessionOptions {
   // Commands: the program and arguments that go before those of the protocol.
   std::vector<std::string> scheduler, broker, executor;
-  std::string output;                    // absolute folder that exists, with logs/ and security/
-  std::string base;                      // folder that paths of the job are relative to
-  bool topology = false;                 // OUTPUT/topology.yaml is there
-  std::vector<LocalExecutor> executors;  // started here
-  std::optional<std::string> listen;     // address for executors of other machines; `executors` then holds the one that has the data
-  int64_t min_executors = 0;             // with listen: how many in all to wait for
-  std::optional<std::string> profiles;   // saved calibration
-  std::optional<double> gather_seconds;  // how long the broker waits for executors
-  bool fresh = false;                    // ignore checkpoints
-  std::optional<double> stop_after_s;    // ask for an end this long after the first step
-  double start_limit_s = 120;            // for a program to say where it listens
-  double end_grace_s = 5;                // from SIGTERM to SIGKILL
-  double lonely_limit_s = 30;            // for the broker to end by itself when all executors have, and no others can come
+  std::string output;                          // absolute folder that exists, with logs/ and security/
+  std::string base;                            // folder that paths of the job are relative to
+  bool topology = false;                       // OUTPUT/topology.yaml is there
+  std::vector<LocalExecutor> executors;        // started here
+  std::optional<std::string> listen;           // address for executors of other machines; `executors` then holds the one that has the data
+  int64_t min_executors = 0;                   // with listen: how many in all to wait for
+  std::optional<std::string> profiles;         // saved calibration
+  std::optional<double> gather_seconds;        // how long the broker waits for executors
+  bool fresh = false;                          // ignore checkpoints
+  std::optional<std::string> log_level;        // of all of them; absent: their own default
+  std::optional<std::string> metrics_address;  // of the broker; absent: its own default
+  std::optional<double> stop_after_s;          // ask for an end this long after the first step
+  double start_limit_s = 120;                  // for a program to say where it listens
+  double end_grace_s = 5;                      // from SIGTERM to SIGKILL
+  double lonely_limit_s = 30;                  // for the broker to end by itself when all executors have, and no others can come
 };
 
 // Told what happens while it happens, on the thread of Run().
@@ -61,6 +64,8 @@ class SessionObserver {
   virtual bool OnLine(LineType type, absl::string_view line, const report::Run& run) = 0;
   // Something to tell the user that no JSON line says; a sentence.
   virtual void OnNotice(absl::string_view sentence) = 0;
+  // What only somebody who asked for it wants to read: processes started, where they are watched.
+  virtual void OnLog(base::LogLevel level, absl::string_view sentence) = 0;
   // The broker listens; executors of other machines may dial it.
   virtual void OnListening(absl::string_view address) = 0;
 };

@@ -41,12 +41,15 @@ class Collector : public SessionObserver {
     return on_line ? on_line(type, run) : true;
   }
   void OnNotice(absl::string_view sentence) override { notices.emplace_back(sentence); }
+  void OnLog(base::LogLevel level, absl::string_view sentence) override {
+    logged.push_back(absl::StrCat(base::Name(level), " ", sentence));
+  }
   void OnListening(absl::string_view where) override { address = std::string(where); }
 
   std::function<bool(LineType, const report::Run&)> on_line;
   std::vector<LineType> types;
   std::vector<std::string> lines;
-  std::vector<std::string> notices;
+  std::vector<std::string> notices, logged;
   std::string address;
 };
 
@@ -103,6 +106,38 @@ TEST_F(RunSessionTest, ARunEndsWithTheBrokersCodeAndLeavesNobodyBehind) {
   EXPECT_EQ(collector_.address, "127.0.0.1:4711");  // tidy-allow: port because the stand-in only says so
   EXPECT_THAT(collector_.notices, IsEmpty());
   ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, LevelAndMetricsAddressReachThoseTheyAreFor) {
+  Script({"wait " + folder_ / "go", "exit 0"});
+  options_.log_level = "debug";
+  options_.metrics_address = "127.0.0.1:0";
+  const pid_t helper = fork();
+  if (helper == 0) {
+    while (Calls("executor").size() < 2) usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
+    folder_.Write("go", "");
+    _exit(0);
+  }
+  const auto result = Run();
+  EXPECT_EQ(waitpid(helper, nullptr, 0), helper);
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (const char* role : {"scheduler", "broker", "executor"}) {
+    EXPECT_THAT(Calls(role), ::testing::Each(HasSubstr("--log-level debug"))) << role;
+  }
+  EXPECT_THAT(Calls("broker"), ElementsAre(HasSubstr("--metrics-address 127.0.0.1:0")));
+  EXPECT_THAT(Calls("scheduler"), ElementsAre(Not(HasSubstr("--metrics-address"))));
+  EXPECT_THAT(collector_.logged, Contains(HasSubstr("info started fusion-broker, process ")));
+  EXPECT_THAT(collector_.logged, Contains(::testing::AllOf(HasSubstr("debug "), HasSubstr("--listen 127.0.0.1:0"))));
+}
+
+TEST_F(RunSessionTest, ABrokerThatTakesOverIsWatchedWhereTheOneBeforeWas) {
+  Script({"print metrics on http://host:port/metrics", "die-once 1", kStep1, "exit 0"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0);
+  EXPECT_THAT(Calls("broker"), ElementsAre(Not(HasSubstr("--metrics-address")), HasSubstr("--metrics-address host:port")));
+  EXPECT_THAT(collector_.logged, Contains("info fusion-broker: metrics on http://host:port/metrics"));
+  EXPECT_THAT(collector_.types, ElementsAre(LineType::kStep)) << "where it is watched is no part of the run";
 }
 
 TEST_F(RunSessionTest, EveryProgramGetsTheArgumentsOfTheProtocol) {

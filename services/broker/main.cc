@@ -113,12 +113,12 @@ int Main(int argc, char** argv) {
   serving = true;
   const RunOutcome outcome = loop.Run(attendance);
   serving = false;
+  KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();
   setup->exchange->Close();
   (*server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
-  KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
   if (!outcome.status.ok()) return daemon::Complain(outcome.status, ExitCodeOf(outcome));
   return ExitCodeOf(outcome);
 }

@@ -84,7 +84,8 @@ int Main(int argc, char** argv) {
                                           [&](const v1::BrokerMessage& message) {
                                             if (message.has_shutdown()) {
                                               run_failed = message.shutdown().failed();
-                                              base::Log(base::LogLevel::kInfo, absl::StrCat("told to end: ", message.shutdown().reason()));
+                                              base::Log(run_failed ? base::LogLevel::kWarning : base::LogLevel::kInfo,
+                                                        absl::StrCat("told to end: ", message.shutdown().reason()));
                                             }
                                             host.OnMessage(message);
                                           });
