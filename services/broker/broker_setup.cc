@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/log.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
@@ -134,8 +135,8 @@ std::string InitFrom(const job::FusionJob& job, const std::string& base_director
 void ShareFolder(const std::string& folder, BrokerSetup& setup) {
   absl::StatusOr<SharedFolder> shared = SharedFolder::Mark(folder);
   if (!shared.ok()) {
-    std::fprintf(stderr, "fusion-broker: executors cannot write their shards by themselves: %s\n",
-                 std::string(shared.status().message()).c_str());
+    base::Log(base::LogLevel::kWarning,
+              absl::StrCat("executors cannot write their shards by themselves: ", std::string(shared.status().message())));
     return;
   }
   setup.shared_folder = *std::move(shared);
