@@ -51,6 +51,7 @@ class Problems {
   // Whether something was found at this path, above it or below it.
   bool Touches(absl::string_view path) const;
   bool empty() const { return count_ == 0; }
+  size_t size() const { return count_; }  // those that are not kept for length included
   // OK, or InvalidArgument with one finding a line in the order of the file: "job.yaml:12: spec.training.steps: must be at least 0, got
   // -3".
   absl::Status ToStatus() const;

@@ -65,7 +65,13 @@ class Reader {
   void Read(const Node& node, const std::string& path, const Rule& rule, T& value) {
     if constexpr (IsOptional<T>::value) {
       value.reset();
-      if (node.kind != Node::Kind::kNull) Read(node, path, rule, value.emplace());
+      if (node.kind == Node::Kind::kNull) return;
+      // What could not be read is absent: a value made up here would break rules that the user did not.
+      const size_t problems_before = problems_.size();
+      Read(node, path, rule, value.emplace());
+      if constexpr (kIsScalar<typename T::value_type>) {
+        if (problems_.size() != problems_before) value.reset();
+      }
     } else if constexpr (IsVector<T>::value) {
       ReadList(node, path, rule, value);
     } else if constexpr (std::is_same_v<T, Opaque>) {
