@@ -43,7 +43,7 @@ std::string HumanCount(double count) {
     count /= 1000;
     ++unit;
   }
-  return absl::StrFormat(unit == 0 ? "%.0f%s" : "%.1f%s", count, kUnits[unit]);
+  return absl::StrFormat("%.*f%s", unit == 0 ? 0 : 1, count, kUnits[unit]);
 }
 
 }  // namespace fusionllm::opdag

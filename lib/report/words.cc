@@ -17,7 +17,8 @@ std::string Scaled(double bytes, double base, const char* const (&units)[5]) {
     ++unit;
   }
   if (unit == 0) return absl::StrFormat("%.0f %s", bytes, units[0]);
-  return absl::StrFormat(std::abs(bytes) < 9.95 ? "%.2f %s" : (std::abs(bytes) < 99.5 ? "%.1f %s" : "%.0f %s"), bytes, units[unit]);
+  const int digits = std::abs(bytes) < 9.95 ? 2 : std::abs(bytes) < 99.5 ? 1 : 0;
+  return absl::StrFormat("%.*f %s", digits, bytes, units[unit]);
 }
 
 }  // namespace

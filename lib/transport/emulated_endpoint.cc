@@ -116,11 +116,12 @@ class EmulatedEndpoint : public Endpoint {
     inner_->CancelEpoch(epoch);
     std::lock_guard lock(mu_);
     oldest_epoch_ = std::max(oldest_epoch_, epoch);
-    for (auto& [name, link] : links_) {
-      for (auto& queue : link->queues) {
+    for (const auto& entry : links_) {
+      Link& link = *entry.second;
+      for (auto& queue : link.queues) {
         std::erase_if(queue, [&](const Waiting& message) {
           if (!Outdated(message.header, oldest_epoch_)) return false;
-          link->bytes -= message.payload.size();
+          link.bytes -= message.payload.size();
           return true;
         });
       }
