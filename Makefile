@@ -4,11 +4,12 @@ CORES := $(shell nproc)
 # A gRPC-facing file needs about 1 GB to compile: three at a time fit a small machine. Override: make JOBS=16 build
 JOBS ?= $(shell echo $$(( $(CORES) < 3 ? $(CORES) : 3 )))
 BENCH_ARGS ?=
+FUZZ_SECONDS ?= 30
 
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify configure build all test demo bench verify format asan tsan clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench verify format asan tsan fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +25,9 @@ deps-test:
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build test)
 deps-verify:
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build verify)
+
+deps-fuzz:
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build fuzz)
 
 configure: deps-build
 	@tools/configure.sh release
@@ -54,6 +58,11 @@ asan tsan: deps-test  ## build and run all tests under AddressSanitizer + UBSan,
 	@tools/configure.sh $@
 	@cmake --build --preset $@ -j $(JOBS)
 	@ctest --preset $@ -j $(JOBS)
+
+fuzz: deps-fuzz  ## run every decoder of untrusted bytes under libFuzzer, FUZZ_SECONDS each (default 30)
+	@tools/configure.sh fuzz
+	@cmake --build --preset fuzz -j $(JOBS)
+	@tools/fuzz.sh build-fuzz/fuzzers $(FUZZ_SECONDS)
 
 clean:  ## remove build/ and build-*/
 	@rm -rf build build-*

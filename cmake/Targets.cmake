@@ -4,6 +4,11 @@ include(GoogleTest)
 # Every program (fusionllm_program), without tests and benchmarks.
 add_custom_target(programs)
 
+# Every libFuzzer program (fusionllm_fuzzer); they need clang.
+if(FUSIONLLM_FUZZ)
+  add_custom_target(fuzzers)
+endif()
+
 # An empty main, linked by fusionllm_link_test.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/empty_main.cc CONTENT "int main() { return 0; }\n")
 add_library(empty_main OBJECT ${CMAKE_BINARY_DIR}/generated/empty_main.cc)
@@ -65,6 +70,20 @@ function(fusionllm_benchmark)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/benchmarks)
 endfunction()
 
+# fusionllm_fuzzer(NAME foo_fuzz DEPENDS ...): a decoder under random damage, NAME.cc (lib/base/testing/fuzz.h). Makes the test foo_fuzz_test and,
+# with FUSIONLLM_FUZZ, the libFuzzer program fuzzers/foo_fuzz.
+function(fusionllm_fuzzer)
+  cmake_parse_arguments(ARG "" "NAME" "DEPENDS" ${ARGN})
+  fusionllm_test(NAME ${ARG_NAME}_test SOURCES ${ARG_NAME}.cc DEPENDS ${ARG_DEPENDS} fuzz_driver)
+  if(FUSIONLLM_FUZZ)
+    add_executable(${ARG_NAME} ${ARG_NAME}.cc)
+    target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} libfuzzer_driver)
+    target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
+    set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)
+    add_dependencies(fuzzers ${ARG_NAME})
+  endif()
+endfunction()
+
 # fusionllm_program(NAME fusion-foo SOURCES ... DEPENDS ...): a binary in bin/.
 function(fusionllm_program)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPENDS" ${ARGN})
@@ -94,14 +113,14 @@ function(fusionllm_proto)
   target_compile_options(${ARG_NAME} PRIVATE -w)
 endfunction()
 
-# A *_test.cc that no target names would silently never run: refuse to configure.
+# A *_test.cc or *_fuzz.cc that no target names would silently never run: refuse to configure.
 function(fusionllm_check_registered_tests)
   get_property(registered GLOBAL PROPERTY FUSIONLLM_TEST_SOURCES)
   foreach(folder IN LISTS FUSIONLLM_FOLDERS)
-    file(GLOB_RECURSE found ${CMAKE_SOURCE_DIR}/${folder}/*_test.cc)
+    file(GLOB_RECURSE found ${CMAKE_SOURCE_DIR}/${folder}/*_test.cc ${CMAKE_SOURCE_DIR}/${folder}/*_fuzz.cc)
     foreach(source IN LISTS found)
       if(NOT source IN_LIST registered)
-        message(FATAL_ERROR "${source} is in no fusionllm_test()")
+        message(FATAL_ERROR "${source} is in no fusionllm_test() or fusionllm_fuzzer()")
       endif()
     endforeach()
   endforeach()

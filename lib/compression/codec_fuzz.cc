@@ -1,13 +1,12 @@
-// Entry point for coverage-guided fuzzing of the decoders (libFuzzer), and the body of the mutation test.
-//
-// Input: one byte chooses the decoder and the mask, two bytes the expected size, the rest is the message.
-// It aborts when a decoder accepts a message of a lossy codec and yields a number that is not finite.
+// Messages of every codec as a peer may have sent them. One byte of the input chooses the decoder and the mask, two bytes are the expected
+// size, the rest is the message. What a decoder of a lossy codec accepts is finite. mutation_test.cc damages many more messages than the
+// seeds here, and watches what is allocated.
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
 
 namespace fusionllm::compression {
@@ -20,37 +19,64 @@ Mask EveryThird(size_t elements) {
   return Mask::FromIndices(static_cast<int64_t>(elements), indices);
 }
 
-void DecodeUntrusted(uint8_t choice, size_t elements, std::span<const std::byte> message) {
+bool DecodeUntrusted(uint8_t choice, size_t elements, std::span<const std::byte> message) {
   if (choice % 4 == 3) {
     std::vector<int32_t> out(elements);
-    DecodeIntegers(message, out).IgnoreError();
-    return;
+    return DecodeIntegers(message, out).ok();
   }
   std::vector<float> out(elements);
   const Mask given = choice % 4 == 2 ? EveryThird(elements) : Mask();
   Mask received;
   const auto direction = choice % 4 == 0 ? Direction::kForward : Direction::kBackward;
-  if (!Decode(direction, message, &given, out, &received).ok()) return;
-  if (message[1] == std::byte{0}) return;  // the exact layout carries any bits
-  for (float x : out) {
-    if (!std::isfinite(x)) std::abort();
-  }
+  if (!Decode(direction, message, &given, out, &received).ok()) return false;
+  if (message[1] == std::byte{0}) return true;  // the exact layout carries any bits
+  for (const float x : out) FUZZ_CHECK(std::isfinite(x));
   if (!received.dense()) {
     // What the decoder took for a mask must serve the gradient.
     std::vector<std::byte> gradient;
-    if (!Encode(TopK(3), Direction::kBackward, out, &received, nullptr, &gradient, nullptr).ok()) std::abort();
+    FUZZ_CHECK(Encode(TopK(3), Direction::kBackward, out, &received, nullptr, &gradient, nullptr).ok());
   }
+  return true;
+}
+
+std::string SeedOf(uint8_t choice, const char* spec) {
+  constexpr size_t kElements = 300;
+  std::vector<std::byte> message;
+  absl::Status status;
+  if (spec == nullptr) {
+    std::vector<int32_t> values(kElements);
+    for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<int32_t>(i * i);
+    status = EncodeIntegers(values, &message);
+  } else {
+    std::vector<float> values(kElements);
+    for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<float>(i % 17) - 8.0f;
+    const Mask mask = choice == 2 ? EveryThird(kElements) : Mask();
+    const auto direction = choice == 0 ? Direction::kForward : Direction::kBackward;
+    status = Encode(*ParseCodecSpec(spec), direction, values, &mask, nullptr, &message, nullptr);
+  }
+  FUZZ_CHECK(status.ok());
+  std::string seed = {static_cast<char>(choice), static_cast<char>(kElements & 0xff), static_cast<char>(kElements >> 8)};
+  return seed.append(reinterpret_cast<const char*>(message.data()), message.size());
+}
+
+std::vector<std::string> Seeds() {
+  return {SeedOf(0, "fp32"),         SeedOf(0, "fp16"),        SeedOf(0, "bf16"),        SeedOf(0, "int8"),        SeedOf(0, "int4"),
+          SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"), SeedOf(3, nullptr)};
+}
+
+std::vector<std::string> Words() { return {std::string(4, '\0'), std::string(4, '\xff'), std::string("\0\0\x80\x7f", 4)}; }
+
+bool Accepts(absl::string_view input) {
+  if (input.size() < 3) return false;
+  const auto byte = [&](size_t at) { return static_cast<uint8_t>(input[at]); };
+  const size_t elements = byte(1) | size_t{byte(2)} << 8;
+  // A buffer of the exact size, so that a sanitizer sees a read one byte too far.
+  std::vector<std::byte> message(input.size() - 3);
+  if (!message.empty()) std::memcpy(message.data(), input.data() + 3, message.size());
+  return DecodeUntrusted(byte(0), elements, message);
 }
 
 }  // namespace
 }  // namespace fusionllm::compression
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 3) return 0;
-  const size_t elements = data[1] | size_t{data[2]} << 8;
-  // A buffer of the exact size, so that a sanitizer sees a read one byte too far.
-  std::vector<std::byte> message(size - 3);
-  if (!message.empty()) std::memcpy(message.data(), data + 3, message.size());
-  fusionllm::compression::DecodeUntrusted(data[0], elements, message);
-  return 0;
-}
+fusionllm::base::FuzzTarget fusionllm::base::TheFuzzTarget() { return {compression::Seeds, compression::Words, compression::Accepts}; }

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {
 size_t greatest_allocation = 0;
@@ -33,7 +32,7 @@ constexpr int kMutationsPerCodec = 25000;
 
 struct Seed {
   const char* name;
-  uint8_t decoder;   // as LLVMFuzzerTestOneInput chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers
+  uint8_t decoder;   // as codec_fuzz.cc chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers
   const char* spec;  // null: integers
 };
 
@@ -112,12 +111,13 @@ class MutationTest : public testing::TestWithParam<Seed> {};
 TEST_P(MutationTest, DamagedMessagesAreHarmless) {
   const uint64_t seed = 20240 + static_cast<uint64_t>(&GetParam() - kSeeds);
   std::mt19937_64 rng(seed);
+  const base::FuzzTarget target = base::TheFuzzTarget();
   for (int i = 0; i < kMutationsPerCodec; ++i) {
     std::vector<uint8_t> input = ValidInput(GetParam(), rng);
     Mutate(input, rng);
     const size_t elements = input[1] | size_t{input[2]} << 8;
     greatest_allocation = 0;
-    LLVMFuzzerTestOneInput(input.data(), input.size());
+    target.accepts(absl::string_view(reinterpret_cast<const char*>(input.data()), input.size()));
     ASSERT_LE(greatest_allocation, std::max<size_t>(1024, 4 * elements + input.size())) << "seed " << seed << ", mutation " << i;
   }
 }

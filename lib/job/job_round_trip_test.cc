@@ -1,9 +1,4 @@
-// Printing and reading are inverse for every job and topology, and no text whatsoever makes the parser crash.
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
+// Printing and reading are inverse for every job and topology.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -121,92 +116,6 @@ TEST(JobRoundTripTest, EveryTopologyReadsBackAsItIsPrinted) {
     EXPECT_TRUE(ReadBack<Topology>(ToYaml(topology)) == topology) << "seed " << seed << "\n" << ToYaml(topology);
     if (HasFailure()) break;
   }
-}
-
-std::string ReadText(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-// One to four edits: a byte changed, a stretch removed, doubled or moved, or something that means a lot to YAML put in.
-std::string Mutate(std::string text, Draw& draw) {
-  static const std::vector<std::string> kTokens = {"{",       "}",    "[",    "]",    ": ",
-                                                   ", ",      "- ",   "\n",   "\n  ", "? ",
-                                                   "&a ",     "*a",   "!2",   "!!",   "|",
-                                                   ">-",      "\"",   "'",    "#",    "%YAML",
-                                                   "---",     "...",  "<<: ", "\t",   "\xEF\xBB\xBF",
-                                                   "\xFF",    "~",    "-1",   "1e9",  "99999999999999999999",
-                                                   ".nan",    "auto", "null", "{}",   "[]",
-                                                   "\\u0000", "\r"};
-  const uint64_t edits = 1 + draw.Below(4);
-  for (uint64_t i = 0; i < edits; ++i) {
-    const size_t at = draw.Below(text.size() + 1);
-    const size_t length = std::min<size_t>(draw.Below(20), text.size() - at);
-    switch (draw.Below(5)) {
-      case 0:
-        if (at < text.size()) text[at] = static_cast<char>(draw.Below(256));
-        break;
-      case 1:
-        text.erase(at, length);
-        break;
-      case 2:
-        text.insert(at, text.substr(at, length));
-        break;
-      case 3:
-        text.insert(draw.Below(text.size() + 1), text.substr(at, length));
-        break;
-      default:
-        text.insert(at, kTokens[draw.Below(kTokens.size())]);
-    }
-  }
-  return text;
-}
-
-// FUSIONLLM_MUTATIONS=N tries N texts instead of 2'000.
-uint64_t Mutations() {
-  const char* number = std::getenv("FUSIONLLM_MUTATIONS");
-  return number == nullptr ? 2000 : std::strtoull(number, nullptr, 10);
-}
-
-template <class T, class Parse>
-void ExpectAnAnswerForEveryMutant(const char* folder, const char* name, Parse parse) {
-  const char* source = std::getenv("FUSIONLLM_SOURCE_DIR");
-  std::vector<std::string> texts;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(source == nullptr ? "." : source) / folder)) {
-    texts.push_back(ReadText(entry.path()));
-    texts.push_back(ToYaml(*parse(texts.back())));
-  }
-  std::sort(texts.begin(), texts.end());
-  uint64_t accepted = 0;
-  for (uint64_t seed = 0; seed < Mutations(); ++seed) {
-    SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Draw draw(seed, name);
-    const std::string& original = texts[draw.Below(texts.size())];
-    const std::string text = Mutate(original, draw);
-    const absl::StatusOr<T> value = parse(text);
-    if (value.ok()) {
-      ++accepted;
-      const absl::StatusOr<T> again = parse(ToYaml(*value));
-      ASSERT_TRUE(again.ok()) << again.status() << "\n" << text;
-      ASSERT_TRUE(*again == *value) << text;
-    } else {
-      ASSERT_EQ(value.status().code(), absl::StatusCode::kInvalidArgument);
-      ASSERT_FALSE(value.status().message().empty());
-    }
-  }
-  EXPECT_GT(accepted, Mutations() / 50) << "the mutations are too wild to test anything";
-  EXPECT_LT(accepted, Mutations() * 9 / 10) << "the mutations are too tame to test anything";
-}
-
-TEST(JobMutationTest, NoMutantOfAJobCrashesTheParser) {
-  ExpectAnAnswerForEveryMutant<FusionJob>("examples/jobs", "job-mutant",
-                                          [](const std::string& text) { return ParseFusionJob(text, "mutant.yaml"); });
-}
-
-TEST(JobMutationTest, NoMutantOfATopologyCrashesTheParser) {
-  ExpectAnAnswerForEveryMutant<Topology>("examples/topologies", "topology-mutant",
-                                         [](const std::string& text) { return ParseTopology(text, "mutant.yaml"); });
 }
 
 }  // namespace

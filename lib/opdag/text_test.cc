@@ -142,42 +142,5 @@ TEST(TextTest, PrintingAndParsingIsTheIdentity) {
   ExpectSame(gpt2, *parsed);
 }
 
-TEST(TextTest, MutilatedTextNeverCrashesAndWhatParsesPrintsAndParses) {
-  const std::string bases[] = {kMlp, PrintGraph(testing::RandomGraph({.seed = 5, .ops = 12, .exotic = true}))};
-  const std::string bytes = "{}()[]=,;:@\"\\#b.-019eE \nxy\xff";
-  int parsed_count = 0;
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
-    SCOPED_TRACE(absl::StrCat("seed ", seed));
-    std::mt19937_64 draw(seed);
-    std::string text = bases[seed % 2];
-    for (uint64_t i = 0; i < 1 + seed % 4; ++i) {
-      const size_t at = draw() % text.size();
-      const size_t length = std::min<size_t>(1 + draw() % 12, text.size() - at);
-      switch (draw() % 4) {
-        case 0:
-          text[at] = bytes[draw() % bytes.size()];
-          break;
-        case 1:
-          text.erase(at, length);
-          break;
-        case 2:
-          text.insert(at, text.substr(draw() % text.size(), length));
-          break;
-        default:
-          text.insert(at, 1, bytes[draw() % bytes.size()]);
-      }
-      if (text.empty()) text = " ";
-    }
-    const absl::StatusOr<Graph> graph = ParseGraph(text, "m.dag");
-    if (!graph.ok()) {
-      EXPECT_THAT(std::string(graph.status().message()), StartsWith("m.dag:"));
-      continue;
-    }
-    ++parsed_count;
-    EXPECT_TRUE(ParseGraph(PrintGraph(*graph), "again.dag").ok()) << text;
-  }
-  EXPECT_GT(parsed_count, 100) << "a mutation that nothing survives tests only the lexer";
-}
-
 }  // namespace
 }  // namespace fusionllm::opdag
