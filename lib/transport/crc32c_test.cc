@@ -18,9 +18,8 @@ TEST(Crc32c, GivesThePublishedValues) {
 }
 
 TEST(Crc32c, TablesAndInstructionAgreeOnAnyLengthAndSplit) {
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(seed);
-  std::mt19937 draw(seed);
+  constexpr uint32_t kSeed = 20240;
+  std::mt19937 draw(kSeed);
   std::vector<std::byte> bytes(300);
   for (auto& b : bytes) b = static_cast<std::byte>(draw());
   for (size_t n = 0; n < bytes.size(); ++n) {

@@ -117,9 +117,8 @@ TEST(Session, AGapAForeignChunkOrAnEmptyChunkIsRefused) {
 }
 
 TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOrder) {
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(seed);
-  std::mt19937 draw(seed);
+  constexpr uint32_t kSeed = 20240;
+  std::mt19937 draw(kSeed);
   for (int round = 0; round < 200; ++round) {
     Outgoing out(kLimits);
     Incoming in;

@@ -13,8 +13,11 @@ namespace fusionllm::tidy {
 namespace {
 
 bool IsHeader(absl::string_view path) { return absl::EndsWith(path, ".h"); }
-bool IsTest(absl::string_view path) { return absl::EndsWith(path, "_test.cc"); }
 bool IsCpp(absl::string_view path) { return IsHeader(path) || absl::EndsWith(path, ".cc"); }
+// What helps tests included.
+bool IsTest(absl::string_view path) {
+  return absl::EndsWith(path, "_test.cc") || (IsCpp(path) && (absl::StartsWith(path, "tests/") || absl::StrContains(path, "/testing/")));
+}
 bool IsLibrary(absl::string_view path) { return IsCpp(path) && absl::StartsWith(path, "lib/"); }
 bool IsAny(absl::string_view) { return true; }
 
@@ -42,7 +45,9 @@ bool OpensNamespace(absl::string_view line) { return absl::StartsWith(absl::Stri
 
 bool Sleeps(absl::string_view line) { return ContainsAny(line, {"sleep_for", "sleep_until", "SleepFor", "usleep", "nanosleep", "sleep("}); }
 
-bool UsesCRand(absl::string_view line) { return ContainsAny(line, {"std::rand(", "srand(", "rand()", "random()", "drand48("}); }
+bool UsesCRand(absl::string_view line) {
+  return ContainsAny(line, {"std::rand(", "srand(", "rand()", "random()", "drand48(", "random_device"});
+}
 
 bool NamesPort(absl::string_view line) {
   for (absl::string_view host : {"localhost:", "127.0.0.1:", "0.0.0.0:", "[::]:", "[::1]:"}) {

@@ -57,6 +57,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "std::this_thread::sleep_for(delay);"},
         BanCase{"PlainSleep", "lib/a/a_test.cc", "sleep(1);", "sleep", "lib/a/a_test.cc", "NoSleep(1); asleep(2);"},
         BanCase{"AbslSleep", "tests/a_test.cc", "absl::SleepFor(d);", "sleep", "tests/a_test.cc", "SleepForever(d);"},
+        BanCase{"SleepInAFixture", "lib/a/testing/fixture.h", "usleep(5);", "sleep", "lib/a/testing.cc", "usleep(5);"},
+        BanCase{"RandomDevice", "lib/a/a_test.cc", "std::mt19937 draw(std::random_device{}());", "rand", "lib/a/a.cc", "random_devices"},
         BanCase{"Rand", "lib/a/a.cc", "int i = std::rand();", "rand", "lib/a/a.cc", "int i = operand();"},
         BanCase{"Srand", "cli/a.cc", "srand(1);", "rand", "docs/a.md", "srand(1);"},
         BanCase{"Port", "lib/a/a_test.cc", "Listen(\"127.0.0.1:5000\");", "port", "lib/a/a_test.cc", "Listen(\"127.0.0.1:0\");"},

@@ -73,9 +73,8 @@ TEST_P(EndpointConformance, MessagesOfOnePriorityKeepTheirOrder) {
   auto a = Make("a"), b = Make("b");
   Mailbox inbox;
   inbox.Listen(*b);
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(seed);
-  std::minstd_rand draw(seed);
+  constexpr uint32_t kSeed = 20240;
+  std::minstd_rand draw(kSeed);
   constexpr int kMessages = 400;
   for (int i = 0; i < kMessages; ++i) {
     const size_t bytes = draw() % 10 == 0 ? draw() % 200'000 : draw() % 2'000;
