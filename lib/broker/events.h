@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,6 +29,9 @@ struct Link {
   double bytes_per_s = 0;
   bool operator==(const Link&) const = default;
 };
+
+// The name of the line between two devices, by source and destination.
+using Lines = std::map<std::pair<std::string, std::string>, std::string>;
 
 // What the state machine must know of a plan; the document itself is opaque to it.
 struct PlanSummary {

@@ -6,7 +6,7 @@
 // Phases
 //   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver)
 //   kCalibrating  one executor after the other measures its ops, alone on its machine
-//   kProbing      one representative pair of every ordered pair of sites measures its link
+//   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every line between devices
 //   kPlanning     the scheduler has been asked for a plan
 //   kLoading      the plan's executors build their stages and restore
 //   kRunning      steps are being made
@@ -49,6 +49,8 @@ struct RunOptions {
   // Measured before: executors and links that these cover are not measured again.
   std::map<std::string, std::string> known_profiles;
   std::vector<Link> known_links;
+  // Directed pairs of devices that are not joined by the link of their sites but by a line of this name, theirs alone or shared with some.
+  Lines lines;
   // What must survive a restart of the broker; see journal.h.
   uint32_t last_epoch = 0;
 };
@@ -71,6 +73,7 @@ class RunState {
   const std::map<std::string, Member>& members() const { return members_; }
   const std::map<std::string, std::string>& profiles() const { return profiles_; }
   const std::vector<Link>& links() const { return links_; }
+  const Lines& lines() const { return options_.lines; }
 
  private:
   // One handler per event; they append to actions_.

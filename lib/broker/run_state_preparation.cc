@@ -1,7 +1,8 @@
 // RunState: what happens before the first step of a plan: calibration, probes, the plan itself.
 #include "lib/broker/run_state.h"
 
-#include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,20 +29,20 @@ void RunState::CalibrateNext() {
     Do(AskCalibrate{name});
     return;
   }
-  // One pair for each ordered pair of sites and one inside each site: a link between sites is one resource whoever uses it.
-  std::map<std::string, std::vector<std::string>> by_site;
-  for (const auto& [name, member] : members_) by_site[member.site].push_back(name);
-  const auto known = [this](const std::string& from_site, const std::string& to_site) {
-    return std::any_of(links_.begin(), links_.end(), [&](const Link& link) {
-      const auto src = members_.find(link.src), dst = members_.find(link.dst);
-      return src != members_.end() && dst != members_.end() && src->second.site == from_site && dst->second.site == to_site;
-    });
+  // A link between two sites, or inside one, is one resource whoever uses it: the first pair of devices speaks for all that it joins.
+  const auto joined_by = [this](const Member& src, const Member& dst) {
+    const auto line = options_.lines.find({src.name, dst.name});
+    return line != options_.lines.end() ? std::tuple("line", line->second, std::string()) : std::tuple("sites", src.site, dst.site);
   };
+  std::set<std::tuple<std::string, std::string, std::string>> measured;
+  for (const Link& link : links_) {
+    const auto src = members_.find(link.src), dst = members_.find(link.dst);
+    if (src != members_.end() && dst != members_.end()) measured.insert(joined_by(src->second, dst->second));
+  }
   probes_left_.clear();
-  for (const auto& [from, from_names] : by_site) {
-    for (const auto& [to, to_names] : by_site) {
-      if (from == to && from_names.size() < 2) continue;
-      if (!known(from, to)) probes_left_.emplace_back(from_names[0], from == to ? to_names[1] : to_names[0]);
+  for (const auto& [src, from] : members_) {
+    for (const auto& [dst, to] : members_) {
+      if (src != dst && measured.insert(joined_by(from, to)).second) probes_left_.emplace_back(src, dst);
     }
   }
   phase_ = Phase::kProbing;

@@ -104,6 +104,31 @@ TEST(RunStateTest, WithoutNamesARunBeginsWhenEnoughHaveJoined) {
   EXPECT_NE(drill.state.phase(), Phase::kGathering);
 }
 
+TEST(RunStateTest, LinesBetweenDevicesAreMeasuredBesideTheLinksOfTheirSites) {
+  RunOptions options = Options({"a0", "a1", "b0", "b1"});
+  // One line of a0 and b0 both ways; one from a1 to site b.
+  options.lines = {{{"a0", "b0"}, "leased"}, {{"b0", "a0"}, "leased back"}, {{"a1", "b0"}, "uplink"}, {{"a1", "b1"}, "uplink"}};
+  Drill run(options, {"a0", "b0"});
+  for (const char* name : {"a0", "a1", "b0", "b1"}) run.Join(name);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  std::set<std::string> probed;
+  for (const AskProbe& probe : Of<AskProbe>(run.all)) probed.insert(probe.src + ">" + probe.dst);
+  // "a0>b1", not the leased "a0>b0", speaks for the sites.
+  EXPECT_THAT(probed, ::testing::UnorderedElementsAre("a0>a1", "b0>b1", "a0>b0", "b0>a0", "a1>b0", "a0>b1", "b0>a1"));
+}
+
+TEST(RunStateTest, WhatIsKnownOfLinesIsNotMeasuredAgain) {
+  RunOptions options = Options({"a0", "b0"});
+  options.lines = {{{"a0", "b0"}, "leased"}};
+  options.known_profiles = {{"a0", "{}"}, {"b0", "{}"}};
+  options.known_links = {{.src = "a0", .dst = "b0", .bytes_per_s = 1}};
+  Drill run(options, {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  EXPECT_TRUE(Of<AskCalibrate>(run.all).empty());
+  ASSERT_EQ(Of<AskProbe>(run.all).size(), 1u);
+  EXPECT_EQ(Of<AskProbe>(run.all)[0].src, "b0");
+}
+
 TEST(RunStateTest, GathersMeasuresPlansAndStarts) {
   Drill run(Options({"a0", "a1", "b0"}), {"a0", "b0"});
   run.Join("a0");

@@ -56,6 +56,7 @@ Network NetworkOf(const std::vector<wire::DeviceProfile>& devices, const std::ve
   std::map<Pair, const wire::MeasuredLink*> of_devices, of_sites;
   for (const wire::MeasuredLink& link : links) {
     of_devices[{link.src, link.dst}] = &link;
+    if (!link.line.empty()) continue;
     const wire::MeasuredLink*& representative = of_sites[{site_of[link.src], site_of[link.dst]}];
     if (representative == nullptr || representative->bandwidth_bytes_per_second < link.bandwidth_bytes_per_second) representative = &link;
   }
@@ -70,9 +71,18 @@ Network NetworkOf(const std::vector<wire::DeviceProfile>& devices, const std::ve
   for (size_t src = 0; src < devices.size(); ++src) {
     for (size_t dst = 0; dst < devices.size(); ++dst) {
       const std::string &from = devices[src].site, &to = devices[dst].site;
+      const auto own = of_devices.find({devices[src].name, devices[dst].name});
+      if (src != dst && own != of_devices.end() && !own->second->line.empty()) {
+        const double rate = own->second->bandwidth_bytes_per_second;
+        network.links.push_back({.src = static_cast<int>(src),
+                                 .dst = static_cast<int>(dst),
+                                 .latency_s = own->second->rtt_seconds / 2,
+                                 .bytes_per_s = rate,
+                                 .resources = {resources.IdOf(absl::StrCat("line:", own->second->line), rate)}});
+        continue;
+      }
       const wire::MeasuredLink* representative = src == dst ? nullptr : representative_of(from, to);
       if (representative == nullptr) continue;
-      const auto own = of_devices.find({devices[src].name, devices[dst].name});
       const double rate = representative->bandwidth_bytes_per_second;
       scheduler::Link link{.src = static_cast<int>(src),
                            .dst = static_cast<int>(dst),

@@ -312,6 +312,33 @@ TEST(NetworkOf, OneMeasuredPairSpeaksForItsSites) {
   EXPECT_EQ(users["port:d0:out"].size(), 1);
 }
 
+TEST(NetworkOf, ALineBetweenTwoDevicesIsTheirsAlone) {
+  std::vector<wire::DeviceProfile> devices(4);
+  for (int i = 0; i < 4; ++i) devices[i] = {.name = absl::StrCat("d", i), .site = i < 2 ? "paris" : "tokyo"};
+  // d0 and d2 have a fast line; d1 and d3 share a slow one with d0 and d3; the sites' own link lies between.
+  const Network network = NetworkOf(devices, {{"d0", "d2", 0.02, 5e7, "fast"},
+                                              {"d1", "d2", 0.08, 2e6},
+                                              {"d0", "d3", 0.3, 1e5, "slow"},
+                                              {"d1", "d3", 0.3, 1e5, "slow"},
+                                              {"d0", "d1", 0.002, 1e8},
+                                              {"d2", "d3", 0.002, 1e8}});
+  const auto between = [&](int src, int dst) {
+    for (const scheduler::Link& link : network.links) {
+      if (link.src == src && link.dst == dst) return link;
+    }
+    ADD_FAILURE() << "no link " << src << " -> " << dst;
+    return scheduler::Link{};
+  };
+  EXPECT_EQ(network.links.size(), 12);
+  EXPECT_DOUBLE_EQ(between(0, 2).bytes_per_s, 5e7);
+  EXPECT_DOUBLE_EQ(between(0, 2).latency_s, 0.01);
+  EXPECT_DOUBLE_EQ(between(1, 2).bytes_per_s, 2e6) << "not the fast line of the other two";
+  EXPECT_DOUBLE_EQ(between(2, 0).bytes_per_s, 2e6) << "the line goes one way";
+  EXPECT_DOUBLE_EQ(between(0, 3).bytes_per_s, 1e5);
+  EXPECT_EQ(between(0, 3).resources, between(1, 3).resources) << "they share it";
+  EXPECT_NE(between(0, 2).resources, between(1, 2).resources);
+}
+
 TEST(PlacementOf, PlansOfAnotherGraphAreRefused) {
   const auto workload = Resolve();
   wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});

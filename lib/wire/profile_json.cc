@@ -116,6 +116,7 @@ std::string PrintProfiles(const ProfilesDocument& profiles) {
                                  {"dst", link.dst},
                                  {"rtt_seconds", link.rtt_seconds},
                                  {"bandwidth_bytes_per_second", link.bandwidth_bytes_per_second}});
+    if (!link.line.empty()) document["links"].back()["line"] = link.line;
   }
   return PrintJson(document);
 }
@@ -138,6 +139,7 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     entry.Text("dst", link.dst);
     entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
+    entry.Text("line", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
     if (entry.ok() && !names.contains(link.src)) entry.Fail("src", absl::StrCat("no device '", link.src, "'"));
     if (entry.ok() && !names.contains(link.dst)) entry.Fail("dst", absl::StrCat("no device '", link.dst, "'"));
     if (entry.ok() && link.src == link.dst) entry.Fail("dst", "is the source itself");

@@ -54,11 +54,13 @@ struct DeviceProfile {
   bool operator==(const DeviceProfile&) const = default;
 };
 
-// From `src` to `dst`, measured on one representative pair of two sites, or of one site.
+// From `src` to `dst`, measured on one representative pair of two sites, or of one site; or, with a line, of these two devices, which share
+// it with all others that have a line of that name.
 struct MeasuredLink {
   std::string src, dst;
   double rtt_seconds = 0;
   double bandwidth_bytes_per_second = 0;
+  std::string line;
   bool operator==(const MeasuredLink&) const = default;
 };
 
@@ -73,7 +75,7 @@ std::string PrintProfile(const DeviceProfile& profile);
 // Errors: InvalidArgument naming the field.
 absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text);
 
-// {"devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second"} ..]}
+// {"devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second", "line"} ..]}
 std::string PrintProfiles(const ProfilesDocument& profiles);
 // Errors: InvalidArgument naming the field; also for device names that repeat and links whose ends are unknown or the same.
 absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text);

@@ -29,7 +29,7 @@ DeviceProfile Device(const std::string& name, const std::string& site) {
 
 ProfilesDocument Document() {
   return {.devices = {Device("a-0", "a"), Device("b-0", "b"), Device("spare-0", "b")},
-          .links = {{"a-0", "b-0", 0.08, 2.5e6}, {"b-0", "a-0", 0.08, 1.25e6}}};
+          .links = {{"a-0", "b-0", 0.08, 2.5e6}, {"b-0", "a-0", 0.08, 1.25e6}, {"a-0", "spare-0", 0.01, 1e7, "link:a-0->spare-0"}}};
 }
 
 TEST(ProfileJson, ProfileReadsBackAsItWas) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -19,10 +20,10 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
-#include "lib/wire/profile_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
+#include "services/broker/profiles_document.h"
 #include "services/credentials.h"
 #include "services/machine_identity.h"
 #include "services/version.h"
@@ -113,16 +114,12 @@ std::map<int64_t, std::string> TakeUpShards(const std::string& directory, Journa
   return taken_up;
 }
 
-absl::Status AddKnownProfiles(const std::string& file, broker::RunOptions& options) {
+absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job, const std::optional<job::LinkTable>& topology,
+                              broker::RunOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadText(file));
-  const absl::StatusOr<wire::ProfilesDocument> profiles = wire::ParseProfiles(text);
-  if (!profiles.ok()) return absl::InvalidArgumentError(absl::StrCat(file, ": ", std::string(profiles.status().message())));
-  for (const wire::DeviceProfile& device : profiles->devices) options.known_profiles[device.name] = wire::PrintProfile(device);
-  for (const wire::MeasuredLink& link : profiles->links) {
-    options.known_links.push_back(
-        {.src = link.src, .dst = link.dst, .rtt_s = link.rtt_seconds, .bytes_per_s = link.bandwidth_bytes_per_second});
-  }
-  return absl::OkStatus();
+  const absl::Status status =
+      TakeKnownProfiles(text, job::ToString(job.spec.strategy.backend), topology.has_value() ? &*topology : nullptr, options);
+  return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(file, ": ", std::string(status.message())));
 }
 
 // What the job starts from, as an absolute path; empty: nothing.
@@ -159,17 +156,19 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
   welcome.set_base_directory(flags.base_directory);
   RunLoopOptions loop_options{
       .job = job, .job_hash = base::StableHash(job_text), .data_device = flags.data_device, .gather_seconds = flags.gather_seconds};
+  loop_options.profiles_file = absl::StrCat(flags.output_directory, "/profiles.json");
+  std::optional<job::LinkTable> links;
   if (!flags.topology_file.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string topology_text, ReadText(flags.topology_file));
     FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(topology_text, flags.topology_file));
-    FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable links, job::LinkTable::Create(topology));
+    FUSIONLLM_ASSIGN_OR_RETURN(links, job::LinkTable::Create(topology));
     welcome.set_topology_document(topology_text);
-    for (const job::LinkTable::Place& place : links.devices()) {
+    for (const job::LinkTable::Place& place : links->devices()) {
       loop_options.order_of_device.emplace(place.device.name, static_cast<int>(loop_options.order_of_device.size()));
       loop_options.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
     }
     // A broker that takes over finds the state that the executors are already using.
-    if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CreateLinkState(links, absl::StrCat(flags.output_directory, "/links.state")));
+    if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CreateLinkState(*links, absl::StrCat(flags.output_directory, "/links.state")));
   }
   setup.attendance.build_version = kBuildVersion;
   setup.attendance.require_certificate = credentials.secure;
@@ -179,7 +178,8 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
                                  .data_device = flags.data_device,
                                  .total_steps = job.spec.training.steps,
                                  .checkpoints = job.spec.checkpoint.has_value()};
-  if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, run_options));
+  if (links.has_value()) run_options.lines = LinesOf(*links);
+  if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, job, links, run_options));
   std::vector<std::string> skipped;
   if (job.spec.checkpoint.has_value()) {
     loop_options.checkpoint_directory = CheckpointDirectory(job, flags.output_directory);

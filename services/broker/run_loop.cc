@@ -1,6 +1,7 @@
 #include "services/broker/run_loop.h"
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/profiles_document.h"
 
 namespace fusionllm::services {
 namespace {
@@ -252,55 +254,28 @@ void RunLoop::Carry(const broker::AskProbe& action) {
   attendance_->Send(action.src, std::move(message));
 }
 
-std::string RunLoop::ProfilesDocument(std::vector<std::string> devices) const {
+// In the order declared, in which the baseline planners take devices; but the one with the data goes first.
+std::vector<std::string> RunLoop::InOrder(std::vector<std::string> devices) const {
   const auto rank = [this](const std::string& name) {
+    if (name == options_.data_device) return -1;
     const auto found = options_.order_of_device.find(name);
     return found == options_.order_of_device.end() ? std::numeric_limits<int>::max() : found->second;
   };
   std::stable_sort(devices.begin(), devices.end(), [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
-  json document = {{"devices", json::array()}, {"links", json::array()}};
-  // Baseline planners take devices in this order: the one with the data goes first.
-  std::stable_partition(devices.begin(), devices.end(), [this](const std::string& device) { return device == options_.data_device; });
-  for (const std::string& device : devices) {
-    const auto profile = state_.profiles().find(device);
-    if (profile == state_.profiles().end()) continue;
-    json entry = json::parse(profile->second, nullptr, /*allow_exceptions=*/false);
-    if (entry.is_object()) document["devices"].push_back(std::move(entry));
-  }
-  // A link was measured between two devices for all of their sites. When one of them is lost, or is a spare that is not planned over,
-  // another of its site stands for it.
-  const auto site_of = [&](const std::string& device) {
-    const auto profile = state_.profiles().find(device);
-    const json entry = profile == state_.profiles().end() ? json() : json::parse(profile->second, nullptr, /*allow_exceptions=*/false);
-    return entry.is_object() ? entry.value("site", device) : device;
-  };
-  std::map<std::string, std::string> sites;
-  for (const std::string& device : devices) sites[device] = site_of(device);
-  const auto stand_in = [&](const std::string& lost, const std::string& other_end) {
-    if (sites.contains(lost)) return lost;
-    const std::string site = site_of(lost);
-    for (const auto& [device, its_site] : sites) {
-      if (its_site == site && device != other_end) return device;
-    }
-    return std::string();
-  };
-  std::map<std::pair<std::string, std::string>, broker::Link> links;  // by the devices that stand for the sites
-  for (const bool as_measured : {true, false}) {
-    for (const broker::Link& link : state_.links()) {
-      if (as_measured != (sites.contains(link.src) && sites.contains(link.dst))) continue;
-      const std::string src = stand_in(link.src, link.dst), dst = stand_in(link.dst, src);
-      if (!src.empty() && !dst.empty() && src != dst) links.emplace(std::pair(src, dst), link);
-    }
-  }
-  for (const auto& [ends, link] : links) {
-    document["links"].push_back(
-        {{"src", ends.first}, {"dst", ends.second}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}});
-  }
-  return document.dump();
+  return devices;
+}
+
+// For other runs (--profiles). Nothing depends on it here, so that a full disk is no reason to end the run.
+void RunLoop::SaveProfiles() const {
+  if (options_.profiles_file.empty()) return;
+  std::vector<std::string> devices;
+  for (const auto& [name, profile] : state_.profiles()) devices.push_back(name);
+  std::ofstream(options_.profiles_file, std::ios::trunc) << ProfilesDocument(InOrder(std::move(devices)), state_) << "\n";
 }
 
 void RunLoop::Carry(const broker::AskPlan& action) {
-  helpers_.emplace_back([this, ask = action, profiles = ProfilesDocument(action.devices)] {
+  SaveProfiles();
+  helpers_.emplace_back([this, ask = action, profiles = ProfilesDocument(InOrder(action.devices), state_)] {
     const absl::StatusOr<std::string> text = plan_(profiles, ask, stop_helpers_.get_token());
     if (!text.ok()) {
       PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(text.status().message())});

@@ -37,6 +37,7 @@ struct RunLoopOptions {
   uint64_t job_hash = 0;
   std::map<std::string, int> order_of_device;         // as declared, which is the order the baselines plan in
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
+  std::string profiles_file;                          // where what was measured is kept for other runs; empty: nowhere
   std::string data_device;                            // alone has the training data; empty: all have it
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
   CheckpointExchange* exchange = nullptr;             // told which plan epoch it serves; null: nobody asks
@@ -89,7 +90,8 @@ class RunLoop {
   v1::PeerAddress PeerOf(const std::string& name) const;
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   void CloseExchange();
-  std::string ProfilesDocument(std::vector<std::string> devices) const;
+  std::vector<std::string> InOrder(std::vector<std::string> devices) const;
+  void SaveProfiles() const;
   void RecordOrDie(const absl::Status& status);
 
   const RunLoopOptions options_;

@@ -1,0 +1,145 @@
+#include "services/broker/profiles_document.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/wire/profile_json.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+using Ends = std::pair<std::string, std::string>;
+
+json Parse(const std::string& text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
+
+class DocumentWriter {
+ public:
+  DocumentWriter(const std::vector<std::string>& devices, const broker::RunState& state) : state_(state) {
+    for (const auto& [name, text] : state.profiles()) {
+      json profile = Parse(text);
+      if (!profile.is_object()) continue;
+      site_of_[name] = profile.value("site", name);
+      if (std::find(devices.begin(), devices.end(), name) != devices.end()) profiles_.emplace(name, std::move(profile));
+    }
+    for (const std::string& device : devices) {
+      if (profiles_.contains(device)) devices_.push_back(device);
+    }
+  }
+
+  std::string Write() {
+    json document = {{"devices", json::array()}, {"links", json::array()}};
+    for (const std::string& device : devices_) document["devices"].push_back(profiles_.at(device));
+    std::map<Ends, Ends> sites_done;  // sites, and the devices that stand for them
+    for (const std::string& src : devices_) {
+      for (const std::string& dst : devices_) {
+        if (src == dst) continue;
+        const Ends ends(src, dst);
+        const auto line = state_.lines().find(ends);
+        if (line != state_.lines().end()) {
+          if (const auto* link = MeasuredOf(line->second)) document["links"].push_back(Entry(ends, *link, line->second));
+        } else {
+          sites_done.emplace(Ends(site_of_.at(src), site_of_.at(dst)), ends);
+        }
+      }
+    }
+    for (const auto& [sites, stand_ins] : sites_done) {
+      const broker::Link* link = MeasuredBetween(sites);
+      if (link == nullptr) continue;
+      const bool as_measured = profiles_.contains(link->src) && profiles_.contains(link->dst);
+      document["links"].push_back(Entry(as_measured ? Ends(link->src, link->dst) : stand_ins, *link, ""));
+    }
+    return document.dump();
+  }
+
+ private:
+  static json Entry(const Ends& ends, const broker::Link& link, const std::string& line) {
+    json entry = {{"src", ends.first}, {"dst", ends.second}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}};
+    if (!line.empty()) entry["line"] = line;
+    return entry;
+  }
+
+  const broker::Link* MeasuredOf(const std::string& line) const {
+    for (const broker::Link& link : state_.links()) {
+      const auto found = state_.lines().find({link.src, link.dst});
+      if (found != state_.lines().end() && found->second == line) return &link;
+    }
+    return nullptr;
+  }
+
+  // Between devices that are there, if there is such a link.
+  const broker::Link* MeasuredBetween(const Ends& sites) const {
+    const broker::Link* found = nullptr;
+    for (const broker::Link& link : state_.links()) {
+      const auto src = site_of_.find(link.src), dst = site_of_.find(link.dst);
+      if (src == site_of_.end() || dst == site_of_.end() || state_.lines().contains({link.src, link.dst})) continue;
+      if (Ends(src->second, dst->second) != sites) continue;
+      if (profiles_.contains(link.src) && profiles_.contains(link.dst)) return &link;
+      if (found == nullptr) found = &link;
+    }
+    return found;
+  }
+
+  const broker::RunState& state_;
+  std::map<std::string, std::string> site_of_;  // of lost devices too
+  std::map<std::string, json> profiles_;        // of the devices wanted
+  std::vector<std::string> devices_;
+};
+
+}  // namespace
+
+broker::Lines LinesOf(const job::LinkTable& links) {
+  const auto& sites = links.topology().spec.sites;
+  broker::Lines lines;
+  for (const job::LinkTable::Place& from : links.devices()) {
+    for (const job::LinkTable::Place& to : links.devices()) {
+      if (from.device.name == to.device.name) continue;
+      const absl::StatusOr<job::EffectiveLink> link = links.Between(from.device.name, to.device.name);
+      if (!link.ok()) continue;  // LinkTable::Create has seen that every pair has one
+      const std::string of_sites = absl::StrCat("link:", sites[from.site].name, "->", sites[to.site].name);
+      for (const job::LinkResource& resource : link->path) {
+        if (absl::StartsWith(resource.name, "link:") && resource.name != of_sites) {
+          lines[{from.device.name, to.device.name}] = resource.name;
+        }
+      }
+    }
+  }
+  return lines;
+}
+
+std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state) {
+  return DocumentWriter(devices, state).Write();
+}
+
+absl::Status TakeKnownProfiles(const std::string& text, const std::string& backend, const job::LinkTable* topology,
+                               broker::RunOptions& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(text));
+  for (wire::DeviceProfile& device : profiles.devices) {
+    if (device.backend != backend) continue;
+    if (topology != nullptr) {
+      const auto& places = topology->devices();
+      const auto place =
+          std::find_if(places.begin(), places.end(), [&](const job::LinkTable::Place& p) { return p.device.name == device.name; });
+      if (place == places.end() || place->device.threads != device.threads) continue;
+      device.site = topology->topology().spec.sites[place->site].name;
+      device.compute_scale = place->device.compute_scale;
+      device.spare = place->device.role == job::Role::kSpare;
+      if (place->device.memory.has_value()) device.memory_bytes = place->device.memory->bytes;
+    }
+    options.known_profiles[device.name] = wire::PrintProfile(device);
+  }
+  for (const wire::MeasuredLink& link : profiles.links) {
+    if (!options.known_profiles.contains(link.src) || !options.known_profiles.contains(link.dst)) continue;
+    options.known_links.push_back(
+        {.src = link.src, .dst = link.dst, .rtt_s = link.rtt_seconds, .bytes_per_s = link.bandwidth_bytes_per_second});
+    if (topology == nullptr && !link.line.empty()) options.lines[{link.src, link.dst}] = link.line;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::services
