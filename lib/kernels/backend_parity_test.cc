@@ -3,6 +3,8 @@
 // Tolerances are relative to max(|reference|, rms of the tensor): 1e-5, attention and normalization 5e-5, and 1e-6 absolute
 // (testing/op_case.h); the reference sums in double.
 #include <atomic>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -177,6 +179,12 @@ TEST_P(BackendParityTest, TwoKernelsOfOneBackEndRunAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, BackendParityTest, ::testing::Values(1, 2, 4));
+
+TEST(OpCasesTest, HoldEveryOpOfTheSchemasForwardAndBackward) {
+  std::set<std::string> held = {"placeholder"};  // filled by the runtime
+  for (const OpCase& op_case : AllCases(1, 2)) held.insert(op_case.op.type);
+  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE(held.contains(schema->type)) << schema->type;
+}
 
 TEST(CpuBackendTest, HasAKernelForEveryOpOfTheSchemas) {
   const auto backend = CreateBackend("cpu", {.threads = 2});

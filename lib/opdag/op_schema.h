@@ -9,30 +9,31 @@
 //   constant() {value, shape} -> y
 //   embedding(tokens i32[b,T]; @wte[V,D], @wpe[P,D]?) {vocab=V, dim=D, positions=P (0: no @wpe)} -> y[b,T,D]   y = wte[token] + wpe[t]
 //   layer_norm(x[..,D]; @weight[D], @bias[D]) {epsilon=1e-5} -> y, mean[rows], rstd[rows]
-//   linear(x[..,I]; @weight, @bias[O]?) {out=O, layout="io" ([I,O], GPT-2's Conv1D) | "oi" ([O,I], torch.nn.Linear, tied heads), bias=true}
-//   -> y[..,O] attention(qkv[b,T,3D]) {heads, causal=true} -> y[b,T,D], lse[b,heads,T]     softmax(q k' / sqrt(D/heads)) v; lse =
-//   log-sum-exp of the scaled scores gelu(x) {approximate="tanh"|"none"} · relu · tanh · sigmoid · exp · log · sqrt · neg · square (x) -> y
+//   linear(x[..,I]; @weight, @bias[O]?) {out=O, layout="io"|"oi", bias=true} -> y[..,O]
+//       weight "io": [I,O], GPT-2's Conv1D; "oi": [O,I], torch.nn.Linear and tied heads
+//   attention(qkv[b,T,3D]) {heads, causal=true} -> y[b,T,D], lse[b,heads,T]    softmax(q k' / sqrt(D/heads)) v; lse: of the scaled scores
+//   gelu(x) {approximate="tanh"|"none"} · relu · tanh · sigmoid · exp · log · sqrt · neg · square (x) -> y
 //   scale(x) {factor=1, shift=0} -> y = factor*x + shift
-//   add, sub, mul, div (a, b) -> y                         NumPy broadcasting
+//   add, sub, mul, div (a, b) -> y          NumPy broadcasting · softmax(x) -> y, log_softmax(x) -> y          over the last axis
 //   matmul(a[..,M,K], b[..,K,N]) {transpose_a, transpose_b} -> y[..,M,N]     equal leading extents, or b of rank 2
-//   softmax(x) -> y, log_softmax(x) -> y                                           over the last axis
 //   reshape(x) {shape=[b, -1]} · flatten(x) {start=1} · transpose(x) {permutation} -> y
 //   concat(x0, x1, ..) {axis} -> y · split(x) {axis, sizes} -> y0, y1, .. · slice(x) {axis, begin, end} -> y
 //   reduce(x) {kind="sum"|"mean"|"max", axes, keep_dims=false} -> y · broadcast_to(x) {shape} -> y
 //   dropout(x) {rate, name} -> y                           counter-based mask by (seed, op name, step, sample); identity in evaluation
-//   cross_entropy(logits[..,C], labels i32[..]) {ignore_index=-100} -> loss[], correct[], lse[rows]     mean over labels != ignore_index;
-//   correct: how many argmax hits mse(x, target) -> loss[]                               mean of squares conv2d(x[b,H,W,I];
-//   @weight[O,I/groups,kh,kw], @bias[O]?) {out=O, kernel=[kh,kw], stride=[1,1], padding=[0,0], dilation=[1,1], groups=1, bias=false} -> y
-//   batch_norm(x[..,C]; @weight[C], @bias[C], @running_mean[C], @running_var[C], @num_batches_tracked i64[]) {epsilon=1e-5, momentum=0.1}
-//   -> y, mean[C], rstd[C]
-//       the last three parameters are not trainable; training updates them (unbiased variance, as torch), evaluation reads them
-//   max_pool2d(x) {kernel, stride, padding} -> y, index i32[like y] (flat h*W+w in the input plane) · avg_pool2d(x) {kernel, stride,
-//   padding} -> y (padding counted, as torch) global_avg_pool(x[b,H,W,C]) -> y[b,C]
+//   cross_entropy(logits[..,C], labels i32[..]) {ignore_index=-100} -> loss[], correct[], lse[rows]
+//       loss: mean over labels != ignore_index; correct: how many argmax hits
+//   mse(x, target) -> loss[]                               mean of squares
+//   conv2d(x[b,H,W,I]; @weight[O,I/groups,kh,kw], @bias[O]?) {out=O, kernel=[kh,kw], stride, padding, dilation, groups=1, bias=false} -> y
+//   batch_norm(x[..,C]; @weight[C], @bias[C], @running_mean[C], @running_var[C], @num_batches_tracked i64[]) {epsilon, momentum=0.1}
+//       -> y, mean[C], rstd[C]; training updates the last three (unbiased variance, as torch), evaluation reads them: not trainable
+//   max_pool2d(x) {kernel, stride, padding} -> y, index i32[like y] (flat h*W+w in the input plane)
+//   avg_pool2d(x) {kernel, stride, padding} -> y (padding counted, as torch) · global_avg_pool(x[b,H,W,C]) -> y[b,C]
 //
 //   Axes are counted from 0 and never negative; `axes` ascend without repeats. kernel, stride, padding, dilation are [height, width];
-//   pooling needs kernel and stride, padding defaults to [0, 0] and is at most half the kernel. Every extent is at least 1. A value is
-//   typed f32 unless it is a placeholder that says otherwise. reshape, broadcast_to, constant and placeholder take "b" in shape;
-//   reshape takes one -1. dropout's name defaults to the op's name. in_shape and the shapes that autodiff writes are concrete.
+//   padding defaults to [0, 0], conv2d's stride and dilation to [1, 1]; pooling needs a stride and pads at most half the kernel. Every
+//   extent is at least 1, epsilon 1e-5 if not given. A value is f32 unless it is a placeholder that says otherwise. reshape, broadcast_to,
+//   constant and placeholder take "b" in shape; reshape takes one -1. dropout's name defaults to the op's name. in_shape and the shapes
+//   that autodiff writes are concrete.
 //
 //   Made by autodiff only (dy = gradient of the forward op's first output):
 //   embedding_grad(tokens, dy) {vocab, dim, positions} -> dwte[V,D], dwpe[P,D] (when positions > 0)
@@ -46,8 +47,8 @@
 //   cross_entropy_grad(logits, labels, lse, dloss) {ignore_index} -> dlogits · mse_grad(x, target, dloss) -> dx
 //   conv2d_grad_input(dy; @weight) {.., in_shape} -> dx · conv2d_grad_weight(x, dy) {..} -> dweight, dbias (when bias)
 //   batch_norm_grad(x, dy, mean, rstd; @weight) -> dx, dweight, dbias
-//   max_pool2d_grad(dy, index) {.., in_shape} -> dx · avg_pool2d_grad(dy) {.., in_shape} -> dx · global_avg_pool_grad(dy) {height, width}
-//   -> dx
+//   max_pool2d_grad(dy, index) {.., in_shape} -> dx · avg_pool2d_grad(dy) {.., in_shape} -> dx
+//   global_avg_pool_grad(dy) {height, width} -> dx
 #pragma once
 
 #include <cstddef>

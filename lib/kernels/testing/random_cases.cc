@@ -127,13 +127,14 @@ void AddNormalization(Builder& b) {
   b.Spread(norm.inputs[0]);
 }
 
-void AddUnary(Builder& b, const std::string& type, Attributes attributes, const std::string& saved) {
+OpCase& AddUnary(Builder& b, const std::string& type, Attributes attributes, const std::string& saved) {
   const Shape shape = {b.Extent(), b.Extent(), b.Width()};
   std::vector<BackwardOp> backward;
   if (!saved.empty()) backward.push_back({type + "_grad", attributes, {saved, "dy"}, {}, {"x0"}});
   OpCase& added = b.Add(type, attributes, {F32(shape)}, {}, {F32(shape)}, backward);
   if (type == "log" || type == "sqrt") Builder::MakePositive(added.inputs[0]);
   if (type == "relu") b.Spread(added.inputs[0]);
+  return added;
 }
 
 void AddElementwise(Builder& b) {
@@ -142,7 +143,8 @@ void AddElementwise(Builder& b) {
   for (const char* type : {"relu", "tanh", "sigmoid"}) AddUnary(b, type, {}, "y0");
   for (const char* type : {"exp", "log", "sqrt", "neg", "square"}) AddUnary(b, type, {}, "");
   AddUnary(b, "scale", {{"factor", 0.7}, {"shift", -0.3}}, "");
-  AddUnary(b, "dropout", {{"rate", 0.4}, {"name", std::string("drop")}}, "");
+  const Attributes mask = {{"rate", 0.4}, {"name", std::string("drop")}};
+  AddUnary(b, "dropout", mask, "").backward = {{"dropout_grad", mask, {"dy"}, {}, {"x0"}}};
   for (const char* type : {"add", "sub", "mul", "div"}) {
     const int64_t rows = b.Extent(), middle = b.Extent(), width = b.Width();
     const Shape full = {rows, middle, width};
