@@ -30,10 +30,9 @@
 //   avg_pool2d(x) {kernel, stride, padding} -> y (padding counted, as torch) · global_avg_pool(x[b,H,W,C]) -> y[b,C]
 //
 //   Axes are counted from 0 and never negative; `axes` ascend without repeats. kernel, stride, padding, dilation are [height, width];
-//   padding defaults to [0, 0], conv2d's stride and dilation to [1, 1]; pooling needs a stride and pads at most half the kernel. Every
-//   extent is at least 1, epsilon 1e-5 if not given. A value is f32 unless it is a placeholder that says otherwise. reshape, broadcast_to,
-//   constant and placeholder take "b" in shape; reshape takes one -1. dropout's name defaults to the op's name. in_shape and the shapes
-//   that autodiff writes are concrete.
+//   padding defaults to [0, 0], conv2d's stride and dilation to [1, 1], epsilon to 1e-5. Pooling pads at most half the kernel. Extents are
+//   at least 1. A value is f32 unless it is a placeholder that says otherwise. reshape, broadcast_to, constant and placeholder take "b" in
+//   shape; reshape takes one -1. dropout's name defaults to the op's. in_shape and the shapes that autodiff writes are concrete.
 //
 //   Made by autodiff only (dy = gradient of the forward op's first output):
 //   embedding_grad(tokens, dy) {vocab, dim, positions} -> dwte[V,D], dwpe[P,D] (when positions > 0)
