@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/log.h"
 #include "services/broker/peer_name.h"
 
 namespace fusionllm::services {
@@ -35,13 +36,13 @@ Attendance::Attendance(AttendanceOptions options, Handlers handlers) : options_(
 absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const {
   if (!first.has_hello()) return absl::InvalidArgumentError("MalformedHandshake: the first message must be Hello");
   const v1::Hello& hello = first.hello();
+  if (hello.name().empty() || hello.name().size() > 253)
+    return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
   if (hello.protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(
         absl::StrFormat("IncompatibleProtocol: executor %s speaks protocol version %d (build %s), this broker %d (build %s)", hello.name(),
                         hello.protocol_version(), hello.build_version(), kProtocolVersion, options_.build_version));
   }
-  if (hello.name().empty() || hello.name().size() > 253)
-    return absl::InvalidArgumentError("MalformedHandshake: executor names have 1 to 253 bytes");
   if (!options_.require_certificate) return absl::OkStatus();
   if (!IsCertifiedAs(context, hello.name())) {
     return absl::UnauthenticatedError(
@@ -68,6 +69,7 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
   if (!stream->Read(&message)) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no Hello");
   if (const absl::Status status = Examine(*context, message); !status.ok()) {
     const auto [reason, sentence] = SplitReason(status);
+    base::Log(base::LogLevel::kWarning, absl::StrCat("refused ", context->peer(), ": ", std::string(status.message())));
     stream->Write(Refuse(reason, sentence));
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()), sentence);
   }
@@ -103,6 +105,7 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
     line->news.notify_all();
   });
 
+  base::Log(base::LogLevel::kInfo, absl::StrCat("executor ", hello.name(), " attends from ", context->peer()));
   handlers_.on_joined(hello);
   while (stream->Read(&message)) {
     handlers_.on_message(hello.name(), message);
@@ -126,7 +129,11 @@ grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRe
                         absl::StrFormat("protocol version %d, this broker speaks %d", request->protocol_version(), kProtocolVersion));
   }
   absl::StatusOr<v1::EnrollResponse> answer = handlers_.on_enroll(*request);
-  if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
+  if (!answer.ok()) {
+    base::Log(base::LogLevel::kWarning, absl::StrCat("did not enroll ", context->peer(), ": ", std::string(answer.status().message())));
+    return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
+  }
+  base::Log(base::LogLevel::kInfo, absl::StrCat("enrolled ", answer->name(), " at ", context->peer()));
   *response = *std::move(answer);
   return grpc::Status::OK;
 }

@@ -1,0 +1,144 @@
+// An executor's line to a broker that plays by a script.
+#include "services/executor/broker_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ScriptedBroker final : public v1::Broker::Service {
+ public:
+  using Stream = grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>;
+  using Script = std::function<grpc::Status(Stream& stream)>;
+  explicit ScriptedBroker(Script script) : script_(std::move(script)) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  ~ScriptedBroker() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  grpc::Status Attend(grpc::ServerContext*, Stream* stream) override {
+    ++streams_;
+    return script_(*stream);
+  }
+  SessionOptions Options(double patience_seconds = 60) const {
+    return {.address = address_, .credentials = grpc::InsecureChannelCredentials(), .patience_seconds = patience_seconds};
+  }
+  int streams() const { return streams_; }
+
+ private:
+  const Script script_;
+  std::atomic<int> streams_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+v1::BrokerMessage Welcome() {
+  v1::BrokerMessage message;
+  message.mutable_welcome();
+  return message;
+}
+
+// Runs a task on the session and waits until it has run.
+void Ask(BrokerSession& session) {
+  std::promise<void> answered;
+  session.Post([&] { answered.set_value(); });
+  answered.get_future().wait();
+}
+
+TEST(BrokerSessionTest, ARefusalEndsTheSessionWithItsReasonAndIsNotTriedAgain) {
+  ScriptedBroker broker([](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage hello;
+    stream.Read(&hello);
+    v1::BrokerMessage refusal;
+    refusal.mutable_refusal()->set_reason("IncompatibleProtocol");
+    refusal.mutable_refusal()->set_message("executor a speaks protocol version 7, this broker 1");
+    stream.Write(refusal);
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "executor a speaks protocol version 7, this broker 1");
+  });
+  BrokerSession session(broker.Options());
+  const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("IncompatibleProtocol"), HasSubstr("version 7, this broker 1")));
+  EXPECT_EQ(broker.streams(), 1);
+  EXPECT_FALSE(session.attending());
+}
+
+TEST(BrokerSessionTest, AnswersAndAttendsWhileTheStreamIsUpAndAnswersWhileItRedials) {
+  std::promise<void> hang_up;
+  const std::shared_future<void> when = hang_up.get_future().share();
+  ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage hello;
+    stream.Read(&hello);
+    if (when.wait_for(std::chrono::seconds(0)) == std::future_status::ready) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "later");
+    stream.Write(Welcome());
+    when.wait();
+    return grpc::Status::OK;
+  });
+  BrokerSession session(broker.Options());
+  EXPECT_FALSE(session.attending());
+  std::promise<void> welcomed;
+  std::thread runner([&] {
+    const absl::Status status = session.Run([] { return v1::Hello(); }, [&](const v1::BrokerMessage&) { welcomed.set_value(); });
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  });
+  welcomed.get_future().wait();
+  EXPECT_TRUE(session.attending());
+  for (int i = 0; i < 10; ++i) Ask(session);
+  hang_up.set_value();
+  while (broker.streams() < 2) Ask(session);  // answered between streams and on them
+  while (session.attending()) std::this_thread::yield();
+  Ask(session);
+  session.Stop();
+  runner.join();
+}
+
+TEST(BrokerSessionTest, ReportsAreRepeatedUntilTheyAreAcknowledged) {
+  std::vector<uint64_t> heard;
+  ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage message;
+    stream.Read(&message);
+    stream.Write(Welcome());
+    while (heard.size() < 2 && stream.Read(&message)) heard.push_back(message.sequence());
+    if (heard.size() == 2) {
+      heard.push_back(0);  // the first stream ends here, with one of two reports acknowledged
+      v1::BrokerMessage ack;
+      ack.mutable_ack()->set_sequence(1);
+      stream.Write(ack);
+      return grpc::Status::OK;
+    }
+    stream.Read(&message);
+    heard.push_back(message.sequence());
+    v1::BrokerMessage shutdown;
+    shutdown.mutable_shutdown()->set_reason("done");
+    stream.Write(shutdown);
+    return grpc::Status::OK;
+  });
+  BrokerSession session(broker.Options());
+  session.Report({});
+  session.Report({});
+  const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(heard, ::testing::ElementsAre(1, 2, 0, 2));
+}
+
+TEST(BrokerSessionTest, ABrokerThatStaysAwayIsGivenUp) {
+  BrokerSession session({.address = "127.0.0.1:0", .credentials = grpc::InsecureChannelCredentials(), .patience_seconds = 0});
+  const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:0"));
+}
+
+}  // namespace
+}  // namespace fusionllm::services
