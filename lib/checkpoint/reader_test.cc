@@ -1,11 +1,13 @@
 #include "lib/checkpoint/reader.h"
 
 #include <filesystem>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/testing/sample.h"
 
 namespace fusionllm::checkpoint {
@@ -139,6 +141,55 @@ TEST(VerifyTest, ListsEveryFileThatIsCutOffOrMissing) {
   EXPECT_THAT(VerifyCheckpoint(*path).message(), AllOf(HasSubstr("model-00001-of-00002.safetensors has 50 bytes instead of"),
                                                        HasSubstr("optimizer-00002-of-00002.safetensors cannot be read")));
   EXPECT_EQ(CheckpointReader::Open(*path).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ReaderTest, ADamagedIndexIsRefusedOrMeansFilesOfItsFolder) {
+  const base::TempFolder folder;
+  SampleTensors tensors;
+  ASSERT_TRUE(WriteSafetensors(folder / "outside.safetensors", tensors.Make({"a"}, 1)).ok());
+  fs::create_directory(folder / "h");
+  ASSERT_TRUE(WriteSafetensors(folder / "h/m-1.safetensors", tensors.Make({"a"}, 1)).ok());
+  ASSERT_TRUE(WriteSafetensors(folder / "h/m-2.safetensors", tensors.Make({"b", "c"}, 2)).ok());
+  const std::string good =
+      R"({"metadata":{"total_size":72},"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"}})";
+  int opened = 0;
+  for (uint32_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 engine(seed);
+    std::string bad = good;
+    for (unsigned edits = seed == 0 ? 0 : 1 + engine() % 3; edits > 0; --edits) {
+      const size_t at = engine() % bad.size();
+      switch (engine() % 4) {
+        case 0:
+          bad[at] = static_cast<char>(engine());
+          break;
+        case 1:
+          bad.erase(at, 1 + engine() % 6);
+          break;
+        case 2:
+          bad.insert(at, bad.substr(engine() % bad.size(), engine() % 20));
+          break;
+        default:
+          bad.replace(at, engine() % 6, engine() % 2 == 0 ? "../outside.safetensors" : "\"b\":");
+      }
+      if (bad.empty()) bad = " ";
+    }
+    fs::remove(folder / absl::StrCat("h/", kIndexName));  // a new file each time: ext4 flushes one that is rewritten
+    folder.Write(absl::StrCat("h/", kIndexName), bad);
+    const auto reader = CheckpointReader::Open(folder / "h");
+    if (!reader.ok()) {
+      EXPECT_FALSE(reader.status().message().empty());
+      continue;
+    }
+    ++opened;
+    for (const auto& [name, tensor] : reader->tensors()) {
+      EXPECT_EQ(fs::path(tensor.file->path()).parent_path(), fs::path(folder / "h")) << name;
+      Tensor value({DType::kF32, {2, 3}});
+      EXPECT_TRUE(reader->Read(name, value.view()).ok()) << name;
+    }
+  }
+  EXPECT_GT(opened, 1);
+  EXPECT_LT(opened, 500);
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ struct Evaluation {
 struct Training {
   int64_t steps = 100;
   int64_t global_batch_size = 32;
-  int64_t micro_batch_size = 0;  // 0: the planner decides
+  int64_t micro_batch_size = 0;  // 0: auto
   int64_t sequence_length = 256;
   Optimizer optimizer;
   Schedule schedule;
