@@ -12,6 +12,7 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/runtime/device_pacer.h"
 #include "services/machine_identity.h"
 
 namespace fusionllm::services {
@@ -99,10 +100,11 @@ void ShardWriter::Wait() {
 
 void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::ParameterStore& store) {
   Wait();
+  const int64_t begin_ns = runtime::MonotonicNanoseconds();
   auto snapshot = std::make_shared<Snapshot>();
   store.ForEachParameter([&](const std::string& name, tensor::TensorView view) { Copy(name, view, snapshot->model); }, /*owned_only=*/true);
   store.ForEachState([&](const std::string& name, tensor::TensorView view) { Copy(name, view, snapshot->optimizer); }, /*owned_only=*/true);
-  thread_ = std::thread([this, epoch, step, stage, stages, samples_consumed, snapshot] {
+  thread_ = std::thread([this, epoch, step, stage, stages, samples_consumed, snapshot, begin_ns] {
     v1::ShardReport report;
     report.set_epoch(epoch);
     report.set_step(step);
@@ -111,6 +113,7 @@ void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int6
     const absl::StatusOr<std::vector<checkpoint::FileEntry>> files =
         store_(epoch, step, stage, stages, {.model = Views(snapshot->model), .optimizer = Views(snapshot->optimizer)});
     if (absl::IsCancelled(files.status())) return;
+    report.set_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - begin_ns) * 1e-9);
     if (!files.ok()) report.set_error(std::string(files.status().message()));
     for (const checkpoint::FileEntry& file : files.ok() ? *files : std::vector<checkpoint::FileEntry>()) {
       v1::ShardFile& out = *report.add_files();

@@ -211,6 +211,7 @@ TEST_F(MetricsTest, TheyTellWhatTheRunTells) {
   EXPECT_EQ(end.Of("recovery_seconds_count"), 1);
   EXPECT_EQ(end.Of("checkpoint_seconds_count"), Count(*run, "event", "CheckpointSaved"));
   EXPECT_GT(end.Of("checkpoint_bytes"), 10'000);
+  EXPECT_GT(end.Of("checkpoint_seconds_sum"), 0);
   double bytes = 0;
   for (const double value : end.Values("link_bytes_total")) bytes += value;
   EXPECT_EQ(bytes, summary["wire_bytes"].get<double>());
