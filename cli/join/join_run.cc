@@ -3,19 +3,16 @@
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/join/join_folder.h"
 #include "cli/run/child_process.h"
 #include "cli/run/run_job.h"
 #include "lib/base/status_macros.h"
@@ -135,14 +132,8 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const Enrolled enrolled, Enroll(options));
 
-  std::string folder = (std::filesystem::temp_directory_path() / "fusionctl-join-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return absl::UnavailableError(absl::StrCat("cannot make a folder like ", folder, ": ", std::strerror(errno)));
-  }
-  const absl::Cleanup remove = [&folder] {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-  };
+  FUSIONLLM_ASSIGN_OR_RETURN(const JoinFolder kept, JoinFolder::Create(std::filesystem::temp_directory_path().string()));
+  const std::string& folder = kept.path();
   FUSIONLLM_RETURN_IF_ERROR(
       security::WriteCredentials(folder, enrolled.name, {enrolled.ca_pem, enrolled.certificate_pem, enrolled.private_key_pem}));
   std::vector<std::string> argv = {

@@ -9,6 +9,8 @@ namespace fusionllm::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -93,6 +95,23 @@ TEST_F(JoinTest, AnInterruptedJoinLeavesTheRunAndNothingBehind) {
   ASSERT_TRUE(join->WaitForWords("joined the run")) << join->words();
   join->Interrupt();
   EXPECT_EQ(join->Wait(), 130);
+  EXPECT_THAT(CredentialFolders(), SizeIs(0));
+  run->Interrupt();
+  EXPECT_EQ(run->Wait(), 130);
+}
+
+TEST_F(JoinTest, AKilledJoinLeavesItsKeyToTheNextOneToRemove) {
+  const auto run = Listen(3);
+  const auto doomed = Join("doomed", {"--name", "doomed"});
+  ASSERT_TRUE(doomed->WaitForWords("joined the run")) << doomed->words();
+  doomed->Kill();
+  ASSERT_THAT(CredentialFolders(), SizeIs(1));
+  const std::string left = CredentialFolders()[0];
+  const auto next = Join("next", {"--name", "next"});
+  ASSERT_TRUE(next->WaitForWords("joined the run")) << next->words();
+  EXPECT_THAT(CredentialFolders(), AllOf(SizeIs(1), Not(Contains(left))));
+  next->Interrupt();
+  EXPECT_EQ(next->Wait(), 130);
   EXPECT_THAT(CredentialFolders(), SizeIs(0));
   run->Interrupt();
   EXPECT_EQ(run->Wait(), 130);
