@@ -87,7 +87,14 @@ class Session {
     if (options_.fresh) argv.push_back("--fresh");
     if (options_.gather_seconds) argv.insert(argv.end(), {"--gather-seconds", absl::StrCat(*options_.gather_seconds)});
     if (options_.profiles) argv.insert(argv.end(), {"--profiles", *options_.profiles});
-    if (!broker_.address.empty()) argv.push_back("--resume-journal");
+    if (!broker_.address.empty()) {
+      argv.push_back("--resume-journal");
+      std::vector<std::string> gone;
+      for (Executor& executor : executors_) {
+        if (executor.child.Poll()) gone.push_back(executor.child.name());
+      }
+      if (!gone.empty()) argv.insert(argv.end(), {"--gone", absl::StrJoin(gone, ",")});
+    }
     return StartServer(broker_, std::move(argv), "broker");
   }
 
@@ -149,7 +156,7 @@ class Session {
       }
       NoticeExecutors();
       FUSIONLLM_RETURN_IF_ERROR(CheckScheduler());
-      if (broker_.child && !broker_.open && broker_.child->Poll()) {
+      if (broker_.child && !broker_.open && broker_.child->Poll() && !WaitsForOtherEnds()) {
         FUSIONLLM_ASSIGN_OR_RETURN(const bool restarted, MaybeRestartBroker());
         if (!restarted) return Conclude();
       }
@@ -167,6 +174,7 @@ class Session {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
     std::optional<Clock::time_point> deadline = stop_at_;
     if (lonely_at_) deadline = std::min(deadline.value_or(*lonely_at_), *lonely_at_);
+    if (restart_at_) deadline = std::min(deadline.value_or(*restart_at_), *restart_at_);
     for (Server* server : {&scheduler_, &broker_}) {
       if (!server->child) continue;
       if (server->open) fds.push_back({server->child->stdout_fd(), POLLIN, 0});
@@ -277,7 +285,15 @@ class Session {
     return StartScheduler();
   }
 
+  // What killed the broker may have killed executors as well. The next broker waits for those of which it does not know.
+  bool WaitsForOtherEnds() {
+    if (!broker_.child->Poll()->signal || stop_asked_) return false;
+    if (!restart_at_) restart_at_ = After(options_.other_ends_s);
+    return Clock::now() < *restart_at_;
+  }
+
   absl::StatusOr<bool> MaybeRestartBroker() {
+    restart_at_.reset();
     const ChildEnd end = *broker_.child->Poll();
     if (!end.signal || stop_asked_ || time_was_up_ || deserted_) return false;
     if (broker_.restarts >= kMaxRestarts) {
@@ -349,6 +365,7 @@ class Session {
   RunRecorder recorder_;
   Server scheduler_, broker_;
   std::vector<Executor> executors_;
+  std::optional<Clock::time_point> restart_at_;  // of a broker that was killed
   bool executors_started_ = false;
   bool scheduler_gone_ = false;
   std::optional<RunRecorder::ErrorLine> failure_;

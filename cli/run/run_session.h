@@ -53,6 +53,7 @@ struct SessionOptions {
   std::optional<double> stop_after_s;          // ask for an end this long after the first step
   double start_limit_s = 120;                  // for a program to say where it listens
   double end_grace_s = 5;                      // from SIGTERM to SIGKILL
+  double other_ends_s = 0.25;                  // after a broker was killed, for ends of executors that were killed with it to be seen
   double lonely_limit_s = 30;                  // for the broker to end by itself when all executors have, and no others can come
 };
 

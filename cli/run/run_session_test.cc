@@ -211,6 +211,36 @@ TEST_F(RunSessionTest, AKilledBrokerComesBackInItsPlaceWithItsJournal) {
   ExpectNoChildLeft();
 }
 
+TEST_F(RunSessionTest, TheNextBrokerIsToldOfExecutorsThatEndedWithTheOneBefore) {
+  Script(
+      {R"(print {"type":"plan","strategy":"op-fence","stages":[],"links":[]})", kStep1, "wait " + folder_ / "go", "die-once 1", "exit 0"});
+  collector_.on_line = [&](LineType type, const report::Run&) {
+    if (type != LineType::kStep || std::filesystem::exists(folder_ / "go")) return true;  // or step 1 of the second broker
+    const pid_t helper = fork();
+    if (helper == 0) {
+      std::vector<std::string> pids;
+      while (pids.size() < 4) {  // scheduler, broker and both executors
+        usleep(1000);            // tidy-allow: sleep because another process is polled for a condition
+        pids = absl::StrSplit(base::ReadWholeFile(script_ + ".pids"), '\n', absl::SkipEmpty());
+      }
+      int pid = 0;
+      if (absl::SimpleAtoi(pids[3], &pid)) kill(pid, SIGKILL);
+      folder_.Write("go", "");
+      _exit(0);
+    }
+    return true;
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0);
+  EXPECT_GT(waitpid(-1, nullptr, 0), 0);  // the helper
+  const std::vector<std::string> calls = Calls("broker");
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_THAT(calls[0], Not(HasSubstr("--gone")));
+  EXPECT_THAT(calls[1], ::testing::AnyOf(::testing::EndsWith("--gone a"), ::testing::EndsWith("--gone b")));
+  ExpectNoChildLeft();
+}
+
 TEST_F(RunSessionTest, ABrokerThatIsAlwaysKilledIsGivenUp) {
   Script({"die-once 1000"});
   const auto result = Run();

@@ -51,6 +51,8 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   ended_at_ = std::move(ended_at);
   adopted_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
+  adopted_epoch_is_over_ =
+      std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return options_.gone.contains(name); });
 }
 
 std::vector<Action> RunState::On(const Event& event) {

@@ -53,6 +53,7 @@ struct RunOptions {
   Lines lines;
   // What must survive a restart of the broker; see journal.h.
   uint32_t last_epoch = 0;
+  std::set<std::string> gone;  // executors whose processes are known to have ended: an adopted epoch does not wait for them
 };
 
 class RunState {

@@ -64,7 +64,8 @@ void RunState::TakeUpAdopted(bool time_is_up) {
     return;
   }
   const auto all_here = [this](const auto& names) {
-    return std::all_of(names.begin(), names.end(), [this](const std::string& name) { return Present(name); });
+    return std::all_of(names.begin(), names.end(),
+                       [this](const std::string& name) { return Present(name) || options_.gone.contains(name); });
   };
   if (!time_is_up && !(adopted_epoch_is_over_ && all_here(plan_.devices) && all_here(options_.expected))) {
     if (members_.size() <= 1) Await(kRejoinSeconds, "executors to come back");

@@ -311,6 +311,20 @@ TEST(RunStateTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBeforeItPlansW
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
 }
 
+TEST(RunStateTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGone) {
+  RunOptions options = Options({"a0", "b0", "s0"});
+  options.gone = {"b0"};
+  Drill run(options, {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},
+                  20);
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "s0 may still be dialling";
+  run.Join("s0", /*spare=*/true);
+  EXPECT_THAT(Reasons(run.all), ::testing::IsSupersetOf({"ExecutorLost", "SpareActivated"}));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
 TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

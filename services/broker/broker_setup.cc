@@ -177,7 +177,8 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
                                  .min_executors = flags.min_executors,
                                  .data_device = flags.data_device,
                                  .total_steps = job.spec.training.steps,
-                                 .checkpoints = job.spec.checkpoint.has_value()};
+                                 .checkpoints = job.spec.checkpoint.has_value(),
+                                 .gone = {flags.gone.begin(), flags.gone.end()}};
   if (links.has_value()) run_options.lines = LinesOf(*links);
   if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, job, links, run_options));
   std::vector<std::string> skipped;

@@ -22,6 +22,7 @@ struct BrokerFlags {
   std::string tls_directory;  // empty: no TLS
   std::string profiles_file;
   std::vector<std::string> expected;
+  std::vector<std::string> gone;  // with resume_journal: executors that have ended
   double gather_seconds = 0;
   int min_executors = 0;    // > 0: wait without limit until so many have joined
   std::string data_device;  // alone has the training data; empty: all have it

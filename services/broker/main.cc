@@ -35,7 +35,7 @@ int ExitCodeOf(const RunOutcome& outcome) {
   return outcome.interrupted ? kExitInterrupted : kExitDone;
 }
 
-void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected) {
+void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone) {
   app.add_option("--job", flags.job_file, "Canonical job file")->required();
   app.add_option("--topology", flags.topology_file, "Topology to emulate");
   app.add_option("--output", flags.output_directory, "Folder of the run")->required();
@@ -51,6 +51,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected) {
   app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then");
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
+  app.add_option("--gone", gone, "With --resume-journal: executors that have ended, separated by commas");
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died");
 }
 
@@ -63,13 +64,14 @@ void KeepMetrics(const std::string& path, metrics::Registry& registry) {
 
 int Main(int argc, char** argv) {
   BrokerFlags flags;
-  std::string expected;
+  std::string expected, gone;
   daemon::CommonFlags common;
   CLI::App app("Owns one training run: membership, plans, checkpoints, recovery");
-  AddFlags(app, flags, expected);
+  AddFlags(app, flags, expected, gone);
   daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
   if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   flags.expected = absl::StrSplit(expected, ',', absl::SkipEmpty());
+  flags.gone = absl::StrSplit(gone, ',', absl::SkipEmpty());
 
   daemon::HoldStopSignals();
   metrics::Registry registry(kProgram, kBuildVersion);
