@@ -48,8 +48,9 @@ TEST_F(BadLuckTest, ALossThatIsNoNumberNamesItsOpAndWhereItBegins) {
   file.replace(file.size() - 4, 4, "\xff\xff\xff\x7f");  // a number of the last tensor: the token embedding, which is the tied head too
   folder_.Write("poisoned.safetensors", file);
   const std::string words = Failing(1, {"spec.model.init={from: poisoned.safetensors}"});
-  EXPECT_THAT(words, HasSubstr("stage 2 on a-2: the loss of op 'loss' is nan at step 1, micro-batch 0; it begins at op 'lm_head', whose "
-                               "parameter 'transformer.wte.weight' is not finite"));
+  // Which of the equal devices has the last stage is the planner's to say.
+  EXPECT_THAT(words, ContainsRegex("stage 2 on a-[0-2]: the loss of op 'loss' is nan at step 1, micro-batch 0; it begins at op 'lm_head', "
+                                   "whose parameter 'transformer.wte.weight' is not finite"));
 }
 
 TEST_F(BadLuckTest, AGradientThatIsNoNumberNamesParameterAndOpAndKeepsEarlierCheckpoints) {
