@@ -20,7 +20,8 @@ struct Credentials {
   bool secure = false;
 };
 
-// Reads `directory`/ca.pem, NAME.pem and NAME.key; an empty directory means no TLS. Errors: NotFound, InvalidArgument naming the file.
+// Reads `directory`/ca.pem, NAME.pem and NAME.key and checks that a handshake with them can succeed; an empty directory means no TLS.
+// Blocks. Errors: those of security::ReadCredentials, in words that name the file.
 absl::StatusOr<Credentials> LoadCredentials(const std::string& directory, const std::string& name);
 
 }  // namespace fusionllm::services

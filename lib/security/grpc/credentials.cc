@@ -25,8 +25,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const C
   return Server(own, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const CredentialTexts& own) {
-  return Server(own, GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const CredentialTexts& own) {
+  return Server(own, GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const CredentialTexts& own) {

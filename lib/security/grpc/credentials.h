@@ -23,7 +23,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const
 
 // For a caller that has no certificate yet, to a server that authenticates by token: it verifies the server alone.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem);
-// Its counterpart: shows a certificate, asks for none.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const CredentialTexts& own);
+// Its counterpart: callers may show a certificate, which must then be of the job's authority, or none. Whom to serve is up to each call.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const CredentialTexts& own);
 
 }  // namespace fusionllm::security
