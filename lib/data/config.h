@@ -7,16 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace fusionllm::data {
 
 enum class DatasetKind : uint8_t { kText, kTokens, kCifar10, kIdx, kShapes };
 
-absl::string_view Name(DatasetKind kind);                              // "text", "tokens", "cifar10", "idx", "shapes"
-absl::StatusOr<DatasetKind> ParseDatasetKind(absl::string_view name);  // InvalidArgument lists the known names
-inline bool IsImages(DatasetKind kind) { return kind >= DatasetKind::kCifar10; }
+absl::string_view Name(DatasetKind kind);  // "text", "tokens", "cifar10", "idx", "shapes"
 
 // Generated images; see shapes.h.
 struct ShapesConfig {

@@ -92,6 +92,7 @@ class DatasetConformance : public ::testing::TestWithParam<Kind> {
     return indices;
   }
 
+  static bool Images() { return GetParam().kind != DatasetKind::kText && GetParam().kind != DatasetKind::kTokens; }
   static std::string Ids(int count) {
     std::string bytes;
     for (int id = 0; id < count; ++id) bytes += std::string{static_cast<char>(id), static_cast<char>(id % 3), 0, 0};
@@ -106,8 +107,8 @@ TEST_P(DatasetConformance, HasItsSamplesAndTheirTypes) {
   EXPECT_EQ(dataset->size(), GetParam().samples);
   EXPECT_EQ(dataset->targets_per_sample(), dataset->sample_type().target.elements());
   EXPECT_EQ(dataset->sample_type().target.dtype, tensor::DType::kI32);
-  EXPECT_EQ(dataset->sample_type().input.dtype, IsImages(GetParam().kind) ? tensor::DType::kF32 : tensor::DType::kI32);
-  EXPECT_EQ(dataset->sample_type().input.shape.rank(), IsImages(GetParam().kind) ? 3 : 1);
+  EXPECT_EQ(dataset->sample_type().input.dtype, Images() ? tensor::DType::kF32 : tensor::DType::kI32);
+  EXPECT_EQ(dataset->sample_type().input.shape.rank(), Images() ? 3 : 1);
 }
 
 TEST_P(DatasetConformance, ASampleIsTheSameInEveryBatchAndAfterReopening) {

@@ -91,10 +91,5 @@ TEST(DatasetTest, RefusesABufferOrAnIndexThatDoesNotFit) {
   EXPECT_THAT(dataset->FillBatch(std::vector<int64_t>{-1}, right.view(), {}).message(), HasSubstr("sample -1 is outside"));
 }
 
-TEST(DatasetKindTest, ParsesItsOwnNamesAndListsThemForOthers) {
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(ParseDatasetKind(Name(static_cast<DatasetKind>(i))).value(), static_cast<DatasetKind>(i));
-  EXPECT_THAT(ParseDatasetKind("parquet").status().message(), AllOf(HasSubstr("'parquet'"), HasSubstr("cifar10")));
-}
-
 }  // namespace
 }  // namespace fusionllm::data

@@ -218,7 +218,7 @@ TEST(TokenWindowsTest, AnEpochReadsEveryTokenOnce) {
     const auto dataset = OpenDataset(Tokens(folder, {"d"}, length));
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     ASSERT_EQ((*dataset)->size(), (next - 1) / length);
-    const BatchSampler sampler = BatchSampler::Create((*dataset)->size(), 4, seed).value();
+    const Sampler sampler = Sampler::Create((*dataset)->size(), seed).value();
     std::vector<int> seen(static_cast<size_t>(next), 0);
     for (int64_t i = 0; i < sampler.samples(); ++i) {
       const Window window = Read(**dataset, sampler.SampleAt(i));

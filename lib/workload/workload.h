@@ -61,10 +61,10 @@ class DatasetSource : public runtime::BatchSource {
   int64_t validation_batches() const;
 
  private:
-  DatasetSource(const Workload& workload, data::TrainingData data, data::BatchSampler sampler);
+  DatasetSource(const Workload& workload, data::TrainingData data, data::Sampler sampler);
   const Workload& workload_;
   data::TrainingData data_;
-  data::BatchSampler sampler_;
+  data::Sampler sampler_;
   int64_t first_step_ = 1;
   data::DataCursor start_;
 };

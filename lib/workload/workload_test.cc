@@ -121,6 +121,24 @@ TEST(DatasetSourceTest, AnEpochHasEverySampleOnceAndTheCursorSaysWhereItStands) 
   EXPECT_EQ((*resumed)->CursorAfter(2).samples_consumed, 8);
 }
 
+TEST(DatasetSourceTest, TheLastBatchOfAnEpochIsFilledFromTheNext) {
+  const base::TempFolder folder;
+  folder.Write("tokens.bin", Ids16(19));  // nine windows: two batches of four and one sample
+  const auto workload = ResolveText(kGpt, folder.path());
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  const auto source = DatasetSource::Open(**workload);
+  ASSERT_TRUE(source.ok()) << source.status();
+  std::vector<int32_t> seen;
+  for (int64_t step = 1; step <= 5; ++step) {
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      for (const int32_t id : FirstTokens(**source, **workload, false, step, micro_batch)) seen.push_back(id);
+    }
+  }
+  const auto windows = ::testing::UnorderedElementsAre(1, 3, 5, 7, 9, 11, 13, 15, 17);
+  EXPECT_THAT(std::vector<int32_t>(seen.begin(), seen.begin() + 9), windows);
+  EXPECT_THAT(std::vector<int32_t>(seen.begin() + 9, seen.begin() + 18), windows);
+}
+
 TEST(DatasetSourceTest, EvaluationReadsTheValidationDataInFileOrderAndStartsAgain) {
   const base::TempFolder folder;
   folder.Write("tokens.bin", Ids16(17));
