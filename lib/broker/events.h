@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace fusionllm::broker {
 
@@ -33,11 +34,23 @@ struct Link {
 // The name of the line between two devices, by source and destination.
 using Lines = std::map<std::pair<std::string, std::string>, std::string>;
 
+// One direction between two stages of a plan.
+struct PlannedLink {
+  int src_stage = 0;
+  int dst_stage = 0;
+  std::string codec;
+  double bytes = 0;      // of a step, on the wire
+  double loss_cost = 0;  // nats
+};
+
 // What the state machine must know of a plan; the document itself is opaque to it.
 struct PlanSummary {
   std::string document;
   std::vector<std::string> devices;   // by stage
   std::vector<int64_t> memory_bytes;  // by stage
+  std::vector<double> stage_busy_s;   // by stage, of a step; 0: unknown, as for a spare that took over. May be empty
+  std::vector<PlannedLink> links;
+  double predicted_step_s = 0;
 };
 
 struct ShardFile {
@@ -87,10 +100,19 @@ struct Ready {
   uint32_t epoch = 0;
   std::string name;
   absl::Status status;
+  double load_s = 0;
 };
 struct StepDone {
   uint32_t epoch = 0;
   StepRecord record;
+};
+// One stage's own account of one step.
+struct StageMeasured {
+  uint32_t epoch = 0;
+  std::string name;
+  int64_t step = 0;
+  double busy_s = 0;                          // less what an emulated device was late by
+  std::map<std::string, double> bytes_per_s;  // towards each peer; 0: not measured
 };
 struct ShardWritten {
   uint32_t epoch = 0;
@@ -99,6 +121,12 @@ struct ShardWritten {
   std::vector<ShardFile> files;
   int64_t samples_consumed = 0;  // data cursor after the step; 0 from stages that read no data
   absl::Status status;
+  double seconds = 0;
+};
+// What AskPlan with an `alternative` is answered with, while the plan in force goes on.
+struct AlternativePlanned {
+  uint64_t alternative = 0;
+  absl::StatusOr<PlanSummary> plan;  // a refusal is an error
 };
 struct CheckpointCommitted {
   int64_t step = 0;
@@ -119,8 +147,8 @@ struct Overdue {
   uint64_t id = 0;
 };
 
-using Event = std::variant<Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, Ready, StepDone, ShardWritten,
-                           CheckpointCommitted, Ended, StopAsked, Overdue>;
+using Event = std::variant<Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready, StepDone,
+                           StageMeasured, ShardWritten, CheckpointCommitted, Ended, StopAsked, Overdue>;
 
 // ---- Actions ----------------------------------------------------------------------------------------------------------------------------
 struct AskCalibrate {
@@ -133,6 +161,10 @@ struct AskPlan {
   std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
   // After a loss: fewer devices than the job asked for stages are then no reason to refuse.
   bool again = false;
+  // > 0: what a plan would look like now; answered by AlternativePlanned with this number.
+  uint64_t alternative = 0;
+  std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
+  std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
 };
 struct SendAssign {
   std::string name;
@@ -169,6 +201,9 @@ struct Announce {  // an event of contract section 4
   std::string device;
   int32_t pid = 0;
   std::optional<int> stage;
+  std::string peer;  // of a link that begins at `device`
+  // Of what the message is about: seconds of a step for a device, bytes/s for a link.
+  std::optional<double> measured, planned;
 };
 struct PublishPlan {};  // the plan in force changed: print it
 struct PublishStep {

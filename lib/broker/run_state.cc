@@ -41,7 +41,8 @@ RunState::RunState(RunOptions options)
       checkpoint_path_(options_.start_checkpoint) {}
 
 void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
-                     int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at) {
+                     int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at,
+                     const std::string& codec_limit) {
   epoch_ = epoch;
   plan_ = std::move(plan);
   profiles_ = std::move(profiles);
@@ -49,6 +50,7 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   last_step_ = last_step;
   for (ShardWritten& shard : shards) shards_[shard.step][shard.stage] = std::move(shard);
   ended_at_ = std::move(ended_at);
+  if (const auto limit = compression::ParseCodecSpec(codec_limit); limit.ok()) codec_limit_ = *limit;
   adopted_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   adopted_epoch_is_over_ =

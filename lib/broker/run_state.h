@@ -11,7 +11,8 @@
 //   kLoading      the plan's executors build their stages and restore
 //   kRunning      steps are being made
 //   kDraining     a member of the epoch was lost or failed: the others stop before the next plan
-//   kFinishing    all stages have ended; shards of the last checkpoint may still be under way
+//   kFinishing    all stages have ended; shards of the last checkpoint may still be under way. Where that is before the last step and
+//                 nobody asked to stop, the epoch ended in favour of another plan, which comes next
 //   kDone, kFailed  terminal
 //
 //            joined        measured       probed        planned      ready
@@ -19,17 +20,22 @@
 //                                                       ^                ^             |  lost
 //                                                       | too few spares | spare       v
 //                                                       +----------------+-------- kDraining
+// While it runs, the run watches itself (run_state_watch.cc): stages and links that fall behind the plan, and the loss under compression.
 // From any phase: a refusal of the planner or an error that a retry cannot cure leads to kFailed.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "lib/broker/events.h"
+#include "lib/broker/plan_watch.h"
+#include "lib/compression/guard.h"
+#include "lib/compression/spec.h"
 
 namespace fusionllm::broker {
 
@@ -63,7 +69,7 @@ class RunState {
   // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew. `shards`: those of this
   // epoch that had been reported and are in no checkpoint yet; `ended_at`: last steps of stages that had ended as ordered.
   void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
-             std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {});
+             std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {}, const std::string& codec_limit = "");
 
   std::vector<Action> On(const Event& event);
 
@@ -75,6 +81,7 @@ class RunState {
   const std::map<std::string, std::string>& profiles() const { return profiles_; }
   const std::vector<Link>& links() const { return links_; }
   const Lines& lines() const { return options_.lines; }
+  std::string codec_limit() const;  // as AskPlan has it
 
  private:
   // One handler per event; they append to actions_.
@@ -85,8 +92,10 @@ class RunState {
   void Handle(const LinkProbed& event);
   void Handle(const Planned& event);
   void Handle(const PlanRefused& event);
+  void Handle(const AlternativePlanned& event);
   void Handle(const Ready& event);
   void Handle(const StepDone& event);
+  void Handle(const StageMeasured& event);
   void Handle(const ShardWritten& event);
   void Handle(const CheckpointCommitted& event);
   void Handle(const Ended& event);
@@ -114,6 +123,23 @@ class RunState {
   void CommitIfComplete(int64_t step);
   void TakeUpAdopted(bool time_is_up);
 
+  // The run watches itself.
+  struct Renewal {
+    std::string why;
+    std::optional<PlanSummary> plan;  // none: to be asked for
+  };
+  void BeginWatch();
+  void Tell(const std::vector<Drift>& drifts);
+  void WatchLoss(const StepRecord& record);
+  void ConsiderMoving();
+  bool BackOffFromNotFinite(const Ended& event);
+  void EndEpochFor(Renewal renewal);
+  bool EndedForAnotherPlan() const;
+  void Renew();
+  AskPlan PlanQuestion(bool with_spares);
+  const std::string& SiteOf(const std::string& name) const;
+  Link* LinkBetween(const std::string& src, const std::string& dst);
+
   const RunOptions options_;
   Phase phase_ = Phase::kGathering;
   std::map<std::string, Member> members_;
@@ -132,10 +158,23 @@ class RunState {
   std::map<int64_t, std::map<int, ShardWritten>> shards_;  // by step, stage
   std::set<int64_t> committing_;
   bool stop_asked_ = false;
-  bool plan_is_stale_ = false;  // no spare fitted: plan anew
+  bool plan_is_stale_ = false;     // no spare fitted: plan anew
+  bool codecs_are_stale_ = false;  // too harsh: plan anew
   int recoveries_ = 0;
   int64_t drained_at_step_ = 0;
   uint64_t expect_id_ = 0;
+  PlanWatch watch_;
+  compression::LossTrendWatcher trend_;
+  bool told_of_trend_ = false;  // in this epoch, where nothing else can be done
+  std::optional<compression::CodecSpec> codec_limit_;
+  int backoffs_from_not_finite_ = 0;
+  std::optional<Renewal> renewal_;  // the epoch has been told to end for it
+  std::string renewal_why_;         // for the announcement of the plan that was asked for
+  uint64_t alternatives_asked_ = 0;
+  bool awaits_alternative_ = false;
+  // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
+  std::map<std::string, double> slowness_, slowness_asked_;
+  double load_s_ = 0, shard_s_ = 0;  // the slowest stage's, last measured
   std::vector<Action> actions_;
 };
 

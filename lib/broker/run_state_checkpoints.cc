@@ -12,6 +12,7 @@ void RunState::Handle(const ShardWritten& event) {
   if (event.epoch != epoch_) return;
   // Repeated to a restarted broker whose checkpoint is whole already.
   if (committing_.contains(event.step) || (!checkpoint_path_.empty() && event.step <= checkpoint_step_)) return;
+  if (event.status.ok()) shard_s_ = event.seconds;
   auto& shards = shards_[event.step];
   const bool first_failure =
       !event.status.ok() && std::all_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.second.status.ok(); });
@@ -48,11 +49,12 @@ void RunState::Handle(const CheckpointCommitted& event) {
   if (!event.status.ok()) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
     // In the middle of a run training goes on, the earlier checkpoints are whole; at the end there is nothing left to try.
-    if (phase_ == Phase::kFinishing || event.step >= options_.total_steps || stop_asked_) {
+    if ((phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_) {
       Fail(absl::Status(event.status.code(), message));
-    } else {
-      Do(Announce{.reason = "CheckpointFailed", .step = event.step, .message = message});
+      return;
     }
+    Do(Announce{.reason = "CheckpointFailed", .step = event.step, .message = message});
+    MaybeFinish();
     return;
   }
   if (event.step >= checkpoint_step_) {
@@ -65,6 +67,10 @@ void RunState::Handle(const CheckpointCommitted& event) {
 
 void RunState::MaybeFinish() {
   if (phase_ != Phase::kFinishing || !shards_.empty() || !committing_.empty()) return;
+  if (EndedForAnotherPlan()) {
+    Renew();
+    return;
+  }
   phase_ = Phase::kDone;
   Do(Finish{.status = absl::OkStatus(), .interrupted = stop_asked_ && last_step_ < options_.total_steps});
 }

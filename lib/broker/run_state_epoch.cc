@@ -35,6 +35,7 @@ void RunState::Load() {
     Do(Announce{.reason = "Restored", .step = 0, .message = "no checkpoint yet: starting again from the initial parameters"});
   }
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
+  load_s_ = 0;
   Await(kLoadSeconds, "stages to load");
   for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
     Do(SendAssign{.name = plan_.devices[stage],
@@ -56,12 +57,14 @@ void RunState::Handle(const Ready& event) {
     }
     return;
   }
+  load_s_ = std::max(load_s_, event.load_s);
   waiting_.erase(event.name);
   if (waiting_.empty()) StartAll();
 }
 
 void RunState::StartAll() {
   phase_ = Phase::kRunning;
+  BeginWatch();
   Await(kFirstStepSeconds, "the first step");
   for (const std::string& device : plan_.devices) Do(SendStart{.name = device, .epoch = epoch_});
   if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
@@ -73,7 +76,11 @@ void RunState::Handle(const StepDone& event) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
   last_step_ = event.record.step;
   Do(PublishStep{.epoch = epoch_, .record = event.record});
-  if (phase_ == Phase::kRunning) Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
+  if (phase_ != Phase::kRunning) return;
+  Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
+  Tell(watch_.OnStep(event.record.step, event.record.step_seconds));
+  WatchLoss(event.record);
+  ConsiderMoving();
 }
 
 void RunState::Handle(const Ended& event) {
@@ -96,7 +103,7 @@ void RunState::Handle(const Ended& event) {
     if (!event.lost_peer.empty() || IsTransient(event.status)) {
       Drain(absl::StrCat(event.name, ": ", std::string(event.status.message())));
       DrainedOne(event.name);
-    } else {
+    } else if (!BackOffFromNotFinite(event)) {
       Fail(absl::Status(event.status.code(),
                         absl::StrFormat("stage %d on %s: %s", StageOf(event.name), event.name, std::string(event.status.message()))));
     }

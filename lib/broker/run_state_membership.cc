@@ -58,6 +58,7 @@ void RunState::TakeUpAdopted(bool time_is_up) {
   if (waiting_.empty() && !adopted_epoch_is_over_) {
     adopted_ = false;
     phase_ = Phase::kRunning;
+    BeginWatch();
     Await(kFirstStepSeconds, "a step after the broker came back");
     if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
     FinishWhenAllEnded();

@@ -82,19 +82,16 @@ void RunState::Handle(const LinkProbed& event) {
 
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
-  AskPlan ask{.again = epoch_ > 0};
-  for (const auto& [name, member] : members_) {
-    if (!member.spare || plan_is_stale_) ask.devices.push_back(name);
-  }
   Await(kPlanSeconds, "the scheduler");
-  Do(std::move(ask));
+  Do(PlanQuestion(/*with_spares=*/plan_is_stale_));
 }
 
 void RunState::Handle(const Planned& event) {
   if (phase_ != Phase::kPlanning) return;
   const bool again = epoch_ > 0 && !plan_.devices.empty();
   plan_ = event.plan;
-  plan_is_stale_ = false;
+  plan_is_stale_ = codecs_are_stale_ = false;
+  slowness_ = slowness_asked_;
   for (const std::string& device : plan_.devices) {
     if (!Present(device)) {  // lost while the scheduler was thinking
       CalibrateNext();
@@ -104,7 +101,9 @@ void RunState::Handle(const Planned& event) {
   if (again)
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,
-                .message = absl::StrFormat("%d stages on %s", plan_.devices.size(), absl::StrJoin(plan_.devices, ", "))});
+                .message = absl::StrFormat("%d stages on %s%s%s", plan_.devices.size(), absl::StrJoin(plan_.devices, ", "),
+                                           renewal_why_.empty() ? "" : ": ", renewal_why_)});
+  renewal_why_.clear();
   Load();
 }
 

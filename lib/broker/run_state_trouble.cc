@@ -49,6 +49,11 @@ void RunState::Recover() {
     Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));
     return;
   }
+  if (codecs_are_stale_ || renewal_.has_value()) {
+    renewal_.reset();
+    CalibrateNext();
+    return;
+  }
   for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
     if (Present(plan_.devices[stage])) continue;
     const std::string spare = IdleSpareFor(static_cast<int>(stage));
@@ -64,6 +69,7 @@ void RunState::Recover() {
                 .pid = members_.at(spare).pid,
                 .stage = static_cast<int>(stage)});
     plan_.devices[stage] = spare;
+    if (stage < plan_.stage_busy_s.size()) plan_.stage_busy_s[stage] = 0;  // was another device's
   }
   Load();
 }

@@ -112,11 +112,13 @@ std::vector<CodecSpec> Rungs(const Policy& policy, const LinkLoad& link, double 
   }
   if (!policy.codec.has_value()) {
     for (CodecKind kind : {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4}) {
-      if (NominalRatio(kind) <= policy.max_ratio) rungs.push_back(SpecOf(policy, kind, 1));
+      if (NominalRatio(kind) <= policy.max_ratio && kind <= policy.limit.value_or(CodecKind::kTopK))
+        rungs.push_back(SpecOf(policy, kind, 1));
     }
   }
   // A ladder with max_ratio 1 keeps to fp32; top-k asked for by name at ratio 1 would only make the values coarse.
-  if (policy.max_ratio > 1) rungs.push_back(SpecOf(policy, CodecKind::kTopK, LeastHidingRatio(policy, link, target_s)));
+  const bool may_select = policy.codec.has_value() || policy.limit.value_or(CodecKind::kTopK) == CodecKind::kTopK;
+  if (policy.max_ratio > 1 && may_select) rungs.push_back(SpecOf(policy, CodecKind::kTopK, LeastHidingRatio(policy, link, target_s)));
   return rungs;
 }
 
@@ -151,9 +153,9 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkCh
     choice->reason_code = "Hidden";
     choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
   } else {
-    choice->reason_code = choice->hidden                                                ? "HiddenByCodec"
-                          : policy.codec.value_or(CodecKind::kTopK) == CodecKind::kTopK ? "LimitedByRatio"
-                                                                                        : "LimitedByCodec";
+    choice->reason_code = choice->hidden                                                                       ? "HiddenByCodec"
+                          : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "LimitedByRatio"
+                                                                                                               : "LimitedByCodec";
     choice->reason =
         absl::StrFormat("dense fp32 would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden ? "hides the link" : "is the most the job allows and does not hide it", Times(*choice, target_s));

@@ -34,6 +34,8 @@ struct Policy {
   PolicyKind kind = PolicyKind::kNone;
   // The codec that links use when they need one; none: "auto", the ladder below. With kUniform and auto, the mildest that hides every link.
   std::optional<CodecKind> codec;
+  // Of the ladder: no rung beyond this kind; none: all of it.
+  std::optional<CodecKind> limit;
   // Top-k: size / kept. The most that any link may use: exactly this with kUniform and kTopK, at most this otherwise. On the ladder it also
   // rules out fp16, int8 and int4 where their nominal ratios 2, 4 and 8 exceed it. 1 to kMaxTopKRatio.
   double max_ratio = 100;

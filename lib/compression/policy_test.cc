@@ -56,6 +56,22 @@ TEST(LadderTest, TakesInt4WhenOnlyTheForwardLinkIsSlow) {
   EXPECT_EQ(ToString(Choose(kAuto, link).spec), "int4");
 }
 
+TEST(LadderTest, EndsAtItsLimit) {
+  Policy policy = kAuto;
+  const std::pair<CodecKind, const char*> limits[] = {
+      {CodecKind::kExact, "fp32"}, {CodecKind::kFp16, "fp16"}, {CodecKind::kInt8, "int8"}, {CodecKind::kInt4, "int4"}};
+  LinkLoad link = LinkOf(50);
+  link.backward_bandwidth_bytes_per_s *= 100;
+  for (const auto& [limit, codec] : limits) {
+    policy.limit = limit;
+    EXPECT_EQ(ToString(Choose(policy, link).spec), codec);
+    EXPECT_EQ(Choose(policy, link).reason_code, "LimitedByCodec");
+    EXPECT_EQ(ToString(Choose(policy, LinkOf(0.5)).spec), "fp32") << "a link that needs nothing gets nothing";
+  }
+  policy.limit = CodecKind::kTopK;
+  EXPECT_EQ(Choose(policy, link).spec, Choose(kAuto, link).spec);
+}
+
 TEST(LadderTest, TakesNoGreaterTopKRatioThanItNeeds) {
   for (double times : {5.0, 8.0, 20.0, 60.0, 130.0}) {
     const LinkLoad link = LinkOf(times);

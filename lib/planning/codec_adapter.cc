@@ -49,6 +49,7 @@ compression::Policy PolicyOf(const job::Compression& compression) {
   using compression::PolicyKind;
   compression::Policy policy{.max_ratio = compression.ratio, .error_feedback = compression.error_feedback};
   policy.codec = KindOf(compression.codec);
+  policy.limit = KindOf(compression.limit);
   if (compression.policy == job::CompressionPolicy::kUniform) policy.kind = PolicyKind::kUniform;
   if (compression.policy == job::CompressionPolicy::kAdatopk) policy.kind = PolicyKind::kAdaTopK;
   return policy;
@@ -111,7 +112,7 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
 
 double CompressionPolicy::MaxRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
-  const compression::CodecKind kind = policy_.codec.value_or(CodecKind::kTopK);
+  const compression::CodecKind kind = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
   constexpr int64_t kSample = 1'000'000;
   const compression::CodecSpec spec{.kind = kind, .ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1};
   return std::max(1.0, compression::WireRatio(spec, kSample));

@@ -1,0 +1,22 @@
+// How a run goes back to gentler codecs: one rung below the harshest that its plan uses, as a limit on what the next plan may use.
+//
+// Pure functions; thread-safe.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lib/broker/events.h"
+#include "lib/compression/spec.h"
+#include "lib/job/fusion_job.h"
+
+namespace fusionllm::broker {
+
+// None when the plan compresses nothing with loss. Links whose codec has no known name count as exact.
+std::optional<compression::CodecSpec> HarshestCodec(const PlanSummary& plan);
+
+// The job's compression with nothing beyond `limit` on the ladder fp32, fp16, int8, int4, top-k by ratio. What the job asks for is never
+// made harsher: it may have a limit of its own.
+job::Compression LimitedTo(job::Compression compression, const compression::CodecSpec& limit);
+
+}  // namespace fusionllm::broker

@@ -1,0 +1,64 @@
+#include "lib/broker/codec_limit.h"
+
+#include "gtest/gtest.h"
+#include "lib/compression/policy.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using compression::CodecKind;
+using job::Codec;
+using job::Compression;
+using job::CompressionPolicy;
+
+PlanSummary PlanWith(const std::vector<std::string>& codecs) {
+  PlanSummary plan;
+  for (const std::string& codec : codecs) plan.links.push_back({.codec = codec});
+  return plan;
+}
+
+TEST(HarshestCodecTest, IsTheFurthestUpTheLadder) {
+  EXPECT_EQ(HarshestCodec(PlanWith({"fp32", "fp32"})), std::nullopt);
+  EXPECT_EQ(HarshestCodec(PlanWith({})), std::nullopt);
+  EXPECT_EQ(ToString(*HarshestCodec(PlanWith({"int8", "fp32", "int4", "fp16"}))), "int4");
+  EXPECT_EQ(ToString(*HarshestCodec(PlanWith({"topk@20:int8", "int4", "topk@100:int8"}))), "topk@100:int8");
+}
+
+TEST(LimitedToTest, LeavesNothingBeyondTheLimit) {
+  const Compression ladder{.policy = CompressionPolicy::kAdatopk};
+  EXPECT_EQ(LimitedTo(ladder, compression::TopK(50)).ratio, 50);
+  EXPECT_EQ(LimitedTo(ladder, compression::TopK(50)).limit, Codec::kAuto);
+  EXPECT_EQ(LimitedTo(ladder, {.kind = CodecKind::kInt8}).limit, Codec::kInt8);
+  EXPECT_EQ(LimitedTo(ladder, compression::Exact()).policy, CompressionPolicy::kNone);
+  const Compression uniform{.policy = CompressionPolicy::kUniform, .codec = Codec::kTopk, .ratio = 20};
+  EXPECT_EQ(LimitedTo(uniform, compression::TopK(10)).ratio, 10);
+  EXPECT_EQ(LimitedTo(uniform, {.kind = CodecKind::kInt4}).codec, Codec::kInt4);
+}
+
+TEST(LimitedToTest, MakesNoJobHarsherThanItWas) {
+  const Compression mild{.policy = CompressionPolicy::kUniform, .codec = Codec::kInt8};
+  EXPECT_EQ(LimitedTo(mild, {.kind = CodecKind::kInt4}), mild);
+  EXPECT_EQ(LimitedTo(mild, compression::TopK(50)).codec, Codec::kInt8);
+  const Compression own_limit{.policy = CompressionPolicy::kAdatopk, .limit = Codec::kFp16, .ratio = 4};
+  EXPECT_EQ(LimitedTo(own_limit, {.kind = CodecKind::kInt8}), own_limit);
+  EXPECT_EQ(LimitedTo(own_limit, compression::TopK(10)), own_limit);
+  const Compression none;
+  EXPECT_EQ(LimitedTo(none, compression::Exact()), none);
+}
+
+TEST(LimitedToTest, RungByRungEveryJobEndsWithoutCompression) {
+  for (const Codec codec : {Codec::kAuto, Codec::kTopk, Codec::kInt4}) {
+    compression::CodecSpec limit = codec == Codec::kInt4 ? compression::CodecSpec{.kind = CodecKind::kInt4} : compression::TopK(1000);
+    Compression compression{.policy = CompressionPolicy::kAdatopk, .codec = codec, .ratio = 1000};
+    int rungs = 0;
+    while (compression.policy != CompressionPolicy::kNone && rungs < 100) {
+      limit = Milder(limit);
+      compression = LimitedTo(compression, limit);
+      ++rungs;
+    }
+    EXPECT_LE(rungs, 13) << "a run is not planned anew forever";
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::broker

@@ -1,0 +1,131 @@
+#include "lib/broker/drift_watch.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr double kStep = 1.0;
+
+// Three stages that the plan expects at 0.4 s each, and a link that needs 0.2 s of a step.
+struct WatchedRun {
+  std::vector<Drift> Step(std::vector<double> busy, double bytes_per_s = 1e6, double step_seconds = kStep) {
+    std::vector<StageLoad> stages;
+    for (size_t i = 0; i < busy.size(); ++i) {
+      stages.push_back({.device = std::string(1, static_cast<char>('a' + i)), .busy_s = busy[i], .expected_s = 0.4});
+    }
+    const LinkLoad link{.src = "a", .dst = "b", .bytes = 2e5, .bytes_per_s = bytes_per_s, .planned_bytes_per_s = 1e6};
+    return watch.Observe(step_seconds, stages, {&link, 1});
+  }
+  std::vector<Drift> Steps(int count, const std::vector<double>& busy, double bytes_per_s = 1e6) {
+    std::vector<Drift> all;
+    for (int i = 0; i < count; ++i) {
+      for (Drift& drift : Step(busy, bytes_per_s)) all.push_back(std::move(drift));
+    }
+    return all;
+  }
+  DriftWatch watch;
+};
+
+const std::vector<double> kWell = {0.4, 0.42, 0.41};
+const std::vector<double> kOneSlow = {0.4, 0.8, 0.41};
+
+TEST(DriftWatchTest, AStragglerIsToldOnceAfterFiveStepsAndAgainOnlyAfterItRecovered) {
+  WatchedRun run;
+  EXPECT_THAT(run.Steps(20, kWell), IsEmpty());
+  EXPECT_TRUE(run.watch.quiet());
+  EXPECT_THAT(run.Steps(4, kOneSlow), IsEmpty());
+  EXPECT_FALSE(run.watch.quiet());
+  EXPECT_FALSE(run.watch.drifting());
+  const std::vector<Drift> found = run.Steps(50, kOneSlow);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].kind, Drift::Kind::kStraggler);
+  EXPECT_EQ(found[0].device, "b");
+  EXPECT_DOUBLE_EQ(found[0].measured, 0.8);
+  EXPECT_DOUBLE_EQ(found[0].planned, 0.4);
+  EXPECT_THAT(found[0].message, AllOf(HasSubstr("stage 1 on b"), HasSubstr("0.8 s"), HasSubstr("0.4 s"), HasSubstr("2.0 times")));
+  EXPECT_TRUE(run.watch.IsSlow("b"));
+  EXPECT_FALSE(run.watch.IsSlow("a"));
+  EXPECT_NEAR(run.watch.SlownessOf("b"), 2, 0.05);
+
+  const std::vector<Drift> over = run.Steps(10, kWell);
+  ASSERT_THAT(over, SizeIs(1));
+  EXPECT_TRUE(over[0].recovered);
+  EXPECT_FALSE(run.watch.drifting());
+  EXPECT_THAT(run.Steps(5, kOneSlow), SizeIs(1));
+}
+
+TEST(DriftWatchTest, OneGoodStepBreaksTheRow) {
+  WatchedRun run;
+  run.Steps(5, kWell);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(run.Steps(4, kOneSlow), IsEmpty());
+    EXPECT_THAT(run.Step(kWell), IsEmpty());
+  }
+}
+
+TEST(DriftWatchTest, WhatSlowsAllStagesAlikeMakesNoStraggler) {
+  WatchedRun run;
+  EXPECT_THAT(run.Steps(50, {0.9, 0.85, 1.0}), IsEmpty());
+  EXPECT_THAT(run.Steps(50, {0.9, 1.0, 1.5}), SizeIs(1)) << "but one that is slower still";
+}
+
+TEST(DriftWatchTest, ASingleStageHasNobodyToBeComparedWith) {
+  WatchedRun run;
+  EXPECT_THAT(run.Steps(50, {4.0}), IsEmpty());
+}
+
+TEST(DriftWatchTest, AStageThatIsLateByLittleOfTheStepIsNotWorthAWord) {
+  WatchedRun run;
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(run.Step(kOneSlow, 1e6, /*step_seconds=*/10), IsEmpty());
+}
+
+TEST(DriftWatchTest, AStageWithoutAnExpectationIsNotJudged) {
+  DriftWatch watch;
+  const StageLoad stages[] = {{.device = "a", .busy_s = 0.4, .expected_s = 0.4}, {.device = "b", .busy_s = 9, .expected_s = 0}};
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe(10, stages, {}), IsEmpty());
+}
+
+TEST(DriftWatchTest, ADegradedLinkIsToldWithItsFigures) {
+  WatchedRun run;
+  run.Steps(10, kWell);
+  const std::vector<Drift> found = run.Steps(30, kWell, 0.3e6);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].kind, Drift::Kind::kLink);
+  EXPECT_EQ(found[0].device, "a");
+  EXPECT_EQ(found[0].peer, "b");
+  EXPECT_DOUBLE_EQ(found[0].measured, 0.3e6);
+  EXPECT_DOUBLE_EQ(found[0].planned, 1e6);
+  EXPECT_THAT(found[0].message, AllOf(HasSubstr("the link a -> b"), HasSubstr("0.3 MB/s"), HasSubstr("1 MB/s"), HasSubstr("30 %")));
+  EXPECT_THAT(run.Steps(10, kWell, 0.7e6), IsEmpty()) << "better, but not well";
+  EXPECT_TRUE(run.watch.IsSlow("a", "b"));
+  const std::vector<Drift> over = run.Steps(10, kWell, 0.95e6);
+  ASSERT_THAT(over, SizeIs(1));
+  EXPECT_TRUE(over[0].recovered);
+}
+
+TEST(DriftWatchTest, ALinkThatCarriesLittleMayBeSlow) {
+  DriftWatch watch;
+  const LinkLoad link{.src = "a", .dst = "b", .bytes = 1e3, .bytes_per_s = 1e5, .planned_bytes_per_s = 1e6};
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe(kStep, {}, {&link, 1}), IsEmpty());
+}
+
+TEST(DriftWatchTest, ALinkThatNobodyMeasuredIsNotJudged) {
+  WatchedRun run;
+  EXPECT_THAT(run.Steps(20, kWell, 0), IsEmpty());
+}
+
+TEST(DriftWatchTest, TheFirstStepsOfAPlanAreNotJudged) {
+  WatchedRun run;
+  EXPECT_THAT(run.Steps(6, kOneSlow), IsEmpty()) << "two of them do not count";
+  EXPECT_THAT(run.Step(kOneSlow), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace fusionllm::broker

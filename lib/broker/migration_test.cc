@@ -1,0 +1,56 @@
+#include "lib/broker/migration.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using Verdict = MigrationJudge::Verdict;
+
+// 1 s a step saved, for 100 steps, at a cost of 20 s.
+MigrationCase Good() { return {.step_s = 2, .other_step_s = 1, .steps_left = 100, .cost_s = 20}; }
+
+TEST(MigrationJudgeTest, MovesWhenItPaysTwiceInARow) {
+  MigrationJudge judge;
+  std::string figures;
+  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain);
+  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kMove);
+  EXPECT_THAT(figures, ::testing::AllOf(::testing::HasSubstr("1 s a step instead of 2 s"), ::testing::HasSubstr("100 s over 100 steps"),
+                                        ::testing::HasSubstr("20 s")));
+  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain) << "the count starts again";
+}
+
+TEST(MigrationJudgeTest, StaysWhereTheMoveCostsMoreThanTheRestOfTheRunGains) {
+  MigrationJudge judge;
+  std::string figures;
+  MigrationCase late = Good();
+  late.steps_left = 20;
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(judge.Judge(late, &figures), Verdict::kStay);
+  late.steps_left = 21;
+  EXPECT_EQ(judge.Judge(late, &figures), Verdict::kAskAgain);
+}
+
+TEST(MigrationJudgeTest, ADoubtInBetweenStartsTheCountAgain) {
+  MigrationJudge judge;
+  std::string figures;
+  MigrationCase bad = Good();
+  bad.other_step_s = 1.99;  // a gain within the noise, whatever the number of steps
+  bad.steps_left = 1'000'000;
+  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain);
+  EXPECT_EQ(judge.Judge(bad, &figures), Verdict::kStay);
+  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain);
+}
+
+TEST(MigrationJudgeTest, TimeBoughtWithLossIsWorthLess) {
+  MigrationJudge judge;
+  std::string figures;
+  MigrationCase harsh = Good();
+  harsh.other_step_s = 1.7;
+  EXPECT_EQ(judge.Judge(harsh, &figures), Verdict::kAskAgain);
+  harsh.other_loss_cost = 0.1;  // worth 29 % of the step
+  EXPECT_EQ(judge.Judge(harsh, &figures), Verdict::kStay);
+}
+
+}  // namespace
+}  // namespace fusionllm::broker

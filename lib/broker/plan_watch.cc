@@ -1,0 +1,145 @@
+#include "lib/broker/plan_watch.h"
+
+#include <algorithm>
+
+namespace fusionllm::broker {
+namespace {
+
+constexpr size_t kRecentSteps = 5;
+constexpr size_t kWellSteps = 15;
+// Predictions are low by up to a fifth on busy machines; a promise is discounted by what this plan's own prediction was off by, or by so
+// much when the plan never ran well enough to tell.
+constexpr double kUnprovenBias = 1.2;
+constexpr double kMostBias = 2;
+
+double Median(const std::deque<double>& values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+}
+
+void Remember(double value, size_t most, std::deque<double>& values) {
+  values.push_back(value);
+  if (values.size() > most) values.pop_front();
+}
+
+double LossCost(const PlanSummary& plan) {
+  double cost = 0;
+  for (const PlannedLink& link : plan.links) cost += link.loss_cost;
+  return cost;
+}
+
+}  // namespace
+
+void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const SharesWire& shares_wire) {
+  *this = PlanWatch();
+  plan_ = plan;
+  const int stages = static_cast<int>(plan.devices.size());
+  for (const PlannedLink& link : plan.links) {
+    if (link.src_stage < 0 || link.src_stage >= stages || link.dst_stage < 0 || link.dst_stage >= stages) continue;
+    const std::string &src = plan.devices[link.src_stage], &dst = plan.devices[link.dst_stage];
+    const auto known = std::find_if(links_.begin(), links_.end(), [&](const WatchedLink& w) { return w.src == src && w.dst == dst; });
+    if (known == links_.end()) {
+      links_.push_back({.src = src, .dst = dst, .bytes = link.bytes});
+    } else {
+      known->bytes += link.bytes;
+    }
+  }
+  for (WatchedLink& link : links_) {
+    link.sharers = static_cast<int>(std::count_if(links_.begin(), links_.end(), [&](const WatchedLink& other) {
+      return shares_wire({link.src, link.dst}, {other.src, other.dst});
+    }));
+    link.planned_bytes_per_s = rate_of(link.src, link.dst) / std::max(1, link.sharers);
+  }
+}
+
+std::vector<Drift> PlanWatch::On(const StageMeasured& event) {
+  if (event.step <= judged_step_) return {};
+  open_[event.step].stages[event.name] = event;
+  return JudgeWhole(event.step);
+}
+
+std::vector<Drift> PlanWatch::OnStep(int64_t step, double step_seconds) {
+  if (step <= judged_step_) return {};
+  open_[step].step_seconds = step_seconds;
+  return JudgeWhole(step);
+}
+
+std::vector<Drift> PlanWatch::JudgeWhole(int64_t step) {
+  while (open_.size() > kMostOpenSteps) open_.erase(open_.begin());
+  const auto found = open_.find(step);
+  if (found == open_.end() || found->second.step_seconds < 0) return {};
+  const OpenStep& open = found->second;
+  std::vector<StageLoad> stages;
+  for (size_t i = 0; i < plan_.devices.size(); ++i) {
+    const auto stage = open.stages.find(plan_.devices[i]);
+    if (stage == open.stages.end()) return {};
+    stages.push_back({.device = plan_.devices[i],
+                      .busy_s = stage->second.busy_s,
+                      .expected_s = i < plan_.stage_busy_s.size() ? plan_.stage_busy_s[i] : 0});
+  }
+  std::vector<LinkLoad> links;
+  for (WatchedLink& link : links_) {
+    const auto& rates = open.stages.at(link.src).bytes_per_s;
+    const auto rate = rates.find(link.dst);
+    link.measured_bytes_per_s = rate == rates.end() ? 0 : rate->second;
+    links.push_back({.src = link.src,
+                     .dst = link.dst,
+                     .bytes = link.bytes,
+                     .bytes_per_s = link.measured_bytes_per_s,
+                     .planned_bytes_per_s = link.planned_bytes_per_s});
+  }
+  const double step_seconds = open.step_seconds;
+  std::vector<Drift> drifts = drift_.Observe(step_seconds, stages, links);
+  Remember(step_seconds, kRecentSteps, recent_s_);
+  if (drift_.quiet()) Remember(step_seconds, kWellSteps, well_s_);
+  if (!drift_.drifting()) judge_.Reset();
+  judged_step_ = step;
+  open_.erase(open_.begin(), open_.upper_bound(step));  // earlier ones whose reports were lost with a broker
+  return drifts;
+}
+
+bool PlanWatch::AsksForAlternative(int64_t last_step) {
+  if (!drift_.drifting() || last_step < next_question_) return false;
+  next_question_ = last_step + kConsultationSteps;
+  return true;
+}
+
+double PlanWatch::PredictionBias() const {
+  if (well_s_.size() < kRecentSteps || !(plan_.predicted_step_s > 0)) return kUnprovenBias;
+  return std::clamp(Median(well_s_) / plan_.predicted_step_s, 1.0, kMostBias);
+}
+
+MigrationJudge::Verdict PlanWatch::Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s,
+                                         std::string* figures) {
+  const double other_step_s = other.predicted_step_s * PredictionBias();
+  const MigrationJudge::Verdict verdict = judge_.Judge({.step_s = Median(recent_s_),
+                                                        .loss_cost = LossCost(plan_),
+                                                        .other_step_s = other_step_s,
+                                                        .other_loss_cost = LossCost(other),
+                                                        .steps_left = total_steps - last_step,
+                                                        .cost_s = move_s},
+                                                       figures);
+  if (verdict == MigrationJudge::Verdict::kAskAgain) next_question_ = last_step + kConfirmationSteps;
+  return verdict;
+}
+
+std::map<std::string, double> PlanWatch::Slowness() const {
+  std::map<std::string, double> slowness;
+  for (const std::string& device : plan_.devices) {
+    if (drift_.IsSlow(device)) slowness[device] = drift_.SlownessOf(device);
+  }
+  return slowness;
+}
+
+std::map<std::pair<std::string, std::string>, double> PlanWatch::SlowLinks() const {
+  std::map<std::pair<std::string, std::string>, double> slow;
+  for (const WatchedLink& link : links_) {
+    if (drift_.IsSlow(link.src, link.dst) && link.measured_bytes_per_s > 0) {
+      slow[{link.src, link.dst}] = link.measured_bytes_per_s * link.sharers;
+    }
+  }
+  return slow;
+}
+
+}  // namespace fusionllm::broker

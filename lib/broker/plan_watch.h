@@ -1,0 +1,76 @@
+// Watches the plan in force: gathers what its stages report of each step, tells what drifts, and judges other plans.
+//
+// Pure: events in, findings out. Begin() starts anew with each plan epoch. Limits: steps whose stages have not all reported are kept for
+// kMostOpenSteps. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/broker/drift_watch.h"
+#include "lib/broker/events.h"
+#include "lib/broker/migration.h"
+
+namespace fusionllm::broker {
+
+class PlanWatch {
+ public:
+  static constexpr int kMostOpenSteps = 64;
+  static constexpr int kConsultationSteps = 20;  // between two questions to the scheduler while something drifts
+  static constexpr int kConfirmationSteps = 5;   // before the second of two questions that must agree
+
+  // The rate that the plan counts on from one device to another, by whatever was measured between their sites; 0: unknown.
+  using RateOf = std::function<double(const std::string& src, const std::string& dst)>;
+  // Two links that share one wire, by their devices.
+  using SharesWire = std::function<bool(const std::pair<std::string, std::string>&, const std::pair<std::string, std::string>&)>;
+  void Begin(const PlanSummary& plan, const RateOf& rate_of, const SharesWire& shares_wire);
+
+  // In any order; a step is judged when all of its parts are there.
+  std::vector<Drift> On(const StageMeasured& event);
+  std::vector<Drift> OnStep(int64_t step, double step_seconds);
+
+  // True when something drifts and it is time to ask for another plan; the asking is then noted.
+  bool AsksForAlternative(int64_t last_step);
+
+  // Judges a plan that was made from the newest measurements. kMove only twice in a row.
+  MigrationJudge::Verdict Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s, std::string* figures);
+
+  bool drifting() const { return drift_.drifting(); }
+  // Devices that now take so many times as long as the plan in force counts on; without those that are well.
+  std::map<std::string, double> Slowness() const;
+  // Links of the plan that are slow: the rate of the whole wire, from what this pair got of it.
+  std::map<std::pair<std::string, std::string>, double> SlowLinks() const;
+  bool AnyStraggler() const { return !Slowness().empty(); }
+
+ private:
+  struct OpenStep {
+    double step_seconds = -1;
+    std::map<std::string, StageMeasured> stages;  // by device
+  };
+  struct WatchedLink {
+    std::string src, dst;
+    double bytes = 0;
+    double planned_bytes_per_s = 0;  // this pair's share
+    int sharers = 1;
+    double measured_bytes_per_s = 0;
+  };
+  std::vector<Drift> JudgeWhole(int64_t step);
+  double PredictionBias() const;
+
+  PlanSummary plan_;
+  DriftWatch drift_;
+  MigrationJudge judge_;
+  std::vector<WatchedLink> links_;
+  std::map<int64_t, OpenStep> open_;
+  int64_t judged_step_ = 0;
+  std::deque<double> recent_s_;  // seconds of the newest steps
+  std::deque<double> well_s_;    // of the newest steps while nothing was slow
+  int64_t next_question_ = 0;
+};
+
+}  // namespace fusionllm::broker

@@ -1,0 +1,193 @@
+// RunState: what the run does about itself. Stages and links that fall behind the plan are told, and answered with another plan where that
+// pays; a loss that leaves its trend under compression is answered with gentler codecs.
+//
+// Either way the epoch ends at the boundary of a step with a checkpoint, so that nothing is lost, and the next plan begins from there. A
+// run without checkpoints would lose all its steps: it only tells.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/broker/codec_limit.h"
+#include "lib/broker/run_state.h"
+#include "lib/compression/policy.h"
+
+namespace fusionllm::broker {
+namespace {
+
+// Of a move, besides what is measured: to stop, to commit, to plan and to warm up.
+constexpr double kMoveSeconds = 2;
+constexpr int kWarmUpSteps = 2;
+
+constexpr char kNoCheckpoints[] = "; the job keeps no checkpoints, so that another plan would cost every step made: the plan stays";
+
+}  // namespace
+
+std::string RunState::codec_limit() const { return codec_limit_.has_value() ? compression::ToString(*codec_limit_) : ""; }
+
+const std::string& RunState::SiteOf(const std::string& name) const {
+  static const std::string kNowhere;
+  const auto found = members_.find(name);
+  return found == members_.end() ? kNowhere : found->second.site;
+}
+
+// The measurement that speaks for a pair of devices: its own, or that of their sites.
+Link* RunState::LinkBetween(const std::string& src, const std::string& dst) {
+  const auto own = std::find_if(links_.begin(), links_.end(), [&](const Link& link) { return link.src == src && link.dst == dst; });
+  if (own != links_.end()) return &*own;
+  const auto of_sites = std::find_if(links_.begin(), links_.end(),
+                                     [&](const Link& link) { return SiteOf(link.src) == SiteOf(src) && SiteOf(link.dst) == SiteOf(dst); });
+  return of_sites == links_.end() ? nullptr : &*of_sites;
+}
+
+void RunState::BeginWatch() {
+  using Ends = std::pair<std::string, std::string>;
+  const auto rate_of = [this](const std::string& src, const std::string& dst) {
+    const Link* link = LinkBetween(src, dst);
+    return link == nullptr ? 0 : link->bytes_per_s;
+  };
+  // Between sites there is one wire in each direction; inside a site every device has a port.
+  const auto shares_wire = [this](const Ends& a, const Ends& b) {
+    const bool inside = SiteOf(a.first) == SiteOf(a.second);
+    if (inside != (SiteOf(b.first) == SiteOf(b.second))) return false;
+    if (inside) return a.first == b.first || a.second == b.second;
+    return SiteOf(a.first) == SiteOf(b.first) && SiteOf(a.second) == SiteOf(b.second);
+  };
+  watch_.Begin(plan_, rate_of, shares_wire);
+  trend_.Reset();
+  told_of_trend_ = false;
+  awaits_alternative_ = false;
+}
+
+void RunState::Handle(const StageMeasured& event) {
+  if (event.epoch != epoch_ || phase_ != Phase::kRunning) return;
+  Tell(watch_.On(event));
+  ConsiderMoving();
+}
+
+void RunState::Tell(const std::vector<Drift>& drifts) {
+  for (const Drift& drift : drifts) {
+    const bool straggler = drift.kind == Drift::Kind::kStraggler;
+    Announce told{.step = last_step_,
+                  .message = drift.message,
+                  .device = drift.device,
+                  .peer = drift.peer,
+                  .measured = drift.measured,
+                  .planned = drift.planned};
+    if (straggler) told.stage = StageOf(drift.device);
+    if (drift.recovered) {
+      told.reason = straggler ? "StragglerRecovered" : "LinkRecovered";
+    } else {
+      told.reason = straggler ? "Straggler" : "LinkDegraded";
+      if (!options_.checkpoints) told.message += kNoCheckpoints;
+    }
+    Do(std::move(told));
+  }
+}
+
+// ---- Another plan -----------------------------------------------------------------------------------------------------------------------
+
+AskPlan RunState::PlanQuestion(bool with_spares) {
+  AskPlan ask{.again = epoch_ > 0, .codec_limit = codec_limit(), .slowness = slowness_};
+  for (const auto& [name, member] : members_) {
+    if (!member.spare || with_spares) ask.devices.push_back(name);
+  }
+  for (const auto& [device, factor] : watch_.Slowness()) {
+    double& known = ask.slowness.try_emplace(device, 1).first->second;
+    known = std::max(1.0, known * factor);
+  }
+  for (const auto& [ends, bytes_per_s] : watch_.SlowLinks()) {
+    if (Link* const link = LinkBetween(ends.first, ends.second); link != nullptr) link->bytes_per_s = bytes_per_s;
+  }
+  slowness_asked_ = ask.slowness;
+  return ask;
+}
+
+void RunState::ConsiderMoving() {
+  if (!options_.checkpoints || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || awaits_alternative_) return;
+  if (last_step_ + kWarmUpSteps >= options_.total_steps || !watch_.AsksForAlternative(last_step_)) return;
+  // A straggler is what spares are for; its device becomes one.
+  AskPlan ask = PlanQuestion(/*with_spares=*/watch_.AnyStraggler());
+  ask.alternative = ++alternatives_asked_;
+  awaits_alternative_ = true;
+  Do(std::move(ask));
+}
+
+void RunState::Handle(const AlternativePlanned& event) {
+  if (event.alternative != alternatives_asked_ || !awaits_alternative_) return;
+  awaits_alternative_ = false;
+  if (phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || !event.plan.ok() || !watch_.drifting()) return;
+  const PlanSummary& other = *event.plan;
+  if (!std::all_of(other.devices.begin(), other.devices.end(), [this](const std::string& device) { return Present(device); })) return;
+  const double move_s = load_s_ + shard_s_ + kMoveSeconds + kWarmUpSteps * other.predicted_step_s;
+  std::string figures;
+  if (watch_.Judge(other, last_step_, options_.total_steps, move_s, &figures) != MigrationJudge::Verdict::kMove) return;
+  EndEpochFor({.why = figures, .plan = other});
+}
+
+void RunState::EndEpochFor(Renewal renewal) {
+  renewal_ = std::move(renewal);
+  Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
+}
+
+// A broker that was restarted in between has forgotten why, and asks for a plan.
+bool RunState::EndedForAnotherPlan() const {
+  if (stop_asked_ || ended_at_.size() < plan_.devices.size()) return false;
+  return std::all_of(ended_at_.begin(), ended_at_.end(), [this](const auto& end) { return end.second < options_.total_steps; });
+}
+
+void RunState::Renew() {
+  Renewal renewal = renewal_.value_or(Renewal());
+  renewal_.reset();
+  const bool usable = renewal.plan.has_value() && std::all_of(renewal.plan->devices.begin(), renewal.plan->devices.end(),
+                                                              [this](const std::string& device) { return Present(device); });
+  renewal_why_ = std::move(renewal.why);
+  if (!usable) {
+    CalibrateNext();
+    return;
+  }
+  phase_ = Phase::kPlanning;
+  Handle(Planned{.plan = *std::move(renewal.plan)});
+}
+
+// ---- Gentler codecs ---------------------------------------------------------------------------------------------------------------------
+
+void RunState::WatchLoss(const StepRecord& record) {
+  const std::optional<compression::CodecSpec> harshest = HarshestCodec(plan_);
+  if (!harshest.has_value() || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_) return;
+  const std::optional<compression::LossTrendWatcher::Backoff> backoff = trend_.Observe(record.step, record.loss);
+  if (!backoff.has_value()) return;
+  Announce told{.reason = "CompressionBackoff", .step = record.step};
+  if (!options_.checkpoints) {
+    if (std::exchange(told_of_trend_, true)) return;
+    told.message = absl::StrFormat(
+        "%s; the job keeps no checkpoints, so that the codecs stay (up to %s): start it again with a smaller spec.compression.ratio",
+        backoff->message, compression::ToString(*harshest));
+    Do(std::move(told));
+    return;
+  }
+  codec_limit_ = compression::Milder(*harshest);
+  told.message = absl::StrFormat("%s from %s to %s at most", backoff->message, compression::ToString(*harshest), codec_limit());
+  Do(std::move(told));
+  EndEpochFor({.why = absl::StrCat("codecs up to ", codec_limit())});
+}
+
+// The first time one rung down; when that does not help, compression is ruled out as the cause. True when the run goes on.
+bool RunState::BackOffFromNotFinite(const Ended& event) {
+  const std::optional<compression::CodecSpec> harshest = HarshestCodec(plan_);
+  if (!event.not_finite || !harshest.has_value() || !options_.checkpoints) return false;
+  codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::Milder(*harshest);
+  const std::string where = absl::StrFormat("stage %d on %s: %s", StageOf(event.name), event.name, std::string(event.status.message()));
+  Do(Announce{.reason = "CompressionBackoff",
+              .step = last_step_,
+              .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,
+                                         compression::ToString(*harshest), codec_limit()),
+              .device = event.name});
+  codecs_are_stale_ = true;
+  renewal_why_ = absl::StrCat("codecs up to ", codec_limit());
+  Drain(where);
+  DrainedOne(event.name);
+  return true;
+}
+
+}  // namespace fusionllm::broker

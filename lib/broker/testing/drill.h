@@ -1,0 +1,109 @@
+// A run played from events: executors and scheduler that answer every order at once and well. For the tests of lib/broker.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lib/broker/run_state.h"
+
+namespace fusionllm::broker::testing {
+
+template <typename T>
+std::vector<T> Of(const std::vector<Action>& actions) {
+  std::vector<T> found;
+  for (const Action& action : actions) {
+    if (const T* match = std::get_if<T>(&action)) found.push_back(*match);
+  }
+  return found;
+}
+
+inline std::vector<std::string> Reasons(const std::vector<Action>& actions) {
+  std::vector<std::string> reasons;
+  for (const Announce& announce : Of<Announce>(actions)) reasons.push_back(announce.reason);
+  return reasons;
+}
+
+// Plays executors and scheduler: answers every order at once and well, keeps what was announced.
+class Drill {
+ public:
+  explicit Drill(RunOptions options, std::vector<std::string> stage_devices)
+      : state(std::move(options)), stage_devices(std::move(stage_devices)) {}
+
+  void Join(const std::string& name, bool spare = false, int64_t memory = 100, uint64_t incarnation = 1) {
+    Feed(Joined{
+        .member = {.name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .pid = 7, .memory_bytes = memory}});
+  }
+
+  void Feed(const Event& event) {
+    for (const Action& action : state.On(event)) {
+      all.push_back(action);
+      Answer(action);
+    }
+    while (!answers.empty()) {
+      const Event next = answers.front();
+      answers.erase(answers.begin());
+      Feed(next);
+    }
+  }
+
+  void Step(int64_t step, float loss = 1, double seconds = 0.1) {
+    Feed(StepDone{.epoch = state.epoch(), .record = {.step = step, .loss = loss, .step_seconds = seconds}});
+  }
+
+  void SaveShards(int64_t step) {
+    for (size_t s = 0; s < state.plan().devices.size(); ++s) {
+      Feed(ShardWritten{.epoch = state.epoch(),
+                        .step = step,
+                        .stage = static_cast<int>(s),
+                        .files = {{.name = "f" + std::to_string(s)}},
+                        .samples_consumed = 4 * step});
+    }
+  }
+
+  void EndAll(int64_t step) {
+    for (const std::string& device : state.plan().devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
+  }
+
+  void Answer(const Action& action) {
+    if (const auto* ask = std::get_if<AskCalibrate>(&action)) answers.push_back(Calibrated{.name = ask->name, .profile_document = "{}"});
+    if (const auto* ask = std::get_if<AskProbe>(&action))
+      answers.push_back(LinkProbed{.link = {.src = ask->src, .dst = ask->dst, .bytes_per_s = 1}});
+    if (const auto* ask = std::get_if<AskPlan>(&action)) {
+      PlanSummary plan{.document = "{}"};
+      for (const std::string& device : stage_devices) {
+        if (std::find(ask->devices.begin(), ask->devices.end(), device) != ask->devices.end()) plan.devices.push_back(device);
+      }
+      plan.memory_bytes.assign(plan.devices.size(), 50);
+      if (refine_plan) refine_plan(*ask, plan);
+      if (ask->alternative > 0) {
+        answers.push_back(AlternativePlanned{.alternative = ask->alternative, .plan = plan});
+      } else if (plan.devices.empty()) {
+        answers.push_back(PlanRefused{.reason = "NoExecutors", .message = "nobody is left"});
+      } else {
+        answers.push_back(Planned{plan});
+      }
+    }
+    if (const auto* assign = std::get_if<SendAssign>(&action)) answers.push_back(Ready{.epoch = assign->epoch, .name = assign->name});
+    if (const auto* abort = std::get_if<SendAbort>(&action)) {
+      answers.push_back(Ended{.epoch = abort->epoch, .name = abort->name, .status = absl::CancelledError(abort->why)});
+    }
+    if (const auto* commit = std::get_if<CommitCheckpoint>(&action)) {
+      answers.push_back(CheckpointCommitted{.step = commit->step, .path = "step-" + std::to_string(commit->step)});
+    }
+  }
+
+  RunState state;
+  std::vector<std::string> stage_devices;
+  std::function<void(const AskPlan&, PlanSummary&)> refine_plan;  // what the scheduler answers besides devices
+  std::vector<Action> all;
+  std::vector<Event> answers;
+};
+
+inline RunOptions Options(std::set<std::string> expected) {
+  return {.expected = std::move(expected), .total_steps = 100, .checkpoints = true};
+}
+
+}  // namespace fusionllm::broker::testing
