@@ -29,6 +29,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -138,7 +139,10 @@ class RunState {
   void Renew();
   AskPlan PlanQuestion(bool with_spares);
   const std::string& SiteOf(const std::string& name) const;
-  Link* LinkBetween(const std::string& src, const std::string& dst);
+  // A link between two sites, or inside one, is one resource whoever uses it; so is a line.
+  using Wire = std::tuple<std::string, std::string, std::string>;
+  Wire WireOf(const std::string& src, const std::string& dst) const;
+  Link* LinkBetween(const std::string& src, const std::string& dst);  // the measurement that speaks for a pair; null: none
 
   const RunOptions options_;
   Phase phase_ = Phase::kGathering;

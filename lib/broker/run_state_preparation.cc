@@ -29,20 +29,15 @@ void RunState::CalibrateNext() {
     Do(AskCalibrate{name});
     return;
   }
-  // A link between two sites, or inside one, is one resource whoever uses it: the first pair of devices speaks for all that it joins.
-  const auto joined_by = [this](const Member& src, const Member& dst) {
-    const auto line = options_.lines.find({src.name, dst.name});
-    return line != options_.lines.end() ? std::tuple("line", line->second, std::string()) : std::tuple("sites", src.site, dst.site);
-  };
-  std::set<std::tuple<std::string, std::string, std::string>> measured;
+  // The first pair of devices speaks for all that the same wire joins.
+  std::set<Wire> measured;
   for (const Link& link : links_) {
-    const auto src = members_.find(link.src), dst = members_.find(link.dst);
-    if (src != members_.end() && dst != members_.end()) measured.insert(joined_by(src->second, dst->second));
+    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
   }
   probes_left_.clear();
-  for (const auto& [src, from] : members_) {
-    for (const auto& [dst, to] : members_) {
-      if (src != dst && measured.insert(joined_by(from, to)).second) probes_left_.emplace_back(src, dst);
+  for (const auto& [src, sender] : members_) {
+    for (const auto& [dst, receiver] : members_) {
+      if (src != dst && measured.insert(WireOf(src, dst)).second) probes_left_.emplace_back(src, dst);
     }
   }
   phase_ = Phase::kProbing;

@@ -31,13 +31,15 @@ const std::string& RunState::SiteOf(const std::string& name) const {
   return found == members_.end() ? kNowhere : found->second.site;
 }
 
-// The measurement that speaks for a pair of devices: its own, or that of their sites.
+RunState::Wire RunState::WireOf(const std::string& src, const std::string& dst) const {
+  const auto line = options_.lines.find({src, dst});
+  return line != options_.lines.end() ? Wire("line", line->second, "") : Wire("sites", SiteOf(src), SiteOf(dst));
+}
+
 Link* RunState::LinkBetween(const std::string& src, const std::string& dst) {
-  const auto own = std::find_if(links_.begin(), links_.end(), [&](const Link& link) { return link.src == src && link.dst == dst; });
-  if (own != links_.end()) return &*own;
-  const auto of_sites = std::find_if(links_.begin(), links_.end(),
-                                     [&](const Link& link) { return SiteOf(link.src) == SiteOf(src) && SiteOf(link.dst) == SiteOf(dst); });
-  return of_sites == links_.end() ? nullptr : &*of_sites;
+  const auto found =
+      std::find_if(links_.begin(), links_.end(), [&](const Link& link) { return WireOf(link.src, link.dst) == WireOf(src, dst); });
+  return found == links_.end() ? nullptr : &*found;
 }
 
 void RunState::BeginWatch() {
@@ -46,12 +48,11 @@ void RunState::BeginWatch() {
     const Link* link = LinkBetween(src, dst);
     return link == nullptr ? 0 : link->bytes_per_s;
   };
-  // Between sites there is one wire in each direction; inside a site every device has a port.
+  // Inside a site every device has a port of its own.
   const auto shares_wire = [this](const Ends& a, const Ends& b) {
-    const bool inside = SiteOf(a.first) == SiteOf(a.second);
-    if (inside != (SiteOf(b.first) == SiteOf(b.second))) return false;
-    if (inside) return a.first == b.first || a.second == b.second;
-    return SiteOf(a.first) == SiteOf(b.first) && SiteOf(a.second) == SiteOf(b.second);
+    const Wire wire = WireOf(a.first, a.second);
+    const bool ports = std::get<0>(wire) == "sites" && std::get<1>(wire) == std::get<2>(wire);
+    return WireOf(b.first, b.second) == wire && (!ports || a.first == b.first || a.second == b.second);
   };
   watch_.Begin(plan_, rate_of, shares_wire);
   trend_.Reset();

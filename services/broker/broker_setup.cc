@@ -17,6 +17,7 @@
 #include "lib/base/log.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/broker/codec_limit.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
@@ -62,10 +63,14 @@ int64_t TargetsPerStep(const job::Spec& spec) {
   return spec.training.global_batch_size * (IsText(spec) ? spec.training.sequence_length : 1);
 }
 
-// The job as it is asked of the devices that are left after a loss: going on in fewer stages serves the user better than the refusal of a
-// number that cannot be had any more, and gives the same loss bits. In a run that others join (`open`), spec.executors.min is how many to
-// wait for and no more.
-job::FusionJob ForTheRest(job::FusionJob job, const std::vector<std::string>& devices, bool open) {
+// The job as a question asks it. Of the devices that are left after a loss: going on in fewer stages serves the user better than the
+// refusal of a number that cannot be had any more, and gives the same loss bits. In a run that others join (`open`), spec.executors.min is
+// how many to wait for and no more. After a back-off: with codecs up to the limit.
+job::FusionJob AskedJob(job::FusionJob job, const broker::AskPlan& ask, bool open) {
+  const std::vector<std::string>& devices = ask.devices;
+  if (const auto limit = compression::ParseCodecSpec(ask.codec_limit); limit.ok()) {
+    job.spec.compression = broker::LimitedTo(job.spec.compression, *limit);
+  }
   const auto left = static_cast<int64_t>(devices.size());
   job.spec.strategy.stages = std::min(job.spec.strategy.stages, left);
   if (open) job.spec.executors.min = std::min(job.spec.executors.min, left);
@@ -87,7 +92,7 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
     context.set_wait_for_ready(true);
     const std::stop_callback hang_up(stop, [&] { context.TryCancel(); });
     v1::PlanRequest request;
-    request.set_job_document(ask.again ? job::ToYaml(ForTheRest(job, ask.devices, open)) : job_document);
+    request.set_job_document(ask.again ? job::ToYaml(AskedJob(job, ask, open)) : job_document);
     request.set_profiles_document(profiles);
     request.set_base_directory(base);
     request.set_data_device(data_device);
@@ -217,7 +222,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
   broker::RunState state(run_options);
   RunLog log(stdout, TargetsPerStep(job.spec));
   if (adopt) {
-    state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at);
+    state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
     log.Recall(past.plan, past.epoch, past.steps);
     for (const auto& [step, path] : taken_up) log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
   } else {

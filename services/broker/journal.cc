@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/broker/plan_answer.h"
 
 namespace fusionllm::services {
 namespace {
@@ -21,7 +22,14 @@ void Replay(const json& entry, JournalState& state) {
   const std::string kind = entry.at("entry");
   if (kind == "epoch") {
     state.epoch = entry.at("epoch");
-    state.plan = {.document = entry.at("plan"), .devices = entry.at("devices"), .memory_bytes = entry.at("memory_bytes")};
+    const std::string document = entry.at("plan");
+    if (absl::StatusOr<broker::PlanSummary> plan = SummaryOf(document); plan.ok()) {
+      state.plan = OnDevices(*std::move(plan), entry.at("devices"));
+    } else {
+      state.plan = {.document = document, .devices = entry.at("devices")};
+    }
+    state.plan.memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
+    state.codec_limit = entry.value("codec_limit", "");
     state.profiles = entry.at("profiles").get<std::map<std::string, std::string>>();
     state.links.clear();
     for (const json& link : entry.at("links")) {
@@ -97,13 +105,14 @@ absl::Status Journal::Append(const std::string& line, bool sync) {
 }
 
 absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
-                                  const std::vector<broker::Link>& links) {
+                                  const std::vector<broker::Link>& links, const std::string& codec_limit) {
   json entry = {{"entry", "epoch"},
                 {"epoch", epoch},
                 {"plan", plan.document},
                 {"devices", plan.devices},
                 {"memory_bytes", plan.memory_bytes},
                 {"profiles", profiles},
+                {"codec_limit", codec_limit},
                 {"links", json::array()}};
   for (const broker::Link& link : links) {
     entry["links"].push_back({{"src", link.src}, {"dst", link.dst}, {"rtt_s", link.rtt_s}, {"bytes_per_s", link.bytes_per_s}});

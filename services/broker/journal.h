@@ -18,6 +18,7 @@ struct JournalState {
   uint32_t epoch = 0;  // 0: no plan was ever in force
   bool ended = false;  // the run had finished
   broker::PlanSummary plan;
+  std::string codec_limit;  // broker::AskPlan's
   std::map<std::string, std::string> profiles;
   std::vector<broker::Link> links;
   int64_t last_step = 0;
@@ -37,7 +38,7 @@ class Journal {
   ~Journal();
 
   absl::Status RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
-                           const std::vector<broker::Link>& links);
+                           const std::vector<broker::Link>& links, const std::string& codec_limit);
   absl::Status RecordStep(uint32_t epoch, const broker::StepRecord& record);
   absl::Status RecordStageEnd(const broker::Ended& ended);
   absl::Status RecordShard(const broker::ShardWritten& shard);

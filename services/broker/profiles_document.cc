@@ -32,7 +32,12 @@ class DocumentWriter {
     }
   }
 
-  std::string Write() {
+  std::string Write(const std::map<std::string, double>& slowness) {
+    for (const auto& [device, factor] : slowness) {
+      if (const auto profile = profiles_.find(device); profile != profiles_.end()) {
+        profile->second["compute_scale"] = profile->second.value("compute_scale", 1.0) / factor;
+      }
+    }
     json document = {{"devices", json::array()}, {"links", json::array()}};
     for (const std::string& device : devices_) document["devices"].push_back(profiles_.at(device));
     std::map<Ends, Ends> sites_done;  // sites, and the devices that stand for them
@@ -112,8 +117,9 @@ broker::Lines LinesOf(const job::LinkTable& links) {
   return lines;
 }
 
-std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state) {
-  return DocumentWriter(devices, state).Write();
+std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state,
+                             const std::map<std::string, double>& slowness) {
+  return DocumentWriter(devices, state).Write(slowness);
 }
 
 absl::Status TakeKnownProfiles(const std::string& text, const std::string& backend, const job::LinkTable* topology,

@@ -60,6 +60,14 @@ std::vector<std::string> LinksIn(const std::string& document) {
 const std::vector<broker::Link> kMeasured = {{"a0", "b0", 0.01, 25}, {"a1", "b0", 0.1, 1}, {"a0", "b1", 0.08, 3},
                                              {"b0", "a0", 0.08, 4},  {"a0", "a1", 0, 100}, {"b0", "b1", 0, 200}};
 
+TEST(ProfilesDocument, ADeviceThatHasBecomeSlowIsDescribedSo) {
+  const auto slow = wire::ParseProfiles(ProfilesDocument({"a0", "b0"}, StateOf({"a0", "b0"}, kMeasured), {{"b0", 2.5}, {"gone", 3}}));
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  ASSERT_EQ(slow->devices.size(), 2u);
+  EXPECT_DOUBLE_EQ(slow->devices[0].compute_scale, 1);
+  EXPECT_DOUBLE_EQ(slow->devices[1].compute_scale, 0.4);
+}
+
 TEST(ProfilesDocument, LinesOfATopologyAreThosePairsThatTheirSitesDoNotJoin) {
   using Ends = std::pair<std::string, std::string>;
   EXPECT_THAT(LinesOf(Links()), UnorderedElementsAre(std::pair(Ends("a0", "b0"), "link:a0->b0"), std::pair(Ends("a1", "b0"), "link:a1->b"),

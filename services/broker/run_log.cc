@@ -90,6 +90,9 @@ void RunLog::Event(const broker::Announce& event) {
   json line = {{"type", "event"}, {"reason", event.reason}, {"step", event.step}, {"message", event.message}};
   if (!event.device.empty()) line["device"] = event.device;
   if (event.pid != 0) line["pid"] = event.pid;
+  if (!event.peer.empty()) line["peer"] = event.peer;
+  if (event.measured.has_value()) line["measured"] = *event.measured;
+  if (event.planned.has_value()) line["planned"] = *event.planned;
   if (event.stage.has_value()) {
     line["stage"] = *event.stage;
   } else if (event.reason == "ExecutorJoined") {

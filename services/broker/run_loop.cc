@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,32 +10,13 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/plan_answer.h"
 #include "services/broker/profiles_document.h"
 
 namespace fusionllm::services {
 namespace {
 
-using nlohmann::json;
-
 absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
-
-// {reason, message} of a refusal document, or nothing when the document is a plan.
-std::optional<broker::PlanRefused> RefusalIn(const json& document) {
-  if (!document.contains("refused")) return std::nullopt;
-  return broker::PlanRefused{.reason = document["refused"].value("reason", "Refused"), .message = document["refused"].value("message", "")};
-}
-
-absl::StatusOr<broker::PlanSummary> SummaryOf(const std::string& text, const json& document) {
-  broker::PlanSummary plan{.document = text};
-  for (const json& stage : document.value("stages", json::array())) {
-    const auto devices = stage.value("devices", std::vector<std::string>());
-    if (devices.size() != 1) return absl::InternalError("the scheduler answered with a stage that has not exactly one device");
-    plan.devices.push_back(devices[0]);
-    plan.memory_bytes.push_back(stage.value("memory_bytes", int64_t{0}));
-  }
-  if (plan.devices.empty()) return absl::InternalError("the scheduler answered with a plan without stages");
-  return plan;
-}
 
 broker::Member MemberOf(const v1::Hello& hello) {
   return {.name = hello.name(),
@@ -47,6 +26,13 @@ broker::Member MemberOf(const v1::Hello& hello) {
           .pid = hello.pid(),
           .memory_bytes = hello.memory_bytes(),
           .data_address = hello.data_address()};
+}
+
+broker::StageMeasured MeasuredOf(const std::string& name, const v1::StageTimes& times) {
+  broker::StageMeasured event{
+      .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
+  for (const v1::LinkBytes& link : times.links()) event.bytes_per_s[link.peer()] = link.bandwidth_bytes_per_second();
+  return event;
 }
 
 }  // namespace
@@ -65,7 +51,7 @@ RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal
 
 RunLoop::~RunLoop() {
   stop_helpers_.request_stop();
-  for (std::thread& helper : helpers_) helper.join();
+  for (Helper& helper : helpers_) helper.thread.join();
 }
 
 void RunLoop::Post(Work work) {
@@ -118,7 +104,8 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
     case v1::ExecutorMessage::kReady:
       PostEvent(broker::Ready{.epoch = message.ready().epoch(),
                               .name = name,
-                              .status = absl::Status(static_cast<absl::StatusCode>(message.ready().code()), message.ready().error())});
+                              .status = absl::Status(static_cast<absl::StatusCode>(message.ready().code()), message.ready().error()),
+                              .load_s = message.ready().load_seconds()});
       break;
     case v1::ExecutorMessage::kStep: {
       const v1::StepReport& step = message.step();
@@ -136,7 +123,8 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
                                  .step = shard.step(),
                                  .stage = shard.stage(),
                                  .samples_consumed = shard.samples_consumed(),
-                                 .status = StatusOf(shard.error())};
+                                 .status = StatusOf(shard.error()),
+                                 .seconds = shard.seconds()};
       for (const v1::ShardFile& file : shard.files()) {
         event.files.push_back({.name = file.name(),
                                .bytes = file.bytes(),
@@ -169,6 +157,7 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
         if (times.epoch() != state_.epoch()) return;
         log_.StageTimes(name, times);
         probe_.StageTimes(name, times);
+        Feed(MeasuredOf(name, times));
       });
       break;
     case v1::ExecutorMessage::kEvaluation:
@@ -274,25 +263,19 @@ void RunLoop::SaveProfiles() const {
 }
 
 void RunLoop::Carry(const broker::AskPlan& action) {
-  SaveProfiles();
-  helpers_.emplace_back([this, ask = action, profiles = ProfilesDocument(InOrder(action.devices), state_)] {
-    const absl::StatusOr<std::string> text = plan_(profiles, ask, stop_helpers_.get_token());
-    if (!text.ok()) {
-      PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(text.status().message())});
-      return;
-    }
-    const json document = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (const auto refusal = RefusalIn(document); refusal.has_value()) {
-      PostEvent(*refusal);
-      return;
-    }
-    const absl::StatusOr<broker::PlanSummary> plan = SummaryOf(*text, document);
-    if (plan.ok()) {
-      PostEvent(broker::Planned{*plan});
-    } else {
-      PostEvent(broker::PlanRefused{.reason = "SchedulerFailed", .message = std::string(plan.status().message())});
-    }
+  std::erase_if(helpers_, [](Helper& helper) {
+    const bool done = *helper.done;
+    if (done) helper.thread.join();
+    return done;
   });
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  if (action.alternative == 0) SaveProfiles();
+  const std::string profiles = ProfilesDocument(InOrder(action.devices), state_, action.slowness);
+  helpers_.push_back({std::thread([this, ask = action, profiles, done] {
+                        PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token())));
+                        *done = true;
+                      }),
+                      done});
 }
 
 void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
@@ -364,7 +347,7 @@ void RunLoop::Carry(const broker::PublishPlan& action) {
   CloseExchange();
   // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
   if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
-  RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links()));
+  RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit()));
   log_.Plan(state_.plan(), state_.epoch());
   probe_.Plan(state_.plan());
   base::Log(base::LogLevel::kInfo, absl::StrFormat("plan epoch %d on %s", state_.epoch(), absl::StrJoin(state_.plan().devices, ", ")));

@@ -3,11 +3,13 @@
 // One thread runs Run(); every other thread posts. Blocking work (the scheduler's answer) happens on helper threads that post back.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -115,7 +117,11 @@ class RunLoop {
   uint32_t exchanging_ = 0;  // the plan epoch that the exchange serves
   std::optional<RunOutcome> outcome_;
   std::stop_source stop_helpers_;  // nobody waits for their answers any more
-  std::vector<std::thread> helpers_;
+  struct Helper {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> done;
+  };
+  std::vector<Helper> helpers_;  // asking the scheduler
 };
 
 }  // namespace fusionllm::services

@@ -220,6 +220,7 @@ void StageHost::Probe(const v1::Probe& probe) {
 // ---- A plan epoch -----------------------------------------------------------------------------------------------------------------------
 
 void StageHost::Assign(const v1::Assign& assign) {
+  const int64_t begin_ns = runtime::MonotonicNanoseconds();
   epoch_.reset();
   v1::ExecutorMessage message;
   v1::StageReady& ready = *message.mutable_ready();
@@ -234,6 +235,7 @@ void StageHost::Assign(const v1::Assign& assign) {
     ready.set_code(static_cast<int>(epoch.status().code()));
     ready.set_error(std::string(epoch.status().message()));
   }
+  ready.set_load_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - begin_ns) * 1e-9);
   report_(std::move(message));
 }
 

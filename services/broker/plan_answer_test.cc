@@ -1,0 +1,49 @@
+#include "services/broker/plan_answer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kPlan[] = R"({"predicted_step_seconds": 0.5, "stages": [
+  {"devices": ["a"], "memory_bytes": 7, "compute_seconds": 0.3, "codec_seconds": 0.02, "update_seconds": 0.01},
+  {"devices": ["b"], "memory_bytes": 9, "compute_seconds": 0.2}],
+  "links": [{"src": "a", "dst": "b", "src_stage": 0, "dst_stage": 1, "codec": "int8", "bytes": 1000, "loss_cost": 0.04}]})";
+
+TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
+  const auto plan = SummaryOf(kPlan);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->devices, ElementsAre("a", "b"));
+  EXPECT_THAT(plan->memory_bytes, ElementsAre(7, 9));
+  EXPECT_THAT(plan->stage_busy_s, ElementsAre(0.33, 0.2));
+  EXPECT_EQ(plan->predicted_step_s, 0.5);
+  ASSERT_EQ(plan->links.size(), 1u);
+  EXPECT_EQ(plan->links[0].dst_stage, 1);
+  EXPECT_EQ(plan->links[0].codec, "int8");
+  EXPECT_EQ(plan->links[0].bytes, 1000);
+  EXPECT_EQ(plan->links[0].loss_cost, 0.04);
+  EXPECT_THAT(OnDevices(*plan, {"a", "spare"}).stage_busy_s, ElementsAre(0.33, 0)) << "nothing was predicted for the spare";
+  for (const char* bad : {"", "[]", "{}", R"({"stages": [{"devices": []}]})", R"({"stages": 3})"}) EXPECT_FALSE(SummaryOf(bad).ok()) << bad;
+}
+
+TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
+  const broker::AskPlan must{.devices = {"a"}}, what_if{.devices = {"a"}, .alternative = 3};
+  EXPECT_TRUE(std::holds_alternative<broker::Planned>(PlanEventOf(must, std::string(kPlan))));
+  const auto alternative = std::get<broker::AlternativePlanned>(PlanEventOf(what_if, std::string(kPlan)));
+  EXPECT_EQ(alternative.alternative, 3u);
+  EXPECT_TRUE(alternative.plan.ok());
+  const std::string refusal = R"({"refused": {"reason": "InsufficientMemory", "message": "stage 0 needs more"}})";
+  EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, refusal)).reason, "InsufficientMemory");
+  EXPECT_THAT(std::string(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, refusal)).plan.status().message()),
+              HasSubstr("needs more"));
+  const absl::Status down = absl::UnavailableError("scheduler: gone");
+  EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, down)).reason, "SchedulerFailed");
+  EXPECT_FALSE(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, down)).plan.ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::services

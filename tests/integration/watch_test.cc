@@ -1,0 +1,147 @@
+// A run that watches itself, with the real programs: a link that gets slower, a loss that gets out of hand under compression.
+#include "absl/strings/str_cat.h"
+#include "lib/transport/shared_buckets.h"
+#include "tests/integration/run_fixture.h"
+
+namespace fusionllm::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr int kSteps = 200;
+// The gradient of a tied head would be most of what crosses the link.
+constexpr char kFreeHead[] = "spec.model.config.tieWeights=false";
+
+class WatchTest : public RunTest {
+ protected:
+  // Three sites of one device, a-0, a-1 and a-2. The link between the first two is the best; messages of the job take 4 ms of it.
+  void WriteSites() {
+    std::string text = "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: three}\nspec:\n  sites:\n";
+    for (int i = 0; i < 3; ++i) {
+      absl::StrAppend(&text, "  - {name: s", i, ", devices: [{name: a-", i,
+                      ", computeScale: 1, memory: 1Gi}], internal: {bandwidth: 1Gbit, latency: 1ms}}\n");
+    }
+    absl::StrAppend(&text, "  links:\n");
+    auto profiles = json::parse(base::ReadWholeFile(Path("profiles.json")));
+    profiles["links"] = json::array();
+    for (int i = 0; i < 3; ++i) {
+      profiles["devices"][i]["site"] = absl::StrCat("s", i);
+      for (int j = 0; j < 3; ++j) {
+        if (i == j) continue;
+        const int kbit = i + j == 1 ? 2000 : 1500;
+        absl::StrAppend(&text, "  - {from: s", i, ", to: s", j, ", bandwidth: ", kbit, "kbit, latency: 1ms}\n");
+        profiles["links"].push_back({{"src", absl::StrCat("a-", i)},
+                                     {"dst", absl::StrCat("a-", j)},
+                                     {"rtt_seconds", 0.002},
+                                     {"bandwidth_bytes_per_second", kbit * 125}});
+      }
+    }
+    folder_.Write("topology.yaml", text);
+    folder_.Write("profiles.json", profiles.dump());
+  }
+
+  // From now on the link takes five times as long, for all processes of the run.
+  void Degrade(const std::string& link) {
+    const auto buckets = transport::SharedBuckets::Open(Path("out/links.state"));
+    ASSERT_TRUE(buckets.ok()) << buckets.status();
+    const auto bucket = (*buckets)->Find(link);
+    ASSERT_TRUE(bucket.ok()) << bucket.status();
+    ASSERT_TRUE((*buckets)->SetRate(*bucket, (*buckets)->bytes_per_s(*bucket) / 5).ok());
+  }
+
+  const std::string steps_ = absl::StrCat("spec.training.steps=", kSteps);
+};
+
+TEST_F(WatchTest, ADegradedLinkIsToldAndLeftForAnotherWithoutLosingAStepOrABit) {
+  const auto reference = RunToEnd({steps_, kFreeHead, "spec.strategy.stages=1"}, {}, "reference");
+  WriteSites();
+  auto run = Start({steps_, kFreeHead, "spec.strategy.stages=2", "spec.checkpoint={path: checkpoints, everySteps: 0}"});
+  ASSERT_TRUE(run->WaitForStep(10, kStartLimit)) << run->Stderr();
+  for (const char* link : {"link:s0->s1", "link:s1->s0"}) Degrade(link);
+  const auto told = run->WaitForEvent("LinkDegraded", kRunLimit);
+  ASSERT_TRUE(told) << run->Stderr();
+  EXPECT_THAT((*told)["device"], ::testing::AnyOf("a-0", "a-1"));
+  EXPECT_THAT((*told)["peer"], ::testing::AnyOf("a-0", "a-1"));
+  EXPECT_NEAR((*told)["planned"].get<double>(), 250e3, 1e3);
+  EXPECT_LT((*told)["measured"].get<double>(), 0.6 * 250e3);
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, BitsOf(*reference), 1, kSteps);
+  const json replanned = Event(*run, "Replanned");
+  ASSERT_FALSE(replanned.is_null());
+  EXPECT_THAT(replanned["message"].get<std::string>(), AllOf(HasSubstr("2 stages"), HasSubstr("a-2"), HasSubstr("a step instead of")));
+  EXPECT_EQ(Event(*run, "Restored")["step"], replanned["step"]) << "from where it stood";
+  EXPECT_THAT(Reasons(*run), Not(Contains("ExecutorLost")));
+  std::vector<std::string> devices;
+  const json summary = Summary(*run);
+  for (const json& stage : summary["stages"]) devices.push_back(stage["device"]);
+  EXPECT_THAT(devices, AllOf(SizeIs(2), Contains("a-2")));
+}
+
+TEST_F(WatchTest, WithoutCheckpointsADegradedLinkIsOnlyTold) {
+  WriteSites();
+  auto run = Start({"spec.training.steps=60", kFreeHead, "spec.strategy.stages=2"});
+  ASSERT_TRUE(run->WaitForStep(5, kStartLimit)) << run->Stderr();
+  for (const char* link : {"link:s0->s1", "link:s1->s0"}) Degrade(link);
+  const auto told = run->WaitForEvent("LinkDegraded", kRunLimit);
+  ASSERT_TRUE(told) << run->Stderr();
+  EXPECT_THAT((*told)["message"].get<std::string>(), HasSubstr("keeps no checkpoints"));
+  ExpectEnd(*run, 0);
+  EXPECT_THAT(Reasons(*run), Not(Contains("Replanned")));
+  EXPECT_EQ(BitsOf(*run).size(), 60);
+}
+
+TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
+  // The learning rate rises for 200 steps, to a height at which nothing learns.
+  const auto run =
+      RunToEnd({"spec.training.steps=150", "spec.compression={policy: uniform, codec: int4}",
+                "spec.training.optimizer={name: adamw, learningRate: 3.0}", "spec.training.schedule={name: constant, warmupSteps: 200}",
+                "spec.checkpoint={path: checkpoints, everySteps: 0}"});
+  const json told = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(told.is_null());
+  EXPECT_THAT(told["message"].get<std::string>(), AllOf(HasSubstr("the mean loss of the last"), HasSubstr("from int4 to int8 at most")));
+  const json restored = Event(*run, "Restored");
+  EXPECT_GE(restored["step"], told["step"]) << "nothing is lost: it goes on from where it stood";
+  std::vector<json> plans;
+  for (const json& line : run->lines()) {
+    if (line.value("type", "") == "plan") plans.push_back(line);
+  }
+  ASSERT_GE(plans.size(), 2);
+  EXPECT_EQ(plans[0]["links"][0]["codec"], "int4");
+  EXPECT_EQ(plans[1]["links"][0]["codec"], "int8");
+  EXPECT_EQ(BitsOf(*run).size(), 150) << "every step is there";
+  const json summary = Summary(*run);
+  int compared = 0;
+  for (const json& link : summary["links"]) {
+    if (!link.contains("relative_error")) continue;
+    ++compared;
+    EXPECT_GT(link["relative_error"], 0) << link.dump();
+    EXPECT_LT(link["relative_error"], 0.1) << link.dump();
+    EXPECT_GT(link["cosine"], 0.99) << link.dump();
+    EXPECT_NEAR(link["measured_ratio"].get<double>(), link["ratio"].get<double>(), 0.1) << link.dump();
+  }
+  EXPECT_GE(compared, 4) << "both directions between three stages";
+}
+
+TEST_F(WatchTest, ALossThatIsNoNumberIsTriedWithGentlerCodecsAndThenWithoutAnyBeforeTheRunFails) {
+  auto run = Start({"spec.compression={policy: uniform, codec: int8}",
+                    "spec.training.optimizer={name: sgd, learningRate: 1000, weightDecay: 1000}", "spec.training.gradientClipNorm=0",
+                    "spec.checkpoint={path: checkpoints, everySteps: 1}"});
+  ExpectEnd(*run, 1);
+  std::vector<std::string> backoffs;
+  for (const json& line : run->lines()) {
+    if (line.value("reason", "") == "CompressionBackoff") backoffs.push_back(line["message"]);
+  }
+  ASSERT_THAT(backoffs, SizeIs(2));
+  EXPECT_THAT(backoffs[0], HasSubstr("from int8 to fp16 at most"));
+  EXPECT_THAT(backoffs[1], HasSubstr("from fp16 to fp32 at most"));
+  EXPECT_THAT(run->Stderr(), AllOf(HasSubstr("the gradient norm is"), HasSubstr("of op '"))) << "the last word is that of the run without";
+  EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000001/manifest.json")));
+}
+
+}  // namespace
+}  // namespace fusionllm::integration
