@@ -82,16 +82,24 @@ TEST(RunStateTest, WaitsWithoutLimitForMachinesThatItDoesNotKnow) {
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }
 
-TEST(RunStateTest, NobodyTakesTheFirstStageFromTheDeviceWithTheData) {
-  RunOptions options = Options({"a0", "b0", "s"});
-  options.data_device = "a0";
-  Drill run(options, {"a0", "b0"});
-  for (const char* name : {"a0", "b0"}) run.Join(name);
-  run.Join("s", /*spare=*/true);
-  ASSERT_EQ(run.state.phase(), Phase::kRunning);
-  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
-  EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated"))) << "the scheduler is asked, and refuses";
-  EXPECT_EQ(Of<AskPlan>(run.all).size(), 2u);
+TEST(RunStateTest, ALostDeviceThatAloneHasTheDataEndsTheRunAndSaysWhereItGoesOn) {
+  for (const bool saved : {false, true}) {
+    RunOptions options = Options({"a0", "b0", "s"});
+    options.data_device = "a0";
+    Drill run(options, {"a0", "b0"});
+    for (const char* name : {"a0", "b0"}) run.Join(name);
+    run.Join("s", /*spare=*/true);
+    ASSERT_EQ(run.state.phase(), Phase::kRunning);
+    run.Step(10);
+    if (saved) run.SaveShards(10);
+    run.Step(12);
+    run.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
+    EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
+    EXPECT_EQ(run.state.phase(), Phase::kFailed);
+    const auto message = std::string(Of<Finish>(run.all).back().status.message());
+    EXPECT_THAT(message, ::testing::HasSubstr("a0, which alone has the training data, was lost after step 12"));
+    EXPECT_EQ(message.find("goes on after step 10, from step-10") != std::string::npos, saved) << message;
+  }
 }
 
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {

@@ -45,6 +45,14 @@ void RunState::Recover() {
     Do(Finish{.status = absl::OkStatus(), .interrupted = true});
     return;
   }
+  if (!options_.data_device.empty() && !Present(options_.data_device)) {
+    const std::string message =
+        absl::StrFormat("%s, which alone has the training data, was lost after step %d", options_.data_device, drained_at_step_);
+    Fail(absl::UnavailableError(checkpoint_path_.empty() ? message
+                                                         : absl::StrFormat("%s; started again, the run goes on after step %d, from %s",
+                                                                           message, checkpoint_step_, checkpoint_path_)));
+    return;
+  }
   if (++recoveries_ > options_.max_recoveries) {
     Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));
     return;

@@ -1,4 +1,5 @@
 // Checkpoints of runs with machines that join: these have neither the run's folder nor what it starts from.
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -131,6 +132,29 @@ TEST_F(JoinCheckpointTest, AnInterruptedRunGoesOnWithOthersAndThenAlone) {
   EXPECT_EQ(rest->LossBits().front().first, done + 1);
   ExpectSameLosses(*rest, *undisturbed, done + 1, 600);
   ExpectSameTensors(Out("run") + "/checkpoints/step-000600", Out("undisturbed") + "/checkpoints/step-000600");
+}
+
+TEST_F(JoinCheckpointTest, TheMachineWithTheDataMayDieAndTheRunBeStartedAgain) {
+  const Settings settings = {"spec.training.steps=120", kEveryTen};
+  const auto undisturbed = Alone(settings, "undisturbed");
+  ASSERT_EQ(undisturbed->Wait(), 0) << undisturbed->words();
+  const auto run = Listen(2, settings);
+  const auto joiner = Hidden("joiner");
+  ASSERT_TRUE(run->WaitForEvent("CheckpointSaved")) << run->words() << joiner->words();
+  for (const json& line : run->lines()) {
+    if (line.value("reason", "") == "ExecutorJoined" && line.value("device", "") == "local-0") kill(line.value("pid", 0), SIGKILL);
+  }
+  EXPECT_EQ(run->Wait(), 1) << run->words();
+  EXPECT_THAT(run->words(), AllOf(HasSubstr("local-0, which alone has the training data, was lost after step"),
+                                  HasSubstr("started again, the run goes on after step")));
+  EXPECT_NE(joiner->Wait(), -1) << joiner->words();
+
+  const auto again = Listen(2, settings);
+  const auto next = Hidden("next");
+  ASSERT_EQ(again->Wait(), 0) << again->words() << next->words();
+  EXPECT_EQ(next->Wait(), 0) << next->words();
+  EXPECT_GE(again->Event("Restored").value("step", 0), 10);
+  ExpectSameLosses(*again, *undisturbed, again->Event("Restored").value("step", 0) + 1, 120);
 }
 
 TEST_F(JoinCheckpointTest, WhatARunStartsFromReachesMachinesThatDoNotHaveIt) {
