@@ -54,9 +54,10 @@ bool IsWarning(const report::Event& event) {
 std::string StepLine(const report::Run& run, int64_t total_steps) {
   const report::StepPoint& last = run.steps.back();
   const double share = total_steps > 0 ? static_cast<double>(last.step) / static_cast<double>(total_steps) : 1;
-  std::string line = absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %.2g lr %s tok/s %s step %s", last.step, total_steps,
-                                     report::Percent(share), last.loss, last.gradient_norm, Rate(last.learning_rate),
-                                     report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
+  std::string line =
+      absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %.2g lr %s %s %s step %s", last.step, total_steps, report::Percent(share), last.loss,
+                      last.gradient_norm, Rate(last.learning_rate), run.unit == "tokens" ? "tok/s" : absl::StrCat(run.unit, "/s"),
+                      report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
   if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", report::StepSeconds(run.plan->predicted_step_s), ")");
   if (last.step < total_steps) {
     absl::StrAppend(&line, " ETA ", report::TimeSpan(RecentStepSeconds(run) * static_cast<double>(total_steps - last.step)));

@@ -206,6 +206,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   report::Run& run = result.run;
   run.job = name;
   run.title = options.title.empty() ? name : options.title;
+  const job::DataKind data = options.job.spec.data.kind;
+  run.unit = data == job::DataKind::kText || data == job::DataKind::kTokens ? "tokens" : "images";
   if (options.topology) {
     for (const job::Site& site : options.topology->spec.sites) {
       for (const job::Device& device : site.devices) run.site_of[device.name] = site.name;

@@ -123,8 +123,13 @@ report::Summary ReadSummary(const json& line) {
 
 // Steps replayed after a restore come again and take the place of the first telling.
 void AddStep(const json& line, Run& run) {
-  const report::StepPoint point = {Integer(line, "step"),         Number(line, "loss"),         Number(line, "grad_norm"),
-                                   Number(line, "learning_rate"), Number(line, "step_seconds"), Number(line, "tokens_per_second")};
+  const report::StepPoint point = {Integer(line, "step"),
+                                   Number(line, "loss"),
+                                   Number(line, "grad_norm"),
+                                   Number(line, "learning_rate"),
+                                   Number(line, "step_seconds"),
+                                   Number(line, "tokens_per_second"),
+                                   Number(line, "samples_per_second")};
   while (!run.steps.empty() && run.steps.back().step >= point.step) run.steps.pop_back();
   run.steps.push_back(point);
 }

@@ -13,6 +13,7 @@
 namespace fusionllm::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -33,6 +34,16 @@ TEST(StepLineTest, TheLineHasThePlanAndTheTimeLeft) {
                                         R"("step_seconds":1.92,"tokens_per_second":5210})"});
   EXPECT_EQ(StepLine(run, 5000), "step 120/5000 (2.4%) loss 3.412 gnorm 1.1 lr 3.0e-4 tok/s 5,210 step 1.92s (plan 1.85s) ETA 2h36m");
   EXPECT_THAT(StepLine(run, 120), Not(HasSubstr("ETA")));
+}
+
+TEST(StepLineTest, ImagesAreCountedAsImages) {
+  report::Run run = RunOf({R"({"type":"step","step":1,"loss":2,"step_seconds":0.5,"tokens_per_second":64,"samples_per_second":64})"});
+  run.unit = "images";
+  EXPECT_THAT(StepLine(run, 9), AllOf(HasSubstr(" images/s 64.0 "), Not(HasSubstr("tok"))));
+  run.summary.emplace().steps = 1;
+  EXPECT_THAT(SummaryText(run), AllOf(HasSubstr("images/s"), Not(HasSubstr("tokens"))));
+  EXPECT_THAT(ComparisonText(Compare({run})), AllOf(HasSubstr("images/s"), Not(HasSubstr("tokens"))));
+  EXPECT_THAT(ComparisonJson(Compare({run}), "r.html"), HasSubstr(R"("samples_per_second":64.0)"));
 }
 
 TEST(PlanLineTest, NamesDevicesInOrder) {
@@ -120,6 +131,24 @@ TEST(ComparisonTest, LossesAreComparedAfterTheStepsThatAllMade) {
   EXPECT_THAT(ComparisonText(comparison), HasSubstr("loss after 2"));
   EXPECT_THAT(ComparisonText(comparison), HasSubstr("4.00x"));
   EXPECT_THAT(ComparisonJson(comparison, "r.html"), HasSubstr(R"("speed_up":4.0)"));
+}
+
+TEST(ComparisonTest, ARowThatLostADeviceIsMarkedAndSaysHowItWentOn) {
+  report::Run whole = RunOf({R"({"type":"step","step":1,"loss":5})", R"({"type":"event","reason":"ExecutorJoined","device":"a"})"});
+  report::Run lost =
+      RunOf({R"({"type":"step","step":1,"loss":5})",
+             R"({"type":"event","reason":"ExecutorLost","step":12,"device":"tokyo-1","message":"tokyo-1 (stage 4) was lost"})",
+             R"({"type":"event","reason":"Restored","step":0,"message":"no checkpoint yet"})",
+             R"({"type":"event","reason":"Replanned","step":0,"message":"5 stages on a, b, c, d, e"})"});
+  whole.title = "naive";
+  lost.title = "op-fence";
+  const Comparison comparison = Compare({whole, lost});
+  const std::string text = ComparisonText(comparison);
+  EXPECT_THAT(text, HasSubstr("op-fence *"));
+  EXPECT_THAT(text, Not(HasSubstr("naive *")));
+  EXPECT_THAT(text, HasSubstr("* op-fence: tokyo-1 was lost after step 12; Replanned: 5 stages on a, b, c, d, e"));
+  EXPECT_THAT(ComparisonJson(comparison, "r.html"), HasSubstr(R"("lost_devices":["tokyo-1 was lost after step 12;)"));
+  EXPECT_THAT(ComparisonJson(comparison, "r.html"), HasSubstr(R"("lost_devices":[])"));
 }
 
 TEST(ComparisonTest, NoRunsAndRunsWithoutStepsAreNoTrouble) {

@@ -32,7 +32,7 @@ std::string SummaryText(const report::Run& run) {
   figures.Row({"step time", absl::StrCat(report::StepSeconds(summary.median_step_s), " measured (median), ",
                                          report::StepSeconds(summary.predicted_step_s), " predicted",
                                          Difference(summary.predicted_step_s, summary.median_step_s))});
-  figures.Row({"tokens/s", report::Count(report::MedianTokensPerSecond(run))});
+  figures.Row({absl::StrCat(run.unit, "/s"), report::Count(report::MedianTokensPerSecond(run))});
   figures.Row({"bytes on links", report::TrafficBytes(static_cast<double>(summary.wire_bytes))});
   if (const int64_t slow = report::BytesBetweenSites(run); slow > 0)
     figures.Row({"between sites", report::TrafficBytes(static_cast<double>(slow))});
@@ -64,6 +64,7 @@ Comparison Compare(const std::vector<report::Run>& runs) {
   comparison.steps = std::numeric_limits<int64_t>::max();
   for (const report::Run& run : runs) comparison.steps = std::min(comparison.steps, run.steps.empty() ? 0 : run.steps.back().step);
   if (runs.empty()) comparison.steps = 0;
+  if (!runs.empty()) comparison.unit = runs.front().unit;
   for (const report::Run& run : runs) {
     Comparison::Row row;
     row.title = run.title;
@@ -72,6 +73,8 @@ Comparison Compare(const std::vector<report::Run>& runs) {
       row.median_step_s = run.summary->median_step_s;
     }
     row.tokens_per_s = report::MedianTokensPerSecond(run);
+    row.samples_per_s = report::MedianSamplesPerSecond(run);
+    row.lost_devices = report::LostDevices(run);
     row.slow_link_bytes = report::BytesBetweenSites(run);
     if (!run.steps.empty()) row.slow_link_step_bytes = static_cast<double>(row.slow_link_bytes) / static_cast<double>(run.steps.size());
     row.loss = report::LossAt(run, comparison.steps).value_or(std::numeric_limits<double>::quiet_NaN());
@@ -83,15 +86,19 @@ Comparison Compare(const std::vector<report::Run>& runs) {
 }
 
 std::string ComparisonText(const Comparison& comparison) {
-  TextTable table({"run", ">step predicted", ">measured", ">tokens/s", ">slow link, run", ">a step",
+  TextTable table({"run", ">step predicted", ">measured", absl::StrCat(">", comparison.unit, "/s"), ">slow link, run", ">a step",
                    absl::StrCat(">loss after ", comparison.steps), ">speed-up"});
   for (const Comparison::Row& row : comparison.rows) {
-    table.Row({row.title, report::StepSeconds(row.predicted_step_s), report::StepSeconds(row.median_step_s),
-               report::Count(row.tokens_per_s), report::TrafficBytes(static_cast<double>(row.slow_link_bytes)),
-               report::TrafficBytes(row.slow_link_step_bytes), Loss(row.loss),
-               row.speed_up > 0 ? absl::StrFormat("%.2fx", row.speed_up) : "-"});
+    table.Row({row.lost_devices.empty() ? row.title : absl::StrCat(row.title, " *"), report::StepSeconds(row.predicted_step_s),
+               report::StepSeconds(row.median_step_s), report::Count(row.tokens_per_s),
+               report::TrafficBytes(static_cast<double>(row.slow_link_bytes)), report::TrafficBytes(row.slow_link_step_bytes),
+               Loss(row.loss), row.speed_up > 0 ? absl::StrFormat("%.2fx", row.speed_up) : "-"});
   }
-  return table.ToString();
+  std::string text = table.ToString();
+  for (const Comparison::Row& row : comparison.rows) {
+    for (const std::string& sentence : row.lost_devices) absl::StrAppend(&text, "\n* ", row.title, ": ", sentence);
+  }
+  return text;
 }
 
 std::string ComparisonJson(const Comparison& comparison, const std::string& report_path) {
@@ -101,10 +108,12 @@ std::string ComparisonJson(const Comparison& comparison, const std::string& repo
                                 {"predicted_step_seconds", row.predicted_step_s},
                                 {"median_step_seconds", row.median_step_s},
                                 {"tokens_per_second", row.tokens_per_s},
+                                {"samples_per_second", row.samples_per_s},
                                 {"slow_link_bytes", row.slow_link_bytes},
                                 {"slow_link_bytes_per_step", row.slow_link_step_bytes},
                                 {"loss", row.loss},
-                                {"speed_up", row.speed_up}});
+                                {"speed_up", row.speed_up},
+                                {"lost_devices", row.lost_devices}});
   }
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

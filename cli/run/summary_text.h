@@ -18,12 +18,15 @@ struct Comparison {
     double predicted_step_s = 0;
     double median_step_s = 0;
     double tokens_per_s = 0;
-    int64_t slow_link_bytes = 0;      // between sites, both directions, whole run
-    double slow_link_step_bytes = 0;  // a step
-    double loss = 0;                  // after `steps`; NaN: not reached
-    double speed_up = 0;              // of the median step over that of the first row
+    double samples_per_s = 0;
+    int64_t slow_link_bytes = 0;            // between sites, both directions, whole run
+    double slow_link_step_bytes = 0;        // a step
+    double loss = 0;                        // after `steps`; NaN: not reached
+    double speed_up = 0;                    // of the median step over that of the first row
+    std::vector<std::string> lost_devices;  // report::LostDevices; a row that has any is marked
   };
   int64_t steps = 0;  // the most that all of them made
+  std::string unit = "tokens";
   std::vector<Row> rows;
 };
 Comparison Compare(const std::vector<report::Run>& runs);

@@ -40,27 +40,32 @@ std::string Tiles(const Run& run) {
     }
     absl::StrAppend(&out, Tile(TrafficBytes(static_cast<double>(run.summary->wire_bytes)), "on all links"));
   }
-  absl::StrAppend(&out, Tile(Count(MedianTokensPerSecond(run)), "tokens a second"));
+  absl::StrAppend(&out, Tile(Count(MedianTokensPerSecond(run)), absl::StrCat(run.unit, " a second")));
   return out + "</div>\n";
 }
 
 std::string ComparisonTable(const std::vector<Run>& runs) {
   int64_t steps = INT64_MAX;
   for (const Run& run : runs) steps = std::min(steps, run.steps.empty() ? 0 : run.steps.back().step);
-  std::vector<std::vector<std::string>> rows = {{"run", ">step, predicted", ">step, measured", ">tokens/s", ">between sites, whole run",
-                                                 ">between sites, a step", absl::StrCat(">loss after ", steps, " steps"), ">speed-up"}};
+  std::vector<std::vector<std::string>> rows = {{"run", ">step, predicted", ">step, measured", absl::StrCat(">", runs.front().unit, "/s"),
+                                                 ">between sites, whole run", ">between sites, a step",
+                                                 absl::StrCat(">loss after ", steps, " steps"), ">speed-up"}};
   const double first = runs.front().summary ? runs.front().summary->median_step_s : 0;
+  std::string notes;
   for (size_t i = 0; i < runs.size(); ++i) {
     const Run& run = runs[i];
     const double median = run.summary ? run.summary->median_step_s : 0;
     const auto between = static_cast<double>(BytesBetweenSites(run));
+    const std::vector<std::string> lost = LostDevices(run);
+    for (const std::string& sentence : lost)
+      absl::StrAppend(&notes, "<p>* ", Escape(absl::StrCat(TitleOf(run, i), ": ", sentence)), "</p>\n");
     rows.push_back(
-        {absl::StrCat("<span class=\"key\"><i class=\"bg", i % 8, "\"></i>", Escape(TitleOf(run, i)), "</span>"),
+        {absl::StrCat("<span class=\"key\"><i class=\"bg", i % 8, "\"></i>", Escape(TitleOf(run, i)), lost.empty() ? "" : " *", "</span>"),
          run.summary ? Seconds(run.summary->predicted_step_s) : "–", run.summary ? Seconds(median) : "–", Count(MedianTokensPerSecond(run)),
          TrafficBytes(between), run.steps.empty() ? "–" : TrafficBytes(std::round(between / static_cast<double>(run.steps.size()))),
          LossText(LossAt(run, steps).value_or(NAN)), first > 0 && median > 0 ? absl::StrFormat("<b>%.2f×</b>", first / median) : "–"});
   }
-  return absl::StrCat("<section id=\"comparison\"><h2>Side by side</h2>\n", Table(rows), "</section>\n");
+  return absl::StrCat("<section id=\"comparison\"><h2>Side by side</h2>\n", Table(rows), notes, "</section>\n");
 }
 
 std::string LossCharts(const std::vector<Run>& runs) {

@@ -21,6 +21,7 @@
 namespace fusionllm::report {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -168,6 +169,22 @@ TEST(ReportTest, NamesFromOutsideAreEscapedEverywhere) {
   const std::string html = ToHtml({evil, evil, {{evil, evil}}, {run, run}});
   EXPECT_THAT(html, Not(HasSubstr("alert(1)</script>")));
   EXPECT_THAT(html, Not(HasSubstr("\"onload")));
+}
+
+TEST(ReportTest, ARowThatLostADeviceIsMarked) {
+  std::vector<report::Run> runs = {SampleRun("naive", 1, "fp32"), SampleRun("op-fence", 4, "int8")};
+  runs[0].events.clear();
+  const std::string html = ToHtml({"demo", "", {}, runs});
+  EXPECT_THAT(html, HasSubstr("op-fence *"));
+  EXPECT_THAT(html, Not(HasSubstr("naive *")));
+  EXPECT_THAT(html, HasSubstr("<p>* op-fence: tokyo-2 was lost after step 31</p>"));
+}
+
+TEST(ReportTest, ImagesAreCountedAsImages) {
+  report::Run run = SampleRun("resnet", 1, "fp32");
+  run.unit = "images";
+  EXPECT_THAT(ToHtml({"demo", "", {}, {run}}), AllOf(HasSubstr("images a second"), Not(HasSubstr("tokens"))));
+  EXPECT_THAT(ToHtml({"demo", "", {}, {run, run}}), AllOf(HasSubstr("images/s"), Not(HasSubstr("tokens"))));
 }
 
 TEST(ReportTest, NothingIsFetched) {

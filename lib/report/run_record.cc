@@ -2,15 +2,36 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace fusionllm::report {
 
-double MedianTokensPerSecond(const Run& run) {
+namespace {
+
+double MedianFromTheThirdOn(const std::vector<StepPoint>& steps, double StepPoint::*figure) {
   std::vector<double> values;
-  for (size_t i = run.steps.size() > 2 ? 2 : 0; i < run.steps.size(); ++i) values.push_back(run.steps[i].tokens_per_second);
+  for (size_t i = steps.size() > 2 ? 2 : 0; i < steps.size(); ++i) values.push_back(steps[i].*figure);
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
+
+double MedianTokensPerSecond(const Run& run) { return MedianFromTheThirdOn(run.steps, &StepPoint::tokens_per_second); }
+double MedianSamplesPerSecond(const Run& run) { return MedianFromTheThirdOn(run.steps, &StepPoint::samples_per_second); }
+
+std::vector<std::string> LostDevices(const Run& run) {
+  std::vector<std::string> sentences;
+  for (const Event& event : run.events) {
+    if (event.reason == "ExecutorLost") {
+      sentences.push_back(absl::StrCat(event.device, " was lost after step ", event.step));
+    } else if (!sentences.empty() && (event.reason == "Replanned" || event.reason == "SpareActivated")) {
+      absl::StrAppend(&sentences.back(), "; ", event.reason, ": ", event.message);
+    }
+  }
+  return sentences;
 }
 
 int64_t BytesBetweenSites(const Run& run) {

@@ -15,7 +15,8 @@ struct StepPoint {
   double gradient_norm = 0;
   double learning_rate = 0;
   double seconds = 0;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;  // images of jobs that have no tokens
+  double samples_per_second = 0;
 };
 
 struct EvaluationPoint {
@@ -101,6 +102,7 @@ struct Span {
 struct Run {
   std::string title;
   std::string job;               // metadata.name
+  std::string unit = "tokens";   // what a sample is counted in: "tokens" or "images"
   std::vector<StepPoint> steps;  // ascending
   std::vector<EvaluationPoint> evaluations;
   std::vector<Event> events;
@@ -113,8 +115,11 @@ struct Run {
   std::string outcome;                         // a sentence
 };
 
-// Tokens (or samples) a second over the steps that count for the median: the median of the third step on.
+// A second over the steps that count for the median: the median of the third step on. Tokens are Run::unit.
 double MedianTokensPerSecond(const Run& run);
+double MedianSamplesPerSecond(const Run& run);
+// A sentence for each device that was lost on the way, with how the run went on: its figures are then not those of all its devices.
+std::vector<std::string> LostDevices(const Run& run);
 // Bytes that went from one site to another, both directions; 0 when no sites are known.
 int64_t BytesBetweenSites(const Run& run);
 // Loss after a step, or nothing when the run did not reach it.

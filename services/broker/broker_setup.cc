@@ -220,7 +220,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
     taken_up = TakeUpShards(loop_options.checkpoint_directory, past, run_options);
   }
   broker::RunState state(run_options);
-  RunLog log(stdout, TargetsPerStep(job.spec));
+  RunLog log(stdout, TargetsPerStep(job.spec), job.spec.training.global_batch_size);
   if (adopt) {
     state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
     log.Recall(past.plan, past.epoch, past.steps);

@@ -43,7 +43,8 @@ json ParsePlan(const broker::PlanSummary& plan) {
 
 }  // namespace
 
-RunLog::RunLog(std::FILE* out, int64_t tokens_per_step) : out_(out), tokens_per_step_(tokens_per_step) {}
+RunLog::RunLog(std::FILE* out, int64_t tokens_per_step, int64_t samples_per_step)
+    : out_(out), tokens_per_step_(tokens_per_step), samples_per_step_(samples_per_step) {}
 
 void RunLog::Write(const json& line) {
   // NaN and infinity have no JSON form; nlohmann writes null.
@@ -67,6 +68,7 @@ void RunLog::Plan(const broker::PlanSummary& plan, uint32_t epoch) {
 void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
   steps_[record.step] = record;
   step_seconds_.push_back(record.step_seconds);
+  const auto a_second = [&](int64_t count) { return record.step_seconds > 0 ? static_cast<double>(count) / record.step_seconds : 0.0; };
   Write({{"type", "step"},
          {"step", record.step},
          {"loss", record.loss},
@@ -74,7 +76,8 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
          {"grad_norm", record.gradient_norm},
          {"learning_rate", record.learning_rate},
          {"step_seconds", record.step_seconds},
-         {"tokens_per_second", record.step_seconds > 0 ? static_cast<double>(tokens_per_step_) / record.step_seconds : 0.0},
+         {"tokens_per_second", a_second(tokens_per_step_)},
+         {"samples_per_second", a_second(samples_per_step_)},
          {"epoch", epoch}});
 }
 

@@ -16,8 +16,8 @@ namespace fusionllm::services {
 
 class RunLog {
  public:
-  // `tokens_per_step`: targets of a global batch. Lines go to `out`, flushed one by one.
-  RunLog(std::FILE* out, int64_t tokens_per_step);
+  // `tokens_per_step`: targets of a global batch, of images one each; `samples_per_step`: its size. Lines go to `out`, flushed one by one.
+  RunLog(std::FILE* out, int64_t tokens_per_step, int64_t samples_per_step);
 
   void Plan(const broker::PlanSummary& plan, uint32_t epoch);
   void Step(uint32_t epoch, const broker::StepRecord& record);
@@ -41,7 +41,7 @@ class RunLog {
   void Write(const nlohmann::json& line);
 
   std::FILE* const out_;
-  const int64_t tokens_per_step_;
+  const int64_t tokens_per_step_, samples_per_step_;
   broker::PlanSummary plan_;
   std::map<int64_t, broker::StepRecord> steps_;                          // the newest record of each step
   std::vector<double> step_seconds_;                                     // of the plan in force

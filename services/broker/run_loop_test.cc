@@ -14,7 +14,7 @@ class RunLoopTest : public ::testing::Test {
   std::unique_ptr<RunLoop> Loop(PlanFunction plan) {
     JournalState past;
     return std::make_unique<RunLoop>(RunLoopOptions{}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
-                                     *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1), std::move(plan), probe_);
+                                     *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), std::move(plan), probe_);
   }
   ~RunLoopTest() override { std::fclose(out_); }
 
