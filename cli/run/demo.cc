@@ -87,6 +87,10 @@ absl::StatusOr<int> RunDemo(const DemoOptions& options, SignalWatch& signals) {
     run.print_summary = false;
     run.bin_folder = options.bin_folder;
     if (i == 0) run.stop_after_s = options.seconds;
+    // What the first row measured.
+    if (const std::string measured = folder / (rows[0].folder + "/profiles.json"); i > 0 && std::filesystem::exists(measured)) {
+      run.profiles = measured;
+    }
     if (options.format == OutputFormat::kText)
       absl::FPrintF(stderr, "\nrun %d of %d, %s, %d steps\n", i + 1, rows.size(), run.title, steps);
     FUSIONLLM_ASSIGN_OR_RETURN(RunJobResult result, RunJob(run, signals));

@@ -1,7 +1,8 @@
 // `fusionctl demo`: one small training job, run three times over the same emulated sites, to show what the planner and compression do.
 //
 // The rows differ in the planner and in compression alone: model, data, seed, micro-batches, schedule, depth and transport are those of
-// examples/jobs/demo.yaml, and all rows make the same number of steps, so losses are those after the same training.
+// examples/jobs/demo.yaml, all plan from what the first one measured of devices and links, and all make the same number of steps, so losses
+// are those after the same training. A device that is lost is done without, and the table says so.
 #pragma once
 
 #include <cstdint>
