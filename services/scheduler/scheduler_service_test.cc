@@ -181,7 +181,11 @@ TEST_F(SchedulerServiceTest, ASearchEndsWithItsDeadline) {
   // The service hears of the end by its own clock or from the client, whichever is first; on a busy machine not even of the beginning.
   while (Ended("deadline_exceeded") + Ended("cancelled") == 0) {
     if (service_.searching() > 0) continue;
-    EXPECT_EQ(Call(request, response, std::chrono::milliseconds(50)).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    const grpc::StatusCode code = Call(request, response, std::chrono::milliseconds(50)).error_code();
+    // The caller may hear of the end of a search before the service has made room for the next.
+    if (code != grpc::StatusCode::RESOURCE_EXHAUSTED) {
+      EXPECT_EQ(code, grpc::StatusCode::DEADLINE_EXCEEDED);
+    }
   }
   AwaitSearches(0);
 }
