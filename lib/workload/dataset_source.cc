@@ -31,15 +31,15 @@ absl::Status CheckFits(const Workload& workload, const data::SampleType& sample)
 
 }  // namespace
 
-DatasetSource::DatasetSource(const Workload& workload, data::TrainingData data, data::Sampler sampler)
-    : workload_(workload), data_(std::move(data)), sampler_(std::move(sampler)) {}
+DatasetSource::DatasetSource(const Workload& workload, data::TrainingData data, const data::Sampler& sampler)
+    : workload_(workload), data_(std::move(data)), sampler_(sampler) {}
 
 absl::StatusOr<std::unique_ptr<DatasetSource>> DatasetSource::Open(const Workload& workload) {
   FUSIONLLM_ASSIGN_OR_RETURN(data::TrainingData data, data::OpenTrainingData(workload.data));
   FUSIONLLM_RETURN_IF_ERROR(CheckFits(workload, data.training->sample_type()));
-  FUSIONLLM_ASSIGN_OR_RETURN(data::Sampler sampler,
+  FUSIONLLM_ASSIGN_OR_RETURN(const data::Sampler sampler,
                              data::Sampler::Create(data.training->size(), static_cast<uint64_t>(workload.job.spec.training.seed)));
-  return std::unique_ptr<DatasetSource>(new DatasetSource(workload, std::move(data), std::move(sampler)));
+  return std::unique_ptr<DatasetSource>(new DatasetSource(workload, std::move(data), sampler));
 }
 
 void DatasetSource::StartAt(int64_t first_step, data::DataCursor cursor) {

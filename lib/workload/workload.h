@@ -61,7 +61,7 @@ class DatasetSource : public runtime::BatchSource {
   int64_t validation_batches() const;
 
  private:
-  DatasetSource(const Workload& workload, data::TrainingData data, data::Sampler sampler);
+  DatasetSource(const Workload& workload, data::TrainingData data, const data::Sampler& sampler);
   const Workload& workload_;
   data::TrainingData data_;
   data::Sampler sampler_;
