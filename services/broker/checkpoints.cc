@@ -8,6 +8,7 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/writer.h"
@@ -59,6 +60,16 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     found.skipped.push_back(absl::StrFormat("%s is not whole and is passed over: %s", skipped.path, skipped.reason));
   }
   return found;
+}
+
+absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(checkpoint));
+  std::vector<std::string> residuals;
+  for (const auto& [name, tensor] : reader.tensors()) {
+    const std::string file = std::filesystem::path(tensor.file->path()).filename();
+    if (checkpoint::ShardKindOf(file) == checkpoint::ShardKind::kResiduals) residuals.push_back(name);
+  }
+  return residuals;
 }
 
 absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,

@@ -29,6 +29,9 @@ void AbandonCheckpoint(const std::string& directory, int64_t step);
 // not a whole checkpoint, InvalidArgument for one of another model; the message names file and reason.
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory);
 
+// The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
+absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);
+
 // Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones. Returns its path.
 absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,
                                              const broker::CommitCheckpoint& commit);

@@ -102,6 +102,10 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
       break;
     }
     case v1::ExecutorMessage::kReady:
+      Post([this, epoch = message.ready().epoch(), residuals = message.ready().residuals()] {
+        if (epoch != state_.epoch()) return;
+        for (const std::string& residual : residuals) residuals_left_.erase(residual);
+      });
       PostEvent(broker::Ready{.epoch = message.ready().epoch(),
                               .name = name,
                               .status = absl::Status(static_cast<absl::StatusCode>(message.ready().code()), message.ready().error()),
@@ -300,10 +304,30 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_restore_from(action.restore_from);
   assign.set_first_step(action.first_step);
   assign.set_job_hash(options_.job_hash);
+  if (action.stage == 0) FindResiduals(action.restore_from);
+  for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
   attendance_->Send(action.name, std::move(message));
 }
 
+// Before the first stage is told to restore.
+void RunLoop::FindResiduals(const std::string& checkpoint) {
+  residuals_left_.clear();
+  if (checkpoint.empty() || !options_.job.spec.compression.error_feedback) return;
+  // A checkpoint that cannot be read is the stages' error.
+  if (const auto residuals = ResidualsIn(checkpoint); residuals.ok()) residuals_left_ = {residuals->begin(), residuals->end()};
+}
+
+void RunLoop::TellResidualsLeft() {
+  if (residuals_left_.empty()) return;
+  log_.Event({.reason = "ResidualsDropped",
+              .step = state_.last_step(),
+              .message = absl::StrFormat("what error feedback kept of cuts that this plan has not, or does not compress, is dropped: %s",
+                                         absl::StrJoin(residuals_left_, ", "))});
+  residuals_left_.clear();
+}
+
 void RunLoop::Carry(const broker::SendStart& action) {
+  TellResidualsLeft();  // all stages are ready
   v1::BrokerMessage message;
   message.mutable_start()->set_epoch(action.epoch);
   attendance_->Send(action.name, std::move(message));

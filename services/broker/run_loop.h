@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -94,6 +95,8 @@ class RunLoop {
   void CloseExchange();
   std::vector<std::string> InOrder(std::vector<std::string> devices) const;
   void SaveProfiles() const;
+  void FindResiduals(const std::string& checkpoint);
+  void TellResidualsLeft();
   void RecordOrDie(const absl::Status& status);
 
   const RunLoopOptions options_;
@@ -116,7 +119,8 @@ class RunLoop {
   std::optional<Timer> timer_;
   uint32_t exchanging_ = 0;  // the plan epoch that the exchange serves
   std::optional<RunOutcome> outcome_;
-  std::stop_source stop_helpers_;  // nobody waits for their answers any more
+  std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
+  std::stop_source stop_helpers_;         // nobody waits for their answers any more
   struct Helper {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> done;

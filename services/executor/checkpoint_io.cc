@@ -22,7 +22,7 @@ constexpr int64_t kMaxTokenBytes = 256;
 
 // Tensors copied out of a store, so that training goes on while they are written.
 struct Snapshot {
-  std::vector<std::pair<std::string, tensor::Tensor>> model, optimizer;
+  std::vector<std::pair<std::string, tensor::Tensor>> model, optimizer, residuals;
 };
 
 void Copy(const std::string& name, tensor::TensorView view, std::vector<std::pair<std::string, tensor::Tensor>>& out) {
@@ -70,9 +70,10 @@ bool SharedFiles::Has(const std::string& path) const {
   return same_machine_ || (!folder_.empty() && absl::StartsWith(path, absl::StrCat(folder_, "/")));
 }
 
-absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const std::string& checkpoint,
-                                                          runtime::ParameterStore& store) const {
-  const CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/true);
+absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const std::string& checkpoint, runtime::StageExecutor& stage,
+                                                          const std::vector<std::string>& residuals) const {
+  CheckpointClient::Wanted wanted = TensorsOf(stage.store(), /*with_state=*/true);
+  for (const std::string& name : residuals) wanted.emplace_back(name, stage.residual(name));
   if (shared_.Has(checkpoint)) return ReadFiles(checkpoint, wanted);
   return client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, wanted);
 }
@@ -98,12 +99,14 @@ void ShardWriter::Wait() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::ParameterStore& store) {
+void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::StageExecutor& executor) {
   Wait();
   const int64_t begin_ns = runtime::MonotonicNanoseconds();
   auto snapshot = std::make_shared<Snapshot>();
+  runtime::ParameterStore& store = executor.store();
   store.ForEachParameter([&](const std::string& name, tensor::TensorView view) { Copy(name, view, snapshot->model); }, /*owned_only=*/true);
   store.ForEachState([&](const std::string& name, tensor::TensorView view) { Copy(name, view, snapshot->optimizer); }, /*owned_only=*/true);
+  for (const std::string& name : executor.residual_names()) Copy(name, executor.residual(name), snapshot->residuals);
   thread_ = std::thread([this, epoch, step, stage, stages, samples_consumed, snapshot, begin_ns] {
     v1::ShardReport report;
     report.set_epoch(epoch);
@@ -111,7 +114,8 @@ void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int6
     report.set_stage(stage);
     report.set_samples_consumed(samples_consumed);
     const absl::StatusOr<std::vector<checkpoint::FileEntry>> files =
-        store_(epoch, step, stage, stages, {.model = Views(snapshot->model), .optimizer = Views(snapshot->optimizer)});
+        store_(epoch, step, stage, stages,
+               {.model = Views(snapshot->model), .optimizer = Views(snapshot->optimizer), .residuals = Views(snapshot->residuals)});
     if (absl::IsCancelled(files.status())) return;
     report.set_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - begin_ns) * 1e-9);
     if (!files.ok()) report.set_error(std::string(files.status().message()));

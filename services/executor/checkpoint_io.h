@@ -1,5 +1,5 @@
-// A stage's parameters and optimizer state, to and from checkpoints: directly where this executor shares the broker's folder, else by way
-// of the broker. Blocking, except ShardWriter::Save.
+// A stage's parameters, optimizer state and residuals of error feedback, to and from checkpoints: directly where this executor shares the
+// broker's folder, else by way of the broker. Blocking, except ShardWriter::Save.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "lib/checkpoint/writer.h"
 #include "lib/runtime/parameter_store.h"
+#include "lib/runtime/stage_executor.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_client.h"
 
@@ -38,9 +39,10 @@ class StageRestorer {
  public:
   StageRestorer(SharedFiles shared, CheckpointClient& client) : shared_(std::move(shared)), client_(client) {}
 
-  // Parameters and optimizer state from the epoch's checkpoint. Errors name file and tensor (missing, another shape, corrupt); Cancelled by
-  // CheckpointClient::Cancel.
-  absl::StatusOr<CheckpointPosition> Restore(uint32_t epoch, const std::string& checkpoint, runtime::ParameterStore& store) const;
+  // Parameters, optimizer state and `residuals` (a subset of the stage's) from the epoch's checkpoint. Errors name file and tensor
+  // (missing, another shape, corrupt); Cancelled by CheckpointClient::Cancel.
+  absl::StatusOr<CheckpointPosition> Restore(uint32_t epoch, const std::string& checkpoint, runtime::StageExecutor& stage,
+                                             const std::vector<std::string>& residuals) const;
   // Parameters only, from what the job starts from: a checkpoint folder, a folder with a Hugging Face index, or one .safetensors file.
   absl::Status Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const;
 
@@ -61,7 +63,7 @@ class ShardWriter {
 
   // Copies the tensors this stage owns and returns; `done` runs when the files are on disk or could not be written, and not when the shard
   // was cancelled. Waits for the shard before: a stage keeps at most one copy.
-  void Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::ParameterStore& store);
+  void Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::StageExecutor& executor);
   // Until nothing is being written.
   void Wait();
 

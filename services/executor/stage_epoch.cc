@@ -1,6 +1,7 @@
 #include "services/executor/stage_epoch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -94,8 +95,11 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
 absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
   const workload::Workload& workload = setting.workload;
   if (!assign.restore_from().empty()) {
+    const std::vector<std::string>& own = epoch.executor->residual_names();
+    std::copy_if(assign.residuals().begin(), assign.residuals().end(), std::back_inserter(epoch.residuals),
+                 [&](const std::string& name) { return std::find(own.begin(), own.end(), name) != own.end(); });
     FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position,
-                               setting.restorer.Restore(epoch.number, assign.restore_from(), epoch.executor->store()));
+                               setting.restorer.Restore(epoch.number, assign.restore_from(), *epoch.executor, epoch.residuals));
     if (setting.source != nullptr) setting.source->StartAt(position.step + 1, {.samples_consumed = position.samples_consumed});
     return absl::OkStatus();
   }

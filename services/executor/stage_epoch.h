@@ -66,6 +66,7 @@ struct StageEpoch {
   mutable std::mutex mutex;
   std::string lost_peer;  // guarded by mutex
   // Stage thread only.
+  std::vector<std::string> residuals;  // taken up from the checkpoint
   runtime::StepResult result;
   int64_t step_begin_ns = 0;
   std::vector<runtime::TraceSpan> spans;

@@ -229,6 +229,7 @@ void StageHost::Assign(const v1::Assign& assign) {
   if (epoch.ok()) {
     epoch_ = *std::move(epoch);
     const auto planned_bytes = static_cast<int64_t>(epoch_->executor->memory().total());
+    for (const std::string& name : epoch_->residuals) ready.add_residuals(name);
     ready.set_predicted_memory_bytes(planned_bytes);
     probe_.NewStage(planned_bytes);
   } else {
@@ -282,7 +283,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
   callbacks.on_stage_step = [this, &epoch](const runtime::StageStepTimes& times) { ReportStep(epoch, times); };
   callbacks.on_checkpoint = [this, &epoch](int64_t step) {
     shards_->Save(epoch.number, step, epoch.stage, epoch.stages, source_ == nullptr ? 0 : source_->CursorAfter(step).samples_consumed,
-                  epoch.executor->store());
+                  *epoch.executor);
     return absl::OkStatus();
   };
   callbacks.on_evaluation = [this, &epoch](int64_t step, const runtime::EvaluationResult& result) {
@@ -326,7 +327,7 @@ void StageHost::Start(uint32_t number) {
   const int64_t total = workload_->job.spec.training.steps;
   absl::StatusOr<int64_t> last = epoch_->first_step - 1;
   if (total == 0 && shards_ != nullptr) {
-    shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, epoch_->executor->store());
+    shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, *epoch_->executor);
   } else if (epoch_->first_step <= total) {
     last = epoch_->executor->Run(epoch_->first_step, total);
   }

@@ -36,6 +36,23 @@ TEST_F(ResumeTest, GoesOnInAnotherNumberOfStagesWithTheSameBits) {
   EXPECT_THAT(Reasons(*fresh), Not(Contains("Restored")));
 }
 
+TEST_F(ResumeTest, WithErrorFeedbackOnTheSameCutsTheBitsAreThoseOfAnUndisturbedRun) {
+  const std::string lossy = "spec.compression={policy: uniform, codec: int4, errorFeedback: true}";
+  const auto whole = RunToEnd({Steps(20), lossy, "spec.strategy.stages=3"}, {}, "whole");
+  RunToEnd({Steps(10), lossy, Checkpoints(0), "spec.strategy.stages=3"}, {}, "first");
+  EXPECT_TRUE(std::filesystem::exists(Path("kept/step-000010/residuals-00001-of-00003.safetensors")));
+  FusionctlChild verify({"checkpoint", "verify", "kept/step-000010"}, folder_.path());
+  EXPECT_EQ(verify.Wait(kRunLimit), 0) << verify.Stderr();
+  const auto second = RunToEnd({Steps(20), lossy, Checkpoints(0), "spec.strategy.stages=3"}, {}, "second");
+  EXPECT_EQ(FirstStep(*second), 11);
+  ExpectSameBits(*second, BitsOf(*whole), 11, 20);
+  EXPECT_THAT(Reasons(*second), Not(Contains("ResidualsDropped")));
+
+  const auto other_cuts = RunToEnd({Steps(22), lossy, Checkpoints(0), "spec.strategy.stages=2"}, {}, "third");
+  EXPECT_EQ(FirstStep(*other_cuts), 21);
+  EXPECT_THAT(Event(*other_cuts, "ResidualsDropped").dump(), HasSubstr("residual:"));
+}
+
 TEST_F(ResumeTest, ARunThatHasAllItsStepsEndsAtOnce) {
   RunToEnd({Steps(4), Checkpoints(0)}, {}, "first");
   const auto again = RunToEnd({Steps(4), Checkpoints(0)}, {}, "second");
