@@ -27,14 +27,14 @@ constexpr double kShareOfSecondSize = 0.25;
 
 class Timer {
  public:
-  explicit Timer(bool thread_cpu) : thread_cpu_(thread_cpu) {}
+  Timer(bool thread_cpu, double seconds) : thread_cpu_(thread_cpu), seconds_(seconds) {}
 
   // The least seconds of `run` over enough repetitions.
   template <typename Run>
   absl::StatusOr<double> LeastSeconds(Run run) const {
     double least = std::numeric_limits<double>::infinity();
     double spent = 0;
-    for (int i = 0; i < kMostRuns && (i < kLeastRuns || spent < kSecondsOfRuns); ++i) {
+    for (int i = 0; i < kMostRuns && (i < kLeastRuns || spent < seconds_); ++i) {
       const int64_t begin = Now();
       FUSIONLLM_RETURN_IF_ERROR(run());
       const double seconds = static_cast<double>(Now() - begin) * 1e-9;
@@ -47,6 +47,7 @@ class Timer {
  private:
   int64_t Now() const { return thread_cpu_ ? runtime::ThreadCpuNanoseconds() : runtime::MonotonicNanoseconds(); }
   const bool thread_cpu_;
+  const double seconds_;
 };
 
 absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& spec, const Timer& timer) {
@@ -107,7 +108,7 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   }
   FUSIONLLM_ASSIGN_OR_RETURN(profile.rates, RatesOf(profile.ops));
 
-  const Timer timer(measure.thread_cpu);
+  const Timer timer(measure.thread_cpu, std::min(kSecondsOfRuns, options.seconds));
   using compression::CodecKind;
   for (const CodecKind kind :
        {CodecKind::kExact, CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {

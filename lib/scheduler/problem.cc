@@ -180,20 +180,22 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
     refusal = {"TooFewExecutors",
-               absl::StrFormat("the job wants %d executors, %d are usable", wanted, available),
+               absl::StrFormat("%s asks for %d executors, %d are usable", wanted == request.stages ? "strategy.stages" : "executors.min",
+                               wanted, available),
                {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
     return false;
   }
   if (wanted > ops) {
     refusal = {"TooManyStages",
-               absl::StrFormat("the job wants %d stages, the model has only %d ops to share out", wanted, ops),
+               absl::StrFormat("%s asks for %d stages, the model has only %d ops to share out",
+                               wanted == request.stages ? "strategy.stages" : "executors.min", wanted, ops),
                {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
     return false;
   }
   max_stages_ = std::min({available, ops, request.max_executors > 0 ? request.max_executors : available});
   if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
     refusal = {"TooManyStages",
-               absl::StrFormat("the job wants %d stages, executors.max is %d", request.stages, request.max_executors),
+               absl::StrFormat("strategy.stages is %d, executors.max is %d", request.stages, request.max_executors),
                {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
     return false;
   }

@@ -84,18 +84,29 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
 }
 
 Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
+  const PlanRequest& request = problem.request();
   int64_t largest = 0, together = 0;
   std::vector<int64_t> memories;
   for (int device : problem.usable()) memories.push_back(problem.UsableMemory(device));
   std::sort(memories.rbegin(), memories.rend());
   largest = memories[0];
+  const Device& roomiest = request.devices[*std::max_element(problem.usable().begin(), problem.usable().end(), [&](int a, int b) {
+    return request.devices[a].memory_bytes < request.devices[b].memory_bytes;
+  })];
+  if (largest == 0) {
+    return {"InsufficientMemory",
+            absl::StrFormat("an executor takes %s before its first op, and %s, which has the most, has %s",
+                            Size(static_cast<double>(request.memory_reserve_bytes)), roomiest.name,
+                            Size(static_cast<double>(roomiest.memory_bytes))),
+            {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(roomiest.memory_bytes)}};
+  }
   for (int k = 0; k < problem.max_stages(); ++k) together += memories[k];
   for (int p = 0; p < problem.positions(); ++p) {
     const int64_t need = NeedAlone(problem, p, p + 1);
     if (need > largest) {
       return {"OpTooLarge",
-              absl::StrFormat("op '%s' alone needs %s, the largest free device has %s", problem.request().ops[problem.op_at(p)].name,
-                              Size(static_cast<double>(need)), Size(static_cast<double>(largest))),
+              absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it", request.ops[problem.op_at(p)].name,
+                              Size(static_cast<double>(need)), roomiest.name, Size(static_cast<double>(largest))),
               {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}};
     }
   }

@@ -145,6 +145,11 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, BuildForwardGraph(job, base_directory));
   FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
   FUSIONLLM_RETURN_IF_ERROR(opdag::Verify(graph));
+  if (graph.loss() == opdag::kNone) {
+    const std::optional<job::GraphSource>& source = job.spec.model.graph;
+    const std::string place = source.has_value() && source->file.has_value() ? *source->file : "spec.model.graph.inline";
+    return absl::InvalidArgumentError(absl::StrCat(place, ": graph '", graph.name(), "' returns no loss, so there is nothing to train"));
+  }
   workload->graph_hash = base::StableHash(absl::StrCat(opdag::PrintGraph(graph), "\nbatch ", workload->micro_batch_size));
   FUSIONLLM_ASSIGN_OR_RETURN(workload->training, autodiff::Differentiate(graph));
 

@@ -1,0 +1,247 @@
+// What cannot be planned: every degenerate job, graph, topology and profile ends `fusionctl plan` with exit code 2 (bad input) or 3 (no
+// plan) and a sentence that says where the trouble is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] =
+    "apiVersion: fusionllm.io/v1alpha1\n"
+    "kind: FusionJob\n"
+    "metadata: {name: test}\n"
+    "spec:\n"
+    "  model: {graph: {file: model.dag}}\n"
+    "  data: {kind: shapes, shapes: {samples: 10, imageSize: 8, numClasses: 8}}\n"
+    "  training: {steps: 2, globalBatchSize: 4, microBatchSize: 2}\n";
+
+constexpr char kGraph[] =
+    "graph \"mlp\" {\n"
+    "  images = placeholder() {dtype=\"f32\", role=\"images\", shape=[b, 192]}\n"
+    "  labels = placeholder() {dtype=\"i32\", role=\"labels\", shape=[b]}\n"
+    "  fc1 = linear(images) {bias=true, layout=\"oi\", out=32}\n"
+    "  act = relu(fc1)\n"
+    "  fc2 = linear(act) {bias=true, layout=\"oi\", out=8}\n"
+    "  loss = cross_entropy(fc2, labels)\n"
+    "  return loss\n"
+    "}\n";
+
+constexpr char kTopology[] =
+    "apiVersion: fusionllm.io/v1alpha1\n"
+    "kind: Topology\n"
+    "metadata: {name: two}\n"
+    "spec:\n"
+    "  sites:\n"
+    "  - {name: a, devices: [{name: a-0, memory: 64Mi}, {name: a-1, memory: 64Mi}]}\n"
+    "  - {name: b, devices: [{name: b-0, memory: 64Mi}]}\n"
+    "  links:\n"
+    "  - {from: a, to: b, bandwidth: 100Mbit, latency: 5ms, symmetric: true}\n";
+
+// Two machines, priced by rates alone, so that nothing is measured.
+constexpr char kProfiles[] =
+    R"({"devices": [)"
+    R"({"name": "m", "site": "s", "backend": "cpu", "threads": 1, "memory_bytes": 1073741824, "compute_scale": 1, "ops": {}, "rates": )"
+    R"({"matmul": {"overhead_seconds": 1e-6, "seconds_per_flop": 1e-11, "seconds_per_byte": 1e-10, "relative_error": 0.1, "samples": 9}}, )"
+    R"("update_seconds_per_element": 1e-9, "codecs": {}},)"
+    R"({"name": "n", "site": "t", "backend": "cpu", "threads": 1, "memory_bytes": 1073741824, "compute_scale": 1, "ops": {}, "rates": )"
+    R"({"matmul": {"overhead_seconds": 1e-6, "seconds_per_flop": 1e-11, "seconds_per_byte": 1e-10, "relative_error": 0.1, "samples": 9}}, )"
+    R"("update_seconds_per_element": 1e-9, "codecs": {}}],)"
+    R"("links": [{"src": "m", "dst": "n", "rtt_seconds": 0.1, "bandwidth_bytes_per_second": 1000000}]})";
+
+struct Case {
+  std::string name;
+  std::string file;        // job.yaml, model.dag, topology.yaml or profiles.json,
+  std::string text, with;  // in which this text is replaced; nothing when empty
+  std::string flags;       // beside the job and the profiles
+  int code = 0;
+  std::vector<std::string> says;  // on stderr
+};
+
+constexpr char kOnTopology[] = "--topology topology.yaml ";
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> Cases() {
+  return {
+      // Links.
+      {"LinkWithoutBandwidth", "topology.yaml", "100Mbit", "0Mbit", kOnTopology, 2, {"topology.yaml:9: spec.links[0].bandwidth", "0Mbit"}},
+      {"NegativeBandwidth", "topology.yaml", "100Mbit", "-5Mbit", kOnTopology, 2, {"topology.yaml:9: spec.links[0].bandwidth", "negative"}},
+      {"BandwidthThatIsNoNumber", "topology.yaml", "100Mbit", "nan", kOnTopology, 2, {"topology.yaml:9: spec.links[0].bandwidth", "nan"}},
+      {"EndlessBandwidth", "topology.yaml", "100Mbit", "inf", kOnTopology, 2, {"topology.yaml:9: spec.links[0].bandwidth", "inf"}},
+      {"BandwidthBeyondNumbers", "topology.yaml", "100Mbit", "1e400Mbit", kOnTopology, 2, {"topology.yaml:9: spec.links[0].bandwidth"}},
+      {"NegativeLatency", "topology.yaml", "5ms", "-5ms", kOnTopology, 2, {"topology.yaml:9: spec.links[0].latency", "negative"}},
+      {"LinkThatLosesEverything", "topology.yaml", "5ms", "5ms, loss: 1", kOnTopology, 2, {"topology.yaml:9: spec.links[0].loss"}},
+      {"UplinkWithoutBandwidth",
+       "topology.yaml",
+       "  links:",
+       "  sharedUplinks: [{site: a, egress: 0bit}]\n  links:",
+       kOnTopology,
+       2,
+       {"topology.yaml:8: spec.sharedUplinks[0].egress"}},
+      {"SiteThatNoLinkReaches",
+       "topology.yaml",
+       "symmetric: true",
+       "symmetric: false",
+       kOnTopology,
+       2,
+       {"topology.yaml:8: spec.links", "from b-0 to a-0"}},
+      {"LinkToNowhere", "topology.yaml", "to: b", "to: c", kOnTopology, 2, {"topology.yaml:9: spec.links[0].to", "named c"}},
+      {"MeasuredLinkWithoutBandwidth",
+       "profiles.json",
+       "_per_second\": 1000000",
+       "_per_second\": 0",
+       "",
+       2,
+       {"profiles.json: profiles.links[0].bandwidth_bytes_per_second: 0 is not"}},
+      {"MeasuredLinkOfNegativeBandwidth",
+       "profiles.json",
+       "_per_second\": 1000000",
+       "_per_second\": -1",
+       "",
+       2,
+       {"profiles.json: profiles.links[0].bandwidth_bytes_per_second: -1 is not"}},
+      {"MeasuredLinkThatIsNoNumber", "profiles.json", "_per_second\": 1000000", "_per_second\": NaN", "", 2, {"profiles.json", "not JSON"}},
+      {"NothingJoinsTwoMachines",
+       "profiles.json",
+       R"({"src": "m", "dst": "n", "rtt_seconds": 0.1, "bandwidth_bytes_per_second": 1000000})",
+       "",
+       "--set spec.strategy.stages=2",
+       3,
+       {"DisconnectedDevices", "m and n"}},
+      // Graphs.
+      {"CycleOfOps", "model.dag", "linear(images)", "linear(fc2)", "", 2, {"model.dag:4:3", "cycle: 'act' -> 'fc2' -> 'fc1'"}},
+      {"OpThatReadsItself", "model.dag", "relu(fc1)", "relu(act)", "", 2, {"model.dag:5:3", "cycle: 'act'"}},
+      {"ShapesThatDoNotFit", "model.dag", "relu(fc1)", "add(fc1, images)", "", 2, {"model.dag:5:3: op 'act' (add)", "[1, 192]"}},
+      {"OpThatNobodyKnows", "model.dag", "relu(fc1)", "swish(fc1)", "", 2, {"model.dag:5:9", "'swish'"}},
+      {"OpWithTooFewInputs", "model.dag", "(fc2, labels)", "(fc2)", "", 2, {"model.dag:7:10: op 'loss' (cross_entropy)"}},
+      {"LayerWithoutUnits", "model.dag", "out=32", "out=0", "", 2, {"model.dag:4:3: op 'fc1' (linear)", "'out' is 0"}},
+      {"GraphWithoutALoss", "model.dag", "  return loss\n", "", "", 2, {"model.dag: graph 'mlp' returns no loss"}},
+      // Devices.
+      {"OpLargerThanAnyDevice",
+       "model.dag",
+       "out=32",
+       "out=90000",
+       kOnTopology,
+       3,
+       {"OpTooLarge", "op 'fc1' alone needs", "largest free device, a-0, has"}},
+      {"DevicesTooSmallForAProcess", "topology.yaml", "64Mi", "1Mi", kOnTopology, 3, {"InsufficientMemory", "before its first op", "a-0"}},
+      {"DeviceWithoutSpeed",
+       "topology.yaml",
+       "{name: a-1,",
+       "{name: a-1, computeScale: 0,",
+       kOnTopology,
+       2,
+       {"topology.yaml:6: spec.sites[0].devices[1].computeScale"}},
+      {"DevicesOfOneName", "topology.yaml", "name: a-1", "name: a-0", kOnTopology, 2, {"topology.yaml:6: spec.sites[0].devices[1].name"}},
+      {"RateBelowZero", "profiles.json", "1e-11", "-1", "", 2, {"profiles.json: profiles.devices[0].rates[\"matmul\"].seconds_per_flop"}},
+      {"MachineThatWasNotMeasured", "profiles.json", "\"rates\"", "\"unknown\"", "", 2, {"device 'm' has no op times"}},
+      // Wishes.
+      {"MoreStagesThanDevices",
+       "",
+       "",
+       "",
+       "--topology topology.yaml --set spec.strategy.stages=9",
+       3,
+       {"TooFewExecutors", "strategy.stages asks for 9 executors, 3 are usable"}},
+      {"MoreStagesThanOps",
+       "topology.yaml",
+       "{name: b-0, memory: 64Mi}",
+       "{name: b-0}, {name: b-1}, {name: b-2}, {name: b-3}, {name: b-4}",
+       "--topology topology.yaml --set spec.strategy.stages=6",
+       3,
+       {"TooManyStages", "strategy.stages asks for 6 stages, the model has only 4 ops"}},
+      {"MoreExecutorsThanDevices",
+       "",
+       "",
+       "",
+       "--topology topology.yaml --set spec.executors.min=7",
+       3,
+       {"executors.min asks for 7 executors, 3 are usable"}},
+      {"EverybodyExcluded", "", "", "", "--topology topology.yaml --set 'spec.strategy.exclude=[a-0, a-1, b-0]'", 3, {"NoExecutors"}},
+      {"PinToNobody",
+       "",
+       "",
+       "",
+       "--topology topology.yaml --set 'spec.strategy.pins=[{ops: \"fc*\", device: c-0}]'",
+       3,
+       {"UnknownDevice", "'fc*'", "'c-0'"}},
+      {"PinOfNothing",
+       "",
+       "",
+       "",
+       "--topology topology.yaml --set 'spec.strategy.pins=[{ops: \"block.*\", device: a-0}]'",
+       3,
+       {"PinMatchesNothing", "'block.*'"}},
+      {"BatchThatDoesNotDivide", "", "", "", "--set spec.training.microBatchSize=3", 2, {"spec.training.microBatchSize"}},
+  };
+}
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+class PlanRefusals : public ::testing::TestWithParam<Case> {
+ protected:
+  // Writes the four files, one of them changed, and plans.
+  Outcome Plan(const Case& c) {
+    std::map<std::string, std::string> files = {
+        {"job.yaml", kJob}, {"model.dag", kGraph}, {"topology.yaml", kTopology}, {"profiles.json", kProfiles}};
+    if (!c.file.empty()) {
+      std::string& text = files.at(c.file);
+      EXPECT_THAT(text, HasSubstr(c.text)) << "the case changes nothing";
+      text = absl::StrReplaceAll(text, {{c.text, c.with}});
+    }
+    for (const auto& [name, text] : files) std::ofstream(folder_ / name, std::ios::binary) << text;
+    const char* bin = std::getenv("FUSIONLLM_BIN_DIR");
+    const std::string command = absl::StrCat("cd '", folder_.path(), "' && '", bin == nullptr ? "." : bin,
+                                             "/fusionctl' plan job.yaml --profiles profiles.json ", c.flags, " 2>stderr.txt");
+    FILE* pipe = popen(command.c_str(), "r");
+    Outcome outcome;
+    char buffer[4096];
+    for (size_t n = fread(buffer, 1, sizeof buffer, pipe); n > 0; n = fread(buffer, 1, sizeof buffer, pipe)) outcome.out.append(buffer, n);
+    const int status = pclose(pipe);
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.err = base::ReadWholeFile(folder_ / "stderr.txt");
+    return outcome;
+  }
+
+  const base::TempFolder folder_;
+};
+
+TEST_P(PlanRefusals, EndWithASentenceThatSaysWhere) {
+  const Outcome outcome = Plan(GetParam());
+  EXPECT_EQ(outcome.code, GetParam().code) << outcome.err << outcome.out;
+  for (const std::string& words : GetParam().says) EXPECT_THAT(outcome.err, HasSubstr(words));
+  EXPECT_EQ(outcome.out, "") << "no plan";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlanRefusals, ::testing::ValuesIn(Cases()), [](const auto& info) { return info.param.name; });
+
+// Or the cases would prove nothing.
+class PlanOfTheUnchanged : public PlanRefusals {};
+TEST_P(PlanOfTheUnchanged, IsMade) {
+  const Outcome outcome = Plan(GetParam());
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("images .. loss (6)"));
+}
+INSTANTIATE_TEST_SUITE_P(All, PlanOfTheUnchanged,
+                         ::testing::Values(Case{.name = "OnProfiles"}, Case{.name = "OnATopology", .flags = kOnTopology}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fusionllm::cli
