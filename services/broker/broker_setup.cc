@@ -223,7 +223,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
   RunLog log(stdout, TargetsPerStep(job.spec), job.spec.training.global_batch_size);
   if (adopt) {
     state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
-    log.Recall(past.plan, past.epoch, past.steps);
+    log.Recall(past);
     for (const auto& [step, path] : taken_up) log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
   } else {
     for (const std::string& sentence : skipped) {

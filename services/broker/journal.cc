@@ -30,6 +30,8 @@ void Replay(const json& entry, JournalState& state) {
     }
     state.plan.memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
     state.codec_limit = entry.value("codec_limit", "");
+    state.earlier_bytes = entry.value("earlier_bytes", Traffic());
+    state.epoch_bytes.clear();
     state.profiles = entry.at("profiles").get<std::map<std::string, std::string>>();
     state.links.clear();
     for (const json& link : entry.at("links")) {
@@ -45,6 +47,8 @@ void Replay(const json& entry, JournalState& state) {
                                        .step_seconds = entry.at("step_seconds")};
     state.last_step = record.step;
     state.steps.emplace_back(entry.at("epoch"), record);
+  } else if (kind == "traffic") {
+    if (entry.at("epoch") == state.epoch) state.epoch_bytes[entry.at("device")] = entry.at("bytes").get<std::map<std::string, int64_t>>();
   } else if (kind == "stage end") {
     if (entry.at("epoch") == state.epoch) state.ended_at[entry.at("device")] = entry.at("step");
   } else if (kind == "shard") {
@@ -105,7 +109,7 @@ absl::Status Journal::Append(const std::string& line, bool sync) {
 }
 
 absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
-                                  const std::vector<broker::Link>& links, const std::string& codec_limit) {
+                                  const std::vector<broker::Link>& links, const std::string& codec_limit, const Traffic& earlier_bytes) {
   json entry = {{"entry", "epoch"},
                 {"epoch", epoch},
                 {"plan", plan.document},
@@ -113,6 +117,7 @@ absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& pla
                 {"memory_bytes", plan.memory_bytes},
                 {"profiles", profiles},
                 {"codec_limit", codec_limit},
+                {"earlier_bytes", earlier_bytes},
                 {"links", json::array()}};
   for (const broker::Link& link : links) {
     entry["links"].push_back({{"src", link.src}, {"dst", link.dst}, {"rtt_s", link.rtt_s}, {"bytes_per_s", link.bytes_per_s}});
@@ -129,6 +134,10 @@ absl::Status Journal::RecordStep(uint32_t epoch, const broker::StepRecord& recor
                      {"step_seconds", record.step_seconds}}
                     .dump(),
                 /*sync=*/false);
+}
+
+absl::Status Journal::RecordTraffic(uint32_t epoch, const std::string& device, const std::map<std::string, int64_t>& bytes) {
+  return Append(json{{"entry", "traffic"}, {"epoch", epoch}, {"device", device}, {"bytes", bytes}}.dump(), /*sync=*/false);
 }
 
 absl::Status Journal::RecordStageEnd(const broker::Ended& ended) {

@@ -14,6 +14,9 @@
 
 namespace fusionllm::services {
 
+// Bytes by sender and receiver.
+using Traffic = std::map<std::string, std::map<std::string, int64_t>>;
+
 struct JournalState {
   uint32_t epoch = 0;  // 0: no plan was ever in force
   bool ended = false;  // the run had finished
@@ -24,6 +27,8 @@ struct JournalState {
   int64_t last_step = 0;
   std::vector<std::pair<uint32_t, broker::StepRecord>> steps;  // with their epochs, in the order they were told
   std::vector<broker::ShardWritten> shards;                    // of this epoch, in no checkpoint yet
+  Traffic earlier_bytes;                                       // of the epochs before this one
+  Traffic epoch_bytes;                                         // of this one, as last recorded: the newest steps may be missing
   std::map<std::string, int64_t> ended_at;                     // last steps of this epoch's stages that have ended
   int64_t checkpoint_step = 0;
   std::string checkpoint_path;
@@ -38,8 +43,10 @@ class Journal {
   ~Journal();
 
   absl::Status RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
-                           const std::vector<broker::Link>& links, const std::string& codec_limit);
+                           const std::vector<broker::Link>& links, const std::string& codec_limit, const Traffic& earlier_bytes);
   absl::Status RecordStep(uint32_t epoch, const broker::StepRecord& record);
+  // What one device has sent since the epoch began.
+  absl::Status RecordTraffic(uint32_t epoch, const std::string& device, const std::map<std::string, int64_t>& bytes);
   absl::Status RecordStageEnd(const broker::Ended& ended);
   absl::Status RecordShard(const broker::ShardWritten& shard);
   absl::Status RecordCheckpoint(int64_t step, const std::string& path);

@@ -54,9 +54,7 @@ void RunLog::Write(const json& line) {
 }
 
 void RunLog::Plan(const broker::PlanSummary& plan, uint32_t epoch) {
-  for (const auto& [device, totals] : stages_) {
-    for (const auto& [peer, link] : totals.links) earlier_bytes_[device][peer] += link.wire_bytes_sent();
-  }
+  earlier_bytes_ = SentBytes();
   plan_ = plan;
   stages_.clear();
   step_seconds_.clear();
@@ -81,12 +79,25 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
          {"epoch", epoch}});
 }
 
-void RunLog::Recall(const broker::PlanSummary& plan, uint32_t epoch, const std::vector<std::pair<uint32_t, broker::StepRecord>>& steps) {
-  plan_ = plan;
-  for (const auto& [of_epoch, record] : steps) {
+void RunLog::Recall(const JournalState& past) {
+  plan_ = past.plan;
+  for (const auto& [of_epoch, record] : past.steps) {
     steps_[record.step] = record;
-    if (of_epoch == epoch) step_seconds_.push_back(record.step_seconds);
+    if (of_epoch == past.epoch) step_seconds_.push_back(record.step_seconds);
   }
+  earlier_bytes_ = past.earlier_bytes;
+  // Executors that are well tell their newest sums with the next step.
+  for (const auto& [device, peers] : past.epoch_bytes) {
+    for (const auto& [peer, bytes] : peers) stages_[device].links[peer].set_wire_bytes_sent(bytes);
+  }
+}
+
+Traffic RunLog::SentBytes() const {
+  Traffic bytes = earlier_bytes_;
+  for (const auto& [device, totals] : stages_) {
+    for (const auto& [peer, link] : totals.links) bytes[device][peer] += link.wire_bytes_sent();
+  }
+  return bytes;
 }
 
 void RunLog::Event(const broker::Announce& event) {
@@ -110,9 +121,8 @@ void RunLog::Evaluation(const v1::EvaluationReport& report) {
 
 void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) {
   StageTotals& totals = stages_[device];
-  ++totals.steps;
-  totals.busy_seconds += times.busy_seconds();
-  totals.overrun_seconds += times.overrun_seconds();
+  totals.busy_seconds = times.epoch_busy_seconds();
+  totals.overrun_seconds = times.epoch_overrun_seconds();
   totals.peak_memory_bytes = std::max(totals.peak_memory_bytes, times.peak_memory_bytes());
   for (const v1::LinkBytes& link : times.links()) totals.links[link.peer()] = link;
   if (times.spans().empty()) return;
@@ -137,13 +147,10 @@ void RunLog::Summary() {
 
   std::map<std::pair<std::string, std::string>, json> planned_links;
   for (const json& link : plan.value("links", json::array())) planned_links[{link.value("src", ""), link.value("dst", "")}] = link;
-  std::map<std::string, std::map<std::string, int64_t>> bytes = earlier_bytes_;
+  const Traffic bytes = SentBytes();
   std::map<std::string, std::map<std::string, v1::LinkBytes>> measured;
   for (const auto& [device, totals] : stages_) {
-    for (const auto& [peer, link] : totals.links) {
-      bytes[device][peer] += link.wire_bytes_sent();
-      measured[device][peer] = link;
-    }
+    for (const auto& [peer, link] : totals.links) measured[device][peer] = link;
   }
   int64_t wire_bytes = 0;
   for (const auto& [src, peers] : bytes) {

@@ -11,6 +11,7 @@
 
 #include "lib/broker/run_state.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/broker/journal.h"
 
 namespace fusionllm::services {
 
@@ -21,8 +22,10 @@ class RunLog {
 
   void Plan(const broker::PlanSummary& plan, uint32_t epoch);
   void Step(uint32_t epoch, const broker::StepRecord& record);
-  // What an earlier life of the broker has told already: counted, not told again.
-  void Recall(const broker::PlanSummary& plan, uint32_t epoch, const std::vector<std::pair<uint32_t, broker::StepRecord>>& steps);
+  // What an earlier life of the broker has told and counted already: not told again.
+  void Recall(const JournalState& past);
+  // Sent so far, in all epochs.
+  Traffic SentBytes() const;
   void Event(const broker::Announce& event);
   void Evaluation(const v1::EvaluationReport& report);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
@@ -34,7 +37,6 @@ class RunLog {
   struct StageTotals {
     double busy_seconds = 0;
     double overrun_seconds = 0;
-    int64_t steps = 0;
     int64_t peak_memory_bytes = 0;
     std::map<std::string, v1::LinkBytes> links;
   };
@@ -43,10 +45,10 @@ class RunLog {
   std::FILE* const out_;
   const int64_t tokens_per_step_, samples_per_step_;
   broker::PlanSummary plan_;
-  std::map<int64_t, broker::StepRecord> steps_;                          // the newest record of each step
-  std::vector<double> step_seconds_;                                     // of the plan in force
-  std::map<std::string, StageTotals> stages_;                            // by device, of the plan in force
-  std::map<std::string, std::map<std::string, int64_t>> earlier_bytes_;  // of earlier epochs, by src, dst
+  std::map<int64_t, broker::StepRecord> steps_;  // the newest record of each step
+  std::vector<double> step_seconds_;             // of the plan in force
+  std::map<std::string, StageTotals> stages_;    // by device, of the plan in force
+  Traffic earlier_bytes_;                        // of earlier epochs
 };
 
 }  // namespace fusionllm::services

@@ -35,6 +35,10 @@ broker::StageMeasured MeasuredOf(const std::string& name, const v1::StageTimes& 
   return event;
 }
 
+// Steps between two notes of what a device has sent. What a note misses is missing from the summary only when both broker and epoch are
+// lost before the next.
+constexpr int64_t kTrafficPeriod = 16;
+
 }  // namespace
 
 RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunProbe& probe)
@@ -161,6 +165,7 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
         if (times.epoch() != state_.epoch()) return;
         log_.StageTimes(name, times);
         probe_.StageTimes(name, times);
+        if (times.step() % kTrafficPeriod == 0) RecordTraffic(name, times);
         Feed(MeasuredOf(name, times));
       });
       break;
@@ -225,6 +230,12 @@ void RunLoop::RecordOrDie(const absl::Status& status) {
     log_.Error(status, "JournalFailed");
     outcome_ = RunOutcome{.status = status};
   }
+}
+
+void RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times) {
+  std::map<std::string, int64_t> bytes;
+  for (const v1::LinkBytes& link : times.links()) bytes[link.peer()] = link.wire_bytes_sent();
+  RecordOrDie(journal_.RecordTraffic(times.epoch(), name, bytes));
 }
 
 v1::PeerAddress RunLoop::PeerOf(const std::string& name) const {
@@ -371,7 +382,8 @@ void RunLoop::Carry(const broker::PublishPlan& action) {
   CloseExchange();
   // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
   if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
-  RecordOrDie(journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit()));
+  RecordOrDie(
+      journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit(), log_.SentBytes()));
   log_.Plan(state_.plan(), state_.epoch());
   probe_.Plan(state_.plan());
   base::Log(base::LogLevel::kInfo, absl::StrFormat("plan epoch %d on %s", state_.epoch(), absl::StrJoin(state_.plan().devices, ", ")));

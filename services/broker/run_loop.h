@@ -97,6 +97,7 @@ class RunLoop {
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();
+  void RecordTraffic(const std::string& name, const v1::StageTimes& times);
   void RecordOrDie(const absl::Status& status);
 
   const RunLoopOptions options_;

@@ -112,6 +112,30 @@ TEST_F(RecoveryTest, ABrokerThatIsKilledIsReplacedAndNoStepIsMissing) {
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000060/manifest.json")));
 }
 
+TEST_F(RecoveryTest, TheSummaryCountsWhatWasSentBeforeALossAndBeforeTheBrokersDeath) {
+  WriteTopology(3, 1);
+  auto run = Start({kCheckpoints});
+  ASSERT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
+  KillProcess(PidOfStage(*run, 1));
+  ASSERT_TRUE(run->WaitForEvent("SpareActivated", kRunLimit)) << run->Stderr();
+  ASSERT_TRUE(run->WaitForStep(30, kRunLimit)) << run->Stderr();
+  const std::vector<pid_t> brokers = run->Running("fusion-broker");
+  ASSERT_THAT(brokers, SizeIs(1));
+  KillProcess(brokers[0]);
+  ExpectEnd(*run, 0);
+  json first_plan;
+  for (const json& line : run->lines()) {
+    if (line.value("type", "") == "plan" && first_plan.is_null()) first_plan = line;
+  }
+  const std::string lost = first_plan["stages"][1]["devices"][0];
+  double planned = 0, counted = 0;  // to the device that was lost, a step and in all
+  for (const json& link : first_plan["links"]) planned += link["dst"] == lost ? link["bytes"].get<double>() : 0;
+  const json summary = Summary(*run);
+  for (const json& link : summary["links"]) counted += link["dst"] == lost ? link["bytes"].get<double>() : 0;
+  EXPECT_GT(planned, 0);
+  EXPECT_GE(counted, 9 * planned) << "at least ten steps were made with it, the last of which may have been told to nobody";
+}
+
 TEST_F(RecoveryTest, BrokerAndExecutorKilledTogetherAreBothReplaced) {
   WriteTopology(3, 1);
   auto run = Start({kCheckpoints});

@@ -1,0 +1,124 @@
+#include "services/broker/run_log.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/source_file.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kPlan[] = R"({"predicted_step_seconds": 0.5, "stages": [{"devices": ["a"]}, {"devices": ["b"]}], "links": []})";
+
+class RunLogTest : public ::testing::Test {
+ protected:
+  ~RunLogTest() override { std::fclose(out_); }
+
+  static broker::PlanSummary Plan() { return {.document = kPlan, .devices = {"a", "b"}, .memory_bytes = {1, 1}}; }
+
+  // A stage's report of a step in which, as in each before, it was busy for 0.1 s and sent `bytes` to its peer.
+  static v1::StageTimes Times(uint32_t epoch, int64_t step, const std::string& peer, int64_t bytes) {
+    v1::StageTimes times;
+    times.set_epoch(epoch);
+    times.set_step(step);
+    times.set_busy_seconds(0.1);
+    times.set_epoch_steps(step);
+    times.set_epoch_busy_seconds(0.1 * static_cast<double>(step));
+    v1::LinkBytes& link = *times.add_links();
+    link.set_peer(peer);
+    link.set_wire_bytes_sent(bytes * step);
+    return times;
+  }
+
+  json LastLine() {
+    std::fflush(out_);
+    const std::string text = *base::ReadSmallFile(path_, 1 << 20);
+    const std::string lines = text.substr(0, text.size() - 1);
+    return json::parse(lines.substr(lines.rfind('\n') + 1));
+  }
+
+  static int64_t BytesFrom(const json& summary, const std::string& src) {
+    int64_t bytes = 0;
+    for (const json& link : summary["links"]) bytes += link["src"] == src ? link["bytes"].get<int64_t>() : 0;
+    return bytes;
+  }
+
+  base::TempFolder folder_;
+  const std::string path_ = folder_ / "out";
+  std::FILE* out_ = std::fopen(path_.c_str(), "w");
+};
+
+TEST_F(RunLogTest, ABrokerThatTookARunOverSumsUpWhatTheOneBeforeHadSeen) {
+  const std::string journal_path = folder_ / "journal";
+  {
+    JournalState nothing;
+    Journal journal = *Journal::Open(journal_path, &nothing);
+    RunLog log(out_, 1, 1);
+    ASSERT_TRUE(journal.RecordEpoch(1, Plan(), {}, {}, "", log.SentBytes()).ok());
+    log.Plan(Plan(), 1);
+    log.StageTimes("a", Times(1, 10, "b", 100));
+    ASSERT_TRUE(journal.RecordEpoch(2, Plan(), {}, {}, "int8", log.SentBytes()).ok());
+    log.Plan(Plan(), 2);
+    for (int64_t step = 1; step <= 4; ++step) {
+      const broker::StepRecord record{.step = step, .loss = 1, .step_seconds = 0.2};
+      log.Step(2, record);
+      ASSERT_TRUE(journal.RecordStep(2, record).ok());
+    }
+    ASSERT_TRUE(journal.RecordTraffic(2, "a", {{"b", 400}}).ok());
+    ASSERT_TRUE(journal.RecordTraffic(2, "b", {{"a", 40}}).ok());
+    ASSERT_TRUE(journal.RecordTraffic(1, "b", {{"a", 9999}}).ok()) << "of an epoch that is over";
+  }
+  JournalState past;
+  ASSERT_TRUE(Journal::Open(journal_path, &past).ok());
+  EXPECT_EQ(past.codec_limit, "int8");
+  RunLog log(out_, 1, 1);
+  log.Recall(past);
+  log.StageTimes("a", Times(2, 6, "b", 100));  // b is silent, as if the epoch were lost with the broker
+  log.Step(2, {.step = 5, .loss = 1, .step_seconds = 0.2});
+  log.Step(2, {.step = 6, .loss = 1, .step_seconds = 0.2});
+  log.Summary();
+  const json summary = LastLine();
+  EXPECT_EQ(BytesFrom(summary, "a"), 1000 + 600) << summary.dump();
+  EXPECT_EQ(BytesFrom(summary, "b"), 40) << summary.dump();
+  EXPECT_EQ(summary["wire_bytes"], 1640);
+  EXPECT_NEAR(summary["stages"][0]["busy_ratio"].get<double>(), 0.5, 1e-9) << "of all six steps";
+}
+
+TEST_F(RunLogTest, AnEventCarriesItsFiguresOnlyWhereItHasSome) {
+  RunLog log(out_, 1, 1);
+  log.Event({.reason = "LinkDegraded", .step = 3, .message = "m", .device = "a", .peer = "b", .measured = 1.5, .planned = 3.0});
+  EXPECT_EQ(LastLine(), json::parse(R"({"type": "event", "reason": "LinkDegraded", "step": 3, "message": "m", "device": "a", "peer": "b",
+                                       "measured": 1.5, "planned": 3.0})"));
+  log.Event({.reason = "Restored", .step = 3, .message = "m"});
+  EXPECT_EQ(LastLine(), json::parse(R"({"type": "event", "reason": "Restored", "step": 3, "message": "m"})"));
+}
+
+TEST_F(RunLogTest, TheSummaryTellsWhatCompressionDoesWhereItWasCompared) {
+  RunLog log(out_, 1, 1);
+  log.Plan(Plan(), 1);
+  v1::StageTimes times = Times(1, 1, "b", 100);
+  times.mutable_links(0)->set_ratio(3.9);
+  log.StageTimes("a", times);
+  log.Summary();
+  EXPECT_EQ(LastLine()["links"][0]["measured_ratio"], 3.9);
+  EXPECT_FALSE(LastLine()["links"][0].contains("relative_error"));
+  times.mutable_links(0)->set_compared_messages(2);
+  times.mutable_links(0)->set_relative_error(0.01);
+  times.mutable_links(0)->set_cosine(0.999);
+  times.mutable_links(0)->set_residual_norm(5);
+  log.StageTimes("a", times);
+  log.Summary();
+  const json link = LastLine()["links"][0];
+  EXPECT_EQ(link["compared_messages"], 2);
+  EXPECT_EQ(link["relative_error"], 0.01);
+  EXPECT_EQ(link["cosine"], 0.999);
+  EXPECT_EQ(link["residual_norm"], 5);
+}
+
+}  // namespace
+}  // namespace fusionllm::services
