@@ -102,10 +102,19 @@ Journal::~Journal() {
 
 absl::Status Journal::Append(const std::string& line, bool sync) {
   const std::string text = line + "\n";
-  if (write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) || (sync && fdatasync(fd_) != 0)) {
-    return absl::UnavailableError(absl::StrCat("cannot write journal ", path_, ": ", std::strerror(errno)));
+  const off_t before = lseek(fd_, 0, SEEK_END);
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t n = write(fd_, text.data() + written, text.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    written += static_cast<size_t>(n);
   }
-  return absl::OkStatus();
+  if (written == text.size() && (!sync || fdatasync(fd_) == 0)) return absl::OkStatus();
+  const absl::Status status = absl::UnavailableError(absl::StrCat("cannot write journal ", path_, ": ", std::strerror(errno)));
+  // Half a line in the middle would make all that follows it unreadable.
+  if (before >= 0 && ftruncate(fd_, before) == 0) (void)lseek(fd_, before, SEEK_SET);
+  return status;
 }
 
 absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,

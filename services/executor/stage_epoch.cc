@@ -40,10 +40,8 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
     if (!self) setting.data_plane.SetPeer(peer.name(), peer.address());
     epoch.stats_before.push_back(self ? transport::LinkStats{} : setting.data_plane.stats(peer.name()));
   }
-  return setting.data_plane.Attach(epoch.number, epoch.peers, epoch.inbox, [&epoch](const std::string& peer) {
-    const std::lock_guard lock(epoch.mutex);
-    if (epoch.lost_peer.empty()) epoch.lost_peer = peer;
-  });
+  return setting.data_plane.Attach(epoch.number, epoch.peers, epoch.inbox,
+                                   [loss = epoch.loss](const std::string& peer) { loss->Record(peer); });
 }
 
 }  // namespace
@@ -178,8 +176,7 @@ v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, cons
   ended.set_code(static_cast<int>(status.code()));
   ended.set_message(std::string(status.message()));
   ended.set_not_finite(runtime::IsNotFinite(status));
-  const std::lock_guard lock(epoch.mutex);
-  ended.set_lost_peer(epoch.lost_peer);
+  ended.set_lost_peer(epoch.loss->peer());
   return message;
 }
 

@@ -41,15 +41,29 @@ class TimedSource : public runtime::BatchSource {
   double seconds_ = 0;
 };
 
+// The first peer whose link broke. The data plane records it from its own threads and may still be about to when the epoch is gone, so both
+// share it. Thread-safe.
+class FirstLoss {
+ public:
+  void Record(const std::string& peer) {
+    const std::lock_guard lock(mutex_);
+    if (peer_.empty()) peer_ = peer;
+  }
+  // Empty: none.
+  std::string peer() const {
+    const std::lock_guard lock(mutex_);
+    return peer_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string peer_;
+};
+
 // Members are destroyed in reverse order: the executor before what it refers to.
 struct StageEpoch {
   explicit StageEpoch(const v1::Assign& assign)
       : number(assign.epoch()), stage(assign.stage()), stages(assign.peers_size()), first_step(assign.first_step()) {}
-
-  bool lost_a_peer() const {
-    const std::lock_guard lock(mutex);
-    return !lost_peer.empty();
-  }
 
   const uint32_t number;
   const int stage;
@@ -63,8 +77,7 @@ struct StageEpoch {
   std::unique_ptr<runtime::DevicePacer> pacer;
   std::unique_ptr<runtime::StageExecutor> executor;
   std::vector<transport::LinkStats> stats_before;  // by peer
-  mutable std::mutex mutex;
-  std::string lost_peer;  // guarded by mutex
+  const std::shared_ptr<FirstLoss> loss = std::make_shared<FirstLoss>();
   // Stage thread only.
   std::vector<std::string> residuals;  // taken up from the checkpoint
   runtime::StepResult result;

@@ -332,7 +332,7 @@ void StageHost::Start(uint32_t number) {
     last = epoch_->executor->Run(epoch_->first_step, total);
   }
   // A lost peer ends the epoch: nobody waits for shards that are still on their way.
-  if (!last.ok() && epoch_->lost_a_peer()) checkpoints_.Cancel(number);
+  if (!last.ok() && !epoch_->loss->peer().empty()) checkpoints_.Cancel(number);
   if (shards_ != nullptr) shards_->Wait();
   report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status()));
   const std::lock_guard lock(mutex_);
