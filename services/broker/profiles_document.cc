@@ -32,12 +32,16 @@ class DocumentWriter {
     }
   }
 
-  std::string Write(const std::map<std::string, double>& slowness) {
-    for (const auto& [device, factor] : slowness) {
+  void DescribeFor(const broker::AskPlan& ask) {
+    for (const auto& [device, factor] : ask.slowness) {
       if (const auto profile = profiles_.find(device); profile != profiles_.end()) {
         profile->second["compute_scale"] = profile->second.value("compute_scale", 1.0) / factor;
       }
     }
+    for (auto& [device, profile] : profiles_) profile["spare"] = false;
+  }
+
+  std::string Write() {
     json document = {{"devices", json::array()}, {"links", json::array()}};
     for (const std::string& device : devices_) document["devices"].push_back(profiles_.at(device));
     std::map<Ends, Ends> sites_done;  // sites, and the devices that stand for them
@@ -117,9 +121,14 @@ broker::Lines LinesOf(const job::LinkTable& links) {
   return lines;
 }
 
-std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state,
-                             const std::map<std::string, double>& slowness) {
-  return DocumentWriter(devices, state).Write(slowness);
+std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state) {
+  return DocumentWriter(devices, state).Write();
+}
+
+std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state) {
+  DocumentWriter writer(devices, state);
+  writer.DescribeFor(ask);
+  return writer.Write();
 }
 
 absl::Status TakeKnownProfiles(const std::string& text, const std::string& backend, const job::LinkTable* topology,

@@ -61,11 +61,23 @@ const std::vector<broker::Link> kMeasured = {{"a0", "b0", 0.01, 25}, {"a1", "b0"
                                              {"b0", "a0", 0.08, 4},  {"a0", "a1", 0, 100}, {"b0", "b1", 0, 200}};
 
 TEST(ProfilesDocument, ADeviceThatHasBecomeSlowIsDescribedSo) {
-  const auto slow = wire::ParseProfiles(ProfilesDocument({"a0", "b0"}, StateOf({"a0", "b0"}, kMeasured), {{"b0", 2.5}, {"gone", 3}}));
+  const broker::AskPlan ask{.slowness = {{"b0", 2.5}, {"gone", 3}}};
+  const auto slow = wire::ParseProfiles(ProfilesFor(ask, {"a0", "b0"}, StateOf({"a0", "b0"}, kMeasured)));
   ASSERT_TRUE(slow.ok()) << slow.status();
   ASSERT_EQ(slow->devices.size(), 2u);
   EXPECT_DOUBLE_EQ(slow->devices[0].compute_scale, 1);
   EXPECT_DOUBLE_EQ(slow->devices[1].compute_scale, 0.4);
+}
+
+TEST(ProfilesDocument, ASpareThatIsPlannedOverIsNoneAndStaysOneForOtherRuns) {
+  wire::DeviceProfile spare = Device("a1");
+  spare.spare = true;
+  const broker::RunState state({.known_profiles = {{"a0", wire::PrintProfile(Device("a0"))}, {"a1", wire::PrintProfile(spare)}}});
+  const auto question = wire::ParseProfiles(ProfilesFor({}, {"a0", "a1"}, state));
+  const auto saved = wire::ParseProfiles(ProfilesDocument({"a0", "a1"}, state));
+  ASSERT_TRUE(question.ok() && saved.ok()) << question.status() << saved.status();
+  EXPECT_FALSE(question->devices[1].spare);
+  EXPECT_TRUE(saved->devices[1].spare);
 }
 
 TEST(ProfilesDocument, LinesOfATopologyAreThosePairsThatTheirSitesDoNotJoin) {

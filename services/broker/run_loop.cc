@@ -285,7 +285,7 @@ void RunLoop::Carry(const broker::AskPlan& action) {
   });
   const auto done = std::make_shared<std::atomic<bool>>(false);
   if (action.alternative == 0) SaveProfiles();
-  const std::string profiles = ProfilesDocument(InOrder(action.devices), state_, action.slowness);
+  const std::string profiles = ProfilesFor(action, InOrder(action.devices), state_);
   helpers_.push_back({std::thread([this, ask = action, profiles, done] {
                         PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token())));
                         *done = true;

@@ -13,17 +13,24 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kOther[] = "other";
 constexpr size_t kWarmUpSteps = 2;  // of a plan: they warm caches and connections up
 constexpr size_t kRecentSteps = 20;
 constexpr size_t kMostOpenCheckpoints = 16;
 
 double MachineClock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// What an event says about the plan that may follow it.
-std::string ReasonFor(const std::string& event) {
-  if (event == "ExecutorLost") return "executor_lost";
-  if (event == "LinkDegraded") return "link_degraded";
-  if (event == "Straggler") return "straggler";
+bool LosesAStage(const broker::Announce& event) { return event.reason == "ExecutorLost" && event.stage.has_value(); }
+
+// What an event says about the plan that may follow it; empty: nothing.
+std::string ReasonFor(const broker::Announce& event) {
+  if (LosesAStage(event)) return "executor_lost";
+  if (event.reason == "LinkDegraded") return "link_degraded";
+  if (event.reason == "Straggler") return "straggler";
+  if (event.reason == "CompressionBackoff") return "compression_backoff";
+  for (const char* over : {"SpareActivated", "LinkRecovered", "StragglerRecovered"}) {
+    if (event.reason == over) return kOther;
+  }
   return "";
 }
 
@@ -53,15 +60,17 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       drift_(registry.AddGauge(
           {"plan_drift_ratio",
            "Mean seconds of the last 20 steps of the plan, its first two aside, over what it predicts; 1: as predicted."})),
-      replans_(registry.AddCounter(
-          {"replans_total", "Plans made after the first, by why: executor_lost, link_degraded, straggler, other.", {"reason"}})),
+      replans_(registry.AddCounter({"replans_total",
+                                    "Plans made after the first, by why: executor_lost, link_degraded, straggler, "
+                                    "compression_backoff, other.",
+                                    {"reason"}})),
       nodes_(registry.AddGauge(
           {"nodes", "Executors: active (has a stage), spare (joined, has none), lost (has a stage, is away).", {"state"}})),
       heartbeat_age_(registry.AddGauge({"heartbeat_age_seconds", "Since the executor was last heard.", {"device"}})),
       checkpoint_age_(registry.AddGauge({"checkpoint_age_seconds", "Since the last checkpoint was whole."})),
       checkpoint_bytes_(registry.AddGauge({"checkpoint_bytes", "Size of the last whole checkpoint."})),
-      recoveries_(registry.AddCounter({"recoveries_total", "Times that steps went on after the stages had been stopped."})),
-      recovery_seconds_(registry.AddHistogram({"recovery_seconds", "From the order to stop the stages to the next step done."},
+      recoveries_(registry.AddCounter({"recoveries_total", "Times that steps went on after a loss or a failure had stopped the stages."})),
+      recovery_seconds_(registry.AddHistogram({"recovery_seconds", "From the loss or failure to the next step done."},
                                               metrics::ExponentialBuckets(0.25, 2, 14))),
       checkpoint_seconds_(registry.AddHistogram(
           {"checkpoint_seconds", "From the first stage's copy of its tensors to a whole checkpoint; training goes on meanwhile."},
@@ -143,10 +152,11 @@ void RunProbe::StageTimes(const std::string& device, const v1::StageTimes& times
 
 void RunProbe::Event(const broker::Announce& event) {
   const std::lock_guard lock(mutex_);
-  if (const std::string reason = ReasonFor(event.reason); !reason.empty()) replan_reason_ = reason;
+  if (const std::string reason = ReasonFor(event); !reason.empty()) replan_reason_ = reason;
+  if (LosesAStage(event) && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
   if (event.reason == "Replanned") {
     replans_.Add(1, {replan_reason_});
-    replan_reason_ = "other";
+    replan_reason_ = kOther;
   }
 }
 
@@ -175,10 +185,7 @@ void RunProbe::State(const broker::RunState& state) {
   nodes_.Set(static_cast<double>(active), {"active"});
   nodes_.Set(static_cast<double>(state.members().size()) - static_cast<double>(active), {"spare"});
   nodes_.Set(static_cast<double>(planned.size()) - static_cast<double>(active), {"lost"});
-  // With nobody left to wait for, the next epoch begins in the same moment.
-  const bool stopped = state.phase() == broker::Phase::kDraining || (epoch_ > 0 && state.epoch() > epoch_);
-  if (stopped && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
-  epoch_ = state.epoch();
+  if (state.phase() == broker::Phase::kDraining && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
 }
 
 void RunProbe::Heard(const std::string& device) {

@@ -71,7 +71,6 @@ class RunProbe {
   const metrics::Histogram recovery_seconds_, checkpoint_seconds_;
 
   std::mutex mutex_;
-  uint32_t epoch_ = 0;
   std::vector<Stage> stages_;  // of the plan in force
   double predicted_step_s_ = 0;
   size_t steps_of_plan_ = 0;

@@ -153,16 +153,27 @@ TEST_F(RunProbeTest, WhatIsMeasuredOfLinksIsExportedOnceItIs) {
 }
 
 TEST_F(RunProbeTest, NewPlansAreCountedByWhatLedToThem) {
-  probe_.Event({.reason = "ExecutorLost"});
+  const auto replanned = [&](const std::string& reason) { return Value("replans_total{reason=\"" + reason + "\"}"); };
+  probe_.Event({.reason = "ExecutorLost", .stage = 1});
   probe_.Event({.reason = "Restored"});
-  EXPECT_TRUE(std::isnan(Value("replans_total{reason=\"executor_lost\"}")));
+  EXPECT_TRUE(std::isnan(replanned("executor_lost")));
+  for (const char* led : {"", "LinkDegraded", "Straggler", "CompressionBackoff", ""}) {
+    probe_.Event({.reason = "Replanned"});
+    if (*led != 0) probe_.Event({.reason = led});
+  }
+  for (const char* reason : {"executor_lost", "link_degraded", "straggler", "compression_backoff", "other"}) {
+    EXPECT_DOUBLE_EQ(replanned(reason), 1) << reason;
+  }
+}
+
+TEST_F(RunProbeTest, WhatHasBeenDealtWithLeadsToNoPlan) {
+  for (const char* led : {"LinkDegraded", "LinkRecovered", "Straggler", "StragglerRecovered"}) probe_.Event({.reason = led});
+  probe_.Event({.reason = "ExecutorLost"});  // a spare
   probe_.Event({.reason = "Replanned"});
-  probe_.Event({.reason = "LinkDegraded"});
+  probe_.Event({.reason = "ExecutorLost", .stage = 1});
+  probe_.Event({.reason = "SpareActivated"});
   probe_.Event({.reason = "Replanned"});
-  probe_.Event({.reason = "Replanned"});
-  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"executor_lost\"}"), 1);
-  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"link_degraded\"}"), 1);
-  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"other\"}"), 1);
+  EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"other\"}"), 2);
 }
 
 TEST_F(RunProbeTest, CheckpointsHaveAnAgeADurationAndASize) {

@@ -8,6 +8,7 @@ namespace fusionllm::integration {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -60,6 +61,19 @@ TEST_F(RecoveryTest, ASpareTakesTheLastStage) {
   EXPECT_EQ(Event(*run, "ExecutorLost")["stage"], 2);
   EXPECT_EQ(Event(*run, "SpareActivated")["stage"], 2);
   EXPECT_GE(Event(*run, "Restored")["step"], 20);
+}
+
+TEST_F(RecoveryTest, ASpareThatHasAStageIsPlannedOverWhenAnotherExecutorIsLost) {
+  WriteTopology(3, 1);
+  auto run = Start({kCheckpoints});
+  ASSERT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
+  KillProcess(PidOfStage(*run, 2));
+  ASSERT_TRUE(run->WaitForEvent("SpareActivated", kStartLimit)) << run->Stderr();
+  ASSERT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
+  KillProcess(PidOfStage(*run, 1));
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+  EXPECT_THAT(Event(*run, "Replanned")["message"].get<std::string>(), AllOf(HasSubstr("2 stages"), HasSubstr("spare-0")));
 }
 
 TEST_F(RecoveryTest, WithoutASpareTheRestIsPlannedAnewEvenWhenTheJobAskedForMoreStages) {
