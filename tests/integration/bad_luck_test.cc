@@ -68,7 +68,7 @@ TEST_F(BadLuckTest, DevicesThatAreTooSmallAreRefusedWithTheShortfall) {
   auto profiles = json::parse(base::ReadWholeFile(Path("profiles.json")));
   for (json& device : profiles["devices"]) device["memory_bytes"] = 65536;
   folder_.Write("profiles.json", profiles.dump());
-  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("needs"), HasSubstr("the largest free device has")));
+  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("InsufficientMemory"), HasSubstr("an executor takes"), HasSubstr("has 64.0 KiB")));
 }
 
 TEST_F(BadLuckTest, AnExecutorThatDiesBeforeTheFirstPlanEndsTheRunWithAWord) {

@@ -23,7 +23,7 @@ namespace fusionllm::integration {
 using Bits = std::map<int64_t, std::string>;
 
 inline constexpr double kStartLimit = 60;  // until the first step, on a busy machine
-inline constexpr double kRunLimit = 90;
+inline constexpr double kRunLimit = 240;
 
 class RunTest : public ::testing::Test {
  protected:
