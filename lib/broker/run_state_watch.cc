@@ -91,7 +91,7 @@ void RunState::Tell(const std::vector<Drift>& drifts) {
 AskPlan RunState::PlanQuestion(bool with_spares) {
   AskPlan ask{.again = epoch_ > 0, .codec_limit = codec_limit(), .slowness = slowness_};
   for (const auto& [name, member] : members_) {
-    if (!member.spare || with_spares) ask.devices.push_back(name);
+    if (!member.spare || with_spares || StageOf(name) >= 0) ask.devices.push_back(name);
   }
   for (const auto& [device, factor] : watch_.Slowness()) {
     double& known = ask.slowness.try_emplace(device, 1).first->second;

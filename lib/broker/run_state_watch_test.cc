@@ -351,6 +351,18 @@ TEST_F(CompressedRun, TheLimitHoldsForEveryLaterPlan) {
   EXPECT_EQ(Of<AskPlan>(run_->all).back().codec_limit, "topk@50:int8");
 }
 
+TEST_F(CompressedRun, ASpareThatRunsAStageIsPlannedOverAgain) {
+  Start(WithSpare(), "topk@100:int8");
+  run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  ASSERT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
+  run_->stage_devices = {"a0", "s0"};
+  Losses(60, 3);
+  Losses(8, 4);
+  EndAtBoundary();
+  EXPECT_EQ(Of<AskPlan>(run_->all).back().devices, (std::vector<std::string>{"a0", "s0"}));
+  EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
 TEST_F(CompressedRun, AnExecutorLostOnTheWayToTheBoundaryIsRecoveredWithTheGentlerCodecs) {
   Start(WithSpare(), "topk@100:int8");
   Losses(60, 3);
