@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/estimator/rate_fit.h"
 #include "lib/transport/emulated_endpoint.h"
 #include "lib/transport/shared_buckets.h"
 #include "services/executor/route_endpoint.h"
@@ -32,6 +33,9 @@ constexpr uint32_t kProbeEpoch = 0xFFFFFFFF;
 
 constexpr size_t kAddressBytesMax = 512;
 constexpr int kRoundTrips = 5;
+constexpr int kTransfers = 3;
+constexpr double kBeyondDisturbance = 1;  // s; what else goes on is short against this
+constexpr size_t kSmallBytes = 8;
 constexpr size_t kFirstTransferBytes = 128 << 10;
 constexpr size_t kLastTransferBytes = 8 << 20;
 constexpr double kLongEnoughSeconds = 0.1;  // a transfer that takes this long is long against timer noise
@@ -113,17 +117,28 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer) {
     // The first exchange opens the connection and does not count.
-    FUSIONLLM_RETURN_IF_ERROR(RoundTrip(peer, 8).status());
-    LinkMeasurement measured{.rtt_s = 1e9};
-    for (int i = 0; i < kRoundTrips; ++i) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, RoundTrip(peer, 8));
-      measured.rtt_s = std::min(measured.rtt_s, seconds);
+    FUSIONLLM_RETURN_IF_ERROR(RoundTrip(peer, kSmallBytes).status());
+    // Other traffic only lengthens a transfer: the least of a few counts.
+    const auto least_of = [&](int times, size_t bytes) -> absl::StatusOr<estimator::TransferSample> {
+      estimator::TransferSample sample{.bytes = static_cast<double>(bytes), .seconds = 1e9};
+      for (int i = 0; i < times; ++i) {
+        FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, RoundTrip(peer, bytes));
+        sample.seconds = std::min(sample.seconds, seconds);
+        if (seconds >= kBeyondDisturbance) break;
+      }
+      return sample;
+    };
+    FUSIONLLM_ASSIGN_OR_RETURN(const estimator::TransferSample small, least_of(kRoundTrips, kSmallBytes));
+    std::vector<estimator::TransferSample> samples = {small};
+    for (size_t bytes = kFirstTransferBytes; bytes <= kLastTransferBytes; bytes *= 4) {
+      FUSIONLLM_ASSIGN_OR_RETURN(samples.emplace_back(), least_of(kTransfers, bytes));
+      if (samples.back().seconds - small.seconds >= kLongEnoughSeconds) break;
     }
-    for (size_t bytes = kFirstTransferBytes;; bytes *= 4) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, RoundTrip(peer, bytes));
-      measured.bytes_per_s = static_cast<double>(bytes) / std::max(1e-6, seconds - measured.rtt_s);
-      if (seconds - measured.rtt_s >= kLongEnoughSeconds || bytes >= kLastTransferBytes) return measured;
-    }
+    const estimator::TransferSample& largest = samples.back();
+    const absl::StatusOr<estimator::LinkFit> fit = estimator::FitLink(samples);
+    // A link that is too fast for these sizes to tell is as fast as the largest went.
+    return LinkMeasurement{.rtt_s = small.seconds,
+                           .bytes_per_s = fit.ok() ? fit->bytes_per_s : largest.bytes / std::max(1e-6, largest.seconds - small.seconds)};
   }
 
   runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
