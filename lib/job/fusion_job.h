@@ -154,7 +154,7 @@ struct Compression {
   CompressionPolicy policy = CompressionPolicy::kNone;
   Codec codec = Codec::kAuto;
   Codec limit = Codec::kAuto;  // of codec auto; kAuto: the whole ladder
-  double ratio = 100;  // topk: size / kept; the most that any link may use
+  double ratio = 100;          // topk: size / kept; the most that any link may use
   bool error_feedback = false;
   bool operator==(const Compression&) const = default;
 };

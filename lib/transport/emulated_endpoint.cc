@@ -17,7 +17,8 @@ namespace fusionllm::transport {
 namespace {
 
 constexpr double kSmoothing = 0.125;
-// What passes quicker measures the granularity of clocks, not the link. A slow link is measured by small messages too, as compression makes.
+// What passes quicker measures the granularity of clocks, not the link. A slow link is measured by small messages too, as compression
+// makes.
 constexpr uint64_t kRateSampleBytesMin = 64 << 10;
 constexpr int64_t kRateSampleNsMin = 2'000'000;
 
