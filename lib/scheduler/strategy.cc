@@ -20,7 +20,8 @@ std::string Size(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return absl::StrFormat(unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  if (unit == 0 || bytes >= 100) return absl::StrFormat("%.0f %s", bytes, kUnits[unit]);
+  return absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
 }
 
 std::string Duration(double seconds) {

@@ -114,7 +114,7 @@ std::map<int64_t, std::string> TakeUpShards(const std::string& directory, Journa
     if (shards < past.plan.devices.size() || std::filesystem::exists(checkpoint::StagingFolder(directory, step))) continue;
     options.start_step = step;
     taken_up[step] = options.start_checkpoint = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
-    std::erase_if(past.shards, [&](const broker::ShardWritten& shard) { return shard.step == step; });
+    std::erase_if(past.shards, [of = step](const broker::ShardWritten& shard) { return shard.step == of; });
   }
   return taken_up;
 }
