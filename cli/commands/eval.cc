@@ -1,5 +1,6 @@
 // fusionctl eval CHECKPOINT --data FILE
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 
 namespace fusionllm::cli {
 namespace {
+
+using nlohmann::json;
 
 struct Flags {
   std::string checkpoint, data, job;
@@ -38,11 +41,12 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationReport report,
                              EvaluateFile(std::move(job), stored, flags.data, flags.sequence_length, threads));
   if (format == OutputFormat::kJson) {
-    absl::PrintF("{\"accuracy\":%.17g,\"loss\":%.17g,\"tokens\":%d,\"windows\":%d}\n", report.accuracy, report.loss, report.tokens,
-                 report.windows);
+    const json accuracy = report.accuracy.has_value() ? json(*report.accuracy) : json(nullptr);
+    absl::PrintF("%s\n",
+                 json{{"accuracy", accuracy}, {"loss", report.loss}, {"tokens", report.tokens}, {"windows", report.windows}}.dump());
   } else {
-    absl::PrintF("loss %.4f, accuracy %s over %d windows (%d targets)\n", report.loss, report::Percent(report.accuracy), report.windows,
-                 report.tokens);
+    const std::string accuracy = report.accuracy.has_value() ? absl::StrCat(", accuracy ", report::Percent(*report.accuracy)) : "";
+    absl::PrintF("loss %.4f%s over %d windows (%d targets)\n", report.loss, accuracy, report.windows, report.tokens);
   }
   return kExitDone;
 }

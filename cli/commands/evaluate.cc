@@ -113,7 +113,7 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
     FUSIONLLM_ASSIGN_OR_RETURN(const runtime::EvaluationResult result, Evaluate(job, stored, *dataset, first, size, batches, *backend));
     const double share = static_cast<double>(size * batches) / static_cast<double>(windows);
     report.loss += share * result.loss;
-    report.accuracy += share * result.accuracy;
+    if (result.accuracy.has_value()) report.accuracy = report.accuracy.value_or(0) + share * *result.accuracy;
     return absl::OkStatus();
   };
   FUSIONLLM_RETURN_IF_ERROR(add(0, batch, windows / batch));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,7 +13,7 @@ namespace fusionllm::cli {
 
 struct EvaluationReport {
   double loss = 0;  // mean over all targets
-  double accuracy = 0;
+  std::optional<double> accuracy;  // of the targets; none for a loss that counts no labels
   int64_t windows = 0;  // samples: windows of tokens, or images
   int64_t tokens = 0;   // targets
 };

@@ -145,7 +145,8 @@ void Progress::Show(LineType type, const report::Run& run) {
       break;
     case LineType::kEvaluation: {
       const report::EvaluationPoint& point = run.evaluations.back();
-      Sentence(absl::StrFormat("step %d: validation loss %.4g, accuracy %s", point.step, point.loss, report::Percent(point.accuracy)));
+      const std::string accuracy = point.accuracy.has_value() ? absl::StrCat(", accuracy ", report::Percent(*point.accuracy)) : "";
+      Sentence(absl::StrFormat("step %d: validation loss %.4g%s", point.step, point.loss, accuracy));
       break;
     }
     case LineType::kEvent: {

@@ -135,7 +135,8 @@ void AddStep(const json& line, Run& run) {
 }
 
 void AddEvaluation(const json& line, Run& run) {
-  const report::EvaluationPoint point = {Integer(line, "step"), Number(line, "loss"), Number(line, "accuracy")};
+  report::EvaluationPoint point = {Integer(line, "step"), Number(line, "loss")};
+  if (line.contains("accuracy") && line["accuracy"].is_number()) point.accuracy = line["accuracy"].get<double>();
   while (!run.evaluations.empty() && run.evaluations.back().step >= point.step) run.evaluations.pop_back();
   run.evaluations.push_back(point);
 }

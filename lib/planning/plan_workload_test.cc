@@ -242,6 +242,13 @@ TEST(PlanWorkload, UnmarkedSparesAreHeldBack) {
   EXPECT_EQ(PlanOf(*workload, OnTopology(*workload), {.strategy = "op-fence"}).stages.size() <= 2, true);
 }
 
+TEST(PlanWorkload, NoMoreExecutorsThanTheJobWants) {
+  for (const char* bound : {"spec.executors.replicas=2", "spec.executors.max=2"}) {
+    const auto workload = Resolve({bound});
+    EXPECT_EQ(PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"}).stages.size(), 2) << bound;
+  }
+}
+
 TEST(PlanWorkload, AJobThatWasMeasuredSaysSo) {
   const auto workload = Resolve();
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.explain = true});

@@ -77,6 +77,7 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
   const int64_t held_back = std::max<int64_t>(0, spec.executors.spares - spares);
   int64_t most = std::max<int64_t>(1, executors - held_back);
   if (spec.executors.max.has_value()) most = std::min(most, *spec.executors.max);
+  if (spec.executors.replicas.has_value()) most = std::min(most, *spec.executors.replicas);
   request.min_executors = static_cast<int>(std::max<int64_t>(1, spec.executors.min));
   request.max_executors = static_cast<int>(std::max<int64_t>(most, request.min_executors));
 }

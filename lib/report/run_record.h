@@ -22,7 +22,7 @@ struct StepPoint {
 struct EvaluationPoint {
   int64_t step = 0;
   double loss = 0;
-  double accuracy = 0;  // share, 0 to 1
+  std::optional<double> accuracy;  // share, 0 to 1; none for a loss that counts no labels
 };
 
 struct Event {

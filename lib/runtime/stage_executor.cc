@@ -72,8 +72,12 @@ class StageExecutor::Impl {
       loss_sum += *runner_->ValueAfter(program_.evaluate, loss_op.outputs[0], 0).f32();
       if (loss_op.outputs.size() > 1) correct += *runner_->ValueAfter(program_.evaluate, loss_op.outputs[1], 0).f32();
     }
-    const double labels = static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements());
-    return EvaluationResult{.loss = loss_sum / passes, .accuracy = correct / (labels * passes)};
+    EvaluationResult result{.loss = loss_sum / passes};
+    if (LossOp().outputs.size() > 1) {
+      const double labels = static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements());
+      result.accuracy = correct / (labels * passes);
+    }
+    return result;
   }
 
   // The first op of `stage` that reads the value: it has one, or the value would not be sent there.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,8 +86,8 @@ struct TraceSpan {
 };
 
 struct EvaluationResult {
-  double loss = 0;      // mean over all targets
-  double accuracy = 0;  // share of targets whose label had the largest logit
+  double loss = 0;                 // mean over all targets
+  std::optional<double> accuracy;  // share of targets whose label had the largest logit; none for a loss that counts no labels
 };
 
 struct StageCallbacks {

@@ -76,12 +76,17 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
   const v1::Hello hello = message.hello();
   auto line = std::make_shared<Line>();
   line->context = context;
+  line->incarnation = hello.incarnation();
   std::shared_ptr<Line> replaced;
   {
     const std::lock_guard lock(mutex_);
     if (shutting_down_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the broker is shutting down");
-    std::swap(replaced, lines_[hello.name()]);
-    lines_[hello.name()] = line;
+    std::shared_ptr<Line>& present = lines_[hello.name()];
+    // It may come again when the newer one has gone; a clock that was set back must not shut an executor out for good.
+    if (present != nullptr && present->incarnation > hello.incarnation()) {
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, absl::StrCat("a newer process attends as executor ", hello.name()));
+    }
+    replaced = std::exchange(present, line);
   }
   if (replaced != nullptr) Close(*replaced);  // a stream whose end has not been noticed yet; its reader finds out by itself
 

@@ -62,6 +62,7 @@ class Attendance final : public v1::Broker::Service {
     bool closed = false;
     bool drained = false;  // closed and everything written
     grpc::ServerContext* context = nullptr;
+    uint64_t incarnation = 0;
   };
   absl::Status Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const;
   static void Enqueue(Line& line, v1::BrokerMessage message);

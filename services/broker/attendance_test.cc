@@ -25,12 +25,12 @@ using ::testing::Not;
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-v1::ExecutorMessage HelloOf(const std::string& name, uint32_t version = kProtocolVersion) {
+v1::ExecutorMessage HelloOf(const std::string& name, uint32_t version = kProtocolVersion, uint64_t incarnation = 2) {
   v1::ExecutorMessage message;
   v1::Hello& hello = *message.mutable_hello();
   hello.set_name(name);
   hello.set_protocol_version(version);
-  hello.set_incarnation(1);
+  hello.set_incarnation(incarnation);
   hello.set_build_version("9.9.9");
   return message;
 }
@@ -172,7 +172,7 @@ TEST_F(AttendanceTest, AMemberOfTheJobIsWelcomedHeardAndSeenOff) {
     EXPECT_TRUE(peer.End().ok());
   }
   AwaitNotes(3);
-  EXPECT_THAT(Notes(), ElementsAre("joined a", "a said 7", "left a 1"));
+  EXPECT_THAT(Notes(), ElementsAre("joined a", "a said 7", "left a 2"));
   EXPECT_FALSE(attendance_->IsAttending("a"));
   EXPECT_FALSE(attendance_->Send("a", {}));
 }
@@ -223,6 +223,20 @@ TEST_F(AttendanceTest, WhoDoesNotIntroduceThemselvesIsRefused) {
     EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
   EXPECT_THAT(Notes(), IsEmpty());
+}
+
+TEST_F(AttendanceTest, AnOlderProcessWaitsWhileANewerOneAttends) {
+  Peer newer(address_, CertifiedAs("a"));
+  ASSERT_TRUE(newer.Say(HelloOf("a")));
+  ASSERT_TRUE(newer.Hear().has_welcome());
+  const Turned turned = TurnedAway(CertifiedAs("a"), HelloOf("a", kProtocolVersion, /*incarnation=*/1));
+  EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::UNAVAILABLE) << "it may try again";
+  EXPECT_THAT(turned.status.error_message(), HasSubstr("a newer process attends as executor a"));
+  EXPECT_THAT(Notes(), ElementsAre("joined a"));
+  v1::BrokerMessage order;
+  order.mutable_calibrate();
+  EXPECT_TRUE(attendance_->Send("a", order));
+  EXPECT_TRUE(newer.Hear().has_calibrate());
 }
 
 TEST_F(AttendanceTest, ASecondStreamOfAnExecutorTakesThePlaceOfTheFirst) {

@@ -98,6 +98,18 @@ TEST_F(RunLogTest, AnEventCarriesItsFiguresOnlyWhereItHasSome) {
   EXPECT_EQ(LastLine(), json::parse(R"({"type": "event", "reason": "Restored", "step": 3, "message": "m"})"));
 }
 
+TEST_F(RunLogTest, AnAccuracyThatNobodyCountedIsNull) {
+  RunLog log(out_, 1, 1);
+  v1::EvaluationReport report;
+  report.set_step(2);
+  report.set_loss(0.5);
+  log.Evaluation(report);
+  EXPECT_EQ(LastLine(), json::parse(R"({"type": "eval", "step": 2, "loss": 0.5, "accuracy": null})"));
+  report.set_accuracy(0);
+  log.Evaluation(report);
+  EXPECT_EQ(LastLine(), json::parse(R"({"type": "eval", "step": 2, "loss": 0.5, "accuracy": 0.0})"));
+}
+
 TEST_F(RunLogTest, TheSummaryTellsWhatCompressionDoesWhereItWasCompared) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);

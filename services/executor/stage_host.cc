@@ -259,6 +259,7 @@ absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& a
     const std::lock_guard lock(mutex_);
     if (aborted_epoch_ >= epoch->number) return absl::CancelledError("the plan epoch is over");
     inbox_ = epoch->inbox;
+    inbox_epoch_ = epoch->number;
   }
   FUSIONLLM_RETURN_IF_ERROR(BuildStage(Setting(), assign, CallbacksOf(*epoch), *epoch));
   FUSIONLLM_RETURN_IF_ERROR(RestoreEpoch(Setting(), assign, *epoch));
@@ -292,7 +293,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
     report.set_epoch(epoch.number);
     report.set_step(step);
     report.set_loss(result.loss);
-    report.set_accuracy(result.accuracy);
+    if (result.accuracy.has_value()) report.set_accuracy(*result.accuracy);
     report_(std::move(message));
   };
   callbacks.on_span = [&epoch](const runtime::TraceSpan& span) {
@@ -347,7 +348,7 @@ void StageHost::Abort(uint32_t number, const std::string& reason) {
     aborted_epoch_ = std::max(aborted_epoch_, number);
     if (started_epoch_ <= number) started_epoch_ = 0;
     running = running_epoch_ == number;
-    if (inbox_ != nullptr) inbox_->Cancel(absl::CancelledError(reason));
+    if (inbox_ != nullptr && inbox_epoch_ <= number) inbox_->Cancel(absl::CancelledError(reason));
   }
   checkpoints_.Cancel(number);
   data_plane_.Detach(number);
