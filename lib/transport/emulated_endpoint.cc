@@ -62,7 +62,7 @@ struct Arrived {
 
 class EmulatedEndpoint : public Endpoint {
  public:
-  EmulatedEndpoint(std::unique_ptr<Endpoint> inner, EmulationOptions options, std::map<std::string, std::unique_ptr<Link>> links)
+  EmulatedEndpoint(std::shared_ptr<Endpoint> inner, EmulationOptions options, std::map<std::string, std::unique_ptr<Link>> links)
       : inner_(std::move(inner)), options_(std::move(options)), clock_(*options_.clock), links_(std::move(links)) {
     for (auto& [name, link] : links_) link->thread = std::thread([this, link = link.get()] { RunLink(*link); });
     delivery_ = std::thread([this] { RunDelivery(); });
@@ -273,7 +273,7 @@ class EmulatedEndpoint : public Endpoint {
     }
   }
 
-  const std::unique_ptr<Endpoint> inner_;
+  const std::shared_ptr<Endpoint> inner_;
   const EmulationOptions options_;
   Clock& clock_;
   const std::map<std::string, std::unique_ptr<Link>> links_;
@@ -295,7 +295,7 @@ class EmulatedEndpoint : public Endpoint {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Endpoint>> MakeEmulatedEndpoint(std::unique_ptr<Endpoint> inner, EmulationOptions options) {
+absl::StatusOr<std::unique_ptr<Endpoint>> MakeEmulatedEndpoint(std::shared_ptr<Endpoint> inner, EmulationOptions options) {
   if (options.buckets == nullptr || options.chunk_bytes == 0)
     return absl::InvalidArgumentError("link emulation needs buckets and a chunk size");
   std::map<std::string, std::unique_ptr<Link>> links;

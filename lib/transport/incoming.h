@@ -36,6 +36,8 @@ class Incoming {
     uint64_t received = 0;
   };
 
+  static void Grow(Partial& partial, uint64_t bytes);
+
   uint64_t message_bytes_max_;
   uint64_t next_sequence_ = 0;
   std::array<Partial, kPriorityCount> partial_;

@@ -81,10 +81,8 @@ class DataPlane::Impl : public runtime::MessagePort {
                                             endpoint_options, {.address = options_.relay_address, .credentials = credentials.channel}));
       if (!options_.reachable) address_ = absl::StrCat(kRelayPrefix, options_.name);
     }
-    auto routes = std::make_unique<RouteEndpoint>(std::move(direct), std::move(relay));
-    routes_ = routes.get();
-    endpoint_ = std::move(routes);
-    Register();
+    endpoint_ = routes_ = std::make_shared<RouteEndpoint>(std::move(direct), std::move(relay));
+    Register(*routes_);
     return absl::OkStatus();
   }
 
@@ -100,8 +98,11 @@ class DataPlane::Impl : public runtime::MessagePort {
       path.jitter_ns = link.jitter.ns;
       path.loss = link.loss;
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(endpoint_, transport::MakeEmulatedEndpoint(std::move(endpoint_), std::move(emulation)));
-    Register();
+    FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<transport::Endpoint> emulated,
+                               transport::MakeEmulatedEndpoint(routes_, std::move(emulation)));
+    Register(*emulated);
+    const std::lock_guard lock(mutex_);
+    endpoint_ = std::move(emulated);
     return absl::OkStatus();
   }
 
@@ -111,7 +112,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       const std::lock_guard lock(mutex_);
       broken = broken_.erase(name) > 0;
     }
-    if (broken) endpoint_->ForgetPeer(name);
+    if (broken) Endpoint()->ForgetPeer(name);
     routes_->SetPeerAddress(name, address);
   }
 
@@ -159,7 +160,7 @@ class DataPlane::Impl : public runtime::MessagePort {
         on_lost_ = nullptr;
       }
     }
-    endpoint_->CancelEpoch(epoch + 1);
+    Endpoint()->CancelEpoch(epoch + 1);
   }
 
   absl::Status Send(int to_stage, const runtime::MessageKey& key, runtime::Payload payload) override {
@@ -173,19 +174,25 @@ class DataPlane::Impl : public runtime::MessagePort {
       header.epoch = epoch_;
       peer = stage_names_[to_stage];
     }
-    return endpoint_->Send(peer, header, Share(std::move(payload)));
+    return Endpoint()->Send(peer, header, Share(std::move(payload)));
   }
 
-  transport::LinkStats stats(const std::string& peer) const { return endpoint_->stats(peer); }
-  void Close() { endpoint_->Close(); }
+  transport::LinkStats stats(const std::string& peer) const { return Endpoint()->stats(peer); }
+  void Close() { Endpoint()->Close(); }
   const std::string& address() const { return address_; }
 
  private:
-  void Register() {
-    endpoint_->SetReceiver([this](absl::string_view from, const MessageHeader& header, transport::Payload payload) {
+  // The worker's thread may be setting the emulation up while others send and cancel.
+  std::shared_ptr<transport::Endpoint> Endpoint() const {
+    const std::lock_guard lock(mutex_);
+    return endpoint_;
+  }
+
+  void Register(transport::Endpoint& endpoint) {
+    endpoint.SetReceiver([this](absl::string_view from, const MessageHeader& header, transport::Payload payload) {
       Receive(std::string(from), header, std::move(payload));
     });
-    endpoint_->SetPeerFailure([this](absl::string_view peer, const absl::Status& why) { PeerFailed(std::string(peer), why); });
+    endpoint.SetPeerFailure([this](absl::string_view peer, const absl::Status& why) { PeerFailed(std::string(peer), why); });
   }
 
   void Receive(const std::string& from, const MessageHeader& header, transport::Payload payload) {
@@ -196,7 +203,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       MessageHeader pong = header;
       pong.direction = kPong;
       pong.not_before_ns = 0;
-      (void)endpoint_->Send(from, pong, transport::Payload::Of(std::string(8, '\0')));  // a lost answer times out at the asker
+      (void)Endpoint()->Send(from, pong, transport::Payload::Of(std::string(8, '\0')));  // a lost answer times out at the asker
       return;
     }
     if (header.direction == kPong) {
@@ -244,7 +251,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     const auto begin = std::chrono::steady_clock::now();
     std::string text = absl::StrCat(address_, "\n");
     text.resize(std::max(bytes, text.size()));
-    FUSIONLLM_RETURN_IF_ERROR(endpoint_->Send(peer, header, transport::Payload::Of(std::move(text))));
+    FUSIONLLM_RETURN_IF_ERROR(Endpoint()->Send(peer, header, transport::Payload::Of(std::move(text))));
     std::unique_lock lock(mutex_);
     const bool answered = news_.wait_for(lock, kProbePatience, [&] { return pongs_ == number || broken_.contains(peer); });
     if (pongs_ == number) return SecondsSince(begin);
@@ -255,10 +262,10 @@ class DataPlane::Impl : public runtime::MessagePort {
   const DataPlaneOptions options_;
   std::string address_;
   uint64_t job_hash_ = 0;
-  RouteEndpoint* routes_ = nullptr;  // inside endpoint_
-  std::unique_ptr<transport::Endpoint> endpoint_;
+  std::shared_ptr<RouteEndpoint> routes_;  // since Listen
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<transport::Endpoint> endpoint_;  // routes_, or what emulates links over it
   std::condition_variable news_;
   uint32_t epoch_ = 0;
   std::vector<std::string> stage_names_;

@@ -2,6 +2,7 @@
 // it cannot be opened, there is no lock. Blocks in the constructor.
 #pragma once
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -13,7 +14,8 @@ namespace fusionllm::services {
 class MachineLock {
  public:
   explicit MachineLock(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (fd_ >= 0) flock(fd_, LOCK_EX);
+    while (fd_ >= 0 && flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
   }
   ~MachineLock() {
     if (fd_ >= 0) close(fd_);
