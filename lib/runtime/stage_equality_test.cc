@@ -1,0 +1,149 @@
+// What must not change a bit of a training: the number of stages, the schedule, its depth, recomputation, evaluation, measuring. For each
+// small network on each back end.
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lib/kernels/backend.h"
+#include "lib/runtime/stage_executor.h"
+#include "lib/runtime/testing/small_networks.h"
+
+namespace fusionllm::runtime {
+namespace {
+
+using testing::kSmallClasses;
+using testing::kSmallMicroBatches;
+using testing::LossBits;
+using testing::MustRun;
+using testing::PipelineOptions;
+using testing::PipelineResult;
+using testing::SmallOptions;
+
+const std::map<std::string, autodiff::TrainingGraph (*)()> kNetworks = {
+    {"TiedGpt2", [] { return testing::SmallGpt2(true); }},
+    {"FreeGpt2", [] { return testing::SmallGpt2(false); }},
+    {"Residual", testing::SmallResidualNetwork},
+};
+
+std::vector<std::string> NetworkNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, build] : kNetworks) names.push_back(name);
+  return names;
+}
+
+class StageEqualityTest : public ::testing::TestWithParam<std::tuple<std::string, absl::string_view>> {
+ protected:
+  PipelineOptions Options(int stages) const { return SmallOptions(training_, stages, std::string(std::get<1>(GetParam()))); }
+
+  static void ExpectSame(const PipelineResult& got, const PipelineResult& want, const std::string& what) {
+    ASSERT_FALSE(want.parameters.empty());
+    EXPECT_EQ(LossBits(got), LossBits(want)) << what;
+    ASSERT_EQ(got.parameters.size(), want.parameters.size()) << what;
+    for (const auto& [name, bytes] : want.parameters) {
+      const auto it = got.parameters.find(name);
+      EXPECT_TRUE(it != got.parameters.end() && it->second == bytes) << what << ": other bits in " << name;
+    }
+  }
+
+  const autodiff::TrainingGraph training_ = kNetworks.at(std::get<0>(GetParam()))();
+};
+
+TEST_P(StageEqualityTest, StagesDoNotChangeABit) {
+  const PipelineResult whole = MustRun(training_, Options(1));
+  ASSERT_EQ(whole.steps.size(), 3u);
+  EXPECT_GT(whole.steps[0].gradient_norm, 0);
+  for (const int stages : {2, 4, 6}) ExpectSame(MustRun(training_, Options(stages)), whole, absl::StrCat(stages, " stages"));
+}
+
+TEST_P(StageEqualityTest, ScheduleAndDepthDoNotChangeABit) {
+  const PipelineResult expected = MustRun(training_, Options(3));
+  for (const int in_flight : {1, 2, 3}) {
+    PipelineOptions options = Options(3);
+    options.config.in_flight = in_flight;
+    ExpectSame(MustRun(training_, options), expected, absl::StrCat(in_flight, " in flight"));
+  }
+  PipelineOptions gpipe = Options(3);
+  gpipe.config.schedule = PipelineSchedule::kGPipe;
+  ExpectSame(MustRun(training_, gpipe), expected, "GPipe");
+}
+
+// Batch norm counts the passes that moved its running statistics: a count above one for each micro-batch says that something else did.
+void ExpectStatisticsMovedOncePerMicroBatch(const PipelineResult& result) {
+  for (const auto& [name, bytes] : result.parameters) {
+    if (!name.ends_with("num_batches_tracked")) continue;
+    int64_t count = 0;
+    ASSERT_EQ(bytes.size(), sizeof(count)) << name;
+    std::memcpy(&count, bytes.data(), sizeof(count));
+    EXPECT_EQ(count, static_cast<int64_t>(result.steps.size()) * kSmallMicroBatches) << name;
+  }
+}
+
+TEST_P(StageEqualityTest, RecomputationDoesNotChangeABitAndKeepsLess) {
+  const PipelineResult expected = MustRun(training_, Options(2));
+  ExpectStatisticsMovedOncePerMicroBatch(expected);
+  PipelineOptions options = Options(2);
+  options.config.recompute = Recompute::kFull;
+  const PipelineResult recomputed = MustRun(training_, options);
+  ExpectSame(recomputed, expected, "with recomputation");
+  ExpectStatisticsMovedOncePerMicroBatch(recomputed);
+  const std::vector<int> placement = autodiff::Place(training_, options.stage_of_forward_op);
+  const auto kept = BuildStageProgram(training_, placement, 0, 2, Recompute::kNone);
+  const auto made_again = BuildStageProgram(training_, placement, 0, 2, Recompute::kFull);
+  ASSERT_TRUE(kept.ok() && made_again.ok());
+  EXPECT_LT(made_again->stash_bytes_per_slot, kept->stash_bytes_per_slot / 4);
+}
+
+TEST_P(StageEqualityTest, EvaluationDoesNotChangeABit) {
+  const PipelineResult expected = MustRun(training_, Options(2));
+  PipelineOptions options = Options(2);
+  options.config.evaluate_every = 1;
+  options.config.evaluation_batches = 2;
+  ExpectSame(MustRun(training_, options), expected, "with evaluation");
+}
+
+TEST_P(StageEqualityTest, MeasuringTimesEveryOpAndDoesNotChangeABit) {
+  const PipelineResult expected = MustRun(training_, Options(2));
+  PipelineOptions options = Options(2);
+  std::vector<std::set<opdag::OpId>> timed(2);
+  options.prepare = [&timed](int stage, StageExecutor& executor) {
+    const auto times = executor.MeasureOps({.least = 2, .most = 2});
+    ASSERT_TRUE(times.ok()) << times.status();
+    opdag::OpId before = opdag::kNone;
+    for (const OpTime& time : *times) {
+      EXPECT_GT(time.op, before) << "ascending, each once";
+      EXPECT_GE(time.seconds, 0);
+      EXPECT_LT(time.seconds, 10);
+      timed[stage].insert(before = time.op);
+    }
+  };
+  ExpectSame(MustRun(training_, options), expected, "after measuring");
+  EXPECT_EQ(timed[0].size() + timed[1].size(), training_.graph.ops().size());
+}
+
+// The same batch again and again: a network that learns must come close to it.
+TEST_P(StageEqualityTest, TrainingLowersTheLoss) {
+  class OneBatch : public BatchSource {
+   public:
+    absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
+      return inner_->Fill(evaluation, 1, micro_batch, placeholder, out);
+    }
+    std::unique_ptr<BatchSource> inner_ = testing::SyntheticSource(3, kSmallClasses);
+  } source;
+  PipelineOptions options = Options(2);
+  options.steps = 30;
+  options.config.gradient_clip_norm = 0;
+  const auto result = testing::RunPipeline(training_, options, source);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_LT(result->steps.back().loss, 0.7 * result->steps.front().loss);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, StageEqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(NetworkNames()), ::testing::ValuesIn(kernels::BackendNames())),
+                         [](const auto& info) { return absl::StrCat(std::get<0>(info.param), "On_", std::get<1>(info.param)); });
+
+}  // namespace
+}  // namespace fusionllm::runtime

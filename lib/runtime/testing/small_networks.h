@@ -1,0 +1,32 @@
+// Two networks small enough to train many times in one test, and how tests of the runtime train them.
+//
+// Functions that can fail report it to gtest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/testing/local_pipeline.h"
+
+namespace fusionllm::runtime::testing {
+
+constexpr int kSmallClasses = 17;  // the vocabulary, and the classes of labels
+constexpr int kSmallMicroBatches = 4;
+
+// Two blocks; tied: the head is the embedding, so the first and the last stage share a parameter.
+autodiff::TrainingGraph SmallGpt2(bool tied);
+
+// Two residual blocks with max pool and dropout between them: convolutions, four batch norms and skips that a cut may cross.
+autodiff::TrainingGraph SmallResidualNetwork();
+
+// Stages of equally many ops, AdamW with decay and clipping, all micro-batches in flight.
+PipelineOptions SmallOptions(const autodiff::TrainingGraph& training, int stages, const std::string& backend);
+
+// Runs on synthetic data, other data at every step; an error fails the test.
+PipelineResult MustRun(const autodiff::TrainingGraph& training, const PipelineOptions& options);
+
+// The loss of each step, bit for bit.
+std::vector<uint32_t> LossBits(const PipelineResult& result);
+
+}  // namespace fusionllm::runtime::testing
