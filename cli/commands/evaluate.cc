@@ -34,12 +34,8 @@ class FileOrder final : public runtime::BatchSource {
     std::vector<int64_t> dims = {batch_};
     const auto& rest = (target ? sample.target : sample.input).shape.dims();
     dims.insert(dims.end(), rest.begin(), rest.end());
-    // Samples and placeholder may differ in shape, not in size: an MLP reads a flat image.
+    // The model may read samples flat.
     const tensor::TensorView shaped{{(target ? sample.target : sample.input).dtype, tensor::Shape(dims)}, out.data};
-    if (shaped.type.dtype != out.type.dtype || shaped.type.elements() != out.type.elements()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("op '", placeholder.name, "' wants ", out.type.ToString(), ", the data gives ", shaped.type.ToString()));
-    }
     const tensor::TensorView none{{}, nullptr};
     return target ? dataset_.FillBatch(indices, none, shaped) : dataset_.FillBatch(indices, shaped, none);
   }
@@ -103,6 +99,7 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = 1;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto dataset, data::OpenDataset(workload->data));
+  FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(job::ToString(job.spec.strategy.backend), {.threads = threads}));
 
   const int64_t windows = dataset->size();

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/workload/workload.h"
@@ -7,36 +8,46 @@
 namespace fusionllm::workload {
 namespace {
 
-bool IsTarget(const opdag::Op& placeholder) { return placeholder.attributes.Text("role") == "labels"; }
+std::string RoleOf(const opdag::Op& placeholder) { return placeholder.attributes.Text("role"); }
+bool IsTarget(const opdag::Op& placeholder) { return RoleOf(placeholder) == "labels"; }
 
-// Samples and placeholders agree when one sample has as many elements of the same type: an MLP reads a flat image.
-absl::Status CheckFits(const Workload& workload, const data::SampleType& sample) {
+tensor::TensorType BatchOf(const tensor::TensorType& sample, int64_t batch) {
+  std::vector<int64_t> dims = {batch};
+  dims.insert(dims.end(), sample.shape.dims().begin(), sample.shape.dims().end());
+  return {sample.dtype, tensor::Shape(std::move(dims))};
+}
+
+tensor::TensorType FlatBatchOf(const tensor::TensorType& sample, int64_t batch) { return {sample.dtype, {batch, sample.elements()}}; }
+
+}  // namespace
+
+absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& sample) {
   const opdag::Graph& graph = workload.training.graph;
+  const int64_t batch = workload.micro_batch_size;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = graph.op(id);
     if (op.type != "placeholder") continue;
-    if (const std::string role = op.attributes.Text("role"); role != "tokens" && role != "images" && role != "labels") {
+    if (const std::string role = RoleOf(op); role != "tokens" && role != "images" && role != "labels") {
       return absl::InvalidArgumentError(
           absl::StrFormat("op '%s' has the role '%s', which spec.data does not fill; it fills tokens, images and labels", op.name, role));
     }
     const tensor::TensorType& wanted = graph.value(op.outputs[0]).type;
     const tensor::TensorType& given = IsTarget(op) ? sample.target : sample.input;
-    if (wanted.dtype != given.dtype || wanted.elements() != given.elements() * workload.micro_batch_size) {
-      return absl::InvalidArgumentError(absl::StrFormat("op '%s' wants %s for %d samples, but one sample of spec.data is %s", op.name,
-                                                        wanted.ToString(), workload.micro_batch_size, given.ToString()));
-    }
+    const tensor::TensorType whole = BatchOf(given, batch), flat = FlatBatchOf(given, batch);
+    if (wanted == whole || wanted == flat) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("op '%s' wants %s for %d samples, but one sample of spec.data is %s, so they are %s%s", op.name, wanted.ToString(),
+                        batch, given.ToString(), whole.ToString(), flat == whole ? "" : absl::StrCat(" or, flat, ", flat.ToString())));
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 DatasetSource::DatasetSource(const Workload& workload, data::TrainingData data, const data::Sampler& sampler)
     : workload_(workload), data_(std::move(data)), sampler_(sampler) {}
 
 absl::StatusOr<std::unique_ptr<DatasetSource>> DatasetSource::Open(const Workload& workload) {
   FUSIONLLM_ASSIGN_OR_RETURN(data::TrainingData data, data::OpenTrainingData(workload.data));
-  FUSIONLLM_RETURN_IF_ERROR(CheckFits(workload, data.training->sample_type()));
+  FUSIONLLM_RETURN_IF_ERROR(CheckSamplesFit(workload, data.training->sample_type()));
   FUSIONLLM_ASSIGN_OR_RETURN(const data::Sampler sampler,
                              data::Sampler::Create(data.training->size(), static_cast<uint64_t>(workload.job.spec.training.seed)));
   return std::unique_ptr<DatasetSource>(new DatasetSource(workload, std::move(data), sampler));
@@ -64,10 +75,7 @@ absl::Status DatasetSource::Fill(bool evaluation, int64_t step, int micro_batch,
   }
   const bool target = IsTarget(placeholder);
   const data::SampleType& sample = dataset.sample_type();
-  std::vector<int64_t> dims = {size};
-  const auto& rest = (target ? sample.target : sample.input).shape.dims();
-  dims.insert(dims.end(), rest.begin(), rest.end());
-  const tensor::TensorView shaped{{out.type.dtype, tensor::Shape(dims)}, out.data};
+  const tensor::TensorView shaped{BatchOf(target ? sample.target : sample.input, size), out.data};
   const tensor::TensorView none{{}, nullptr};
   return target ? dataset.FillBatch(indices, none, shaped) : dataset.FillBatch(indices, shaped, none);
 }

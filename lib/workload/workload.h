@@ -42,6 +42,11 @@ absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const 
 // Stage settings that do not depend on the plan.
 runtime::StageConfig StageConfigOf(const Workload& workload);
 
+// Samples fit a placeholder that has their type and shape behind the batch, or takes them flat, as [batch, values]: an MLP reads a flat
+// image. Any other shape of as many values would read them in another order than they are in.
+// Errors: InvalidArgument naming the op and both shapes, or a role that data does not fill.
+absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& sample);
+
 // Feeds the placeholders of a stage from the job's dataset: roles "tokens" and "images" get inputs, "labels" targets.
 // One thread at a time.
 class DatasetSource : public runtime::BatchSource {

@@ -156,18 +156,23 @@ TEST(DatasetSourceTest, EvaluationReadsTheValidationDataInFileOrderAndStartsAgai
 TEST(DatasetSourceTest, SamplesThatDoNotFitTheModelAreNamed) {
   constexpr char kGraph[] =
       "  model: {graph: {inline: 'graph \"g\" { return loss loss = cross_entropy(head, y) head = linear(flat) {out=4} flat = flatten(x) "
-      "x = placeholder() {role=\"ROLE\", dtype=\"f32\", shape=[b, SIZE, 8, 3]} "
+      "x = placeholder() {role=\"ROLE\", dtype=\"f32\", shape=[SHAPE]} "
       "y = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]} }'}}\n"
       "  data: {kind: shapes, shapes: {imageSize: 8, numClasses: 4}}\n"
       "  training: {globalBatchSize: 4, microBatchSize: 2}\n";
-  const auto error = [&](absl::string_view role, absl::string_view size) {
-    const auto workload = ResolveText(absl::StrReplaceAll(kGraph, {{"ROLE", role}, {"SIZE", size}}));
+  const auto error = [&](absl::string_view role, absl::string_view shape) {
+    const auto workload = ResolveText(absl::StrReplaceAll(kGraph, {{"ROLE", role}, {"SHAPE", shape}}));
     EXPECT_TRUE(workload.ok()) << workload.status();
     return std::string(DatasetSource::Open(**workload).status().message());
   };
-  EXPECT_EQ(error("images", "8"), "");
-  EXPECT_THAT(error("images", "9"), AllOf(HasSubstr("op 'x' wants f32[2, 9, 8, 3]"), HasSubstr("one sample of spec.data is f32[8, 8, 3]")));
-  EXPECT_THAT(error("mask", "8"), HasSubstr("op 'x' has the role 'mask'"));
+  EXPECT_EQ(error("images", "b, 8, 8, 3"), "");
+  EXPECT_EQ(error("images", "b, 192"), "");
+  EXPECT_THAT(error("images", "b, 9, 8, 3"),
+              AllOf(HasSubstr("op 'x' wants f32[2, 9, 8, 3]"), HasSubstr("one sample of spec.data is f32[8, 8, 3]")));
+  // As many values, in another order: channels first would train on scrambled pixels.
+  EXPECT_THAT(error("images", "b, 3, 8, 8"), AllOf(HasSubstr("op 'x' wants f32[2, 3, 8, 8]"), HasSubstr("f32[2, 8, 8, 3]")));
+  EXPECT_THAT(error("images", "b, 64, 3"), AllOf(HasSubstr("op 'x' wants f32[2, 64, 3]"), HasSubstr("flat, f32[2, 192]")));
+  EXPECT_THAT(error("mask", "b, 8, 8, 3"), HasSubstr("op 'x' has the role 'mask'"));
 }
 
 }  // namespace
