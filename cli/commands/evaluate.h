@@ -12,10 +12,10 @@
 namespace fusionllm::cli {
 
 struct EvaluationReport {
-  double loss = 0;  // mean over all targets
+  double loss = 0;                 // mean over all targets
   std::optional<double> accuracy;  // of the targets; none for a loss that counts no labels
-  int64_t windows = 0;  // samples: windows of tokens, or images
-  int64_t tokens = 0;   // targets
+  int64_t windows = 0;             // samples: windows of tokens, or images
+  int64_t tokens = 0;              // targets
 };
 
 // Every window (or image) of `file` once, in file order, by the model of `job` with the parameters of `stored`. sequence_length 0: the

@@ -6,9 +6,12 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/log.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
@@ -97,10 +100,23 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   return profiles;
 }
 
+void WarnOfUnknownDevices(const job::FusionJob& job, const job::Topology& topology) {
+  std::set<std::string> known;
+  for (const job::Site& site : topology.spec.sites) {
+    for (const job::Device& device : site.devices) known.insert(device.name);
+  }
+  for (const std::string& name : job.spec.strategy.exclude) {
+    if (known.contains(name)) continue;
+    base::Log(base::LogLevel::kWarning,
+              absl::StrFormat("spec.strategy.exclude: topology %s has no device '%s'", topology.metadata.name, name));
+  }
+}
+
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
   std::optional<job::Topology> places;
   if (!topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(places, job::LoadTopology(topology));
+    WarnOfUnknownDevices(workload.job, *places);
   }
   wire::ProfilesDocument document;
   if (profiles.empty()) {

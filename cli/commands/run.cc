@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/workload/workload.h"
@@ -33,6 +34,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
+    WarnOfUnknownDevices(options.job, *options.topology);
   }
   options.output = flags.output;
   options.fresh = flags.fresh;

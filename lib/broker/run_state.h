@@ -48,6 +48,9 @@ struct RunOptions {
   // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
   int min_executors = 0;
   std::string data_device;  // alone has the training data: nobody else takes stage 0; empty: all have it
+  // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
+  std::set<std::string> excluded;
+  int64_t least_memory_bytes = 0;
   int64_t total_steps = 0;
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from

@@ -163,6 +163,23 @@ TEST(RunStateTest, ASpareTooSmallForTheStageIsNotUsed) {
   EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
 }
 
+TEST(RunStateTest, WhomTheJobDoesNotWantTakesNoStageInNeed) {
+  for (const bool by_name : {true, false}) {
+    RunOptions options = Options({"a0", "b0", "s0"});
+    if (by_name) options.excluded = {"s0"};
+    if (!by_name) options.least_memory_bytes = 100;
+    Drill run(options, {"a0", "b0"});
+    run.Join("a0");
+    run.Join("b0");
+    run.Join("s0", /*spare=*/true, /*memory=*/99);
+    const bool large_enough = run.state.plan().memory_bytes[1] <= 99;
+    ASSERT_TRUE(large_enough) << "or the test shows nothing";
+    run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+    EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
+    EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
+  }
+}
+
 TEST(RunStateTest, AnErrorThatARetryCannotCureEndsTheRunNamingStageAndDevice) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

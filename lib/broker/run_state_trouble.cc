@@ -33,7 +33,8 @@ std::string RunState::IdleSpareFor(int stage) const {
   // Declared spares first, then whoever else has no stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
     for (const auto& [name, member] : members_) {
-      if (member.spare == spare && StageOf(name) < 0 && member.memory_bytes >= plan_.memory_bytes[stage]) return name;
+      if (member.spare != spare || StageOf(name) >= 0 || options_.excluded.contains(name)) continue;
+      if (member.memory_bytes >= std::max(plan_.memory_bytes[stage], options_.least_memory_bytes)) return name;
     }
   }
   return "";

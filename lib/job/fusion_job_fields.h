@@ -169,7 +169,7 @@ void Visit(V& v, Executors& e) {
   v.Field("max", e.max, {.min = 1, .max = kMaxExecutors}, "Most that may train. Omitted: all there are.");
   v.Field("spares", e.spares, {.min = 0, .max = kMaxExecutors}, "Idle executors that replace a lost one.");
   v.Field("threads", e.threads, {.min = 0, .max = 1024, .zero_is_auto = true},
-          "Compute threads of an executor. auto: what its device has.");
+          "Compute threads of an executor. auto: what its device has. In a topology the threads of each device count.");
   v.Field("template", e.pod_template, {.kubernetes_only = true}, "PodTemplateSpec.");
 }
 

@@ -153,13 +153,8 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   std::set<int> excluded;
   for (const std::string& name : request.exclude) {
     const auto found = device_by_name.find(name);
-    if (found == device_by_name.end()) {
-      refusal = {"UnknownDevice",
-                 absl::StrFormat("strategy.exclude names device '%s', which is not among the %d executors", name, device_count_),
-                 {}};
-      return false;
-    }
-    excluded.insert(found->second);
+    // One that is not there (any more) is left out as was asked.
+    if (found != device_by_name.end()) excluded.insert(found->second);
   }
   for (size_t d = 0; d < device_count_; ++d) {
     if (!request.devices[d].spare && excluded.count(static_cast<int>(d)) == 0) usable_.push_back(static_cast<int>(d));

@@ -181,9 +181,11 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
   broker::RunOptions run_options{.expected = {flags.expected.begin(), flags.expected.end()},
                                  .min_executors = flags.min_executors,
                                  .data_device = flags.data_device,
+                                 .excluded = {job.spec.strategy.exclude.begin(), job.spec.strategy.exclude.end()},
                                  .total_steps = job.spec.training.steps,
                                  .checkpoints = job.spec.checkpoint.has_value(),
                                  .gone = {flags.gone.begin(), flags.gone.end()}};
+  if (job.spec.placement.min_memory.has_value()) run_options.least_memory_bytes = job.spec.placement.min_memory->bytes;
   if (links.has_value()) run_options.lines = LinesOf(*links);
   if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, job, links, run_options));
   std::vector<std::string> skipped;

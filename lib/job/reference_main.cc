@@ -1,0 +1,9 @@
+// Prints docs/job-reference.md; tools/generate/job-reference.sh calls it.
+#include <iostream>
+
+#include "lib/job/reference.h"
+
+int main() {
+  std::cout << fusionllm::job::ReferencePage();
+  return std::cout.flush() ? 0 : 1;
+}
