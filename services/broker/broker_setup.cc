@@ -18,13 +18,13 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/broker/codec_limit.h"
-#include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/profiles_document.h"
+#include "services/broker/take_over.h"
 #include "services/credentials.h"
 #include "services/machine_identity.h"
 #include "services/version.h"
@@ -102,21 +102,6 @@ PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentia
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("scheduler: ", status.error_message()));
     return response.plan_document();
   };
-}
-
-// A checkpoint all of whose shards are there, and whose staging folder is not, was committed by a broker that died before it could
-// note so. Returns their steps and folders.
-std::map<int64_t, std::string> TakeUpShards(const std::string& directory, JournalState& past, broker::RunOptions& options) {
-  std::map<int64_t, std::string> taken_up;
-  std::map<int64_t, size_t> reported;
-  for (const broker::ShardWritten& shard : past.shards) ++reported[shard.step];
-  for (const auto& [step, shards] : reported) {
-    if (shards < past.plan.devices.size() || std::filesystem::exists(checkpoint::StagingFolder(directory, step))) continue;
-    options.start_step = step;
-    taken_up[step] = options.start_checkpoint = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
-    std::erase_if(past.shards, [of = step](const broker::ShardWritten& shard) { return shard.step == of; });
-  }
-  return taken_up;
 }
 
 absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job, const std::optional<job::LinkTable>& topology,
@@ -219,7 +204,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
       run_options.start_step = past.checkpoint_step;
       run_options.start_checkpoint = past.checkpoint_path;
     }
-    taken_up = TakeUpShards(loop_options.checkpoint_directory, past, run_options);
+    taken_up = TakeUpCommitted(loop_options.checkpoint_directory, past, run_options);
   }
   broker::RunState state(run_options);
   RunLog log(stdout, TargetsPerStep(job.spec), job.spec.training.global_batch_size);

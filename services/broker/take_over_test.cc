@@ -1,0 +1,75 @@
+#include "services/broker/take_over.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/manifest.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+broker::ShardWritten Shard(int64_t step, int stage, char digit = 'a') {
+  return {
+      .epoch = 1,
+      .step = step,
+      .stage = stage,
+      .files = {{.name = absl::StrCat("model-0000", stage + 1, "-of-00002.safetensors"), .bytes = 8, .sha256 = std::string(64, digit)}}};
+}
+
+class TakeOverTest : public ::testing::Test {
+ protected:
+  TakeOverTest() { past_.plan.devices = {"a", "b"}; }
+  // What a commit of these shards leaves.
+  void WriteCheckpoint(int64_t step, const std::vector<broker::ShardWritten>& shards) {
+    checkpoint::Manifest manifest{.job_name = "job", .spec_hash = "1", .plan_hash = "2", .step = step};
+    for (const broker::ShardWritten& shard : shards) {
+      for (const broker::ShardFile& file : shard.files) manifest.files.push_back({.name = file.name, .bytes = 8, .sha256 = file.sha256});
+    }
+    folder_.Write("step-000010/manifest.json", checkpoint::FormatManifest(manifest));
+  }
+  std::map<int64_t, std::string> TakeUp() { return TakeUpCommitted(folder_.path(), past_, options_); }
+
+  base::TempFolder folder_;
+  JournalState past_;
+  broker::RunOptions options_{.start_step = 5, .start_checkpoint = "earlier"};
+};
+
+TEST_F(TakeOverTest, ACheckpointThatIsThereIsTakenUp) {
+  past_.shards = {Shard(10, 0), Shard(10, 1), Shard(20, 0)};
+  WriteCheckpoint(10, {Shard(10, 0), Shard(10, 1)});
+  EXPECT_THAT(TakeUp(), ElementsAre(Pair(10, absl::StrCat(folder_.path(), "/step-000010"))));
+  EXPECT_EQ(options_.start_step, 10);
+  EXPECT_EQ(options_.start_checkpoint, absl::StrCat(folder_.path(), "/step-000010"));
+  ASSERT_EQ(past_.shards.size(), 1u) << "those of step 20 go on waiting for the others";
+  EXPECT_EQ(past_.shards[0].step, 20);
+}
+
+TEST_F(TakeOverTest, ACommitThatFailedLeavesNothingToRestore) {
+  past_.shards = {Shard(10, 0), Shard(10, 1)};  // all are there, and their staging folder was removed: the disk was full
+  EXPECT_THAT(TakeUp(), IsEmpty());
+  EXPECT_EQ(options_.start_step, 5);
+  EXPECT_EQ(options_.start_checkpoint, "earlier");
+  EXPECT_EQ(past_.shards.size(), 2u);
+}
+
+TEST_F(TakeOverTest, AShardToldTwiceIsNotTwoStages) {
+  past_.shards = {Shard(10, 0), Shard(10, 0)};
+  WriteCheckpoint(10, {Shard(10, 0)});
+  EXPECT_THAT(TakeUp(), IsEmpty());
+}
+
+TEST_F(TakeOverTest, ACheckpointOfAnEarlierRunIsNotTheOneThatWasWritten) {
+  past_.shards = {Shard(10, 0), Shard(10, 1)};
+  WriteCheckpoint(10, {Shard(10, 0, 'b'), Shard(10, 1, 'b')});
+  EXPECT_THAT(TakeUp(), IsEmpty());
+  EXPECT_EQ(options_.start_step, 5);
+}
+
+}  // namespace
+}  // namespace fusionllm::services
