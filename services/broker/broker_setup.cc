@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -17,12 +16,11 @@
 #include "lib/base/log.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
-#include "lib/broker/codec_limit.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
-#include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
+#include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
 #include "services/broker/take_over.h"
 #include "services/credentials.h"
@@ -31,8 +29,6 @@
 
 namespace fusionllm::services {
 namespace {
-
-constexpr auto kPlanDeadline = std::chrono::seconds(240);
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -63,45 +59,16 @@ int64_t TargetsPerStep(const job::Spec& spec) {
   return spec.training.global_batch_size * (IsText(spec) ? spec.training.sequence_length : 1);
 }
 
-// The job as a question asks it. Of the devices that are left after a loss: going on in fewer stages serves the user better than the
-// refusal of a number that cannot be had any more, and gives the same loss bits. In a run that others join (`open`), spec.executors.min is
-// how many to wait for and no more. After a back-off: with codecs up to the limit.
-job::FusionJob AskedJob(job::FusionJob job, const broker::AskPlan& ask, bool open) {
-  const std::vector<std::string>& devices = ask.devices;
-  if (const auto limit = compression::ParseCodecSpec(ask.codec_limit); limit.ok()) {
-    job.spec.compression = broker::LimitedTo(job.spec.compression, *limit);
-  }
-  const auto left = static_cast<int64_t>(devices.size());
-  job.spec.strategy.stages = std::min(job.spec.strategy.stages, left);
-  if (open) job.spec.executors.min = std::min(job.spec.executors.min, left);
-  std::erase_if(job.spec.strategy.pins,
-                [&](const job::Pin& pin) { return std::find(devices.begin(), devices.end(), pin.device) == devices.end(); });
-  return job;
-}
-
-PlanFunction AskScheduler(const BrokerFlags& flags, const Credentials& credentials, const job::FusionJob& job,
-                          const std::string& job_document) {
+PlanFunction PlanFunctionOf(const BrokerFlags& flags, const Credentials& credentials, const job::FusionJob& job,
+                            const std::string& job_document) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  const auto channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments);
-  return [channel, job, job_document, base = flags.base_directory, data_device = flags.data_device, open = flags.open](
-             const std::string& profiles, const broker::AskPlan& ask, std::stop_token stop) -> absl::StatusOr<std::string> {
-    const auto stub = v1::Scheduler::NewStub(channel);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kPlanDeadline);
-    context.set_wait_for_ready(true);
-    const std::stop_callback hang_up(stop, [&] { context.TryCancel(); });
-    v1::PlanRequest request;
-    request.set_job_document(ask.again ? job::ToYaml(AskedJob(job, ask, open)) : job_document);
-    request.set_profiles_document(profiles);
-    request.set_base_directory(base);
-    request.set_data_device(data_device);
-    v1::PlanResponse response;
-    const grpc::Status status = stub->Plan(&context, request, &response);
-    if (!status.ok())
-      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("scheduler: ", status.error_message()));
-    return response.plan_document();
-  };
+  return AskScheduler({.channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments),
+                       .job = job,
+                       .job_document = job_document,
+                       .base_directory = flags.base_directory,
+                       .data_device = flags.data_device,
+                       .open = flags.open});
 }
 
 absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job, const std::optional<job::LinkTable>& topology,
@@ -222,7 +189,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
                                                                      .total_steps = job.spec.training.steps,
                                                                      .text = IsText(job.spec)});
   setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
-                                         AskScheduler(flags, credentials, job, job_text), *setup.probe);
+                                         PlanFunctionOf(flags, credentials, job, job_text), *setup.probe);
   setup.exchange->OnProgress([loop = setup.loop.get()] { loop->OnTransferProgress(); });
   setup.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
     return absl::UnimplementedError("this run takes no executors from other machines: it was not started with --listen");
