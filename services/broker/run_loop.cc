@@ -10,30 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/executor_reports.h"
 #include "services/broker/plan_answer.h"
 #include "services/broker/profiles_document.h"
 
 namespace fusionllm::services {
 namespace {
-
-absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
-
-broker::Member MemberOf(const v1::Hello& hello) {
-  return {.name = hello.name(),
-          .incarnation = hello.incarnation(),
-          .site = hello.site(),
-          .spare = hello.spare(),
-          .pid = hello.pid(),
-          .memory_bytes = hello.memory_bytes(),
-          .data_address = hello.data_address()};
-}
-
-broker::StageMeasured MeasuredOf(const std::string& name, const v1::StageTimes& times) {
-  broker::StageMeasured event{
-      .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
-  for (const v1::LinkBytes& link : times.links()) event.bytes_per_s[link.peer()] = link.bandwidth_bytes_per_second();
-  return event;
-}
 
 // Steps between two notes of what a device has sent. What a note misses is missing from the summary only when both broker and epoch are
 // lost before the next.
@@ -95,79 +77,36 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
   probe_.Heard(name);
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
-      PostEvent(broker::Calibrated{
-          .name = name, .profile_document = message.calibration().profile_document(), .status = StatusOf(message.calibration().error())});
+      PostEvent(CalibratedOf(name, message.calibration()));
       break;
-    case v1::ExecutorMessage::kLink: {
-      const v1::LinkReport& link = message.link();
-      PostEvent(broker::LinkProbed{
-          .link = {.src = name, .dst = link.peer(), .rtt_s = link.rtt_seconds(), .bytes_per_s = link.bandwidth_bytes_per_second()},
-          .status = StatusOf(link.error())});
+    case v1::ExecutorMessage::kLink:
+      PostEvent(LinkProbedOf(name, message.link()));
       break;
-    }
     case v1::ExecutorMessage::kReady:
       Post([this, epoch = message.ready().epoch(), residuals = message.ready().residuals()] {
         if (epoch != state_.epoch()) return;
         for (const std::string& residual : residuals) residuals_left_.erase(residual);
       });
-      PostEvent(broker::Ready{.epoch = message.ready().epoch(),
-                              .name = name,
-                              .status = absl::Status(static_cast<absl::StatusCode>(message.ready().code()), message.ready().error()),
-                              .load_s = message.ready().load_seconds()});
+      PostEvent(ReadyOf(name, message.ready()));
       break;
-    case v1::ExecutorMessage::kStep: {
-      const v1::StepReport& step = message.step();
-      PostEvent(broker::StepDone{.epoch = step.epoch(),
-                                 .record = {.step = step.step(),
-                                            .loss = step.loss(),
-                                            .gradient_norm = step.gradient_norm(),
-                                            .learning_rate = step.learning_rate(),
-                                            .step_seconds = step.step_seconds()}});
+    case v1::ExecutorMessage::kStep:
+      if (auto event = StepDoneOf(name, message.step(), options_.job.spec.training.steps)) PostEvent(*std::move(event));
       break;
-    }
-    case v1::ExecutorMessage::kShard: {
-      const v1::ShardReport& shard = message.shard();
-      broker::ShardWritten event{.epoch = shard.epoch(),
-                                 .step = shard.step(),
-                                 .stage = shard.stage(),
-                                 .samples_consumed = shard.samples_consumed(),
-                                 .status = StatusOf(shard.error()),
-                                 .seconds = shard.seconds()};
-      for (const v1::ShardFile& file : shard.files()) {
-        event.files.push_back({.name = file.name(),
-                               .bytes = file.bytes(),
-                               .sha256 = file.sha256(),
-                               .tensors = {file.tensors().begin(), file.tensors().end()}});
-      }
-      Post([this, event = std::move(event), seconds = shard.seconds()] {
+    case v1::ExecutorMessage::kShard:
+      Post([this, event = ShardWrittenOf(message.shard())] {
         if (event.status.ok()) RecordOrDie(journal_.RecordShard(event));
-        if (event.status.ok()) probe_.ShardWritten(event.step, seconds);
+        if (event.status.ok()) probe_.ShardWritten(event.step, event.seconds);
         Feed(event);
       });
       break;
-    }
-    case v1::ExecutorMessage::kEnded: {
-      const v1::StageEnded& ended = message.ended();
-      broker::Ended event{.epoch = ended.epoch(),
-                          .name = name,
-                          .last_step = ended.last_step(),
-                          .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
-                          .lost_peer = ended.lost_peer(),
-                          .not_finite = ended.not_finite()};
-      Post([this, event = std::move(event)] {
+    case v1::ExecutorMessage::kEnded:
+      Post([this, event = EndedOf(name, message.ended())] {
         if (event.status.ok()) RecordOrDie(journal_.RecordStageEnd(event));
         Feed(event);
       });
       break;
-    }
     case v1::ExecutorMessage::kTimes:
-      Post([this, name, times = message.times()] {
-        if (times.epoch() != state_.epoch()) return;
-        log_.StageTimes(name, times);
-        probe_.StageTimes(name, times);
-        if (times.step() % kTrafficPeriod == 0) RecordTraffic(name, times);
-        Feed(MeasuredOf(name, times));
-      });
+      if (IsSane(name, message.times())) Post([this, name, times = message.times()] { TakeTimes(name, times); });
       break;
     case v1::ExecutorMessage::kEvaluation:
       Post([this, report = message.evaluation()] {
@@ -230,6 +169,15 @@ void RunLoop::RecordOrDie(const absl::Status& status) {
     log_.Error(status, "JournalFailed");
     outcome_ = RunOutcome{.status = status};
   }
+}
+
+void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
+  if (times.epoch() != state_.epoch()) return;
+  KeepLinksTo(state_.plan().devices, times);
+  log_.StageTimes(name, times);
+  probe_.StageTimes(name, times);
+  if (times.step() % kTrafficPeriod == 0) RecordTraffic(name, times);
+  Feed(StageMeasuredOf(name, times));
 }
 
 void RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times) {

@@ -97,6 +97,7 @@ class RunLoop {
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();
+  void TakeTimes(const std::string& name, v1::StageTimes times);
   void RecordTraffic(const std::string& name, const v1::StageTimes& times);
   void RecordOrDie(const absl::Status& status);
 

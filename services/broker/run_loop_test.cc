@@ -5,6 +5,7 @@
 #include <future>
 
 #include "lib/base/testing/temp_folder.h"
+#include "lib/wire/profile_json.h"
 
 namespace fusionllm::services {
 namespace {
@@ -24,7 +25,8 @@ class RunLoopTest : public ::testing::Test {
     hello.set_incarnation(1);
     loop.OnJoined(hello);
     v1::ExecutorMessage calibration;
-    calibration.mutable_calibration()->set_profile_document("{}");
+    calibration.mutable_calibration()->set_profile_document(
+        wire::PrintProfile({.name = "a", .site = "x", .backend = "cpu", .memory_bytes = 1}));
     loop.OnMessage("a", calibration);
   }
 

@@ -1,0 +1,153 @@
+#include "services/broker/executor_reports.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/log.h"
+#include "lib/wire/profile_json.h"
+
+namespace fusionllm::services {
+namespace {
+
+// As in saved profiles (lib/wire/profile_json.cc).
+constexpr double kMaxSeconds = 1e9;
+constexpr double kMinBytesPerSecond = 1e-3;
+constexpr double kMaxBytesPerSecond = 1e15;
+
+absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
+
+// False for NaN.
+bool IsWithin(double value, double low, double high) { return value >= low && value <= high; }
+
+bool AreSeconds(std::initializer_list<double> values) {
+  return std::all_of(values.begin(), values.end(), [](double value) { return IsWithin(value, 0, kMaxSeconds); });
+}
+
+bool IsSane(const v1::LinkBytes& link) {
+  return link.wire_bytes_sent() >= 0 && IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) &&
+         AreSeconds({link.rtt_seconds()});
+}
+
+void WarnDropped(const std::string& name, const std::string& what) {
+  base::Log(base::LogLevel::kWarning, absl::StrCat("dropped what executor ", name, " reports: ", what));
+}
+
+}  // namespace
+
+broker::Member MemberOf(const v1::Hello& hello) {
+  return {.name = hello.name(),
+          .incarnation = hello.incarnation(),
+          .site = hello.site(),
+          .spare = hello.spare(),
+          .pid = hello.pid(),
+          .memory_bytes = hello.memory_bytes(),
+          .data_address = hello.data_address()};
+}
+
+broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report) {
+  broker::Calibrated event{.name = name, .status = StatusOf(report.error())};
+  if (!event.status.ok()) return event;
+  const absl::StatusOr<wire::DeviceProfile> profile = wire::ParseProfile(report.profile_document());
+  if (!profile.ok()) {
+    event.status = absl::InvalidArgumentError(absl::StrCat("its calibration is no profile: ", std::string(profile.status().message())));
+  } else if (profile->name != name) {
+    event.status = absl::InvalidArgumentError(absl::StrFormat("its calibration is the profile of another device, '%s'", profile->name));
+  } else {
+    event.profile_document = wire::PrintProfile(*profile);
+  }
+  return event;
+}
+
+broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& report) {
+  broker::LinkProbed event{
+      .link = {.src = name, .dst = report.peer(), .rtt_s = report.rtt_seconds(), .bytes_per_s = report.bandwidth_bytes_per_second()},
+      .status = StatusOf(report.error())};
+  const bool sane = AreSeconds({event.link.rtt_s}) && IsWithin(event.link.bytes_per_s, kMinBytesPerSecond, kMaxBytesPerSecond);
+  if (event.status.ok() && !sane) {
+    event.status = absl::InvalidArgumentError(
+        absl::StrFormat("the probe says %g bytes/s and a round trip of %g s, which no link has", event.link.bytes_per_s, event.link.rtt_s));
+  }
+  if (!sane) event.link.rtt_s = event.link.bytes_per_s = 0;
+  return event;
+}
+
+broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready) {
+  const bool sane = AreSeconds({ready.load_seconds()});
+  if (!sane) WarnDropped(name, absl::StrFormat("it loaded for %g s", ready.load_seconds()));
+  return {.epoch = ready.epoch(),
+          .name = name,
+          .status = absl::Status(static_cast<absl::StatusCode>(ready.code()), ready.error()),
+          .load_s = sane ? ready.load_seconds() : 0};
+}
+
+std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::StepReport& step, int64_t total_steps) {
+  const bool sane = step.step() >= 1 && step.step() <= total_steps && std::isfinite(step.loss()) && std::isfinite(step.gradient_norm()) &&
+                    std::isfinite(step.learning_rate()) && AreSeconds({step.step_seconds()});
+  if (!sane) {
+    WarnDropped(name, absl::StrFormat("step %d of %d in %g s: loss %g, gradient norm %g, learning rate %g", step.step(), total_steps,
+                                      step.step_seconds(), step.loss(), step.gradient_norm(), step.learning_rate()));
+    return std::nullopt;
+  }
+  return broker::StepDone{.epoch = step.epoch(),
+                          .record = {.step = step.step(),
+                                     .loss = step.loss(),
+                                     .gradient_norm = step.gradient_norm(),
+                                     .learning_rate = step.learning_rate(),
+                                     .step_seconds = step.step_seconds()}};
+}
+
+broker::ShardWritten ShardWrittenOf(const v1::ShardReport& shard) {
+  broker::ShardWritten event{.epoch = shard.epoch(),
+                             .step = shard.step(),
+                             .stage = shard.stage(),
+                             .samples_consumed = shard.samples_consumed(),
+                             .status = StatusOf(shard.error()),
+                             .seconds = AreSeconds({shard.seconds()}) ? shard.seconds() : 0};
+  for (const v1::ShardFile& file : shard.files()) {
+    event.files.push_back(
+        {.name = file.name(), .bytes = file.bytes(), .sha256 = file.sha256(), .tensors = {file.tensors().begin(), file.tensors().end()}});
+  }
+  return event;
+}
+
+broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended) {
+  return {.epoch = ended.epoch(),
+          .name = name,
+          .last_step = ended.last_step(),
+          .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
+          .lost_peer = ended.lost_peer(),
+          .not_finite = ended.not_finite()};
+}
+
+bool IsSane(const std::string& name, const v1::StageTimes& times) {
+  const bool sane = times.step() >= 0 && times.epoch_steps() >= 0 &&
+                    std::abs(times.wait_seconds()) <= kMaxSeconds &&  // a difference of measurements
+
+                    AreSeconds({times.busy_seconds(), times.forward_seconds(), times.backward_seconds(), times.overrun_seconds(),
+                                times.epoch_busy_seconds(), times.epoch_overrun_seconds()}) &&
+                    std::all_of(times.links().begin(), times.links().end(), [](const v1::LinkBytes& link) { return IsSane(link); });
+  if (!sane) WarnDropped(name, absl::StrFormat("times of step %d that are not finite or out of range", times.step()));
+  return sane;
+}
+
+void KeepLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times) {
+  auto& links = *times.mutable_links();
+  const auto kept = std::remove_if(links.begin(), links.end(), [&](const v1::LinkBytes& link) {
+    return std::find(devices.begin(), devices.end(), link.peer()) == devices.end();
+  });
+  links.erase(kept, links.end());
+}
+
+broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTimes& times) {
+  broker::StageMeasured event{
+      .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
+  for (const v1::LinkBytes& link : times.links()) event.bytes_per_s[link.peer()] = link.bandwidth_bytes_per_second();
+  return event;
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,33 @@
+// What executors report, as events of the run. They are other people's machines: what is malformed, not finite or out of range is an error
+// or is dropped here, with a warning, and reaches neither the state machine nor the journal. Pure but for the log; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/broker/events.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+broker::Member MemberOf(const v1::Hello& hello);
+
+// A profile that is none, or that of another device, is an error of the executor.
+broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report);
+// Figures that no link can have are an error of the probe.
+broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& report);
+broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready);
+// nullopt: dropped. `total_steps`: of the run.
+std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::StepReport& step, int64_t total_steps);
+broker::ShardWritten ShardWrittenOf(const v1::ShardReport& shard);
+broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended);
+
+// Whether all times and sums are such; warns if not.
+bool IsSane(const std::string& name, const v1::StageTimes& times);
+// Takes out links to devices that are not in the plan: a peer's name becomes a key of journal and metrics.
+void KeepLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times);
+broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTimes& times);
+
+}  // namespace fusionllm::services

@@ -1,0 +1,129 @@
+// Executors are other people's machines: whatever they say must leave a broker that goes on, and can be started again.
+#include "services/broker/executor_reports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "lib/wire/profile_json.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+v1::CalibrationReport Calibration(const std::string& document) {
+  v1::CalibrationReport report;
+  report.set_profile_document(document);
+  return report;
+}
+
+TEST(ExecutorReportsTest, AProfileIsTakenAsItIs) {
+  const std::string profile = wire::PrintProfile({.name = "a", .site = "x", .backend = "cpu", .memory_bytes = 1});
+  const broker::Calibrated event = CalibratedOf("a", Calibration(profile));
+  ASSERT_TRUE(event.status.ok()) << event.status;
+  EXPECT_EQ(event.profile_document, profile);
+}
+
+TEST(ExecutorReportsTest, WhatIsNoProfileOrThatOfAnotherIsAnErrorOfTheExecutor) {
+  const std::string of_another = wire::PrintProfile({.name = "b", .site = "x", .backend = "cpu", .memory_bytes = 1});
+  std::string wrong_type = wire::PrintProfile({.name = "a", .site = "SITE", .backend = "cpu", .memory_bytes = 1});
+  wrong_type.replace(wrong_type.find("\"SITE\""), 6, "[1, 2]");
+  for (const std::string& bad : {std::string(), std::string("{}"), std::string("[]"), wrong_type, of_another}) {
+    const broker::Calibrated event = CalibratedOf("a", Calibration(bad));
+    EXPECT_EQ(event.status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(event.profile_document, "") << bad;
+  }
+  EXPECT_THAT(std::string(CalibratedOf("a", Calibration(of_another)).status.message()), HasSubstr("'b'"));
+  v1::CalibrationReport failed;
+  failed.set_error("no cores");
+  EXPECT_THAT(std::string(CalibratedOf("a", failed).status.message()), HasSubstr("no cores"));
+}
+
+v1::LinkReport Link(double rtt, double bandwidth) {
+  v1::LinkReport report;
+  report.set_peer("b");
+  report.set_rtt_seconds(rtt);
+  report.set_bandwidth_bytes_per_second(bandwidth);
+  return report;
+}
+
+TEST(ExecutorReportsTest, ALinkThatCannotBeIsAnErrorOfTheProbe) {
+  const broker::LinkProbed good = LinkProbedOf("a", Link(0.04, 1e6));
+  EXPECT_TRUE(good.status.ok()) << good.status;
+  EXPECT_EQ(good.link, (broker::Link{.src = "a", .dst = "b", .rtt_s = 0.04, .bytes_per_s = 1e6}));
+  for (const auto& bad : {Link(kNan, 1e6), Link(kInfinite, 1e6), Link(-1, 1e6), Link(0.04, kNan), Link(0.04, kInfinite), Link(0.04, 0)}) {
+    const broker::LinkProbed event = LinkProbedOf("a", bad);
+    EXPECT_EQ(event.status.code(), absl::StatusCode::kInvalidArgument) << bad.ShortDebugString();
+    EXPECT_EQ(event.link.rtt_s, 0);
+    EXPECT_EQ(event.link.bytes_per_s, 0);
+  }
+}
+
+TEST(ExecutorReportsTest, AStepThatCannotBeIsDropped) {
+  v1::StepReport good;
+  good.set_step(10);
+  good.set_loss(2);
+  good.set_step_seconds(0.5);
+  const auto event = StepDoneOf("a", good, 10);
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->record.step, 10);
+  EXPECT_EQ(event->record.step_seconds, 0.5);
+  const std::vector<std::function<void(v1::StepReport&)>> spoil = {
+      [](v1::StepReport& step) { step.set_step(0); },
+      [](v1::StepReport& step) { step.set_step(11); },
+      [](v1::StepReport& step) { step.set_step_seconds(kNan); },
+      [](v1::StepReport& step) { step.set_step_seconds(kInfinite); },
+      [](v1::StepReport& step) { step.set_step_seconds(-1); },
+      [](v1::StepReport& step) { step.set_loss(std::numeric_limits<float>::quiet_NaN()); },
+      [](v1::StepReport& step) { step.set_gradient_norm(kInfinite); },
+      [](v1::StepReport& step) { step.set_learning_rate(kNan); },
+  };
+  for (size_t i = 0; i < spoil.size(); ++i) {
+    v1::StepReport bad = good;
+    spoil[i](bad);
+    EXPECT_FALSE(StepDoneOf("a", bad, 10).has_value()) << i;
+  }
+}
+
+TEST(ExecutorReportsTest, TimesMustBeTimes) {
+  v1::StageTimes good;
+  good.set_step(3);
+  good.set_busy_seconds(0.25);
+  v1::LinkBytes& link = *good.add_links();
+  link.set_peer("b");
+  link.set_wire_bytes_sent(100);
+  link.set_bandwidth_bytes_per_second(1e6);
+  EXPECT_TRUE(IsSane("a", good));
+  const std::vector<std::function<void(v1::StageTimes&)>> spoil = {
+      [](v1::StageTimes& times) { times.set_busy_seconds(kNan); },
+      [](v1::StageTimes& times) { times.set_overrun_seconds(kInfinite); },
+      [](v1::StageTimes& times) { times.set_epoch_busy_seconds(-1); },
+      [](v1::StageTimes& times) { times.mutable_links(0)->set_bandwidth_bytes_per_second(kInfinite); },
+      [](v1::StageTimes& times) { times.mutable_links(0)->set_rtt_seconds(kNan); },
+      [](v1::StageTimes& times) { times.mutable_links(0)->set_wire_bytes_sent(-1); },
+  };
+  for (size_t i = 0; i < spoil.size(); ++i) {
+    v1::StageTimes bad = good;
+    spoil[i](bad);
+    EXPECT_FALSE(IsSane("a", bad)) << i;
+  }
+}
+
+TEST(ExecutorReportsTest, LinksToDevicesThatAreNotInThePlanAreTakenOut) {
+  v1::StageTimes times;
+  for (const char* peer : {"b", "stranger", "c", ""}) times.add_links()->set_peer(peer);
+  KeepLinksTo({"a", "b", "c"}, times);
+  std::vector<std::string> peers;
+  for (const v1::LinkBytes& link : times.links()) peers.push_back(link.peer());
+  EXPECT_THAT(peers, ElementsAre("b", "c"));
+}
+
+}  // namespace
+}  // namespace fusionllm::services
