@@ -161,7 +161,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
 
   JournalState past;
   const std::string journal_path = absl::StrCat(flags.output_directory, "/broker.journal");
-  if (!flags.resume_journal) std::filesystem::remove(journal_path);
+  if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(Journal::Discard(journal_path));
   FUSIONLLM_ASSIGN_OR_RETURN(Journal journal, Journal::Open(journal_path, &past));
   std::map<int64_t, std::string> taken_up;  // steps and folders
   const bool adopt = flags.resume_journal && past.epoch > 0 && !past.ended;

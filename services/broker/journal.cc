@@ -6,8 +6,10 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -68,14 +70,28 @@ void Replay(const json& entry, JournalState& state) {
   }
 }
 
+absl::Status Unreadable(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot read journal ", path, ": ", std::strerror(errno)));
+}
+
 }  // namespace
+
+absl::Status Journal::Discard(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot remove the journal of an earlier run, ", path, ": ", error.message()));
+}
 
 absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* state) {
   std::ifstream in(path);
+  // What cannot be read must not be taken for an empty journal: it would be cut off below.
+  if (!in && errno != ENOENT) return Unreadable(path);
   std::string line;
   size_t valid_bytes = 0;
   for (int number = 1; std::getline(in, line); ++number) {
     const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (in.bad()) return Unreadable(path);
     if (in.eof() || entry.is_discarded()) {
       if (in.peek() != std::ifstream::traits_type::eof()) {
         return absl::DataLossError(absl::StrFormat("%s:%d: not a journal entry", path, number));
@@ -89,6 +105,7 @@ absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* sta
     }
     valid_bytes += line.size() + 1;
   }
+  if (in.bad()) return Unreadable(path);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(valid_bytes)) != 0 || lseek(fd, 0, SEEK_END) < 0) {
     return absl::UnavailableError(absl::StrCat("cannot open journal ", path, ": ", std::strerror(errno)));

@@ -7,10 +7,13 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 
 namespace fusionllm::services {
 namespace {
+
+using ::testing::HasSubstr;
 
 // No file of this process may grow beyond `bytes` while it lives: writes then end half-way, as on a full disk.
 class FileSizeLimit {
@@ -70,6 +73,31 @@ TEST(Journal, ALineTornByTheDeathOfItsWriterIsDropped) {
   // Damage before the last line is no torn line.
   folder.Write("broker.journal", whole.substr(0, whole.size() / 2) + "\n" + whole);
   EXPECT_EQ(Journal::Open(path, &third).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(Journal, WhatCannotBeReadIsNotCutOff) {
+  const base::TempFolder folder;
+  JournalState state;
+  // A folder opens like a file and fails when it is read, whoever the reader is; a link to itself does not even open.
+  std::filesystem::create_directory(folder / "unreadable");
+  std::filesystem::create_symlink("unopened", folder / "unopened");
+  for (const char* name : {"unreadable", "unopened"}) {
+    const absl::Status status = Journal::Open(folder / name, &state).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("cannot read journal ", folder / name)));
+  }
+}
+
+TEST(Journal, AJournalThatCannotBeRemovedIsAnError) {
+  const base::TempFolder folder;
+  EXPECT_TRUE(Journal::Discard(folder / "none").ok()) << "there is nothing to remove";
+  folder.Write("in-its-place/file", "");
+  const absl::Status status = Journal::Discard(folder / "in-its-place");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(folder / "in-its-place"));
+  folder.Write("old", "entries");
+  EXPECT_TRUE(Journal::Discard(folder / "old").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder / "old"));
 }
 
 }  // namespace

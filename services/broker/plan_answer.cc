@@ -34,6 +34,12 @@ absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const jso
   return plan;
 }
 
+// Of a field that may be missing or of any type.
+std::string TextOf(const json& object, const char* name, const char* otherwise) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
 }  // namespace
 
 absl::StatusOr<broker::PlanSummary> SummaryOf(const std::string& document) {
@@ -59,7 +65,8 @@ broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::
   if (answer.ok()) {
     const json document = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
     if (document.is_object() && document.contains("refused") && document["refused"].is_object()) {
-      refused = {.reason = document["refused"].value("reason", "Refused"), .message = document["refused"].value("message", "")};
+      const json& refusal = document["refused"];
+      refused = {.reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};
     } else {
       absl::StatusOr<broker::PlanSummary> plan = SummaryOf(*answer);
       if (ask.alternative > 0) return broker::AlternativePlanned{.alternative = ask.alternative, .plan = std::move(plan)};

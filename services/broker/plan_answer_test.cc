@@ -45,5 +45,12 @@ TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
   EXPECT_FALSE(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, down)).plan.ok());
 }
 
+TEST(PlanAnswerTest, ARefusalOfOddTypesIsARefusal) {
+  const broker::AskPlan must{.devices = {"a"}};
+  const auto refused = std::get<broker::PlanRefused>(PlanEventOf(must, std::string(R"({"refused": {"reason": 7, "message": ["x"]}})")));
+  EXPECT_EQ(refused.reason, "Refused");
+  EXPECT_EQ(refused.message, "");
+}
+
 }  // namespace
 }  // namespace fusionllm::services
