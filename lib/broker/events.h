@@ -69,6 +69,7 @@ struct StepRecord {
 };
 
 // ---- Events -----------------------------------------------------------------------------------------------------------------------------
+struct Begun {};  // the shell serves from now on: what is timed before anybody has come is timed from here
 struct Joined {
   Member member;
   // What a rejoining executor is running; 0: nothing.
@@ -147,8 +148,8 @@ struct Overdue {
   uint64_t id = 0;
 };
 
-using Event = std::variant<Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready, StepDone,
-                           StageMeasured, ShardWritten, CheckpointCommitted, Ended, StopAsked, Overdue>;
+using Event = std::variant<Begun, Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready,
+                           StepDone, StageMeasured, ShardWritten, CheckpointCommitted, Ended, StopAsked, Overdue>;
 
 // ---- Actions ----------------------------------------------------------------------------------------------------------------------------
 struct AskCalibrate {

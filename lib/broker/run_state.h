@@ -89,6 +89,7 @@ class RunState {
 
  private:
   // One handler per event; they append to actions_.
+  void Handle(const Begun& event);
   void Handle(const Joined& event);
   void Handle(const Left& event);
   void Handle(const GatheringOver& event);

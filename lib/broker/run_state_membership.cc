@@ -10,6 +10,11 @@
 
 namespace fusionllm::broker {
 
+// All executors may have gone together with the broker before this one: no news of theirs would ever start a timer.
+void RunState::Handle(const Begun&) {
+  if (adopted_) TakeUpAdopted(/*time_is_up=*/false);
+}
+
 void RunState::Handle(const Joined& event) {
   const Member& member = event.member;
   const auto previous = members_.find(member.name);

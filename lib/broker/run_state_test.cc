@@ -269,6 +269,44 @@ TEST(RunStateTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGone) {
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
 }
 
+TEST(RunStateTest, ARestartedBrokerWhoseExecutorsAllDiedWithItDoesNotWaitForEver) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Begun{});
+  ASSERT_EQ(Of<Expect>(run.all).size(), 1u) << "nobody comes back whose news could start a timer";
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_THAT(Reasons(run.all), ::testing::ElementsAre("ExecutorLost", "ExecutorLost"));
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "they may be started again";
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("did not join: a0, b0"));
+}
+
+TEST(RunStateTest, AStopEndsARestartedBrokerThatNobodyComesBackTo) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Begun{});
+  run.Feed(StopAsked{});
+  ASSERT_EQ(Of<Expect>(run.all).size(), 2u);
+  EXPECT_LT(Of<Expect>(run.all)[1].seconds, Of<Expect>(run.all)[0].seconds) << "a user waits for this";
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
+}
+
+TEST(RunStateTest, AStopLetsExecutorsThatComeBackSaveWhatTheyHave) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Begun{});
+  run.Feed(StopAsked{});
+  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  ASSERT_EQ(Of<SendStop>(run.all).size(), 1u);
+  run.SaveShards(22);
+  run.EndAll(22);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
+}
+
 TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

@@ -88,7 +88,8 @@ void RunState::Handle(const StopAsked& event) {
   if (phase_ == Phase::kRunning) {
     Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
   } else if (adopted_) {
-    return;  // the stages are making steps: told to stop as soon as they are back
+    // The stages are making steps and are told to stop as soon as they are back, unless they have gone, too.
+    if (members_.empty()) Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
   } else if (phase_ == Phase::kGathering || phase_ == Phase::kCalibrating || phase_ == Phase::kProbing || phase_ == Phase::kPlanning) {
     phase_ = Phase::kDone;
     Do(Finish{.status = absl::OkStatus(), .interrupted = true});

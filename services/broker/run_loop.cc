@@ -134,6 +134,7 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
   const auto gather_deadline = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                                       std::chrono::duration<double>(options_.gather_seconds));
   bool gathering = options_.gather_seconds > 0;
+  Feed(broker::Begun{});
   while (!outcome_.has_value()) {
     Work work;
     {

@@ -57,5 +57,22 @@ TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {
   loop.reset();  // joins the thread that asked
 }
 
+// Nobody is left to say anything: only the loop's own beginning can start the wait that finds this out.
+TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
+  broker::RunState state({.expected = {"a"}, .total_steps = 9, .last_epoch = 1, .gone = {"a"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 4);
+  JournalState past;
+  std::FILE* const out = std::tmpfile();
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out, 1, 1), nullptr, probe_);
+  long told_before_any_news = 0;
+  loop.Post([&] { told_before_any_news = std::ftell(out); });
+  loop.Stop();
+  const RunOutcome outcome = loop.Run(attendance_);
+  std::fclose(out);
+  EXPECT_GT(told_before_any_news, 0) << "that a was lost";
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(outcome.interrupted);
+}
+
 }  // namespace
 }  // namespace fusionllm::services
