@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
@@ -64,7 +65,70 @@ void Attendance::Close(Line& line) {
   line.news.notify_all();
 }
 
+// Ends a stream whose place another has taken. What it says from now on is nobody's word.
+void Attendance::Retire(Line& line) {
+  {
+    const std::lock_guard lock(line.delivery);
+    line.current = false;
+  }
+  Close(line);
+  const std::lock_guard lock(line.mutex);
+  if (line.context != nullptr) line.context->TryCancel();
+}
+
+absl::Status Attendance::Join(const v1::Hello& hello, const std::shared_ptr<Line>& line) {
+  const std::lock_guard membership(membership_mutex_);
+  std::shared_ptr<Line> replaced;
+  {
+    const std::lock_guard lock(mutex_);
+    if (shutting_down_) return absl::UnavailableError("the broker is shutting down");
+    std::shared_ptr<Line>& present = lines_[hello.name()];
+    // It may come again when the newer one has gone; a clock that was set back must not shut an executor out for good.
+    if (present != nullptr && present->incarnation > hello.incarnation()) {
+      return absl::UnavailableError(absl::StrCat("a newer process attends as executor ", hello.name()));
+    }
+    replaced = std::exchange(present, line);
+  }
+  if (replaced != nullptr) Retire(*replaced);  // its end has perhaps not been noticed yet
+  handlers_.on_joined(hello);
+  return absl::OkStatus();
+}
+
+void Attendance::Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line) {
+  const std::lock_guard membership(membership_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = lines_.find(hello.name());
+    if (found == lines_.end() || found->second != line) return;  // replaced
+    lines_.erase(found);
+  }
+  handlers_.on_left(hello.name(), hello.incarnation(), "its connection to the broker broke");
+}
+
+void Attendance::WriteQueue(Line& line, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream) {
+  while (true) {
+    v1::BrokerMessage next;
+    {
+      std::unique_lock lock(line.mutex);
+      line.news.wait(lock, [&] { return line.closed || !line.queue.empty(); });
+      if (line.queue.empty()) break;
+      next = std::move(line.queue.front());
+      line.queue.pop_front();
+    }
+    if (!stream.Write(next)) break;
+  }
+  const std::lock_guard lock(line.mutex);
+  line.closed = line.drained = true;
+  line.news.notify_all();
+}
+
 grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) {
+  const auto line = std::make_shared<Line>();
+  line->context = context;
+  const absl::Cleanup context_ends = [&] {
+    const std::lock_guard lock(line->mutex);
+    line->context = nullptr;
+  };
   v1::ExecutorMessage message;
   if (!stream->Read(&message)) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no Hello");
   if (const absl::Status status = Examine(*context, message); !status.ok()) {
@@ -74,57 +138,23 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()), sentence);
   }
   const v1::Hello hello = message.hello();
-  auto line = std::make_shared<Line>();
-  line->context = context;
   line->incarnation = hello.incarnation();
-  std::shared_ptr<Line> replaced;
-  {
-    const std::lock_guard lock(mutex_);
-    if (shutting_down_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the broker is shutting down");
-    std::shared_ptr<Line>& present = lines_[hello.name()];
-    // It may come again when the newer one has gone; a clock that was set back must not shut an executor out for good.
-    if (present != nullptr && present->incarnation > hello.incarnation()) {
-      return grpc::Status(grpc::StatusCode::UNAVAILABLE, absl::StrCat("a newer process attends as executor ", hello.name()));
-    }
-    replaced = std::exchange(present, line);
-  }
-  if (replaced != nullptr) Close(*replaced);  // a stream whose end has not been noticed yet; its reader finds out by itself
-
   v1::BrokerMessage welcome;
   *welcome.mutable_welcome() = options_.welcome;
-  Enqueue(*line, std::move(welcome));
-  std::thread writer([&line, stream] {
-    while (true) {
-      v1::BrokerMessage next;
-      {
-        std::unique_lock lock(line->mutex);
-        line->news.wait(lock, [&] { return line->closed || !line->queue.empty(); });
-        if (line->queue.empty()) break;
-        next = std::move(line->queue.front());
-        line->queue.pop_front();
-      }
-      if (!stream->Write(next)) break;
-    }
-    const std::lock_guard lock(line->mutex);
-    line->closed = line->drained = true;
-    line->news.notify_all();
-  });
-
+  Enqueue(*line, std::move(welcome));  // before anybody can send it orders
+  if (const absl::Status status = Join(hello, line); !status.ok()) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, std::string(status.message()));
+  }
   base::Log(base::LogLevel::kInfo, absl::StrCat("executor ", hello.name(), " attends from ", context->peer()));
-  handlers_.on_joined(hello);
+  std::thread writer([&line, stream] { WriteQueue(*line, *stream); });
   while (stream->Read(&message)) {
-    handlers_.on_message(hello.name(), message);
+    const std::lock_guard lock(line->delivery);
+    if (!line->current) break;
+    handlers_.on_message(hello.name(), hello.incarnation(), message);
   }
   Close(*line);
   writer.join();
-  bool current = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = lines_.find(hello.name());
-    current = found != lines_.end() && found->second == line;
-    if (current) lines_.erase(found);
-  }
-  if (current) handlers_.on_left(hello.name(), hello.incarnation(), "its connection to the broker broke");
+  Leave(hello, line);
   return grpc::Status::OK;
 }
 
@@ -143,21 +173,24 @@ grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRe
   return grpc::Status::OK;
 }
 
-void Attendance::Acknowledge(const std::string& name, uint64_t sequence) {
+std::shared_ptr<Attendance::Line> Attendance::LineOf(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = lines_.find(name);
+  return found == lines_.end() ? nullptr : found->second;
+}
+
+void Attendance::Acknowledge(const std::string& name, uint64_t incarnation, uint64_t sequence) {
   if (sequence == 0) return;
+  const std::shared_ptr<Line> line = LineOf(name);
+  if (line == nullptr || line->incarnation != incarnation) return;
   v1::BrokerMessage ack;
   ack.mutable_ack()->set_sequence(sequence);
-  Send(name, std::move(ack));
+  Enqueue(*line, std::move(ack));
 }
 
 bool Attendance::Send(const std::string& name, v1::BrokerMessage message) {
-  std::shared_ptr<Line> line;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = lines_.find(name);
-    if (found == lines_.end()) return false;
-    line = found->second;
-  }
+  const std::shared_ptr<Line> line = LineOf(name);
+  if (line == nullptr) return false;
   Enqueue(*line, std::move(message));
   return true;
 }

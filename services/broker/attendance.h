@@ -1,6 +1,7 @@
 // The broker's gRPC face: keeps the executors' streams, turns their messages into callbacks and carries orders down.
 //
-// One handler thread per stream reads, one writer thread per stream sends, so that a slow executor delays nobody. Thread-safe.
+// One handler thread per stream reads, one writer thread per stream sends, so that a slow executor delays nobody. Of each name one stream
+// at a time is current: the newest process's newest. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -29,12 +30,14 @@ using EnrollHandler = std::function<absl::StatusOr<v1::EnrollResponse>(const v1:
 
 class Attendance final : public v1::Broker::Service {
  public:
+  // Called from the streams' threads. Of one name the calls come one by one, in the order of what they tell: on_left of a stream never
+  // after on_joined of the next, no message after either. They may block, but not on Enroll, Attend or one another.
   struct Handlers {
     // A stream was accepted. Later messages of this (name, incarnation) follow on the same thread.
     std::function<void(const v1::Hello&)> on_joined;
     // Whoever handles it acknowledges it when what it says is recorded.
-    std::function<void(const std::string& name, const v1::ExecutorMessage&)> on_message;
-    // The stream ended; on_joined of the same incarnation may follow when it comes back.
+    std::function<void(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage&)> on_message;
+    // The current stream ended; on_joined of the same incarnation may follow when it comes back. Not called for one that was replaced.
     std::function<void(const std::string& name, uint64_t incarnation, const std::string& why)> on_left;
     EnrollHandler on_enroll;
   };
@@ -43,9 +46,10 @@ class Attendance final : public v1::Broker::Service {
 
   // Queues an order; false when the executor is not connected.
   bool Send(const std::string& name, v1::BrokerMessage message);
-  // The executor need not repeat this report and those before it.
-  void Acknowledge(const std::string& name, uint64_t sequence);
-  // Sends Shutdown to everybody, waits (bounded) until it is written, and ends all streams.
+  // The executor need not repeat this report and those before it. Not sent to another incarnation, which counts its own.
+  void Acknowledge(const std::string& name, uint64_t incarnation, uint64_t sequence);
+  // Sends Shutdown to everybody and waits (bounded) until it is written. Executors end their streams when they read it; of those that do
+  // not, the server's Shutdown does. New streams are refused from now on.
   void Shutdown(const std::string& reason, bool failed);
   // Whether an executor of this name is connected.
   bool IsAttending(const std::string& name);
@@ -54,24 +58,37 @@ class Attendance final : public v1::Broker::Service {
   grpc::Status Enroll(grpc::ServerContext* context, const v1::EnrollRequest* request, v1::EnrollResponse* response) override;
 
  private:
-  // The outgoing half of one stream.
+  // One stream.
   struct Line {
-    std::mutex mutex;
+    uint64_t incarnation = 0;
+    // Held while a message is handed on, so that the one that replaces this stream can wait for it.
+    std::mutex delivery;
+    bool current = true;
+
+    std::mutex mutex;  // of all below: the outgoing half
     std::condition_variable news;
     std::deque<v1::BrokerMessage> queue;
     bool closed = false;
-    bool drained = false;  // closed and everything written
-    grpc::ServerContext* context = nullptr;
-    uint64_t incarnation = 0;
+    bool drained = false;                    // closed and everything written
+    grpc::ServerContext* context = nullptr;  // null when the call has ended
   };
   absl::Status Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const;
+  // Makes `line` the current one of its name. Errors: Unavailable: not now.
+  absl::Status Join(const v1::Hello& hello, const std::shared_ptr<Line>& line);
+  void Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line);
+  std::shared_ptr<Line> LineOf(const std::string& name);
   static void Enqueue(Line& line, v1::BrokerMessage message);
   static void Close(Line& line);
+  static void Retire(Line& line);
+  static void WriteQueue(Line& line, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream);
 
   const AttendanceOptions options_;
   const Handlers handlers_;
+  // Orders joining and leaving, their handlers included. Taken before all other locks, and never by Send, which those that the handlers
+  // wait for may call.
+  std::mutex membership_mutex_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Line>> lines_;
+  std::map<std::string, std::shared_ptr<Line>> lines_;  // the current ones
   bool shutting_down_ = false;
 };
 

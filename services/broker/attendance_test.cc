@@ -82,12 +82,15 @@ class AttendanceTest : public ::testing::Test {
     attendance_ = std::make_unique<Attendance>(
         options, Attendance::Handlers{.on_joined = [this](const v1::Hello& hello) { Note(absl::StrCat("joined ", hello.name())); },
                                       .on_message =
-                                          [this](const std::string& name, const v1::ExecutorMessage& message) {
+                                          [this](const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
                                             Note(absl::StrCat(name, " said ", message.sequence()));
-                                            attendance_->Acknowledge(name, message.sequence());
+                                            attendance_->Acknowledge(name, incarnation, message.sequence());
                                           },
-                                      .on_left = [this](const std::string& name, uint64_t incarnation,
-                                                        const std::string&) { Note(absl::StrCat("left ", name, " ", incarnation)); },
+                                      .on_left =
+                                          [this](const std::string& name, uint64_t incarnation, const std::string&) {
+                                            Leaving();
+                                            Note(absl::StrCat("left ", name, " ", incarnation));
+                                          },
                                       .on_enroll =
                                           [this](const v1::EnrollRequest& request) {
                                             return enrollment_->Enroll(
@@ -110,6 +113,15 @@ class AttendanceTest : public ::testing::Test {
     const std::lock_guard lock(mutex_);
     notes_.push_back(std::move(what));
     news_.notify_all();
+  }
+  // What happens first while on_left is called.
+  void SetLeaving(std::function<void()> leaving) {
+    const std::lock_guard lock(leaving_mutex_);
+    leaving_ = std::move(leaving);
+  }
+  void Leaving() {
+    const std::lock_guard lock(leaving_mutex_);
+    if (leaving_) leaving_();
   }
   std::vector<std::string> Notes() {
     const std::lock_guard lock(mutex_);
@@ -155,6 +167,8 @@ class AttendanceTest : public ::testing::Test {
   std::mutex mutex_;
   std::condition_variable news_;
   std::vector<std::string> notes_;
+  std::mutex leaving_mutex_;
+  std::function<void()> leaving_;
 };
 
 TEST_F(AttendanceTest, AMemberOfTheJobIsWelcomedHeardAndSeenOff) {
@@ -250,9 +264,41 @@ TEST_F(AttendanceTest, ASecondStreamOfAnExecutorTakesThePlaceOfTheFirst) {
   order.mutable_calibrate();
   EXPECT_TRUE(attendance_->Send("a", order));
   EXPECT_TRUE(second.Hear().has_calibrate());
-  EXPECT_TRUE(first.End().ok());
+  v1::ExecutorMessage message;
+  message.set_sequence(7);
+  first.Say(message);
+  EXPECT_EQ(first.End().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(attendance_->IsAttending("a"));
-  EXPECT_THAT(Notes(), ElementsAre("joined a", "joined a")) << "its end is nobody's leaving";
+  EXPECT_THAT(Notes(), ElementsAre("joined a", "joined a")) << "neither its words nor its end are those of the executor";
+}
+
+TEST_F(AttendanceTest, AnAcknowledgementIsForTheProcessThatReported) {
+  Peer former(address_, CertifiedAs("a"));
+  ASSERT_TRUE(former.Say(HelloOf("a", kProtocolVersion, 1)));
+  ASSERT_TRUE(former.Hear().has_welcome());
+  Peer restarted(address_, CertifiedAs("a"));
+  ASSERT_TRUE(restarted.Say(HelloOf("a", kProtocolVersion, 2)));
+  ASSERT_TRUE(restarted.Hear().has_welcome());
+  attendance_->Acknowledge("a", 1, 500);  // what the former said has been recorded only now
+  attendance_->Acknowledge("a", 2, 3);
+  EXPECT_EQ(restarted.Hear().ack().sequence(), 3) << "it would discard its own reports up to 500";
+}
+
+TEST_F(AttendanceTest, WhoComesBackJoinsAfterItHasLeft) {
+  auto first = std::make_unique<Peer>(address_, CertifiedAs("a"));
+  ASSERT_TRUE(first->Say(HelloOf("a")));
+  ASSERT_TRUE(first->Hear().has_welcome());
+  Peer second(address_, CertifiedAs("a"));
+  SetLeaving([&, done = false]() mutable {
+    if (std::exchange(done, true)) return;
+    EXPECT_TRUE(second.Say(HelloOf("a")));
+    std::unique_lock lock(mutex_);
+    EXPECT_FALSE(news_.wait_for(lock, std::chrono::milliseconds(200), [&] { return notes_.size() > 1; })) << "it joined before it left";
+  });
+  first.reset();
+  EXPECT_TRUE(second.Hear().has_welcome());
+  EXPECT_THAT(Notes(), ElementsAre("joined a", "left a 2", "joined a"));
+  EXPECT_TRUE(attendance_->IsAttending("a"));
 }
 
 TEST_F(AttendanceTest, AtTheEndEveryStreamIsToldWhy) {

@@ -127,7 +127,6 @@ broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended) {
 bool IsSane(const std::string& name, const v1::StageTimes& times) {
   const bool sane = times.step() >= 0 && times.epoch_steps() >= 0 &&
                     std::abs(times.wait_seconds()) <= kMaxSeconds &&  // a difference of measurements
-
                     AreSeconds({times.busy_seconds(), times.forward_seconds(), times.backward_seconds(), times.overrun_seconds(),
                                 times.epoch_busy_seconds(), times.epoch_overrun_seconds()}) &&
                     std::all_of(times.links().begin(), times.links().end(), [](const v1::LinkBytes& link) { return IsSane(link); });

@@ -83,7 +83,8 @@ int Main(int argc, char** argv) {
   Attendance attendance(
       setup->attendance,
       {.on_joined = [&](const v1::Hello& hello) { loop.OnJoined(hello); },
-       .on_message = [&](const std::string& name, const v1::ExecutorMessage& message) { loop.OnMessage(name, message); },
+       .on_message = [&](const std::string& name, uint64_t incarnation,
+                         const v1::ExecutorMessage& message) { loop.OnMessage(name, incarnation, message); },
        .on_left = [&](const std::string& name, uint64_t incarnation, const std::string& why) { loop.OnLeft(name, incarnation, why); },
        .on_enroll =
            [&](const v1::EnrollRequest& request) {

@@ -73,7 +73,7 @@ void RunLoop::OnTransferProgress() {
 
 void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 
-void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& message) {
+void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
   probe_.Heard(name);
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
@@ -119,7 +119,7 @@ void RunLoop::OnMessage(const std::string& name, const v1::ExecutorMessage& mess
       break;
   }
   // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.
-  Post([this, name, sequence = message.sequence()] { attendance_->Acknowledge(name, sequence); });
+  Post([this, name, incarnation, sequence = message.sequence()] { attendance_->Acknowledge(name, incarnation, sequence); });
 }
 
 void RunLoop::Feed(const broker::Event& event) {

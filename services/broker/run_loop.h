@@ -60,7 +60,7 @@ class RunLoop {
 
   // From attendance threads.
   void OnJoined(const v1::Hello& hello);
-  void OnMessage(const std::string& name, const v1::ExecutorMessage& message);
+  void OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message);
   void OnLeft(const std::string& name, uint64_t incarnation, const std::string& why);
   void OnTransferProgress();  // from threads of the exchange
   void Stop();                // from a signal thread

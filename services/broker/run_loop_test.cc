@@ -27,7 +27,7 @@ class RunLoopTest : public ::testing::Test {
     v1::ExecutorMessage calibration;
     calibration.mutable_calibration()->set_profile_document(
         wire::PrintProfile({.name = "a", .site = "x", .backend = "cpu", .memory_bytes = 1}));
-    loop.OnMessage("a", calibration);
+    loop.OnMessage("a", 1, calibration);
   }
 
   base::TempFolder folder_;
