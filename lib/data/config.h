@@ -31,7 +31,7 @@ struct DatasetConfig {
   int64_t sequence_length = 0;  // text, tokens: tokens of a window, 1 .. 2^24
   int64_t vocabulary_size = 0;  // text, tokens: ids at or above it are an error; 0: not checked
   std::string token_dtype;      // tokens: "uint16", "uint32", or empty: found out (tokens.h)
-  int64_t num_classes = 0;      // cifar10, idx: labels at or above it are an error; 0: not checked
+  int64_t num_classes = 0;      // images: labels at or above it are an error; 0: not checked
   ShapesConfig shapes;
 
   // At most one of the two. The fraction is of the samples, taken from the end; training then uses the rest.

@@ -44,6 +44,15 @@ absl::Status CheckLabel(int64_t label, int64_t limit, int64_t offset, const std:
       absl::StrCat("label ", label, " at byte ", offset, " of ", path, " is outside the ", limit, " classes"));
 }
 
+// Reads the labels of the first samples.
+absl::Status CheckFirstLabels(const Dataset& dataset) {
+  tensor::Tensor target({tensor::DType::kI32, {1}});
+  for (int64_t i = 0; i < std::min(dataset.size(), kLabelsCheckedAtOpen); ++i) {
+    FUSIONLLM_RETURN_IF_ERROR(dataset.FillBatch({&i, 1}, {}, target.view()));
+  }
+  return absl::OkStatus();
+}
+
 // Which part a sample lies in, when part i starts at starts[i].
 size_t PartOf(const std::vector<int64_t>& starts, int64_t index) {
   return static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), index) - starts.begin()) - 1;
@@ -63,7 +72,8 @@ class Cifar10 : public Dataset {
     const size_t part = PartOf(starts_, index);
     const int64_t offset = (index - starts_[part]) * kCifarRecord;
     std::array<uint8_t, kCifarRecord> record;
-    FUSIONLLM_RETURN_IF_ERROR(files_[part].ReadAt(offset, std::as_writable_bytes(std::span(record))));
+    const std::span<uint8_t> wanted(record.data(), input == nullptr ? 1 : record.size());
+    FUSIONLLM_RETURN_IF_ERROR(files_[part].ReadAt(offset, std::as_writable_bytes(wanted)));
     FUSIONLLM_RETURN_IF_ERROR(CheckLabel(record[0], label_limit_, offset, files_[part].path()));
     if (target != nullptr) *static_cast<int32_t*>(target) = record[0];
     if (auto* pixel = static_cast<float*>(input); pixel != nullptr) {
@@ -182,7 +192,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
     samples += file.size() / kCifarRecord;
   }
   const int64_t limit = config.num_classes > 0 ? std::min(config.num_classes, kCifarClasses) : kCifarClasses;
-  return std::make_unique<Cifar10>(samples, limit, std::move(files), std::move(starts));
+  auto dataset = std::make_unique<Cifar10>(samples, limit, std::move(files), std::move(starts));
+  FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
+  return dataset;
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
@@ -216,8 +228,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   if (samples == 0) return absl::InvalidArgumentError(absl::StrCat(images[0].file.path(), " has no images"));
   if (extents.size() == 2) extents.push_back(1);
   const int64_t limit = config.num_classes > 0 ? config.num_classes : 256;
-  return std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), limit, std::move(images), std::move(labels),
-                                     std::move(starts));
+  auto dataset = std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), limit, std::move(images), std::move(labels),
+                                             std::move(starts));
+  FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
+  return dataset;
 }
 
 }  // namespace fusionllm::data

@@ -19,6 +19,9 @@
 namespace fusionllm::data {
 
 inline constexpr int64_t kMaxImageBytes = int64_t{1} << 24;
+// Labels are checked whenever they are read, and so many of them when the dataset is opened: too few classes are an error before the first
+// step, and opening stays quick.
+inline constexpr int64_t kLabelsCheckedAtOpen = int64_t{1} << 16;
 
 // The normalised value of each byte for one channel: a table makes the result the same everywhere it is used.
 class PixelScale {
@@ -32,8 +35,7 @@ class PixelScale {
 
 // Records of 3073 bytes: a label below 10, then 32 x 32 red, green and blue planes. From a folder come its data_batch*.bin, or all *.bin if
 // it has none of them: test_batch.bin is for validation and is named by path.
-// Errors: InvalidArgument for an empty file, a size that is not a whole number of records, a label out of range (when it is read; names
-// file and byte).
+// Errors: InvalidArgument for an empty file, a size that is not a whole number of records, a label out of range (names file and byte).
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config);
 
 // Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], told apart by their magic numbers and paired in order. From a

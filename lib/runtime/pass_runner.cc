@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
@@ -21,7 +22,9 @@ using opdag::ValueId;
 namespace {
 
 absl::Status WithOp(const absl::Status& status, const Op& op) {
-  return absl::Status(status.code(), absl::StrFormat("op '%s' (%s): %s", op.name, op.type, std::string(status.message())));
+  const std::string prefix = absl::StrFormat("op '%s' (%s): ", op.name, op.type);
+  if (absl::StartsWith(status.message(), prefix)) return status;  // kernels name their op where they find the fault
+  return absl::Status(status.code(), absl::StrCat(prefix, status.message()));
 }
 
 bool AllFinite(tensor::ConstTensorView view) {

@@ -111,6 +111,19 @@ TEST(StageExecutorTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
               ::testing::AllOf(HasSubstr("op '"), HasSubstr("not fit to be sent to stage 1 at step 1, micro-batch 0")));
 }
 
+TEST(StageExecutorTest, AnErrorOfAKernelNamesItsOpOnce) {
+  const autodiff::TrainingGraph training = SmallGpt2(true);
+  for (const std::string backend : {"ref", "cpu"}) {
+    const auto source = SyntheticSource(1, 1000);  // ids far beyond the vocabulary
+    const absl::Status status = RunPipeline(training, SmallOptions(training, 1, backend), *source).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    const std::string words(status.message());
+    const size_t first = words.find("op '");
+    ASSERT_NE(first, std::string::npos) << words;
+    EXPECT_EQ(words.find("op '", first + 1), std::string::npos) << words;
+  }
+}
+
 // What a checkpoint holds, by name.
 using Stored = std::map<std::string, std::vector<std::byte>>;
 

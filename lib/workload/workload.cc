@@ -15,6 +15,7 @@
 #include "lib/opdag/models/mlp.h"
 #include "lib/opdag/models/resnet.h"
 #include "lib/opdag/text.h"
+#include "lib/workload/input_limits.h"
 
 namespace fusionllm::workload {
 namespace {
@@ -101,13 +102,15 @@ data::DatasetKind KindOf(job::DataKind kind) {
   return data::DatasetKind::kText;
 }
 
-data::DatasetConfig DataOf(const job::Spec& spec, const job::ResolvedModel& model, const std::string& base_directory) {
+data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, const std::string& base_directory) {
   data::DatasetConfig config{.kind = KindOf(spec.data.kind), .paths = spec.data.path, .base_folder = base_directory};
   if (spec.data.token_dtype != job::TokenDtype::kAuto) config.token_dtype = job::ToString(spec.data.token_dtype);
   config.sequence_length = spec.training.sequence_length;
-  if (const auto* gpt = std::get_if<job::GptConfig>(&model)) config.vocabulary_size = gpt->vocab_size;
-  if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) config.num_classes = resnet->num_classes;
-  if (const auto* mlp = std::get_if<job::MlpConfig>(&model)) config.num_classes = mlp->layers.back();
+  const InputLimits limits = InputLimitsOf(graph);
+  // The tokens of a window are its labels too, one further.
+  config.vocabulary_size =
+      limits.tokens == 0 || limits.labels == 0 ? limits.tokens + limits.labels : std::min(limits.tokens, limits.labels);
+  config.num_classes = limits.labels;
   config.shapes = {.samples = spec.data.shapes.samples,
                    .image_size = spec.data.shapes.image_size,
                    .num_classes = spec.data.shapes.num_classes,
@@ -153,8 +156,7 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   workload->graph_hash = base::StableHash(absl::StrCat(opdag::PrintGraph(graph), "\nbatch ", workload->micro_batch_size));
   FUSIONLLM_ASSIGN_OR_RETURN(workload->training, autodiff::Differentiate(graph));
 
-  FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
-  workload->data = DataOf(job.spec, model, base_directory);
+  workload->data = DataOf(job.spec, graph, base_directory);
   if (job.spec.data.kind == job::DataKind::kText || job.spec.data.kind == job::DataKind::kTokens) {
     workload->targets_per_sample = training.sequence_length;
   }

@@ -175,5 +175,36 @@ TEST(DatasetSourceTest, SamplesThatDoNotFitTheModelAreNamed) {
   EXPECT_THAT(error("mask", "b, 8, 8, 3"), HasSubstr("op 'x' has the role 'mask'"));
 }
 
+TEST(DatasetSourceTest, DataOutsideWhatAGraphTakesIsFoundBeforeTheFirstStep) {
+  const base::TempFolder folder;
+  folder.Write("tokens.bin", Ids16(100));
+  constexpr char kGraph[] =
+      "  model: {graph: {inline: 'graph \"g\" { return loss loss = cross_entropy(head, y) head = linear(e) {out=CLASSES} "
+      "e = embedding(x) {vocab=VOCAB, dim=4} x = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 2]} "
+      "y = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 2]} }'}}\n"
+      "  data: {kind: tokens, path: [tokens.bin]}\n"
+      "  training: {globalBatchSize: 4, microBatchSize: 2, sequenceLength: 2}\n";
+  const auto open = [&](absl::string_view vocab, absl::string_view classes) {
+    const auto workload = ResolveText(absl::StrReplaceAll(kGraph, {{"VOCAB", vocab}, {"CLASSES", classes}}), folder.path());
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    return DatasetSource::Open(**workload).status();
+  };
+  EXPECT_TRUE(open("101", "101").ok()) << open("101", "101");
+  EXPECT_EQ(open("50", "101").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(open("50", "101").message(), AllOf(HasSubstr("token 50 at byte 98 of"), HasSubstr("vocabulary of 50")));
+  EXPECT_THAT(open("101", "60").message(), HasSubstr("vocabulary of 60"));
+}
+
+TEST(DatasetSourceTest, MoreShapesThanClassesOfAGraphAreFoundBeforeTheFirstStep) {
+  const auto workload = ResolveText(
+      "  model: {graph: {inline: 'graph \"g\" { return loss loss = cross_entropy(head, y) head = linear(x) {out=4} "
+      "x = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 192]} "
+      "y = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]} }'}}\n"
+      "  data: {kind: shapes, shapes: {imageSize: 8, numClasses: 5}}\n");
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  EXPECT_THAT(DatasetSource::Open(**workload).status().message(),
+              AllOf(HasSubstr("spec.data.shapes.numClasses is 5"), HasSubstr("only 4 classes")));
+}
+
 }  // namespace
 }  // namespace fusionllm::workload
