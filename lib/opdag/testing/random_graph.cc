@@ -1,5 +1,6 @@
 #include "lib/opdag/testing/random_graph.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -45,7 +46,10 @@ class Generator {
     const bool io = Below(2) == 0;
     const bool bias = Below(2) == 0;
     std::vector<ParameterChoice> choices;
-    if (options_.exotic && Below(2) == 0) {
+    if (options_.layers && Below(2) == 0) {
+      choices.push_back({absl::StrCat("shared.", ShapeOf(x).dim(-1), io ? "x" : "y", out), {}, {}});
+      if (bias) choices.push_back({absl::StrCat("bias.", next_), {}, {}});
+    } else if (options_.exotic && Below(2) == 0) {
       // Uses of the same extents share a weight.
       ParameterChoice weight{absl::StrCat("shared weight ", ShapeOf(x).dim(-1), io ? "x" : "y", out), {}, {}};
       if (Below(2) == 0) weight.initializer = Initializer{Initializer::Kind::kNormal, 0.1 * static_cast<double>(1 + Below(9))};
@@ -137,7 +141,90 @@ class Generator {
     }
   }
 
+  // A small divisor of n.
+  int64_t Divisor(int64_t n) {
+    int64_t divisor = 1 + Below(4);
+    while (n % divisor != 0) --divisor;
+    return divisor;
+  }
+
+  // All elements of a sample as an image.
+  ValueId Images(ValueId x) {
+    const int64_t elements = ShapeOf(x).elements() / ShapeOf(x)[0];
+    const int64_t height = Divisor(elements), width = Divisor(elements / height);
+    return Add("reshape", {x}, {{"shape", Ints{kBatch, height, width, elements / height / width}}});
+  }
+
+  ValueId Convolution(ValueId x) {
+    const int64_t kernel_height = 1 + Below(3), kernel_width = 1 + Below(3);
+    const int64_t groups = ShapeOf(x)[3] % 2 == 0 && Below(2) == 0 ? 2 : 1;
+    return Add("conv2d", {x},
+               {{"out", groups * (1 + Below(2))},
+                {"kernel", Ints{kernel_height, kernel_width}},
+                {"stride", Ints{1 + Below(2), 1}},
+                {"padding", Ints{kernel_height / 2, kernel_width / 2}},
+                {"groups", groups},
+                {"bias", Below(2) == 0}});
+  }
+
+  ValueId Pool(ValueId x) {
+    const int64_t height = std::min(ShapeOf(x)[1], 2 + Below(2)), width = std::min(ShapeOf(x)[2], 2 + Below(2));
+    const char* type = Below(2) == 0 ? "max_pool2d" : "avg_pool2d";
+    return Add(type, {x}, {{"kernel", Ints{height, width}}, {"stride", Ints{1, 1 + Below(2)}}, {"padding", Ints{height / 2, 0}}});
+  }
+
+  ValueId Attention(ValueId x) {
+    if (ShapeOf(x).rank() != 3) x = Add("reshape", {x}, {{"shape", Ints{kBatch, ShapeOf(x)[1], -1}}});
+    const int64_t heads = 1 + Below(2);
+    const ValueId qkv = Add("linear", {x}, {{"out", 3 * heads * (1 + Below(2))}, {"layout", std::string("io")}, {"bias", true}});
+    return Add("attention", {qkv}, {{"heads", heads}, {"causal", Below(2) == 0}});
+  }
+
+  // Tables of the same width are one parameter, for embeddings and heads alike.
+  ParameterChoice Table(int64_t width) { return {absl::StrCat("table.", width), Initializer{Initializer::Kind::kNormal, 0.5}, {}}; }
+
+  ValueId Embedding() {
+    if (tokens_ == kNone) tokens_ = builder_.Placeholder("tokens", "tokens", "i32", {kBatch, 3});
+    const int64_t width = 1 + Below(4);
+    std::vector<ParameterChoice> tables = {Table(width)};
+    const int64_t positions = Below(2) == 0 ? 0 : 3;
+    if (positions > 0) tables.push_back({absl::StrCat("positions.", width), Initializer{Initializer::Kind::kNormal, 0.5}, {}});
+    return builder_.Add(NextName(), "embedding", {tokens_}, {{"vocab", kRandomGraphVocabulary}, {"dim", width}, {"positions", positions}},
+                        tables);
+  }
+
+  ValueId TiedHead(ValueId x) {
+    return builder_.Add(NextName(), "linear", {x}, {{"out", kRandomGraphVocabulary}, {"layout", std::string("oi")}, {"bias", false}},
+                        {Table(ShapeOf(x).dim(-1))});
+  }
+
+  ValueId Layer() {
+    const ValueId x = Any();
+    switch (Below(9)) {
+      case 0:
+        return Convolution(Images(x));
+      case 1:
+        return Pool(Images(x));
+      case 2:
+        return Add("batch_norm", {Images(x)}, {{"epsilon", 0.1}, {"momentum", 0.1}});
+      case 3:
+        return Attention(x);
+      case 4:
+        return Embedding();
+      case 5:
+        return TiedHead(x);
+      case 6:
+        return Add("dropout", {x}, {{"rate", 0.25}});
+      case 7:
+        return Add("global_avg_pool", {Images(x)});
+      default:
+        if (ShapeOf(x).rank() < 3 || Below(2) == 0) return Add("relu", {x});
+        return Add("reduce", {x}, {{"kind", std::string("max")}, {"axes", Ints{1}}});
+    }
+  }
+
   void Step() {
+    if (options_.layers && Below(2) == 0) return values_.push_back(Layer());
     switch (Below(6)) {
       case 0:
         return Unary();
@@ -176,6 +263,7 @@ class Generator {
   std::mt19937_64 random_;
   GraphBuilder builder_;
   std::vector<ValueId> values_;
+  ValueId tokens_ = kNone;
   int next_ = 0;
 };
 
