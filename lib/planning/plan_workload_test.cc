@@ -239,7 +239,7 @@ TEST(PlanWorkload, ExcludedAndSmallDevicesGetNoStage) {
 
 TEST(PlanWorkload, UnmarkedSparesAreHeldBack) {
   const auto workload = Resolve({"spec.executors.spares=2"});  // tokyo-1 is one, another must stay free
-  EXPECT_EQ(PlanOf(*workload, OnTopology(*workload), {.strategy = "op-fence"}).stages.size() <= 2, true);
+  EXPECT_LE(PlanOf(*workload, OnTopology(*workload), {.strategy = "op-fence"}).stages.size(), 2u);
 }
 
 TEST(PlanWorkload, NoMoreExecutorsThanTheJobWants) {
