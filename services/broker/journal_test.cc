@@ -2,36 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
+#include "services/broker/testing/file_size_limit.h"
 
 namespace fusionllm::services {
 namespace {
 
 using ::testing::HasSubstr;
-
-// No file of this process may grow beyond `bytes` while it lives: writes then end half-way, as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : former_handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &former_);
-    const rlimit limit = {bytes, former_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &former_);
-    signal(SIGXFSZ, former_handler_);
-  }
-
- private:
-  rlimit former_ = {};
-  void (*former_handler_)(int);
-};
 
 TEST(Journal, AnEntryThatDidNotFitLeavesNoHalfALine) {
   const base::TempFolder folder;

@@ -1,7 +1,6 @@
 #include "services/broker/run_loop.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
+#include "lib/checkpoint/output_file.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/executor_reports.h"
 #include "services/broker/plan_answer.h"
@@ -94,14 +94,14 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       break;
     case v1::ExecutorMessage::kShard:
       Post([this, event = ShardWrittenOf(message.shard())] {
-        if (event.status.ok()) RecordOrDie(journal_.RecordShard(event));
+        if (event.status.ok() && !Recorded(journal_.RecordShard(event))) return;
         if (event.status.ok()) probe_.ShardWritten(event.step, event.seconds);
         Feed(event);
       });
       break;
     case v1::ExecutorMessage::kEnded:
       Post([this, event = EndedOf(name, message.ended())] {
-        if (event.status.ok()) RecordOrDie(journal_.RecordStageEnd(event));
+        if (event.status.ok() && !Recorded(journal_.RecordStageEnd(event))) return;
         Feed(event);
       });
       break;
@@ -123,8 +123,10 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
 }
 
 void RunLoop::Feed(const broker::Event& event) {
+  if (outcome_.has_value()) return;
   for (const broker::Action& action : state_.On(event)) {
     std::visit([this](const auto& a) { Carry(a); }, action);
+    if (outcome_.has_value()) break;  // nothing may happen any more that the journal does not tell of
   }
   probe_.State(state_);
 }
@@ -165,11 +167,12 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
 }
 
 // A broker that cannot write its journal could not be replaced after a crash without lying about the past: end the run instead.
-void RunLoop::RecordOrDie(const absl::Status& status) {
+bool RunLoop::Recorded(const absl::Status& status) {
   if (!status.ok() && !outcome_.has_value()) {
     log_.Error(status, "JournalFailed");
     outcome_ = RunOutcome{.status = status};
   }
+  return status.ok();
 }
 
 void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
@@ -177,14 +180,14 @@ void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
   KeepLinksTo(state_.plan().devices, times);
   log_.StageTimes(name, times);
   probe_.StageTimes(name, times);
-  if (times.step() % kTrafficPeriod == 0) RecordTraffic(name, times);
+  if (times.step() % kTrafficPeriod == 0 && !RecordTraffic(name, times)) return;
   Feed(StageMeasuredOf(name, times));
 }
 
-void RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times) {
+bool RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times) {
   std::map<std::string, int64_t> bytes;
   for (const v1::LinkBytes& link : times.links()) bytes[link.peer()] = link.wire_bytes_sent();
-  RecordOrDie(journal_.RecordTraffic(times.epoch(), name, bytes));
+  return Recorded(journal_.RecordTraffic(times.epoch(), name, bytes));
 }
 
 v1::PeerAddress RunLoop::PeerOf(const std::string& name) const {
@@ -223,7 +226,11 @@ void RunLoop::SaveProfiles() const {
   if (options_.profiles_file.empty()) return;
   std::vector<std::string> devices;
   for (const auto& [name, profile] : state_.profiles()) devices.push_back(name);
-  std::ofstream(options_.profiles_file, std::ios::trunc) << ProfilesDocument(InOrder(std::move(devices)), state_) << "\n";
+  const std::string text = ProfilesDocument(InOrder(std::move(devices)), state_) + "\n";
+  const std::string aside = options_.profiles_file + ".new";
+  absl::Status status = checkpoint::WriteFile(aside, text).status();
+  if (status.ok()) status = checkpoint::Rename(aside, options_.profiles_file);
+  if (!status.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("profiles were not saved: ", std::string(status.message())));
 }
 
 void RunLoop::Carry(const broker::AskPlan& action) {
@@ -313,8 +320,7 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   for (const broker::ShardFile& file : action.files) bytes += file.bytes;
   Post([this, bytes, event = broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()}] {
     Feed(event);  // told first, as with steps
-    if (!event.status.ok()) return;
-    RecordOrDie(journal_.RecordCheckpoint(event.step, event.path));
+    if (!event.status.ok() || !Recorded(journal_.RecordCheckpoint(event.step, event.path))) return;
     probe_.CheckpointCommitted(event.step, bytes);
   });
 }
@@ -331,8 +337,9 @@ void RunLoop::Carry(const broker::PublishPlan& action) {
   CloseExchange();
   // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
   if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
-  RecordOrDie(
-      journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit(), log_.SentBytes()));
+  if (!Recorded(
+          journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit(), log_.SentBytes())))
+    return;
   log_.Plan(state_.plan(), state_.epoch());
   probe_.Plan(state_.plan());
   base::Log(base::LogLevel::kInfo, absl::StrFormat("plan epoch %d on %s", state_.epoch(), absl::StrJoin(state_.plan().devices, ", ")));
@@ -346,7 +353,7 @@ void RunLoop::Carry(const broker::PublishStep& action) {
     base::Log(base::LogLevel::kDebug,
               absl::StrFormat("step %d: loss %g, %.3f s", action.record.step, action.record.loss, action.record.step_seconds));
   }
-  RecordOrDie(journal_.RecordStep(action.epoch, action.record));
+  Recorded(journal_.RecordStep(action.epoch, action.record));
 }
 
 void RunLoop::Carry(const broker::Expect& action) {
@@ -356,8 +363,7 @@ void RunLoop::Carry(const broker::Expect& action) {
 
 void RunLoop::Carry(const broker::Finish& action) {
   if (action.status.ok()) {
-    RecordOrDie(journal_.RecordEnd());
-    log_.Summary();
+    if (Recorded(journal_.RecordEnd())) log_.Summary();
   } else {
     log_.Error(action.status, action.refusal_reason);
   }

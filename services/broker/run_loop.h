@@ -98,8 +98,8 @@ class RunLoop {
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();
   void TakeTimes(const std::string& name, v1::StageTimes times);
-  void RecordTraffic(const std::string& name, const v1::StageTimes& times);
-  void RecordOrDie(const absl::Status& status);
+  bool RecordTraffic(const std::string& name, const v1::StageTimes& times);
+  bool Recorded(const absl::Status& status);
 
   const RunLoopOptions options_;
   const PlanFunction plan_;

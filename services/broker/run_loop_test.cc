@@ -1,23 +1,39 @@
 #include "services/broker/run_loop.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 
 #include "lib/base/testing/temp_folder.h"
 #include "lib/wire/profile_json.h"
+#include "services/broker/testing/file_size_limit.h"
 
 namespace fusionllm::services {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RunLoopTest : public ::testing::Test {
  protected:
   std::unique_ptr<RunLoop> Loop(PlanFunction plan) {
     JournalState past;
-    return std::make_unique<RunLoop>(RunLoopOptions{}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
-                                     *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), std::move(plan), probe_);
+    return std::make_unique<RunLoop>(RunLoopOptions{.profiles_file = folder_ / "profiles.json"},
+                                     broker::RunState({.expected = {"a"}, .total_steps = 1}), *Journal::Open(folder_ / "journal", &past),
+                                     RunLog(out_, 1, 1), std::move(plan), probe_);
   }
-  ~RunLoopTest() override { std::fclose(out_); }
+  ~RunLoopTest() override {
+    std::fclose(out_);
+    std::free(text_);
+  }
+  // What the run has printed.
+  std::string Printed() {
+    std::fflush(out_);
+    return std::string(text_, size_);
+  }
 
   static void JoinAndCalibrate(RunLoop& loop) {
     v1::Hello hello;
@@ -31,7 +47,9 @@ class RunLoopTest : public ::testing::Test {
   }
 
   base::TempFolder folder_;
-  std::FILE* out_ = std::fopen("/dev/null", "w");
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* out_ = open_memstream(&text_, &size_);
   Attendance attendance_{{}, {}};
   metrics::Registry registry_{"test", "0"};
   RunProbe probe_{registry_, {}};
@@ -72,6 +90,50 @@ TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
   EXPECT_GT(told_before_any_news, 0) << "that a was lost";
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(outcome.interrupted);
+}
+
+absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
+  return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
+}
+
+TEST_F(RunLoopTest, WhatTheJournalCannotTellDoesNotHappen) {
+  auto loop = Loop(PlanOnA);
+  JoinAndCalibrate(*loop);
+  const FileSizeLimit full(0);
+  const RunOutcome outcome = loop->Run(attendance_);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kUnavailable) << outcome.status;
+  EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
+  EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"plan")")));
+}
+
+TEST_F(RunLoopTest, ARunWhoseEndCannotBeRecordedHasNoSummary) {
+  auto loop = Loop(PlanOnA);
+  loop->Stop();  // before anybody has joined
+  const FileSizeLimit full(0);
+  EXPECT_EQ(loop->Run(attendance_).status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
+  EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"summary")")));
+}
+
+TEST_F(RunLoopTest, ProfilesAreSavedWholeOrNotAtAll) {
+  const auto refuse = [](const std::string&, const broker::AskPlan&, std::stop_token) -> absl::StatusOr<std::string> {
+    return absl::InvalidArgumentError("no");
+  };
+  folder_.Write("profiles.json", "of an earlier plan");
+  {
+    const FileSizeLimit full(40);
+    auto loop = Loop(refuse);
+    JoinAndCalibrate(*loop);
+    EXPECT_FALSE(loop->Run(attendance_).status.ok());
+  }
+  EXPECT_EQ(base::ReadWholeFile(folder_ / "profiles.json"), "of an earlier plan");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "profiles.json.new"));
+  auto loop = Loop(refuse);
+  JoinAndCalibrate(*loop);
+  EXPECT_FALSE(loop->Run(attendance_).status.ok());
+  const auto profiles = wire::ParseProfiles(base::ReadWholeFile(folder_ / "profiles.json"));
+  ASSERT_TRUE(profiles.ok()) << profiles.status();
+  EXPECT_EQ(profiles->devices.size(), 1u);
 }
 
 }  // namespace
