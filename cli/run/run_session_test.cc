@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -32,6 +34,22 @@ using ::testing::Not;
 constexpr char kStep1[] = R"(print {"type":"step","step":1,"loss":5.5,"step_seconds":0.5,"tokens_per_second":100})";
 constexpr char kStep2[] = R"(print {"type":"step","step":2,"loss":5.25,"step_seconds":0.5,"tokens_per_second":100})";
 constexpr char kSummary[] = R"(print {"type":"summary","steps":2,"final_loss":5.25,"links":[],"stages":[]})";
+
+// Long enough for any machine; a condition that takes longer does not come.
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// Polls for something that other processes bring about. False, and a sentence on stderr, when it does not come in time.
+bool ComesTrue(const char* what, const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::fprintf(stderr, "waited in vain until %s\n", what);
+      return false;
+    }
+    usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
+  }
+  return true;
+}
 
 class Collector : public SessionObserver {
  public:
@@ -82,6 +100,27 @@ class RunSessionTest : public ::testing::Test {
     return absl::StrSplit(base::ReadWholeFile(absl::StrCat(script_, ".", role, ".calls")), '\n', absl::SkipEmpty());
   }
 
+  // Pids in the order in which the programs were started.
+  std::vector<std::string> Pids() const { return absl::StrSplit(base::ReadWholeFile(script_ + ".pids"), '\n', absl::SkipEmpty()); }
+
+  // A process beside the run: when `condition` holds it does `then`. The file "go" is written in any case, so that the run ends and
+  // ExpectHelperSucceeded tells what was missing.
+  void StartHelper(
+      const char* what, const std::function<bool()>& condition, const std::function<void()>& then = [] {}) {
+    helper_ = fork();
+    if (helper_ != 0) return;
+    const bool came = ComesTrue(what, condition);
+    if (came) then();
+    folder_.Write("go", "");
+    _exit(came ? 0 : 1);
+  }
+
+  void ExpectHelperSucceeded() {
+    int status = -1;
+    ASSERT_EQ(waitpid(helper_, &status, 0), helper_);
+    EXPECT_EQ(status, 0) << "the helper waited in vain, see stderr";
+  }
+
   static void ExpectNoChildLeft() {
     errno = 0;
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
@@ -93,6 +132,7 @@ class RunSessionTest : public ::testing::Test {
   SessionOptions options_;
   Collector collector_;
   report::Run run_;
+  pid_t helper_ = -1;
 };
 
 TEST_F(RunSessionTest, ARunEndsWithTheBrokersCodeAndLeavesNobodyBehind) {
@@ -112,14 +152,9 @@ TEST_F(RunSessionTest, LevelAndMetricsAddressReachThoseTheyAreFor) {
   Script({"wait " + folder_ / "go", "exit 0"});
   options_.log_level = "debug";
   options_.metrics_address = "127.0.0.1:0";
-  const pid_t helper = fork();
-  if (helper == 0) {
-    while (Calls("executor").size() < 2) usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
-    folder_.Write("go", "");
-    _exit(0);
-  }
+  StartHelper("both executors were called", [&] { return Calls("executor").size() >= 2; });
   const auto result = Run();
-  EXPECT_EQ(waitpid(helper, nullptr, 0), helper);
+  ExpectHelperSucceeded();
   ASSERT_TRUE(result.ok()) << result.status();
   for (const char* role : {"scheduler", "broker", "executor"}) {
     EXPECT_THAT(Calls(role), ::testing::Each(HasSubstr("--log-level debug"))) << role;
@@ -148,14 +183,9 @@ TEST_F(RunSessionTest, EveryProgramGetsTheArgumentsOfTheProtocol) {
   options_.gather_seconds = 7;
   options_.profiles = "p.json";
   collector_.on_line = [](LineType, const report::Run&) { return true; };
-  const pid_t helper = fork();
-  if (helper == 0) {
-    while (Calls("executor").size() < 2) usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
-    folder_.Write("go", "");
-    _exit(0);
-  }
+  StartHelper("both executors were called", [&] { return Calls("executor").size() >= 2; });
   const auto result = Run();
-  EXPECT_EQ(waitpid(helper, nullptr, 0), helper);
+  ExpectHelperSucceeded();
   ASSERT_TRUE(result.ok()) << result.status();
   const std::string out = folder_.path();
   EXPECT_THAT(Calls("scheduler"), ElementsAre(absl::StrCat("--listen 127.0.0.1:0 --tls ", out, "/security")));
@@ -216,24 +246,18 @@ TEST_F(RunSessionTest, TheNextBrokerIsToldOfExecutorsThatEndedWithTheOneBefore) 
       {R"(print {"type":"plan","strategy":"op-fence","stages":[],"links":[]})", kStep1, "wait " + folder_ / "go", "die-once 1", "exit 0"});
   collector_.on_line = [&](LineType type, const report::Run&) {
     if (type != LineType::kStep || std::filesystem::exists(folder_ / "go")) return true;  // or step 1 of the second broker
-    const pid_t helper = fork();
-    if (helper == 0) {
-      std::vector<std::string> pids;
-      while (pids.size() < 4) {  // scheduler, broker and both executors
-        usleep(1000);            // tidy-allow: sleep because another process is polled for a condition
-        pids = absl::StrSplit(base::ReadWholeFile(script_ + ".pids"), '\n', absl::SkipEmpty());
-      }
-      int pid = 0;
-      if (absl::SimpleAtoi(pids[3], &pid)) kill(pid, SIGKILL);
-      folder_.Write("go", "");
-      _exit(0);
-    }
+    StartHelper(
+        "scheduler, broker and both executors have started", [&] { return Pids().size() >= 4; },
+        [&] {
+          int pid = 0;
+          if (absl::SimpleAtoi(Pids()[3], &pid)) kill(pid, SIGKILL);
+        });
     return true;
   };
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, 0);
-  EXPECT_GT(waitpid(-1, nullptr, 0), 0);  // the helper
+  ExpectHelperSucceeded();
   const std::vector<std::string> calls = Calls("broker");
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_THAT(calls[0], Not(HasSubstr("--gone")));
@@ -256,21 +280,16 @@ TEST_F(RunSessionTest, AKilledSchedulerIsStartedAgainAndAKilledExecutorIsNot) {
   collector_.on_line = [&](LineType, const report::Run&) {
     // Step 1: both executors may still be starting, so only the scheduler, the first to write its pid, is sure to be there.
     int pid = 0;
-    const std::vector<std::string> pids = absl::StrSplit(base::ReadWholeFile(script_ + ".pids"), '\n');
-    EXPECT_TRUE(absl::SimpleAtoi(pids[0], &pid));
-    EXPECT_EQ(kill(pid, SIGKILL), 0);
-    const pid_t helper = fork();
-    if (helper == 0) {
-      while (Calls("scheduler").size() < 2) usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
-      folder_.Write("go", "");
-      _exit(0);
-    }
+    const std::vector<std::string> pids = Pids();
+    EXPECT_TRUE(!pids.empty() && absl::SimpleAtoi(pids[0], &pid));
+    EXPECT_TRUE(pid > 0 && kill(pid, SIGKILL) == 0);
+    StartHelper("the scheduler was called again", [&] { return Calls("scheduler").size() >= 2; });
     return true;
   };
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, 0);
-  EXPECT_GT(waitpid(-1, nullptr, 0), 0);  // the helper
+  ExpectHelperSucceeded();
   EXPECT_THAT(Calls("scheduler"), ElementsAre(HasSubstr("--listen 127.0.0.1:0"), HasSubstr(absl::StrCat("--listen 127.0.0.1:", 4712))));
   EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("the scheduler was killed by signal 9")));
   ExpectNoChildLeft();
@@ -394,16 +413,22 @@ TEST_F(RunSessionTest, NoProcessOutlivesAKilledFusionctl) {
     (void)Run();
     _exit(0);
   }
-  const auto pids = [&] {
-    const std::string text = base::ReadWholeFile(script_ + ".pids");
-    return std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty()));
-  };
-  while (access(ready.c_str(), F_OK) != 0 || pids().size() < 4) usleep(1000);  // tidy-allow: sleep because another process is polled
+  const bool started =
+      ComesTrue("the run told of a step and all had started", [&] { return access(ready.c_str(), F_OK) == 0 && Pids().size() >= 4; });
   ASSERT_EQ(kill(session, SIGKILL), 0);
   // The orphans come to this process; waitpid returns for each, and then there is none.
   int reaped = 0;
-  while (waitpid(-1, nullptr, 0) > 0) ++reaped;
-  EXPECT_EQ(errno, ECHILD);
+  const bool ended = ComesTrue("all have ended", [&] {
+    pid_t pid = 0;
+    while ((pid = waitpid(-1, nullptr, WNOHANG)) > 0) ++reaped;
+    return pid < 0 && errno == ECHILD;
+  });
+  for (const std::string& line : Pids()) {
+    int pid = 0;
+    if (!ended && absl::SimpleAtoi(line, &pid)) kill(pid, SIGKILL);
+  }
+  EXPECT_TRUE(started);
+  EXPECT_TRUE(ended) << "a process outlived fusionctl";
   EXPECT_EQ(reaped, 5) << "fusionctl, scheduler, broker and two executors";
 }
 
