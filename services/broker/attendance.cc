@@ -1,5 +1,7 @@
 #include "services/broker/attendance.h"
 
+#include <grpcpp/alarm.h>
+
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -72,6 +74,10 @@ void Attendance::Retire(Line& line) {
     line.current = false;
   }
   Close(line);
+  HangUp(line);
+}
+
+void Attendance::HangUp(Line& line) {
   const std::lock_guard lock(line.mutex);
   if (line.context != nullptr) line.context->TryCancel();
 }
@@ -122,6 +128,21 @@ void Attendance::WriteQueue(Line& line, grpc::ServerReaderWriter<v1::BrokerMessa
   line.news.notify_all();
 }
 
+absl::Status Attendance::Hear(grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream, const std::shared_ptr<Line>& line,
+                              v1::ExecutorMessage& first) const {
+  // Before anything is read: outsiders get no room for a message.
+  if (options_.require_certificate && !HasCertificate(*line->context)) {
+    return absl::UnauthenticatedError("WrongCertificate: no certificate of this job's CA was presented; a join token buys one");
+  }
+  grpc::Alarm patience;
+  patience.Set(std::chrono::system_clock::now() + options_.hello_patience, [line](bool is_over) {
+    if (is_over) HangUp(*line);
+  });
+  if (!stream.Read(&first)) return absl::InvalidArgumentError("MalformedHandshake: the stream ended without Hello, or Hello took too long");
+  patience.Cancel();
+  return Examine(*line->context, first);
+}
+
 grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) {
   const auto line = std::make_shared<Line>();
   line->context = context;
@@ -130,8 +151,7 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
     line->context = nullptr;
   };
   v1::ExecutorMessage message;
-  if (!stream->Read(&message)) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no Hello");
-  if (const absl::Status status = Examine(*context, message); !status.ok()) {
+  if (const absl::Status status = Hear(*stream, line, message); !status.ok()) {
     const auto [reason, sentence] = SplitReason(status);
     base::Log(base::LogLevel::kWarning, absl::StrCat("refused ", context->peer(), ": ", std::string(status.message())));
     stream->Write(Refuse(reason, sentence));

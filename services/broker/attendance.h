@@ -4,6 +4,7 @@
 // at a time is current: the newest process's newest. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -23,6 +24,8 @@ struct AttendanceOptions {
   std::string build_version;
   bool require_certificate = true;  // refuse streams whose peer has no certificate of the job's CA
   v1::Welcome welcome;
+  // From the beginning of a stream to its Hello; then it is ended.
+  std::chrono::milliseconds hello_patience{20'000};
 };
 
 // Answers Enroll. Errors become the RPC's status.
@@ -72,6 +75,10 @@ class Attendance final : public v1::Broker::Service {
     bool drained = false;                    // closed and everything written
     grpc::ServerContext* context = nullptr;  // null when the call has ended
   };
+  // OK, and the first message of the stream in `first`, when the peer may attend. Errors: InvalidArgument, FailedPrecondition and
+  // Unauthenticated, with a machine reason before the sentence.
+  absl::Status Hear(grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream, const std::shared_ptr<Line>& line,
+                    v1::ExecutorMessage& first) const;
   absl::Status Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const;
   // Makes `line` the current one of its name. Errors: Unavailable: not now.
   absl::Status Join(const v1::Hello& hello, const std::shared_ptr<Line>& line);
@@ -80,6 +87,7 @@ class Attendance final : public v1::Broker::Service {
   static void Enqueue(Line& line, v1::BrokerMessage message);
   static void Close(Line& line);
   static void Retire(Line& line);
+  static void HangUp(Line& line);
   static void WriteQueue(Line& line, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream);
 
   const AttendanceOptions options_;

@@ -72,13 +72,13 @@ class Peer {
 
 class AttendanceTest : public ::testing::Test {
  protected:
-  AttendanceTest() {
+  explicit AttendanceTest(AttendanceOptions options = {}) {
     EXPECT_TRUE(authority_.Save(Tls()).ok());
     EXPECT_TRUE(security::WriteCredentials(Tls(), "broker", *security::IssueCredentials(authority_, "broker")).ok());
     folder_.Write("tls/token", token_);
     enrollment_ = std::make_unique<Enrollment>(*Enrollment::Load(Tls(), {}, "the job"));
-    AttendanceOptions options{.build_version = "1.2.3"};
-    options.welcome.set_job_document("the job");
+    options.build_version = "1.2.3";
+    if (options.welcome.job_document().empty()) options.welcome.set_job_document("the job");
     attendance_ = std::make_unique<Attendance>(
         options, Attendance::Handlers{.on_joined = [this](const v1::Hello& hello) { Note(absl::StrCat("joined ", hello.name())); },
                                       .on_message =
@@ -216,6 +216,36 @@ TEST_F(AttendanceTest, APeerWithoutACertificateMayEnrollButNotAttend) {
   EXPECT_EQ(turned.reason, "WrongCertificate");
   EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_THAT(Notes(), IsEmpty());
+}
+
+TEST_F(AttendanceTest, AnOutsiderIsRefusedBeforeItHasSaidAnything) {
+  Peer peer(address_, WithoutCertificate());
+  EXPECT_EQ(peer.Hear().refusal().reason(), "WrongCertificate");
+  EXPECT_EQ(peer.End().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+class ShortPatienceTest : public AttendanceTest {
+ protected:
+  ShortPatienceTest() : AttendanceTest({.hello_patience = std::chrono::seconds(1)}) {}
+};
+
+TEST_F(ShortPatienceTest, AStreamThatBringsNoHelloIsEnded) {
+  Peer silent(address_, CertifiedAs("a"));
+  EXPECT_FALSE(silent.Hear().has_welcome());
+  EXPECT_EQ(silent.End().error_code(), grpc::StatusCode::CANCELLED) << "by the broker, long before this peer's own deadline";
+}
+
+TEST_F(ShortPatienceTest, AStreamThatHasBroughtItStays) {
+  Peer peer(address_, CertifiedAs("a"));
+  ASSERT_TRUE(peer.Say(HelloOf("a")));
+  ASSERT_TRUE(peer.Hear().has_welcome());
+  // The patience with another stream, begun later, runs out; this one's would have before.
+  Peer silent(address_, CertifiedAs("b"));
+  EXPECT_FALSE(silent.Hear().has_welcome());
+  v1::ExecutorMessage message;
+  message.set_sequence(7);
+  ASSERT_TRUE(peer.Say(message));
+  EXPECT_EQ(peer.Hear().ack().sequence(), 7);
 }
 
 TEST_F(AttendanceTest, ANameThatIsNotInTheCertificateIsRefused) {

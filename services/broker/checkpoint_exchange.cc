@@ -130,6 +130,10 @@ void CheckpointExchange::Progress() {
 
 grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc::ServerReader<v1::ShardFilePiece>* reader,
                                               v1::ShardFileReceipt* receipt) {
+  // Nothing is read from outsiders.
+  if (options_.require_certificate && !HasCertificate(*context)) {
+    return {grpc::StatusCode::PERMISSION_DENIED, "no certificate of this job's CA was presented"};
+  }
   v1::ShardFilePiece first;
   if (!reader->Read(&first) || !first.has_header()) return {grpc::StatusCode::INVALID_ARGUMENT, "a shard file begins with its header"};
   const v1::ShardFileHeader header = first.header();

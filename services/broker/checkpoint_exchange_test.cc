@@ -277,6 +277,11 @@ TEST_F(CheckpointExchangeTest, TheCertificateSaysWhoSends) {
   EXPECT_EQ(Put({}).error_code(), grpc::StatusCode::PERMISSION_DENIED) << "a certificate of the job, but another's name";
   Serve({}, broker.enrolling_server, grpc::SslCredentials({.pem_root_certs = authority.certificate_pem()}));
   EXPECT_EQ(Put({}).error_code(), grpc::StatusCode::PERMISSION_DENIED) << "no certificate, as who enrolls";
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::ShardFileReceipt receipt;
+  EXPECT_EQ(stub_->PutShardFile(&context, &receipt)->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED)
+      << "it need not have said anything";
 }
 
 }  // namespace

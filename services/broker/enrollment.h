@@ -1,7 +1,9 @@
 // Gives executors of other machines an identity in exchange for the run's join token.
 //
-// Whoever has the token may enroll under any free name until the run ends. What outsiders can make the broker do is bounded: tokens have at
-// most security::kMaxJoinTokenBytes, wrong ones beyond kWrongTokensPerMinute are not looked at, and kEnrolledMax certificates are issued.
+// Whoever has the token may enroll under any free name until the run ends. What outsiders can make the broker do here is bounded: tokens
+// have at most security::kMaxJoinTokenBytes, wrong ones beyond kWrongTokensPerMinute are not looked at, and kEnrolledMax certificates are
+// issued. All other calls need a certificate before their streams are read, and main.cc bounds the threads that serve calls. Not bounded:
+// how many connections are held open, and what gRPC itself buffers of unary requests, each up to kMaxMessageBytes, before it calls anybody.
 // Thread-safe; blocks for the making of a key.
 #pragma once
 

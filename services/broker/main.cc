@@ -1,8 +1,10 @@
 // fusion-broker: owns one training run. See run_loop.h; its stdout is the run's record, one JSON object a line.
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 
@@ -55,6 +57,15 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died");
 }
 
+// For all calls together. An executor needs one for its stream, two to move checkpoints, and two for each neighbour behind the relay.
+int MostServingThreads(const BrokerFlags& flags) {
+  constexpr int kForItself = 128;
+  constexpr int kForAnExecutor = 32;
+  const int executors =
+      std::max(static_cast<int>(flags.expected.size()), flags.min_executors) + (flags.open ? Enrollment::kEnrolledMax : 16);
+  return kForItself + kForAnExecutor * executors;
+}
+
 // The last figures, for who comes when there is nobody left to scrape.
 void KeepMetrics(const std::string& path, metrics::Registry& registry) {
   std::ofstream out(path, std::ios::trunc);
@@ -96,6 +107,8 @@ int Main(int argc, char** argv) {
   builder.RegisterService(&attendance);
   builder.RegisterService(setup->exchange.get());
   if (flags.open) builder.RegisterService(relay.service());
+  grpc::ResourceQuota quota("fusion-broker");
+  builder.SetResourceQuota(quota.SetMaxThreads(MostServingThreads(flags)));
   // Executors ping to notice dead connections (broker_session.cc, relay_endpoint.h); the default would call that abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);

@@ -16,4 +16,9 @@ inline bool IsCertifiedAs(const grpc::ServerContext& context, absl::string_view 
                      [&](const grpc::string_ref& own) { return absl::string_view(own.data(), own.size()) == name; });
 }
 
+// Whether the job's CA gave the peer a name at all: without one it may enroll and nothing else.
+inline bool HasCertificate(const grpc::ServerContext& context) {
+  return !context.auth_context()->FindPropertyValues("x509_common_name").empty();
+}
+
 }  // namespace fusionllm::services
