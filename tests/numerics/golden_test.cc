@@ -121,8 +121,8 @@ void FillParameters(TrainingCase& run, double norm_weight_mean, double norm_bias
     const tensor::Shape& shape = parameter.type.shape;
     const bool matrix = shape.rank() > 1;
     const bool norm_weight = !matrix && EndsWith(parameter.name, "weight");
-    const double fan = matrix ? static_cast<double>(shape.elements() / shape[0]) : 1;
-    FillByFormula(run.evaluator->parameter(ids[number]).view(), number, matrix ? 3 / std::sqrt(fan) : 0.2,
+    const int64_t fan = matrix ? shape.elements() / shape[0] : 1;
+    FillByFormula(run.evaluator->parameter(ids[number]).view(), number, matrix ? 3 / std::sqrt(static_cast<double>(fan)) : 0.2,
                   norm_weight ? norm_weight_mean : 0);
     if (IsBatchNormBias(graph, parameter.name)) ShiftBias(run.evaluator->parameter(ids[number]).view(), number + 5000, norm_bias);
   }
