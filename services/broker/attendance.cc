@@ -2,6 +2,7 @@
 
 #include <grpcpp/alarm.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -203,9 +204,14 @@ void Attendance::Acknowledge(const std::string& name, uint64_t incarnation, uint
   if (sequence == 0) return;
   const std::shared_ptr<Line> line = LineOf(name);
   if (line == nullptr || line->incarnation != incarnation) return;
-  v1::BrokerMessage ack;
-  ack.mutable_ack()->set_sequence(sequence);
-  Enqueue(*line, std::move(ack));
+  const std::lock_guard lock(line->mutex);
+  if (line->closed) return;
+  // An acknowledgement stands for those before it: one at most waits, however slowly this executor reads.
+  const auto waiting =
+      std::find_if(line->queue.begin(), line->queue.end(), [](const v1::BrokerMessage& message) { return message.has_ack(); });
+  v1::BrokerMessage& ack = waiting == line->queue.end() ? line->queue.emplace_back() : *waiting;
+  ack.mutable_ack()->set_sequence(std::max(ack.ack().sequence(), sequence));
+  line->news.notify_all();
 }
 
 bool Attendance::Send(const std::string& name, v1::BrokerMessage message) {

@@ -70,7 +70,7 @@ class Attendance final : public v1::Broker::Service {
 
     std::mutex mutex;  // of all below: the outgoing half
     std::condition_variable news;
-    std::deque<v1::BrokerMessage> queue;
+    std::deque<v1::BrokerMessage> queue;  // one acknowledgement at most, and orders, which the loop of the run gives one after another
     bool closed = false;
     bool drained = false;                    // closed and everything written
     grpc::ServerContext* context = nullptr;  // null when the call has ended

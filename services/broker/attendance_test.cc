@@ -314,6 +314,25 @@ TEST_F(AttendanceTest, AnAcknowledgementIsForTheProcessThatReported) {
   EXPECT_EQ(restarted.Hear().ack().sequence(), 3) << "it would discard its own reports up to 500";
 }
 
+class LongWelcomeTest : public AttendanceTest {
+ protected:
+  LongWelcomeTest() : AttendanceTest(WithALongWelcome()) {}
+  static AttendanceOptions WithALongWelcome() {
+    AttendanceOptions options;
+    options.welcome.set_job_document(std::string(3 << 20, 'x'));  // more than the connection takes from who does not read
+    return options;
+  }
+};
+
+TEST_F(LongWelcomeTest, WhoReadsSlowlyFindsOneAcknowledgementForAll) {
+  Peer peer(address_, CertifiedAs("a"));
+  ASSERT_TRUE(peer.Say(HelloOf("a")));
+  AwaitNotes(1);
+  for (uint64_t sequence = 1; sequence <= 100; ++sequence) attendance_->Acknowledge("a", 2, sequence);
+  ASSERT_TRUE(peer.Hear().has_welcome());
+  EXPECT_EQ(peer.Hear().ack().sequence(), 100);
+}
+
 TEST_F(AttendanceTest, WhoComesBackJoinsAfterItHasLeft) {
   auto first = std::make_unique<Peer>(address_, CertifiedAs("a"));
   ASSERT_TRUE(first->Say(HelloOf("a")));

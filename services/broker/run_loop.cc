@@ -50,16 +50,40 @@ void RunLoop::PostEvent(broker::Event event) {
   Post([this, event = std::move(event)] { Feed(event); });
 }
 
+bool RunLoop::TakeRoom(size_t bytes) {
+  std::unique_lock lock(mutex_);
+  room_.wait(lock, [&] { return over_ || reports_ == 0 || (reports_ < kReportsMax && report_bytes_ + bytes <= kReportBytesMax); });
+  if (over_) return false;
+  ++reports_;
+  report_bytes_ += bytes;
+  return true;
+}
+
+void RunLoop::GiveRoomBack(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  --reports_;
+  report_bytes_ -= bytes;
+  room_.notify_all();
+}
+
 void RunLoop::OnJoined(const v1::Hello& hello) {
   probe_.Heard(hello.name());
   broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
-  PostEvent(std::move(event));
+  if (!TakeRoom(0)) return;
+  Post([this, event = std::move(event)] {
+    Feed(event);
+    GiveRoomBack(0);
+  });
 }
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
   probe_.Left(name);
-  PostEvent(broker::Left{.name = name, .incarnation = incarnation, .why = why});
+  if (!TakeRoom(0)) return;
+  Post([this, event = broker::Left{.name = name, .incarnation = incarnation, .why = why}] {
+    Feed(event);
+    GiveRoomBack(0);
+  });
 }
 
 void RunLoop::OnTransferProgress() {
@@ -75,6 +99,8 @@ void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 
 void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
   probe_.Heard(name);
+  const size_t bytes = message.ByteSizeLong();
+  if (!TakeRoom(bytes)) return;
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
       PostEvent(CalibratedOf(name, message.calibration()));
@@ -119,7 +145,10 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       break;
   }
   // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.
-  Post([this, name, incarnation, sequence = message.sequence()] { attendance_->Acknowledge(name, incarnation, sequence); });
+  Post([this, name, incarnation, sequence = message.sequence(), bytes] {
+    attendance_->Acknowledge(name, incarnation, sequence);
+    GiveRoomBack(bytes);
+  });
 }
 
 void RunLoop::Feed(const broker::Event& event) {
@@ -163,6 +192,9 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
       Feed(broker::GatheringOver{});
     }
   }
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  room_.notify_all();
   return *outcome_;
 }
 

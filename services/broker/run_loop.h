@@ -58,7 +58,12 @@ class RunLoop {
   RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunProbe& probe);
   ~RunLoop();
 
-  // From attendance threads.
+  // Reports that may wait for the loop at a time.
+  static constexpr size_t kReportsMax = 4096;
+  static constexpr size_t kReportBytesMax = 256 << 20;
+
+  // From attendance threads. Block while the loop has so much to do that there is no room for another; what comes when the run has ended is
+  // dropped.
   void OnJoined(const v1::Hello& hello);
   void OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message);
   void OnLeft(const std::string& name, uint64_t incarnation, const std::string& why);
@@ -74,6 +79,9 @@ class RunLoop {
  private:
   using Work = std::function<void()>;
   void PostEvent(broker::Event event);
+  // Room for a report of so many bytes until it is given back; blocks. False: the run has ended. Never on the loop's thread.
+  bool TakeRoom(size_t bytes);
+  void GiveRoomBack(size_t bytes);
   void Feed(const broker::Event& event);
 
   void Carry(const broker::AskCalibrate& action);
@@ -112,6 +120,9 @@ class RunLoop {
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<Work> work_;
+  std::condition_variable room_;
+  size_t reports_ = 0, report_bytes_ = 0;  // that wait, or are being worked on
+  bool over_ = false;                      // nobody works any more
   // Below: the loop's thread only.
   struct Timer {
     uint64_t id = 0;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -113,6 +114,23 @@ TEST_F(RunLoopTest, ARunWhoseEndCannotBeRecordedHasNoSummary) {
   EXPECT_EQ(loop->Run(attendance_).status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
   EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"summary")")));
+}
+
+TEST_F(RunLoopTest, WhoReportsMoreThanTheLoopCanTakeWaits) {
+  auto loop = Loop(PlanOnA);
+  std::atomic<size_t> taken = 0;
+  auto flood = std::async(std::launch::async, [&] {
+    v1::ExecutorMessage message;
+    message.mutable_heartbeat();
+    for (; taken < RunLoop::kReportsMax + 1; ++taken) loop->OnMessage("a", 1, message);
+  });
+  // The loop does not run yet.
+  EXPECT_EQ(flood.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  EXPECT_LE(taken, RunLoop::kReportsMax);
+  loop->Stop();
+  EXPECT_TRUE(loop->Run(attendance_).status.ok());
+  flood.get();  // room was made, or the run has ended: nobody is held for ever
+  EXPECT_EQ(taken, RunLoop::kReportsMax + 1);
 }
 
 TEST_F(RunLoopTest, ProfilesAreSavedWholeOrNotAtAll) {
