@@ -269,6 +269,45 @@ TEST_F(Fusionctl, EvalReadsEveryWindowOfTheFileOnce) {
   EXPECT_THAT(lacking.err, HasSubstr(graph->parameters().back().name));
 }
 
+// One bit in a checkpoint: whoever reads it says so.
+TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported) {
+  Write("text.txt", std::string(400, 'x'));
+  const std::string save = " --set spec.training.steps=2 --set 'spec.checkpoint={path: kept, everySteps: 1, keep: 2}'";
+  ASSERT_EQ(Run("run job.yaml --output out" + save).code, 0);
+  EXPECT_THAT(Run("checkpoint verify out/kept").out, AllOf(HasSubstr("step-000001 is whole"), HasSubstr("step-000002 is whole")));
+  EXPECT_EQ(Run("checkpoint export out/kept good.safetensors").code, 0);
+
+  const std::string file = Path("out/kept/step-000002/model.safetensors");
+  std::string bytes = ReadAll(file);
+  bytes[bytes.size() - 3] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  for (const char* reads :
+       {"eval out/kept/latest --data text.txt", "run job.yaml --output new --set spec.model.init.from=out/kept/latest"}) {
+    const Outcome outcome = Run(reads);
+    EXPECT_EQ(outcome.code, 2) << reads;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("step-000002/model.safetensors"), HasSubstr("checksum"))) << reads;
+  }
+  const Outcome exported = Run("checkpoint export out/kept/latest bad.safetensors");
+  EXPECT_NE(exported.code, 0);
+  EXPECT_THAT(exported.err, HasSubstr("checksum"));
+  EXPECT_FALSE(fs::exists(Path("bad.safetensors")));
+  const Outcome verified = Run("--format json checkpoint verify out/kept");
+  EXPECT_EQ(verified.code, 1);
+  EXPECT_FALSE(json::parse(verified.out)["whole"].get<bool>());
+  EXPECT_EQ(json::parse(verified.out)["checkpoints"].size(), 2);
+
+  EXPECT_EQ(Run("checkpoint export good.safetensors /dev/null").code, 2) << "not replaced";
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
+  for (const char* arguments : {"run job.yaml --topology ''", "run job.yaml --output ''", "plan job.yaml --profiles \"\"", "run ''"}) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr("must not be empty")) << arguments;
+  }
+}
+
 TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
   Write("text.txt", std::string(400, 'x'));
   Write("short.txt", "short");

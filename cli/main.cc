@@ -26,6 +26,16 @@ int UnknownCommand(const CLI::App& app) {
   return fusionllm::cli::kExitUsage;
 }
 
+// "--topology $T" with T unset must not train on something else.
+void RefuseEmptyValues(CLI::App& app) {
+  const CLI::Validator not_empty([](const std::string& value) { return value.empty() ? std::string("must not be empty") : std::string(); },
+                                 "");
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_items_expected_max() > 0) option->check(not_empty);
+  }
+  for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; })) RefuseEmptyValues(*command);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Train one deep network on machines that are joined by slow links.", "fusionctl");
   fusionllm::cli::Globals globals;
@@ -44,6 +54,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();  // the options above may also follow the command
   for (const auto add : kCommands) add(app, globals, action);
+  RefuseEmptyValues(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -87,9 +88,21 @@ absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
   return kExitDone;
 }
 
-absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
+// Of a folder of checkpoints all are meant.
+absl::StatusOr<std::vector<std::string>> CheckpointsMeant(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return std::vector<std::string>{path};
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, checkpoint::ListCheckpoints(path));
+  std::vector<std::string> meant;
+  for (const checkpoint::CheckpointInfo& info : inside) meant.push_back(info.path);
+  if (meant.empty()) meant.push_back(path);
+  return meant;
+}
+
+absl::StatusOr<int> VerifyOne(const Flags& flags, OutputFormat format) {
   const absl::Status status = checkpoint::VerifyCheckpoint(flags.path);
-  if (!status.ok() && !absl::IsDataLoss(status)) return status;
+  const bool is_there = std::filesystem::exists(flags.path);
+  if (!status.ok() && (!is_there || !absl::IsDataLoss(status))) return status;
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", json{{"path", flags.path}, {"whole", status.ok()}, {"problem", std::string(status.message())}}.dump());
   } else if (status.ok()) {
@@ -97,6 +110,25 @@ absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
   }
   if (!status.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", status.message());
   return status.ok() ? kExitDone : kExitFailed;
+}
+
+absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> meant, CheckpointsMeant(flags.path));
+  if (meant.size() == 1 && meant[0] == flags.path) return VerifyOne(flags, format);
+  json list = json::array();
+  bool all_whole = true;
+  for (const std::string& path : meant) {
+    const absl::Status status = checkpoint::VerifyCheckpoint(path);
+    all_whole = all_whole && status.ok();
+    list.push_back({{"path", path}, {"whole", status.ok()}, {"problem", std::string(status.message())}});
+    if (format == OutputFormat::kText && status.ok()) absl::PrintF("%s is whole\n", path);
+    if (!status.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", status.message());
+  }
+  const std::string problem = all_whole ? "" : "not all checkpoints are whole";
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", json{{"path", flags.path}, {"whole", all_whole}, {"problem", problem}, {"checkpoints", list}}.dump());
+  }
+  return all_whole ? kExitDone : kExitFailed;
 }
 
 absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {

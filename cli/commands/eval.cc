@@ -35,6 +35,9 @@ absl::StatusOr<job::FusionJob> JobOf(const Flags& flags, const checkpoint::Check
 }
 
 absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
+  if (const absl::Status whole = checkpoint::VerifyCheckpoint(flags.checkpoint); absl::IsDataLoss(whole)) {
+    return absl::InvalidArgumentError(whole.message());
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader stored, checkpoint::CheckpointReader::Open(flags.checkpoint));
   FUSIONLLM_ASSIGN_OR_RETURN(job::FusionJob job, JobOf(flags, stored));
   const int threads = flags.threads > 0 ? flags.threads : MachineCores();

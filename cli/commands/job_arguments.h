@@ -38,7 +38,7 @@ struct PlanArguments {
 // Logs which devices the job excludes that the topology does not have: a slip of the pen, or a job that is used elsewhere too.
 void WarnOfUnknownDevices(const job::FusionJob& job, const job::Topology& topology);
 
-// Writes a file whole. Errors: Unavailable naming it.
+// Writes a file whole. Errors: InvalidArgument naming it.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 
 int64_t MachineMemoryBytes();

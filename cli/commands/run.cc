@@ -1,13 +1,16 @@
 // fusionctl run JOB.yaml
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/reader.h"
 #include "lib/job/parse.h"
 #include "lib/workload/workload.h"
 
@@ -21,8 +24,12 @@ struct Flags {
   bool fresh = false;
 };
 
-// What is wrong with the job's model or data is told before any process is started.
+// What is wrong with the job's model, data or start is told before any process is started.
 absl::Status CheckInput(const job::FusionJob& job) {
+  if (const std::optional<std::string>& from = job.spec.model.init.from; from.has_value()) {
+    const absl::Status whole = checkpoint::VerifyCheckpoint(*from);
+    if (!whole.ok()) return absl::InvalidArgumentError(absl::StrCat("spec.model.init.from: ", whole.message()));
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
   return workload::DatasetSource::Open(*workload).status();
 }

@@ -1,9 +1,5 @@
 #include "cli/run/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -22,43 +18,17 @@
 #include "lib/security/private_file.h"
 
 namespace fusionllm::cli {
-namespace {
-
-absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
   if (error || path.empty()) return absl::InvalidArgumentError(absl::StrCat("no folder for the output: \"", path, "\""));
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // "runs/a/" is "runs/a"
-  FUSIONLLM_RETURN_IF_ERROR(MakeFolder(absolute / "logs"));
-  const std::string lock = absolute / ".lock";
-  const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::InvalidArgumentError(absl::StrCat("cannot write to ", absolute.string(), ": ", std::strerror(errno)));
-  RunFolder folder(absolute, fd);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("another run is using ", absolute.string(), "; name another folder with --output"));
-  }
-  return folder;
-}
-
-RunFolder::RunFolder(RunFolder&& other) noexcept : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
-
-RunFolder& RunFolder::operator=(RunFolder&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(lock_fd_, other.lock_fd_);
-  return *this;
-}
-
-RunFolder::~RunFolder() {
-  if (lock_fd_ >= 0) close(lock_fd_);
+  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, "name another folder with --output"));
+  std::filesystem::create_directories(absolute / "logs", error);
+  if (error)
+    return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", (absolute / "logs").string(), ": ", error.message()));
+  return RunFolder(absolute, std::move(lock));
 }
 
 absl::Status RunFolder::WriteFile(absl::string_view name, absl::string_view content) const {

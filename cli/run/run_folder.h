@@ -11,11 +11,13 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cli/run/folder_lock.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/topology.h"
 
@@ -26,9 +28,6 @@ class RunFolder {
  public:
   // Errors: InvalidArgument (the place is taken by a file), FailedPrecondition (another run holds it), others by what the disk says.
   static absl::StatusOr<RunFolder> Open(const std::string& path);
-  RunFolder(RunFolder&& other) noexcept;
-  RunFolder& operator=(RunFolder&& other) noexcept;
-  ~RunFolder();
 
   const std::string& path() const { return path_; }  // absolute
   std::string operator/(absl::string_view name) const { return path_ + "/" + std::string(name); }
@@ -41,10 +40,10 @@ class RunFolder {
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
 
  private:
-  RunFolder(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
+  RunFolder(std::string path, FolderLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
   std::string path_;
-  int lock_fd_ = -1;
+  FolderLock lock_;
 };
 
 // runs/NAME-yyyyMMdd-HHmmss below the working directory, in local time; with -2, -3, ... when that is taken.

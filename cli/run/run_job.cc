@@ -51,6 +51,7 @@ class Output : public SessionObserver {
       traces_ << line << std::endl;
       return true;
     }
+    steps_made_ = steps_made_ || type == LineType::kStep;
     const std::string text = type == LineType::kSummary ? WithField(line, "report", report_path_) : std::string(line);
     events_ << text << std::endl;
     if (options_.format == OutputFormat::kText) {
@@ -73,11 +74,14 @@ class Output : public SessionObserver {
                                     " --token ", token_));
   }
 
+  bool steps_made() const { return steps_made_; }
+
  private:
   const RunJobOptions& options_;
   const std::string token_, report_path_;
   std::ofstream events_, traces_;
   Progress progress_;
+  bool steps_made_ = false;
 };
 
 std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
@@ -109,6 +113,16 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
   return absl::OkStatus();
 }
 
+// A folder of checkpoints that is not inside the run's own may be named by other runs too: they would restore and remove each other's.
+absl::StatusOr<std::optional<FolderLock>> HoldCheckpoints(const job::FusionJob& job, const RunFolder& folder) {
+  if (!job.spec.checkpoint.has_value()) return std::nullopt;
+  const std::filesystem::path path = (std::filesystem::path(folder.path()) / job.spec.checkpoint->path).lexically_normal();
+  if (path == std::filesystem::path(folder.path())) return std::nullopt;  // held already
+  absl::StatusOr<FolderLock> lock = FolderLock::Take(path, "name another folder");
+  if (!lock.ok()) return absl::Status(lock.status().code(), absl::StrCat("spec.checkpoint.path: ", lock.status().message()));
+  return *std::move(lock);
+}
+
 // Steps of earlier starts in this folder, so that the report of a resumed run shows the whole training.
 void ReadEarlierSteps(const std::string& path, report::Run& run) {
   std::ifstream file(path);
@@ -119,8 +133,10 @@ void ReadEarlierSteps(const std::string& path, report::Run& run) {
   run.evaluations = std::move(earlier.evaluations);
 }
 
-std::string OutcomeOf(const SessionResult& result, const report::Run& run) {
-  const std::string steps = run.steps.empty() ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
+// `run` may begin with steps of earlier starts.
+std::string OutcomeOf(const SessionResult& result, const report::Run& run, bool steps_made) {
+  const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
+  const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
   if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
   if (result.exit_code == kExitDone) return absl::StrCat("done ", steps);
   if (result.exit_code == kExitInterrupted) return absl::StrCat("interrupted ", steps);
@@ -172,6 +188,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   const std::vector<LocalExecutor> executors = ExecutorsOf(options);
   std::vector<std::string> devices;
@@ -221,6 +238,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   }
 
   SessionResult ended;
+  bool steps_made = false;
   {
     Output output(options, folder, std::move(token), result.report_path);
     absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
@@ -229,11 +247,12 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     } else {
       ended = {kExitFailed, false, std::string(session_result.status().message())};
     }
+    steps_made = output.steps_made();
   }
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;
-  run.outcome = OutcomeOf(ended, run);
+  run.outcome = OutcomeOf(ended, run, steps_made);
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
   const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));

@@ -1,5 +1,6 @@
 // Whole runs and demos with stand-ins for the programs (testing/fake_service.cc).
 #include "cli/run/run_job.h"
+#include "cli/run/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -159,6 +160,32 @@ TEST_F(RunJobTest, AFolderInUseAndAFileInTheWayAreRefused) {
   EXPECT_TRUE(Run().ok()) << "free again";
   options_.output = folder_.Write("file", "");
   EXPECT_EQ(Run().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RunJobTest, AFolderOfCheckpointsBelongsToOneRunThatCanWriteThere) {
+  Script({"exit 0"});
+  const std::string shared = folder_ / "shared";
+  options_.job.spec.checkpoint = job::Checkpoint{.path = shared};
+  {
+    const auto held = FolderLock::Take(shared, "go elsewhere");
+    ASSERT_TRUE(held.ok()) << held.status();
+    const absl::Status refused = Run().status();
+    EXPECT_EQ(ExitCodeFor(refused), kExitUsage);
+    EXPECT_THAT(refused.message(), HasSubstr("spec.checkpoint.path: another run is using " + shared));
+  }
+  EXPECT_TRUE(Run().ok()) << "free again";
+  options_.job.spec.checkpoint->path = folder_.Write("file", "") + "/inside";
+  const absl::Status refused = Run().status();
+  EXPECT_EQ(ExitCodeFor(refused), kExitUsage);
+  EXPECT_THAT(refused.message(), HasSubstr("spec.checkpoint.path: cannot make the folder " + options_.job.spec.checkpoint->path));
+}
+
+TEST_F(RunJobTest, AnEndWithoutStepsOfItsOwnSaysSo) {
+  Script({kStep1, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  Script({R"(print {"type":"error","code":"INTERNAL","reason":"","message":"the disk is full"})", "exit 1"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, HasSubstr("fusionctl: failed before its first step: the disk is full\n"));
 }
 
 TEST_F(RunJobTest, AMissingProgramIsNamed) {

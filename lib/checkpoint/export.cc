@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,12 @@ absl::Status Copy(const StoredTensor& tensor, SafetensorsWriter& writer, std::ve
 }  // namespace
 
 absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::string& out) {
+  std::error_code ignored;
+  if (const auto there = std::filesystem::status(out, ignored).type();
+      there != std::filesystem::file_type::not_found && there != std::filesystem::file_type::regular) {
+    return absl::InvalidArgumentError(absl::StrCat(out, " is not a regular file: it would be replaced"));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(VerifyCheckpoint(path));
   FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(path));
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : reader.tensors()) {

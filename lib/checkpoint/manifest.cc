@@ -1,6 +1,8 @@
 #include "lib/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/output_file.h"
 #include "nlohmann/json.hpp"
 
@@ -118,6 +121,10 @@ absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));
+  const std::optional<int64_t> step = ParseStepFolderName(std::filesystem::path(folder).filename().string());
+  if (step.has_value() && *step != manifest->step) {
+    return absl::DataLossError(absl::StrCat(path, " is of step ", manifest->step, ", its folder of step ", *step));
+  }
   return manifest;
 }
 

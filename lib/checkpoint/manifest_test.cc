@@ -3,6 +3,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
 
 namespace fusionllm::checkpoint {
@@ -27,6 +28,15 @@ TEST(ManifestTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back->samples_consumed, 1600);
   EXPECT_EQ(back->files[0].bytes, 1234);
   EXPECT_EQ(back->resolved_job, Full().resolved_job);
+}
+
+TEST(ManifestTest, BelongsToTheStepOfItsFolder) {
+  const base::TempFolder folder;
+  for (const char* name : {"step-000050", "step-000051", "my-copy"})
+    folder.Write(absl::StrCat(name, "/manifest.json"), FormatManifest(Full()));
+  EXPECT_TRUE(LoadManifest(folder / "step-000050").ok());
+  EXPECT_TRUE(LoadManifest(folder / "my-copy").ok());
+  EXPECT_THAT(LoadManifest(folder / "step-000051").status().message(), HasSubstr("is of step 50, its folder of step 51"));
 }
 
 TEST(ManifestTest, NamesTheKeyThatIsWrong) {

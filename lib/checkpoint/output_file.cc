@@ -63,8 +63,20 @@ absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
 
 absl::Status FileError(int error, absl::string_view what, absl::string_view path) {
   const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(message);
-  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(message);
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    default:
+      // Not Unavailable: that is said of peers, which are asked again.
+      return absl::InternalError(message);
+  }
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(std::string path) {

@@ -1,7 +1,7 @@
 // Files written so that they survive a crash: created, hashed while written, synced; and the folder operations that go with them.
 //
 // All functions block on the file system. Errors name the path; a full disk or quota is ResourceExhausted, a missing path NotFound,
-// anything else Unavailable.
+// what may not be written PermissionDenied, anything else Internal.
 #pragma once
 
 #include <cstddef>

@@ -63,6 +63,9 @@ absl::Status CheckIndex(const std::string& folder, const std::map<std::string, s
   return absl::OkStatus();
 }
 
+// GPT-2 is published as the model without its head, whose names lack the prefix that they have within the headed one.
+constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight";
+
 // A folder of checkpoints stands for its latest one.
 absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   std::error_code error;
@@ -108,7 +111,15 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path)
   } else {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path, " is neither a file nor a folder"));
   }
+  if (!reader.manifest_.has_value()) reader.NameAsTheHeadedModelDoes();
   return reader;
+}
+
+void CheckpointReader::NameAsTheHeadedModelDoes() {
+  if (Contains(absl::StrCat(kGpt2Prefix, kGpt2Embedding)) || !Contains(kGpt2Embedding)) return;
+  std::map<std::string, StoredTensor> named;
+  for (auto& [name, tensor] : tensors_) named.emplace(absl::StrCat(kGpt2Prefix, name), tensor);
+  tensors_ = std::move(named);
 }
 
 absl::Status CheckpointReader::OpenFolder(const std::string& folder) {

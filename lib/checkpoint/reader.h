@@ -26,6 +26,7 @@ class CheckpointReader {
  public:
   // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant); a folder as Hugging Face has it
   // (model.safetensors.index.json or model.safetensors); or a single .safetensors file. Blocks; reads manifests and headers only.
+  // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ....
   // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files or an index that disagrees
   // with its shards; DataLoss when a file has not the size that the manifest says. Messages name the file.
   static absl::StatusOr<CheckpointReader> Open(const std::string& path);
@@ -48,6 +49,7 @@ class CheckpointReader {
   absl::Status OpenCheckpoint(const std::string& folder);
   absl::Status OpenIndexed(const std::string& folder);
   absl::Status AddFile(const std::string& path);
+  void NameAsTheHeadedModelDoes();
 
   std::string path_;
   std::optional<Manifest> manifest_;

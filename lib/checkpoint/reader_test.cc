@@ -21,6 +21,22 @@ using ::testing::HasSubstr;
 
 std::string OpenError(const std::string& path) { return std::string(CheckpointReader::Open(path).status().message()); }
 
+TEST(ReaderTest, TheHeadlessGpt2ThatIsPublishedHasTheNamesOfTheHeadedOne) {
+  const base::TempFolder folder;
+  Tensor embedding({DType::kF32, {4, 2}}), norm({DType::kF32, {2}});
+  embedding.f32()[3] = 7;
+  ASSERT_TRUE(WriteSafetensors(folder / "m.safetensors",
+                               std::vector<NamedTensor>{{"wte.weight", embedding.view()}, {"h.0.ln_1.weight", norm.view()}})
+                  .ok());
+  const auto reader = CheckpointReader::Open(folder / "m.safetensors");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  Tensor value({DType::kF32, {4, 2}});
+  ASSERT_TRUE(reader->Read("transformer.wte.weight", value.view()).ok());
+  EXPECT_EQ(value.f32()[3], 7);
+  EXPECT_TRUE(reader->Contains("transformer.h.0.ln_1.weight"));
+  EXPECT_FALSE(reader->Contains("wte.weight"));
+}
+
 TEST(ReaderTest, ReadsEveryNameWhateverTheNumberOfShards) {
   for (const int stages : {1, 2, 3}) {
     const base::TempFolder folder;

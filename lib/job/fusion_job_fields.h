@@ -160,7 +160,7 @@ void Visit(V& v, Checkpoint& c) {
   v.Field("path", c.path, {}, "Folder; relative to the run's output folder.");
   v.Field("everySteps", c.every_steps, {.min = 0, .max = kMaxSteps}, "0: only the last step, which is always saved.");
   v.Field("keep", c.keep, {.min = 0, .max = 1e6}, "Newest checkpoints to keep; 0: all.");
-  v.Field("resume", c.resume, {}, "auto (the newest whole one, if any), never, or the path of a checkpoint.");
+  v.Field("resume", c.resume, {}, "auto (the newest whole one, if any), never, or the path of a checkpoint, relative to the job file.");
 }
 
 template <class V>

@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr auto kRetryPause = std::chrono::milliseconds(500);
+constexpr auto kPatience = std::chrono::seconds(120);  // for a file; longer than a broker takes to come back
 
 absl::Status FromGrpc(const grpc::Status& status) {
   // The broker has ended the epoch, and its order to do so is on its way.
@@ -132,7 +133,8 @@ absl::StatusOr<std::vector<checkpoint::FileEntry>> CheckpointClient::PutShard(ui
   std::vector<checkpoint::FileEntry> entries;
   for (const checkpoint::ShardFileImage& file : files) {
     absl::StatusOr<checkpoint::FileEntry> entry = PutFile(epoch, step, stage, file);
-    while (absl::IsUnavailable(entry.status())) {
+    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    while (absl::IsUnavailable(entry.status()) && std::chrono::steady_clock::now() < give_up) {
       if (!Pause(epoch)) return absl::CancelledError("the plan epoch is over");
       entry = PutFile(epoch, step, stage, file);
     }

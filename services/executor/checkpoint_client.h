@@ -37,8 +37,9 @@ class CheckpointClient {
  public:
   explicit CheckpointClient(CheckpointClientOptions options) : options_(std::move(options)) {}
 
-  // Sends the stage's files one after the other, in pieces of at most 256 KiB. A broker that cannot be reached is tried again until Cancel:
-  // a run outlives its broker. Errors: Cancelled (by Cancel, or the broker serves this plan epoch no more), else what the broker says.
+  // Sends the stage's files one after the other, in pieces of at most 256 KiB. A broker that cannot be reached is tried again, since a
+  // run outlives its broker. Errors: Cancelled (by Cancel, or the broker serves this plan epoch no more), Unavailable when it stays away
+  // for minutes, else what the broker says.
   absl::StatusOr<std::vector<checkpoint::FileEntry>> PutShard(uint32_t epoch, int64_t step, int stage, int stages,
                                                               const checkpoint::ShardContents& contents);
 

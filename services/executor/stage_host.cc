@@ -184,7 +184,10 @@ void StageHost::Calibrate() {
     // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it.
     absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(*workload_);
     absl::StatusOr<wire::DeviceProfile> profile =
-        planning::Calibrate(*workload_, *backend_, {.threads = threads_, .data = data.ok() ? data->get() : nullptr});
+        planning::Calibrate(*workload_, *backend_, {.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
+                                                      const std::lock_guard lock(mutex_);
+                                                      return shutting_down_;
+                                                    }});
     status = profile.status();
     if (profile.ok()) {
       const std::lock_guard lock(mutex_);

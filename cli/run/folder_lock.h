@@ -1,0 +1,31 @@
+// A folder that one run alone uses. Blocks on the disk.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::cli {
+
+// Makes the folder and holds it, by a lock on the file .lock in it, while this object lives.
+class FolderLock {
+ public:
+  // `remedy` ends the sentence that says who else holds the folder: "name another folder with --output". Errors: InvalidArgument when it
+  // cannot be made or written to, FailedPrecondition when another run holds it.
+  static absl::StatusOr<FolderLock> Take(const std::string& path, absl::string_view remedy);
+  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  explicit FolderLock(int fd) : fd_(fd) {}
+
+  int fd_ = -1;
+};
+
+}  // namespace fusionllm::cli
