@@ -32,6 +32,7 @@ struct DatasetConfig {
   int64_t vocabulary_size = 0;  // text, tokens: ids at or above it are an error; 0: not checked
   std::string token_dtype;      // tokens: "uint16", "uint32", or empty: found out (tokens.h)
   int64_t num_classes = 0;      // images: labels at or above it are an error; 0: not checked
+  int64_t image_channels = 0;   // idx: 3 repeats gray images to three channels; else as the files have
   ShapesConfig shapes;
 
   // At most one of the two. The fraction is of the samples, taken from the end; training then uses the rest.

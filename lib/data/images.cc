@@ -133,9 +133,10 @@ absl::StatusOr<IdxFile> OpenIdxFile(const std::string& path, bool keep_open) {
 
 class IdxImages : public Dataset {
  public:
-  IdxImages(int64_t samples, tensor::Shape shape, int64_t label_limit, std::vector<IdxFile> images, std::vector<IdxFile> labels,
-            std::vector<int64_t> starts)
+  IdxImages(int64_t samples, tensor::Shape shape, int64_t repeats, int64_t label_limit, std::vector<IdxFile> images,
+            std::vector<IdxFile> labels, std::vector<int64_t> starts)
       : Dataset(samples, {{tensor::DType::kF32, std::move(shape)}, {tensor::DType::kI32, {}}}),
+        repeats_(repeats),
         label_limit_(label_limit),
         images_(std::move(images)),
         labels_(std::move(labels)),
@@ -154,15 +155,17 @@ class IdxImages : public Dataset {
       *static_cast<int32_t*>(target) = label;
     }
     if (input != nullptr) {
-      std::vector<uint8_t> bytes(static_cast<size_t>(sample_type().input.elements()));
+      std::vector<uint8_t> bytes(static_cast<size_t>(sample_type().input.elements() / repeats_));
       const int64_t offset = images_[part].header_bytes + item * static_cast<int64_t>(bytes.size());
       FUSIONLLM_RETURN_IF_ERROR(images_[part].file.ReadAt(offset, std::as_writable_bytes(std::span(bytes))));
-      std::transform(bytes.begin(), bytes.end(), static_cast<float*>(input), [&](uint8_t byte) { return scale_[byte]; });
+      auto* value = static_cast<float*>(input);
+      for (const uint8_t byte : bytes) value = std::fill_n(value, repeats_, scale_[byte]);
     }
     return absl::OkStatus();
   }
 
  private:
+  int64_t repeats_;  // values of a sample for each byte
   int64_t label_limit_;
   std::vector<IdxFile> images_;
   std::vector<IdxFile> labels_;
@@ -227,9 +230,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   }
   if (samples == 0) return absl::InvalidArgumentError(absl::StrCat(images[0].file.path(), " has no images"));
   if (extents.size() == 2) extents.push_back(1);
+  const int64_t repeats = extents.back() == 1 && config.image_channels == 3 ? 3 : 1;
+  extents.back() *= repeats;
   const int64_t limit = config.num_classes > 0 ? config.num_classes : 256;
-  auto dataset = std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), limit, std::move(images), std::move(labels),
-                                             std::move(starts));
+  auto dataset = std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), repeats, limit, std::move(images),
+                                             std::move(labels), std::move(starts));
   FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
   return dataset;
 }

@@ -102,6 +102,29 @@ TEST(IdxTest, ReadsImagesAndLabelsFromAFolderOfBothSets) {
   EXPECT_FLOAT_EQ(inputs.f32()[1], (1 / 255.0f - 0.1307f) / 0.3081f);
 }
 
+TEST(IdxTest, GrayImagesAreRepeatedForModelsOfColour) {
+  const base::TempFolder folder;
+  folder.Write("gray", Idx({1, 1, 2}, {0, '\xff'}));
+  folder.Write("colour", Idx({1, 1, 2, 3}, {1, 2, 3, 4, 5, 6}));
+  folder.Write("labels", Idx({1}, {4}));
+  const auto open = [&](std::string file, int64_t channels) {
+    DatasetConfig config = Images(folder, DatasetKind::kIdx, {file, "labels"});
+    config.image_channels = channels;
+    return OpenDataset(config);
+  };
+  const auto dataset = open("gray", 3);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->sample_type().input.ToString(), "f32[1, 2, 3]");
+  Tensor inputs({DType::kF32, {1, 1, 2, 3}});
+  ASSERT_TRUE((*dataset)->FillBatch(std::vector<int64_t>{0}, inputs.view(), {}).ok());
+  const float black = (0.0f - 0.1307f) / 0.3081f, white = (1.0f - 0.1307f) / 0.3081f;
+  const std::vector<float> values(inputs.f32(), inputs.f32() + 6);
+  EXPECT_THAT(values, ::testing::Pointwise(::testing::FloatEq(), {black, black, black, white, white, white}));
+  EXPECT_EQ((*open("gray", 0))->sample_type().input.ToString(), "f32[1, 2, 1]");
+  EXPECT_EQ((*open("gray", 2))->sample_type().input.ToString(), "f32[1, 2, 1]");
+  EXPECT_EQ((*open("colour", 3))->sample_type().input.ToString(), "f32[1, 2, 3]");
+}
+
 TEST(IdxTest, SaysWhatIsWrongWithAFile) {
   const base::TempFolder folder;
   folder.Write("images", Idx({2, 1, 2}, "abcd"));

@@ -42,7 +42,7 @@ struct ModelSettings {
   std::optional<int64_t> n_layer, n_head, n_embd, vocab_size, block_size;  // gpt2
   std::optional<bool> tie_weights;
   std::optional<Stem> stem;  // resnet
-  std::optional<int64_t> num_classes;
+  std::optional<int64_t> num_classes, image_size;
   std::vector<int64_t> layers;  // mlp: widths, input first
   std::optional<Activation> activation;
   bool operator==(const ModelSettings&) const = default;

@@ -30,6 +30,8 @@ void Visit(V& v, ModelSettings& m) {
   v.Field("tieWeights", m.tie_weights, {}, "gpt2: the output projection is the token embedding. Omitted: true.");
   v.Field("stem", m.stem, {}, "resnet: cifar (3x3 stride 1, no pooling) or imagenet (7x7 stride 2, max-pool). Omitted: cifar.");
   v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "resnet: classes. Omitted: 10.");
+  v.Field("imageSize", m.image_size, {.min = 8, .max = 4096},
+          "resnet: pixels of a side. Omitted: shapes.imageSize, 32 for cifar10, 28 for idx (that of MNIST; other files need it).");
   v.Field("layers", m.layers, {.min = 1, .max = 1e7}, "mlp: widths, input first; at least two. Required for mlp.");
   v.Field("activation", m.activation, {}, "mlp: between layers, not after the last. Omitted: relu.");
 }

@@ -49,7 +49,7 @@ TEST(ModelConfigTest, WithoutAPresetGptIsSmallAndResnetIs18) {
   EXPECT_EQ(Gpt(spec).n_embd, 768);
   spec.model.family = Family::kResnet;
   spec.data.kind = DataKind::kCifar10;
-  EXPECT_TRUE(std::get<ResNetConfig>(*ResolveModel(spec)) == (ResNetConfig{18, Stem::kCifar, 10}));
+  EXPECT_TRUE(std::get<ResNetConfig>(*ResolveModel(spec)) == (ResNetConfig{18, Stem::kCifar, 10, 32}));
 }
 
 TEST(ModelConfigTest, ResnetDepthsAreTheFivePublishedOnes) {
@@ -65,6 +65,24 @@ TEST(ModelConfigTest, ResnetDepthsAreTheFivePublishedOnes) {
   spec.model.preset = "34";
   spec.model.config.num_classes = 4;
   EXPECT_THAT(std::string(ResolveModel(spec).status().message()), HasSubstr("spec.model.config.numClasses: must be at least"));
+}
+
+TEST(ModelConfigTest, ResnetImagesAreAsLargeAsThoseOfTheData) {
+  Spec spec;
+  spec.model.family = Family::kResnet;
+  const auto size = [&] { return std::get<ResNetConfig>(*ResolveModel(spec)).image_size; };
+  spec.data.kind = DataKind::kShapes;
+  spec.data.shapes.image_size = 16;
+  EXPECT_EQ(size(), 16);
+  spec.data.kind = DataKind::kCifar10;
+  EXPECT_EQ(size(), 32);
+  spec.data.kind = DataKind::kIdx;
+  EXPECT_EQ(size(), 28);
+  spec.model.config.image_size = 20;
+  EXPECT_EQ(size(), 20);
+  spec.data.kind = DataKind::kCifar10;
+  EXPECT_EQ(std::string(ResolveModel(spec).status().message()),
+            "spec.model.config.imageSize: must be 32, as the images of spec.data are, got 20");
 }
 
 TEST(ModelConfigTest, AnMlpFitsTheImagesMadeUpForIt) {

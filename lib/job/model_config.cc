@@ -15,6 +15,8 @@ namespace {
 
 constexpr double kMaxParameters = 1e12;
 constexpr int64_t kShapesChannels = 3;
+constexpr int64_t kCifarImageSize = 32;
+constexpr int64_t kMnistImageSize = 28;
 
 struct GptPreset {
   const char* name;
@@ -73,6 +75,12 @@ GptConfig ResolveGpt(const Spec& spec, const Report& report) {
   return config;
 }
 
+// Of a side, in pixels; 0 where only the files say it.
+int64_t ImageSizeOf(const Data& data) {
+  if (data.kind == DataKind::kShapes) return data.shapes.image_size;
+  return data.kind == DataKind::kCifar10 ? kCifarImageSize : 0;
+}
+
 ResNetConfig ResolveResNet(const Spec& spec, const Report& report) {
   static const std::vector<std::string> kDepths = {"18", "34", "50", "101", "152"};
   const std::string preset = spec.model.preset.value_or("18");
@@ -82,8 +90,15 @@ ResNetConfig ResolveResNet(const Spec& spec, const Report& report) {
   } else if (!absl::SimpleAtoi(preset, &depth)) {
     depth = 18;
   }
-  const ResNetConfig config = {
-      .depth = depth, .stem = spec.model.config.stem.value_or(Stem::kCifar), .num_classes = spec.model.config.num_classes.value_or(10)};
+  const int64_t known_size = ImageSizeOf(spec.data);
+  const ResNetConfig config = {.depth = depth,
+                               .stem = spec.model.config.stem.value_or(Stem::kCifar),
+                               .num_classes = spec.model.config.num_classes.value_or(10),
+                               .image_size = spec.model.config.image_size.value_or(known_size > 0 ? known_size : kMnistImageSize)};
+  if (known_size > 0 && config.image_size != known_size) {
+    report({"spec.model.config.imageSize", "spec.data"},
+           absl::StrCat("must be ", known_size, ", as the images of spec.data are, got ", config.image_size));
+  }
   if (spec.data.kind == DataKind::kShapes && config.num_classes < spec.data.shapes.num_classes) {
     report({"spec.model.config.numClasses", "spec.data.shapes.numClasses"},
            absl::StrCat("must be at least spec.data.shapes.numClasses, which is ", spec.data.shapes.num_classes, ", got ",
@@ -136,6 +151,7 @@ void CheckOwners(const Spec& spec, const Report& report) {
                 {"tieWeights", c.tie_weights.has_value(), Family::kGpt2},
                 {"stem", c.stem.has_value(), Family::kResnet},
                 {"numClasses", c.num_classes.has_value(), Family::kResnet},
+                {"imageSize", c.image_size.has_value(), Family::kResnet},
                 {"layers", !c.layers.empty(), Family::kMlp},
                 {"activation", c.activation.has_value(), Family::kMlp}};
   for (const auto& field : fields) {

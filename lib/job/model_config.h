@@ -26,6 +26,7 @@ struct ResNetConfig {
   int64_t depth = 0;  // 18, 34, 50, 101 or 152
   Stem stem = Stem::kCifar;
   int64_t num_classes = 0;
+  int64_t image_size = 0;  // pixels of a side
   bool operator==(const ResNetConfig&) const = default;
 };
 

@@ -19,6 +19,14 @@ tensor::TensorType BatchOf(const tensor::TensorType& sample, int64_t batch) {
 
 tensor::TensorType FlatBatchOf(const tensor::TensorType& sample, int64_t batch) { return {sample.dtype, {batch, sample.elements()}}; }
 
+std::string AdviceFor(const Workload& workload, const tensor::TensorType& given) {
+  const job::Spec& spec = workload.job.spec;
+  if (spec.model.family != job::Family::kResnet || spec.data.kind != job::DataKind::kIdx || given.shape.rank() != 3) return "";
+  const int64_t height = given.shape.dim(0), width = given.shape.dim(1);
+  if (height != width) return "; family resnet takes square images";
+  return absl::StrCat("; give spec.model.config.imageSize: ", height);
+}
+
 }  // namespace
 
 absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& sample) {
@@ -35,9 +43,9 @@ absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& s
     const tensor::TensorType& given = IsTarget(op) ? sample.target : sample.input;
     const tensor::TensorType whole = BatchOf(given, batch), flat = FlatBatchOf(given, batch);
     if (wanted == whole || wanted == flat) continue;
-    return absl::InvalidArgumentError(
-        absl::StrFormat("op '%s' wants %s for %d samples, but one sample of spec.data is %s, so they are %s%s", op.name, wanted.ToString(),
-                        batch, given.ToString(), whole.ToString(), flat == whole ? "" : absl::StrCat(" or, flat, ", flat.ToString())));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "op '%s' wants %s for %d samples, but one sample of spec.data is %s, so they are %s%s%s", op.name, wanted.ToString(), batch,
+        given.ToString(), whole.ToString(), flat == whole ? "" : absl::StrCat(" or, flat, ", flat.ToString()), AdviceFor(workload, given)));
   }
   return absl::OkStatus();
 }

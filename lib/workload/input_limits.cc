@@ -20,6 +20,10 @@ InputLimits InputLimitsOf(const opdag::Graph& graph) {
     if (role == "labels") Lower(limits.labels, bound);
   };
   for (const opdag::Op& op : graph.ops()) {
+    if (op.type == "placeholder" && op.attributes.Text("role") == "images") {
+      const tensor::Shape& shape = graph.value(op.outputs[0]).type.shape;
+      if (shape.rank() == 4) limits.image_channels = shape.dim(-1);
+    }
     if (op.type == "embedding") lower(op.inputs[0], op.attributes.Int("vocab"));
     if (op.type == "cross_entropy") {
       const int64_t classes = graph.value(op.inputs[0]).type.shape.dim(-1);

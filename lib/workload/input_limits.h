@@ -11,8 +11,9 @@ namespace fusionllm::workload {
 
 // 0: no op sets a limit.
 struct InputLimits {
-  int64_t tokens = 0;  // ids of role "tokens" are below it: rows of the smallest embedding that reads them
-  int64_t labels = 0;  // ids of role "labels" are below it: classes of the smallest cross-entropy that reads them
+  int64_t tokens = 0;          // ids of role "tokens" are below it: rows of the smallest embedding that reads them
+  int64_t labels = 0;          // ids of role "labels" are below it: classes of the smallest cross-entropy that reads them
+  int64_t image_channels = 0;  // of role "images" as [batch, height, width, channels]
 };
 
 // A cross-entropy that ignores an id at or above its classes sets no limit: that id is not out of range.

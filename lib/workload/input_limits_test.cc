@@ -44,6 +44,16 @@ TEST(InputLimitsTest, AnIgnoredIdIsNotOutOfRange) {
   EXPECT_EQ(LimitsOf("cross_entropy(head, y)", "cross_entropy(head, y) {ignore_index=3}").labels, 30);
 }
 
+TEST(InputLimitsTest, ChannelsAreThoseOfImagesThatAreNotFlat) {
+  const auto images = [](absl::string_view shape) {
+    return LimitsOf("  e = embedding", absl::StrCat("  i = placeholder() {role=\"images\", dtype=\"f32\", shape=[", shape,
+                                                    "]}\n  r = relu(i)\n  e = embedding"))
+        .image_channels;
+  };
+  EXPECT_EQ(images("b, 8, 8, 3"), 3);
+  EXPECT_EQ(images("b, 192"), 0);
+}
+
 TEST(InputLimitsTest, WithoutSuchOpsThereAreNone) {
   const InputLimits limits = LimitsOf("  x = placeholder() {role=\"tokens\"", "  x = placeholder() {role=\"other\"");
   EXPECT_EQ(limits.tokens, 0);

@@ -30,11 +30,6 @@ absl::StatusOr<std::string> ReadGraphFile(const std::string& base_directory, con
   return text;
 }
 
-int64_t ImageSizeOf(const job::Spec& spec) {
-  if (spec.data.kind == job::DataKind::kShapes) return spec.data.shapes.image_size;
-  return spec.data.kind == job::DataKind::kIdx ? 28 : 32;
-}
-
 absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
   if (const auto* gpt = std::get_if<job::GptConfig>(&model)) {
     return opdag::BuildGpt2({.layers = gpt->n_layer,
@@ -49,7 +44,7 @@ absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::Resol
     return opdag::BuildResNet({.depth = static_cast<int>(resnet->depth),
                                .stem = resnet->stem == job::Stem::kCifar ? "cifar" : "imagenet",
                                .num_classes = resnet->num_classes,
-                               .image_size = ImageSizeOf(spec)});
+                               .image_size = resnet->image_size});
   }
   const auto& mlp = std::get<job::MlpConfig>(model);
   return opdag::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
@@ -111,6 +106,7 @@ data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, con
   config.vocabulary_size =
       limits.tokens == 0 || limits.labels == 0 ? limits.tokens + limits.labels : std::min(limits.tokens, limits.labels);
   config.num_classes = limits.labels;
+  config.image_channels = limits.image_channels;
   config.shapes = {.samples = spec.data.shapes.samples,
                    .image_size = spec.data.shapes.image_size,
                    .num_classes = spec.data.shapes.num_classes,

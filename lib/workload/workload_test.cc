@@ -206,5 +206,47 @@ TEST(DatasetSourceTest, MoreShapesThanClassesOfAGraphAreFoundBeforeTheFirstStep)
               AllOf(HasSubstr("spec.data.shapes.numClasses is 5"), HasSubstr("only 4 classes")));
 }
 
+// An idx file of u8 with these extents below 256, every byte the same.
+std::string Idx(std::initializer_list<int> extents, char value) {
+  std::string bytes = {0, 0, 8, static_cast<char>(extents.size())};
+  size_t count = 1;
+  for (const int extent : extents) {
+    bytes += {0, 0, 0, static_cast<char>(extent)};
+    count *= static_cast<size_t>(extent);
+  }
+  return bytes + std::string(count, value);
+}
+
+TEST(DatasetSourceTest, AResNetReadsGrayIdxImages) {
+  const base::TempFolder folder;
+  folder.Write("labels", Idx({2}, 1));
+  folder.Write("images28", Idx({2, 28, 28}, 7));
+  folder.Write("images12", Idx({2, 12, 12}, 7));
+  folder.Write("images9x8", Idx({2, 9, 8}, 7));
+  constexpr char kResNet[] =
+      "  model: {family: resnet, config: {CONFIG}}\n"
+      "  data: {kind: idx, path: [IMAGES, labels]}\n"
+      "  training: {globalBatchSize: 2, microBatchSize: 2}\n";
+  const auto open = [&](absl::string_view config, absl::string_view images) -> absl::Status {
+    const auto workload = ResolveText(absl::StrReplaceAll(kResNet, {{"CONFIG", config}, {"IMAGES", images}}), folder.path());
+    if (!workload.ok()) return workload.status();
+    const auto source = DatasetSource::Open(**workload);
+    if (!source.ok()) return source.status();
+    for (const opdag::Op& op : (*workload)->training.graph.ops()) {
+      if (op.type != "placeholder" || op.attributes.Text("role") != "images") continue;
+      tensor::Tensor out((*workload)->training.graph.value(op.outputs[0]).type);
+      return (*source)->Fill(false, 1, 0, op, out.view());
+    }
+    return absl::InternalError("no images");
+  };
+  EXPECT_TRUE(open("numClasses: 10", "images28").ok()) << open("numClasses: 10", "images28");
+  EXPECT_TRUE(open("imageSize: 12", "images12").ok()) << open("imageSize: 12", "images12");
+  EXPECT_THAT(open("numClasses: 10", "images12").message(),
+              AllOf(HasSubstr("op 'images' wants f32[2, 28, 28, 3]"), HasSubstr("f32[12, 12, 3]"),
+                    HasSubstr("give spec.model.config.imageSize: 12")));
+  EXPECT_THAT(open("imageSize: 9", "images9x8").message(), HasSubstr("square images"));
+  EXPECT_THAT(open("numClasses: 10", "missing").message(), HasSubstr("missing"));
+}
+
 }  // namespace
 }  // namespace fusionllm::workload
