@@ -28,6 +28,7 @@ enum class PipelineSchedule { kAuto, kGpipe, k1f1b };
 enum class Backend { kCpu, kRef };
 enum class CompressionPolicy { kNone, kUniform, kAdatopk };
 enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
+enum class TopkValues { kInt8, kFp16 };
 
 struct Metadata {
   std::string name;
@@ -155,6 +156,7 @@ struct Compression {
   Codec codec = Codec::kAuto;
   Codec limit = Codec::kAuto;  // of codec auto; kAuto: the whole ladder
   double ratio = 100;          // topk: size / kept; the most that any link may use
+  TopkValues topk_values = TopkValues::kInt8;
   bool error_feedback = false;
   bool operator==(const Compression&) const = default;
 };
@@ -235,5 +237,6 @@ FUSIONLLM_JOB_ENUM(Backend, {"cpu", E::kCpu}, {"ref", E::kRef});
 FUSIONLLM_JOB_ENUM(CompressionPolicy, {"none", E::kNone}, {"uniform", E::kUniform}, {"adatopk", E::kAdatopk});
 FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16},
                    {"bf16", E::kBf16}, {"fp32", E::kFp32});
+FUSIONLLM_JOB_ENUM(TopkValues, {"int8", E::kInt8}, {"fp16", E::kFp16});
 
 }  // namespace fusionllm::job

@@ -50,6 +50,7 @@ compression::Policy PolicyOf(const job::Compression& compression) {
   compression::Policy policy{.max_ratio = compression.ratio, .error_feedback = compression.error_feedback};
   policy.codec = KindOf(compression.codec);
   policy.limit = KindOf(compression.limit);
+  if (compression.topk_values == job::TopkValues::kFp16) policy.top_k_values = compression::ValueKind::kFp16;
   if (compression.policy == job::CompressionPolicy::kUniform) policy.kind = PolicyKind::kUniform;
   if (compression.policy == job::CompressionPolicy::kAdatopk) policy.kind = PolicyKind::kAdaTopK;
   return policy;
@@ -114,7 +115,8 @@ double CompressionPolicy::MaxRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
   const compression::CodecKind kind = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
   constexpr int64_t kSample = 1'000'000;
-  const compression::CodecSpec spec{.kind = kind, .ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1};
+  const compression::CodecSpec spec{
+      .kind = kind, .ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1, .top_k_values = policy_.top_k_values};
   return std::max(1.0, compression::WireRatio(spec, kSample));
 }
 

@@ -169,6 +169,18 @@ TEST(PlanWorkload, UniformPolicyGivesEveryLinkOneCodec) {
   }
 }
 
+TEST(PlanWorkload, TopKValuesAreThoseTheJobAsksFor) {
+  const std::pair<std::string, std::string> wanted[] = {
+      {"", "topk@20:int8"}, {", topkValues: int8", "topk@20:int8"}, {", topkValues: fp16", "topk@20:fp16"}};
+  for (const auto& [values, codec] : wanted) {
+    const auto workload = Resolve({absl::StrCat("spec.compression={policy: uniform, codec: topk, ratio: 20", values, "}")});
+    const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+    ASSERT_EQ(plan.stages.size(), 3);
+    EXPECT_EQ(plan.CodecBetween(0, 1), codec);
+    EXPECT_EQ(plan.CodecBetween(1, 2), codec);
+  }
+}
+
 TEST(PlanWorkload, TiedEmbeddingsAreExchanged) {
   const auto workload = Resolve();
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
