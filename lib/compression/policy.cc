@@ -23,22 +23,6 @@ constexpr double kInt4LossIncrease = 0.008;
 // From the least ratio at which the probe tried it up to 114, a trained bottleneck lost less than top-k (and than no compression at all).
 constexpr double kBottleneckFromWireRatio = 8;
 
-double NominalRatio(CodecKind kind) {
-  switch (kind) {
-    case CodecKind::kFp16:
-    case CodecKind::kBf16:
-      return 2;
-    case CodecKind::kInt8:
-      return 4;
-    case CodecKind::kInt4:
-      return 8;
-    case CodecKind::kExact:
-    case CodecKind::kTopK:
-      break;
-  }
-  return 1;
-}
-
 absl::Status FieldError(const LinkLoad& link, absl::string_view field, double value) {
   return absl::InvalidArgumentError(absl::StrCat("link '", link.name, "': ", field, " must not be ", value));
 }
@@ -112,11 +96,10 @@ std::vector<CodecSpec> Rungs(const Policy& policy, const LinkLoad& link, double 
   }
   if (!policy.codec.has_value()) {
     for (CodecKind kind : {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4}) {
-      if (NominalRatio(kind) <= policy.max_ratio && kind <= policy.limit.value_or(CodecKind::kTopK))
-        rungs.push_back(SpecOf(policy, kind, 1));
+      if (kind <= policy.limit.value_or(CodecKind::kTopK)) rungs.push_back(SpecOf(policy, kind, 1));
     }
   }
-  // A ladder with max_ratio 1 keeps to fp32; top-k asked for by name at ratio 1 would only make the values coarse.
+  // Top-k at ratio 1 would only make the values coarse.
   const bool may_select = policy.codec.has_value() || policy.limit.value_or(CodecKind::kTopK) == CodecKind::kTopK;
   if (policy.max_ratio > 1 && may_select) rungs.push_back(SpecOf(policy, CodecKind::kTopK, LeastHidingRatio(policy, link, target_s)));
   return rungs;
@@ -163,7 +146,8 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkCh
   if (choice->expected_loss_increase > 0) {
     absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (probe)", choice->expected_loss_increase);
   }
-  if (choice->bottleneck_would_do_better) choice->reason += "; a trained bottleneck at this cut would do better";
+  if (choice->bottleneck_would_do_better)
+    choice->reason += "; a trained bottleneck at this cut would do better, which this version does not have";
 }
 
 }  // namespace
@@ -250,21 +234,6 @@ CodecSpec Milder(const CodecSpec& spec) {
       break;
   }
   return Exact();
-}
-
-bool Hysteresis::ShouldSwitch(const LinkChoice& current, const LinkChoice& proposed, double target_s) {
-  // What is hidden costs nothing, so times count from the target on.
-  const double before_s = std::max(current.busy_s, target_s), after_s = std::max(proposed.busy_s, target_s);
-  const bool faster = after_s < before_s * (1 - min_gain_);
-  const bool better = after_s <= before_s && current.expected_loss_increase > 0 &&
-                      proposed.expected_loss_increase <= current.expected_loss_increase * (1 - min_gain_);
-  // fp16 and int8 cost nothing in the probe, but bits that need not go should not.
-  const bool milder = after_s <= before_s && proposed.expected_loss_increase <= current.expected_loss_increase &&
-                      proposed.ratio < current.ratio * (1 - min_gain_);
-  in_a_row_ = faster || better || milder ? in_a_row_ + 1 : 0;
-  if (in_a_row_ < confirmations_) return false;
-  in_a_row_ = 0;
-  return true;
 }
 
 }  // namespace fusionllm::compression

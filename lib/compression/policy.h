@@ -36,8 +36,8 @@ struct Policy {
   std::optional<CodecKind> codec;
   // Of the ladder: no rung beyond this kind; none: all of it.
   std::optional<CodecKind> limit;
-  // Top-k: size / kept. The most that any link may use: exactly this with kUniform and kTopK, at most this otherwise. On the ladder it also
-  // rules out fp16, int8 and int4 where their nominal ratios 2, 4 and 8 exceed it. 1 to kMaxTopKRatio.
+  // Top-k: size / kept. The most that any link may use: exactly this with kUniform and kTopK, at most this otherwise. 1 (no top-k on
+  // the ladder) to kMaxTopKRatio. It says nothing about the other codecs.
   double max_ratio = 100;
   ValueKind top_k_values = ValueKind::kInt8;
   bool error_feedback = false;
@@ -98,20 +98,5 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
 
 // The next milder codec, for a back-off: top-k halves its ratio, below 6 it becomes int4, then int8, fp16, fp32.
 CodecSpec Milder(const CodecSpec& spec);
-
-// Keeps a link from flapping between codecs when its measured bandwidth wavers: a new choice is taken only after it promised enough, often
-// enough in a row. Enough is min_gain less time beyond the target, or less expected loss by min_gain of its present value at no more time.
-class Hysteresis {
- public:
-  explicit Hysteresis(double min_gain = 0.1, int confirmations = 2) : min_gain_(min_gain), confirmations_(confirmations) {}
-
-  // Both priced by the newest measurements. True: switch now (and the count starts again).
-  bool ShouldSwitch(const LinkChoice& current, const LinkChoice& proposed, double target_s);
-
- private:
-  double min_gain_;
-  int confirmations_;
-  int in_a_row_ = 0;
-};
 
 }  // namespace fusionllm::compression

@@ -153,7 +153,7 @@ void Visit(V& v, Compression& c) {
   v.Field("policy", c.policy, {}, "none (codec and ratio are ignored), uniform (every cut the same) or adatopk (per link).");
   v.Field("codec", c.codec, {}, "auto: per link, what hides it at the least loss; fp32: exact.");
   v.Field("limit", c.limit, {}, "codec auto: the last rung a link may use of fp32, fp16, int8, int4, topk; auto: the whole ladder.");
-  v.Field("ratio", c.ratio, {.min = 1, .max = 1e6}, "topk: size / kept; the most that any link may use.");
+  v.Field("ratio", c.ratio, {.min = 1, .max = 1e6}, "topk: size / kept; the most that any link may use. No bound on the other codecs.");
   v.Field("topkValues", c.topk_values, {}, "topk: what the kept values travel as.");
   v.Field("errorFeedback", c.error_feedback, {}, "Add what was dropped to the next message.");
 }

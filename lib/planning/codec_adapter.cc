@@ -1,6 +1,7 @@
 #include "lib/planning/codec_adapter.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace fusionllm::planning {
 namespace {
@@ -66,6 +67,7 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
                              .forward_wire_bytes = choice.forward_bytes,
                              .backward_wire_bytes = choice.backward_bytes,
                              .loss_cost = choice.expected_loss_increase};
+  if (!choice.reason.empty()) codec.reason = std::make_shared<const std::string>(choice.reason);
   const auto lossy_wire = static_cast<double>(choice.forward_bytes - traffic.forward_lossless_bytes + choice.backward_bytes);
   if (lossy_wire > 0) codec.ratio = std::max(1.0, static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / lossy_wire);
   const wire::CodecProfile there = CostOf(choice.spec.kind), back = CostOf(compression::GradientKind(choice.spec.kind));
@@ -113,11 +115,14 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
 
 double CompressionPolicy::MaxRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
-  const compression::CodecKind kind = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
   constexpr int64_t kSample = 1'000'000;
-  const compression::CodecSpec spec{
-      .kind = kind, .ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1, .top_k_values = policy_.top_k_values};
-  return std::max(1.0, compression::WireRatio(spec, kSample));
+  const auto ratio_of = [&](CodecKind kind) {
+    const double ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1;
+    return std::max(1.0, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = policy_.top_k_values}, kSample));
+  };
+  const CodecKind last = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
+  // The job's ratio bounds top-k alone: below it on the ladder lies int4.
+  return policy_.codec.has_value() || last != CodecKind::kTopK ? ratio_of(last) : std::max(ratio_of(last), ratio_of(CodecKind::kInt4));
 }
 
 }  // namespace fusionllm::planning

@@ -150,6 +150,7 @@ class Planner {
                   .dst_stage = link.dst_stage,
                   .codec = link.codec,
                   .loss_cost = link.loss_cost,
+                  .reason = link.codec_reason,
                   .values = link.value_names},
                  src, dst, plan.micro_batches, link.forward_bytes, link.forward_wire_bytes, link.forward_s, document);
     if (link.backward_bytes == 0) return;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
+#include "lib/planning/codec_adapter.h"
 #include "lib/planning/placement.h"
 #include "lib/planning/stage_memory.h"
 
@@ -155,6 +156,23 @@ TEST(PlanWorkload, OnlyTheSlowLinkIsCompressed) {
   }
 }
 
+// What the ladder knows reaches the user: why a codec, what it costs, and where structure would do better.
+TEST(PlanWorkload, TheReasonForACodecIsExplained) {
+  const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 100}", "spec.training.microBatchSize=4"});
+  Profiles profiles = OnTopology(*workload);
+  for (auto& [signature, op] : profiles.devices[0].ops) op.seconds = 1e-7;
+  for (wire::DeviceProfile& device : profiles.devices) device.ops = profiles.devices[0].ops;
+  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops", .explain = true});
+  ASSERT_EQ(plan.stages.size(), 3);
+  std::string reason;
+  for (const wire::PlanLink& link : plan.links) {
+    if (link.src_stage == 1 && link.dst_stage == 2) reason = link.reason;
+    EXPECT_EQ(link.reason.empty(), link.backward) << "one of the two directions has it";
+  }
+  EXPECT_THAT(reason, AllOf(HasSubstr("dense fp32 would take"), HasSubstr("expected loss +"), HasSubstr("a trained bottleneck")));
+  EXPECT_THAT(plan.explain, Contains(HasSubstr(absl::StrCat("Codec: ", reason))));
+}
+
 TEST(PlanWorkload, UniformPolicyGivesEveryLinkOneCodec) {
   for (const std::string codec : {"auto", "int8"}) {
     const auto workload = Resolve({absl::StrCat("spec.compression={policy: uniform, codec: ", codec, "}")});
@@ -179,6 +197,17 @@ TEST(PlanWorkload, TopKValuesAreThoseTheJobAsksFor) {
     EXPECT_EQ(plan.CodecBetween(0, 1), codec);
     EXPECT_EQ(plan.CodecBetween(1, 2), codec);
   }
+}
+
+TEST(PlanWorkload, TheLadderMayShrinkALinkByInt4WhateverTheRatioOfTheJob) {
+  const auto most = [](job::Codec codec, double ratio) {
+    const job::Compression wish{.policy = job::CompressionPolicy::kAdatopk, .codec = codec, .ratio = ratio};
+    return CompressionPolicy(PolicyOf(wish), {}).MaxRatio();
+  };
+  EXPECT_GT(most(job::Codec::kAuto, 1), 4.9);
+  EXPECT_GT(most(job::Codec::kAuto, 100), 100);
+  EXPECT_LT(most(job::Codec::kInt8, 100), 4.1);
+  EXPECT_LT(most(job::Codec::kFp16, 1), 2.1);
 }
 
 TEST(PlanWorkload, TiedEmbeddingsAreExchanged) {

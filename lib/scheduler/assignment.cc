@@ -414,7 +414,8 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
                  .backward_wire_bytes = codecs_[l].backward_wire_bytes,
                  .codec = codecs_[l].codec,
                  .ratio = codecs_[l].ratio,
-                 .loss_cost = codecs_[l].loss_cost};
+                 .loss_cost = codecs_[l].loss_cost,
+                 .codec_reason = codecs_[l].reason == nullptr ? "" : *codecs_[l].reason};
     for (int v : link.values) {
       out.values.push_back(problem_.values()[v].value);
       out.value_names.push_back(request.values[out.values.back()].name);

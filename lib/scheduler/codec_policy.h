@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,7 +31,8 @@ struct LinkCodec {
   double ratio = 1;            // dense bytes / wire bytes of the lossy part, both directions together
   int64_t forward_wire_bytes = 0;
   int64_t backward_wire_bytes = 0;
-  double loss_cost = 0;  // expected increase of the loss, nats per target; 0: exact
+  double loss_cost = 0;                       // expected increase of the loss, nats per target; 0: exact
+  std::shared_ptr<const std::string> reason;  // why this codec, in a sentence; null: nothing to say. Shared: a search copies choices often
   // Seconds per micro-batch on a device with time_scale 1: the producer's stage encodes activations and decodes gradients, the
   // consumer's the other way round.
   double producer_forward_s = 0, consumer_forward_s = 0;

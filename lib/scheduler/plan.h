@@ -39,7 +39,8 @@ struct PlanLink {
   int64_t forward_wire_bytes = 0, backward_wire_bytes = 0;  // as encoded
   std::string codec = "fp32";
   double ratio = 1;
-  double loss_cost = 0;  // expected increase of the loss, nats per target
+  double loss_cost = 0;      // expected increase of the loss, nats per target
+  std::string codec_reason;  // why this codec, as its policy says; may be empty
   // Serialisation + latency of one micro-batch's message, alone on the wire.
   double forward_s = 0, backward_s = 0;
   bool operator==(const PlanLink&) const = default;

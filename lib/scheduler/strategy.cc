@@ -155,6 +155,7 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     if (link.ratio > 1) {
       why = absl::StrFormat("%s after shrinking %.3gx, expected to raise the loss by %.2g", why, link.ratio, link.loss_cost);
     }
+    if (!link.codec_reason.empty()) absl::StrAppend(&why, ". Codec: ", link.codec_reason);
     lines.push_back(absl::StrFormat("link %d -> %d: %s -> %s carries %s as %s (%s forward, %s back per micro-batch): %s", link.src_stage,
                                     link.dst_stage, link.src_device, link.dst_device, absl::StrJoin(link.value_names, ", "), link.codec,
                                     Size(static_cast<double>(link.forward_wire_bytes)), Size(static_cast<double>(link.backward_wire_bytes)),

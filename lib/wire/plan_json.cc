@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kMaxReasonBytes = 4096;
 constexpr double kMaxSeconds = 1e12;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 constexpr size_t kMaxLinks = 200'000;
@@ -45,6 +46,7 @@ json ToJson(const PlanLink& link) {
           {"ratio", link.ratio},
           {"seconds", link.seconds},
           {"loss_cost", link.loss_cost},
+          {"reason", link.reason},
           {"values", link.values}};
 }
 
@@ -118,6 +120,7 @@ PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
   in.Number("ratio", link.ratio, 0, 1e12);
   in.Number("seconds", link.seconds, 0, kMaxSeconds);
   in.Number("loss_cost", link.loss_cost, 0, 1e12);
+  in.Text("reason", link.reason, kMaxReasonBytes, ObjectReader::kOptional);
   in.Texts("values", link.values, kMaxPlanOps);
   if (!in.ok()) return link;
   if (direction != "forward" && direction != "backward") in.Fail("direction", "must be forward or backward");

@@ -47,6 +47,7 @@ struct PlanLink {
   double ratio = 1;            // dense / wire
   double seconds = 0;          // on the wire, alone, and the latency of one message
   double loss_cost = 0;        // expected increase of the loss, nats per target; on the forward direction
+  std::string reason;          // why this codec; on the forward direction; may be empty
   std::vector<std::string> values;
   bool operator==(const PlanLink&) const = default;
 };
