@@ -180,7 +180,7 @@ bool CheckpointReader::IsParameter(const StoredTensor& tensor) const {
 absl::Status CheckpointReader::Read(absl::string_view name, const tensor::TensorView& into) const {
   const auto found = tensors_.find(std::string(name));
   if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat(path_, " has no tensor '", name, "'"));
-  return found->second.file->Read(name, into);
+  return found->second.file->Read(found->second.entry->name, into);
 }
 
 absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest) {
