@@ -208,8 +208,9 @@ bool RunLoop::Recorded(const absl::Status& status) {
 }
 
 void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
-  if (times.epoch() != state_.epoch()) return;
-  KeepLinksTo(state_.plan().devices, times);
+  const std::vector<std::string>& devices = state_.plan().devices;
+  if (times.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
+  KeepLinksTo(devices, times);
   log_.StageTimes(name, times);
   probe_.StageTimes(name, times);
   if (times.step() % kTrafficPeriod == 0 && !RecordTraffic(name, times)) return;

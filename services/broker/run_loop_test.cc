@@ -133,6 +133,31 @@ TEST_F(RunLoopTest, WhoReportsMoreThanTheLoopCanTakeWaits) {
   EXPECT_EQ(taken, RunLoop::kReportsMax + 1);
 }
 
+TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a", "b"}, .memory_bytes = {1, 1}}, {}, {}, 15);
+  JournalState past;
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  v1::ExecutorMessage message;
+  v1::StageTimes& times = *message.mutable_times();
+  times.set_epoch(1);
+  times.set_step(16);
+  for (const char* peer : {"b", "stranger"}) {
+    v1::LinkBytes& link = *times.add_links();
+    link.set_peer(peer);
+    link.set_wire_bytes_sent(100);
+    link.set_bandwidth_bytes_per_second(1e6);
+  }
+  loop.OnMessage("a", 1, message);
+  loop.OnMessage("outsider", 1, message);
+  loop.Stop();
+  EXPECT_TRUE(loop.Run(attendance_).status.ok());
+  const std::string told = base::ReadWholeFile(folder_ / "journal") + registry_.Text();
+  EXPECT_THAT(told, HasSubstr(R"("bytes":{"b":100})"));
+  EXPECT_THAT(told, HasSubstr(R"(dst="b")"));
+  for (const char* name : {R"("stranger")", R"("bytes":{"b":100},"device":"outsider")"}) EXPECT_THAT(told, Not(HasSubstr(name)));
+}
+
 TEST_F(RunLoopTest, ProfilesAreSavedWholeOrNotAtAll) {
   const auto refuse = [](const std::string&, const broker::AskPlan&, std::stop_token) -> absl::StatusOr<std::string> {
     return absl::InvalidArgumentError("no");
