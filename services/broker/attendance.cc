@@ -129,19 +129,14 @@ void Attendance::WriteQueue(Line& line, grpc::ServerReaderWriter<v1::BrokerMessa
   line.news.notify_all();
 }
 
-absl::Status Attendance::Hear(grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream, const std::shared_ptr<Line>& line,
+absl::Status Attendance::Hear(const grpc::ServerContext& context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream,
                               v1::ExecutorMessage& first) const {
   // Before anything is read: outsiders get no room for a message.
-  if (options_.require_certificate && !HasCertificate(*line->context)) {
+  if (options_.require_certificate && !HasCertificate(context)) {
     return absl::UnauthenticatedError("WrongCertificate: no certificate of this job's CA was presented; a join token buys one");
   }
-  grpc::Alarm patience;
-  patience.Set(std::chrono::system_clock::now() + options_.hello_patience, [line](bool is_over) {
-    if (is_over) HangUp(*line);
-  });
   if (!stream.Read(&first)) return absl::InvalidArgumentError("MalformedHandshake: the stream ended without Hello, or Hello took too long");
-  patience.Cancel();
-  return Examine(*line->context, first);
+  return Examine(context, first);
 }
 
 grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) {
@@ -151,13 +146,19 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
     const std::lock_guard lock(line->mutex);
     line->context = nullptr;
   };
+  // Ends the refusal as well, of a peer that does not read it.
+  grpc::Alarm patience;
+  patience.Set(std::chrono::system_clock::now() + options_.hello_patience, [line](bool is_over) {
+    if (is_over) HangUp(*line);
+  });
   v1::ExecutorMessage message;
-  if (const absl::Status status = Hear(*stream, line, message); !status.ok()) {
+  if (const absl::Status status = Hear(*context, *stream, message); !status.ok()) {
     const auto [reason, sentence] = SplitReason(status);
     base::Log(base::LogLevel::kWarning, absl::StrCat("refused ", context->peer(), ": ", std::string(status.message())));
     stream->Write(Refuse(reason, sentence));
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()), sentence);
   }
+  patience.Cancel();
   const v1::Hello hello = message.hello();
   line->incarnation = hello.incarnation();
   v1::BrokerMessage welcome;

@@ -24,7 +24,7 @@ struct AttendanceOptions {
   std::string build_version;
   bool require_certificate = true;  // refuse streams whose peer has no certificate of the job's CA
   v1::Welcome welcome;
-  // From the beginning of a stream to its Hello; then it is ended.
+  // From the beginning of a stream to its Hello, or to the end of its refusal; then it is ended.
   std::chrono::milliseconds hello_patience{20'000};
 };
 
@@ -77,7 +77,7 @@ class Attendance final : public v1::Broker::Service {
   };
   // OK, and the first message of the stream in `first`, when the peer may attend. Errors: InvalidArgument, FailedPrecondition and
   // Unauthenticated, with a machine reason before the sentence.
-  absl::Status Hear(grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream, const std::shared_ptr<Line>& line,
+  absl::Status Hear(const grpc::ServerContext& context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream,
                     v1::ExecutorMessage& first) const;
   absl::Status Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const;
   // Makes `line` the current one of its name. Errors: Unavailable: not now.
