@@ -115,6 +115,9 @@ class RunState {
   std::string IdleSpareFor(int stage) const;
 
   void AwaitMembers();
+  void BeginWhenComplete();
+  void CannotTakePart(const std::string& name, const absl::Status& why);
+  bool CanDoWithout(const Member& member) const;
   void CalibrateNext();
   void ProbeNext();
   void AskForPlan();
@@ -153,7 +156,10 @@ class RunState {
   std::map<std::string, Member> members_;
   std::map<std::string, std::string> profiles_;
   std::vector<Link> links_;
-  std::vector<std::pair<std::string, std::string>> probes_left_;
+  std::map<std::string, uint64_t> unfit_;  // executors that said that they cannot take part, and which life of theirs said so
+  // Whoever measures now: one at a time, whatever happens to the others meanwhile.
+  std::string calibrating_;
+  std::optional<std::pair<std::string, std::string>> probing_;
   PlanSummary plan_;
   uint32_t epoch_ = 0;
   bool adopted_ = false;                // waiting for executors of an epoch that outlived the broker

@@ -17,6 +17,10 @@ void RunState::Handle(const Begun&) {
 
 void RunState::Handle(const Joined& event) {
   const Member& member = event.member;
+  if (const auto unfit = unfit_.find(member.name); unfit != unfit_.end()) {
+    if (unfit->second == member.incarnation) return;
+    unfit_.erase(unfit);
+  }
   const auto previous = members_.find(member.name);
   const bool same_process = previous != members_.end() && previous->second.incarnation == member.incarnation;
   if (previous != members_.end() && !same_process) {
@@ -44,11 +48,15 @@ void RunState::Handle(const Joined& event) {
     }
     return;
   }
+  BeginWhenComplete();
+}
+
+void RunState::BeginWhenComplete() {
   const bool known = !options_.expected.empty() || options_.min_executors > 0;
   const auto executors = std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
-  const bool complete =
-      known && executors >= options_.min_executors &&
-      std::all_of(options_.expected.begin(), options_.expected.end(), [this](const std::string& name) { return Present(name); });
+  const bool complete = known && executors >= options_.min_executors &&
+                        std::all_of(options_.expected.begin(), options_.expected.end(),
+                                    [this](const std::string& name) { return Present(name) || unfit_.contains(name); });
   if (complete) {
     CalibrateNext();
   } else {
@@ -71,7 +79,7 @@ void RunState::TakeUpAdopted(bool time_is_up) {
   }
   const auto all_here = [this](const auto& names) {
     return std::all_of(names.begin(), names.end(),
-                       [this](const std::string& name) { return Present(name) || options_.gone.contains(name); });
+                       [this](const std::string& name) { return Present(name) || options_.gone.contains(name) || unfit_.contains(name); });
   };
   if (!time_is_up && !(adopted_epoch_is_over_ && all_here(plan_.devices) && all_here(options_.expected))) {
     if (members_.size() <= 1) Await(kRejoinSeconds, "executors to come back");
@@ -98,6 +106,8 @@ void RunState::Handle(const Left& event) {
   const auto found = members_.find(event.name);
   if (found == members_.end() || found->second.incarnation != event.incarnation) return;
   members_.erase(found);
+  if (calibrating_ == event.name) calibrating_.clear();
+  if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
   const int stage = StageOf(event.name);
   if (adopted_) {  // it may come back yet
     if (stage >= 0) waiting_.insert(event.name);

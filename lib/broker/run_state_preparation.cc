@@ -1,6 +1,7 @@
 // RunState: what happens before the first step of a plan: calibration, probes, the plan itself.
 #include "lib/broker/run_state.h"
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -22,57 +23,96 @@ void RunState::CalibrateNext() {
     AwaitMembers();
     return;
   }
+  if (probing_.has_value()) return;  // as below
   phase_ = Phase::kCalibrating;
+  if (!calibrating_.empty()) return;  // its answer leads on; another executor would be measured beside it
   for (const auto& [name, member] : members_) {
     if (profiles_.contains(name)) continue;
+    calibrating_ = name;
     Await(kCalibrateSeconds, absl::StrCat("calibration of ", name));
     Do(AskCalibrate{name});
     return;
-  }
-  // The first pair of devices speaks for all that the same wire joins.
-  std::set<Wire> measured;
-  for (const Link& link : links_) {
-    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
-  }
-  probes_left_.clear();
-  for (const auto& [src, sender] : members_) {
-    for (const auto& [dst, receiver] : members_) {
-      if (src != dst && measured.insert(WireOf(src, dst)).second) probes_left_.emplace_back(src, dst);
-    }
   }
   phase_ = Phase::kProbing;
   ProbeNext();
 }
 
 void RunState::Handle(const Calibrated& event) {
+  if (!Present(event.name)) return;
   if (!event.status.ok()) {
-    Fail(absl::Status(event.status.code(), absl::StrCat("executor ", event.name, ": ", std::string(event.status.message()))));
+    CannotTakePart(event.name, event.status);
     return;
   }
+  if (event.name != calibrating_) return;
+  calibrating_.clear();
   profiles_[event.name] = event.profile_document;
-  if (phase_ == Phase::kCalibrating) CalibrateNext();
+  CalibrateNext();
 }
 
-void RunState::ProbeNext() {
-  if (probes_left_.empty()) {
-    AskForPlan();
+// An executor says so when it is welcomed, in whatever phase the run is, or when it is asked to measure.
+void RunState::CannotTakePart(const std::string& name, const absl::Status& why) {
+  const Member member = members_.at(name);
+  unfit_[name] = member.incarnation;
+  if (!CanDoWithout(member)) {
+    Fail(absl::Status(why.code(), absl::StrCat("executor ", name, ": ", std::string(why.message()))));
     return;
   }
-  Await(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", probes_left_.back().first, probes_left_.back().second));
-  Do(AskProbe{.src = probes_left_.back().first, .dst = probes_left_.back().second});
+  const std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
+  const bool adopted = adopted_;
+  if (adopted) {  // where losses are not told at once
+    Do(Announce{.reason = "ExecutorLost", .step = last_step_, .message = absl::StrCat(name, ": ", sentence), .device = name});
+  }
+  Handle(Left{.name = name, .incarnation = member.incarnation, .why = sentence});
+  if (adopted) {
+    TakeUpAdopted(/*time_is_up=*/false);
+  } else if (phase_ == Phase::kGathering) {
+    BeginWhenComplete();
+  }
+}
+
+// Before the first plan an executor that is awaited by name, and is no spare, cannot be missed: what ails it (the job's data or back end)
+// mostly ails all. Later the others go on, and the planner says whether they are enough.
+bool RunState::CanDoWithout(const Member& member) const {
+  const bool planned = !plan_.devices.empty();
+  if (!planned && (member.name == options_.data_device || (!member.spare && options_.expected.contains(member.name)))) return false;
+  if (phase_ == Phase::kGathering) {
+    const bool others_come = std::any_of(options_.expected.begin(), options_.expected.end(),
+                                         [this](const std::string& name) { return !Present(name) && !unfit_.contains(name); });
+    if (others_come || options_.min_executors > 0) return true;
+  }
+  const auto others = std::count_if(members_.begin(), members_.end(),
+                                    [&](const auto& entry) { return entry.first != member.name && (planned || !entry.second.spare); });
+  return others >= (planned ? 1 : std::max(1, options_.min_executors));
+}
+
+// The first pair of devices speaks for all that the same wire joins.
+void RunState::ProbeNext() {
+  std::set<Wire> measured;
+  for (const Link& link : links_) {
+    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
+  }
+  for (const auto& [src, sender] : members_) {
+    for (const auto& [dst, receiver] : members_) {
+      if (src == dst || measured.contains(WireOf(src, dst))) continue;
+      probing_.emplace(src, dst);
+      Await(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
+      Do(AskProbe{.src = src, .dst = dst});
+      return;
+    }
+  }
+  AskForPlan();
 }
 
 void RunState::Handle(const LinkProbed& event) {
-  if (phase_ != Phase::kProbing || probes_left_.empty()) return;
-  const auto& [src, dst] = probes_left_.back();
-  if (event.link.src != src || event.link.dst != dst) return;
+  if (probing_ != std::pair(event.link.src, event.link.dst)) return;
+  probing_.reset();
   if (!event.status.ok()) {
-    Fail(absl::UnavailableError(absl::StrFormat("%s cannot reach %s: %s", src, dst, std::string(event.status.message()))));
+    Fail(absl::UnavailableError(
+        absl::StrFormat("%s cannot reach %s: %s", event.link.src, event.link.dst, std::string(event.status.message()))));
     return;
   }
   links_.push_back(event.link);
-  probes_left_.pop_back();
-  ProbeNext();
+  CalibrateNext();  // whoever has joined meanwhile; then the next pair
 }
 
 void RunState::AskForPlan() {

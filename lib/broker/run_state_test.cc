@@ -102,6 +102,109 @@ TEST(RunStateTest, ALostDeviceThatAloneHasTheDataEndsTheRunAndSaysWhereItGoesOn)
   }
 }
 
+template <typename T>
+bool Is(const Action& action) {
+  return std::holds_alternative<T>(action);
+}
+
+TEST(RunStateTest, AnExecutorThatIsAwaitedByNameAndCannotTakePartEndsTheRunBeforeThePlan) {
+  for (const bool asked : {true, false}) {
+    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    run.ignores = Is<AskCalibrate>;
+    run.Join("a0");
+    if (asked) run.Join("b0");
+    run.Feed(Calibrated{.name = "a0", .status = absl::InternalError("/data/train.bin: no such file")});
+    EXPECT_EQ(run.state.phase(), Phase::kFailed);
+    EXPECT_EQ(Of<Finish>(run.all).back().status.message(), "executor a0: /data/train.bin: no such file");
+  }
+}
+
+TEST(RunStateTest, AnExecutorThatNobodyNeedsAndThatCannotTakePartEndsNoRun) {
+  const Calibrated error{.name = "s0", .status = absl::InternalError("no such file")};
+  for (const bool running : {true, false}) {
+    Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+    if (!running) run.ignores = Is<AskCalibrate>;
+    for (const char* name : {"a0", "b0"}) run.Join(name);
+    run.Join("s0", /*spare=*/true);
+    if (running) run.Step(1);
+    run.Feed(error);
+    EXPECT_EQ(run.state.phase(), running ? Phase::kRunning : Phase::kCalibrating);
+    EXPECT_FALSE(run.state.members().contains("s0"));
+    ASSERT_EQ(Of<Announce>(run.all).back().reason, "ExecutorLost");
+    EXPECT_THAT(Of<Announce>(run.all).back().message, ::testing::AllOf(HasSubstr("s0"), HasSubstr("cannot take part: no such file")));
+    run.Join("s0", /*spare=*/true);
+    EXPECT_FALSE(run.state.members().contains("s0")) << "the same process dialled again";
+    run.Join("s0", /*spare=*/true, 100, /*incarnation=*/2);
+    EXPECT_TRUE(run.state.members().contains("s0")) << "started again, perhaps with what it missed";
+  }
+}
+
+TEST(RunStateTest, ASpareThatCannotTakePartIsNotAwaited) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.Join("s0", /*spare=*/true);
+  run.Feed(Calibrated{.name = "s0", .status = absl::InternalError("no such file")});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
+TEST(RunStateTest, OfUnknownMachinesAsManyMustBeAbleToTakePartAsTheJobNeeds) {
+  Drill run({.min_executors = 2, .total_steps = 100}, {"a", "b", "c"});
+  run.ignores = Is<AskCalibrate>;
+  run.Join("a");
+  run.Feed(Calibrated{.name = "a", .status = absl::InternalError("no AVX2")});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "another one may come";
+  for (const char* name : {"b", "c"}) run.Join(name);
+  ASSERT_EQ(run.state.phase(), Phase::kCalibrating);
+  run.Join("d");
+  run.Feed(Calibrated{.name = "b", .status = absl::InternalError("no AVX2")});
+  EXPECT_EQ(run.state.phase(), Phase::kCalibrating) << "c and d are enough";
+  run.Feed(Calibrated{.name = "c", .status = absl::InternalError("no AVX2")});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("executor c: no AVX2"));
+}
+
+TEST(RunStateTest, ARestartedStageThatCannotTakePartIsReplaced) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Join("s0", /*spare=*/true);
+  run.ignores = Is<SendAssign>;
+  run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(Ended{.epoch = 1, .name = "a0", .status = absl::CancelledError("told to")});
+  ASSERT_EQ(run.state.phase(), Phase::kLoading);
+  run.ignores = nullptr;
+  run.Feed(Calibrated{.name = "b0", .status = absl::InternalError("no such file")});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
+TEST(RunStateTest, OneMeasuresAtATimeWhoeverIsLost) {
+  Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0"});
+  run.ignores = [](const Action& action) { return Is<AskCalibrate>(action) || Is<AskProbe>(action); };
+  for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+  const auto asked = [&] {
+    std::vector<std::string> names;
+    for (const AskCalibrate& ask : Of<AskCalibrate>(run.all)) names.push_back(ask.name);
+    return names;
+  };
+  const Calibrated a0{.name = "a0", .profile_document = "{}", .status = {}}, b0{.name = "b0", .profile_document = "{}", .status = {}};
+  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(asked(), std::vector<std::string>{"a0"}) << "a0 is still measuring";
+  run.Join("c0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(b0);
+  EXPECT_EQ(asked(), std::vector<std::string>{"a0"}) << "nobody has asked b0";
+  run.Feed(a0);
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(asked(), (std::vector<std::string>{"a0", "b0", "c0"})) << "whoever was asked has gone";
+  run.Feed(Calibrated{.name = "c0", .profile_document = "{}", .status = {}});
+  ASSERT_EQ(Of<AskProbe>(run.all).size(), 1u);
+  run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(Left{.name = "b0", .incarnation = 2, .why = "killed"});
+  EXPECT_EQ(Of<AskProbe>(run.all).size(), 1u) << "a0 and c0 are still measuring";
+  run.Feed(Left{.name = "c0", .incarnation = 2, .why = "killed"});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "over a0 alone";
+}
+
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

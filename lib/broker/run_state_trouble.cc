@@ -106,7 +106,7 @@ void RunState::Handle(const Overdue& event) {
       }
       std::vector<std::string> missing;
       for (const std::string& name : options_.expected) {
-        if (!Present(name)) missing.push_back(name);
+        if (!Present(name) && !unfit_.contains(name)) missing.push_back(name);
       }
       Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
       break;

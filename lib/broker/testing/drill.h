@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,8 +39,11 @@ class Drill {
   }
 
   void Feed(const Event& event) {
+    if (const auto* overdue = std::get_if<Overdue>(&event); overdue != nullptr && timer && timer->id == overdue->id) timer.reset();
     for (const Action& action : state.On(event)) {
       all.push_back(action);
+      if (const auto* expect = std::get_if<Expect>(&action)) timer = *expect;
+      if (ignores && ignores(action)) continue;
       Answer(action);
     }
     while (!answers.empty()) {
@@ -98,6 +102,8 @@ class Drill {
   RunState state;
   std::vector<std::string> stage_devices;
   std::function<void(const AskPlan&, PlanSummary&)> refine_plan;  // what the scheduler answers besides devices
+  std::function<bool(const Action&)> ignores;                     // orders that nobody answers
+  std::optional<Expect> timer;                                    // as the shell has it
   std::vector<Action> all;
   std::vector<Event> answers;
 };
