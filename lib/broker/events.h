@@ -91,9 +91,11 @@ struct LinkProbed {
   absl::Status status;
 };
 struct Planned {
+  uint64_t id = 0;  // of the question: AskPlan's
   PlanSummary plan;
 };
 struct PlanRefused {
+  uint64_t id = 0;
   std::string reason;
   std::string message;
 };
@@ -159,6 +161,7 @@ struct AskProbe {
   std::string src, dst;
 };
 struct AskPlan {
+  uint64_t id = 0;                   // an answer to an earlier question is about executors that were there then
   std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
   // After a loss: fewer devices than the job asked for stages are then no reason to refuse.
   bool again = false;

@@ -121,6 +121,7 @@ class RunState {
   void CalibrateNext();
   void ProbeNext();
   void AskForPlan();
+  void Take(PlanSummary plan);
   void Load();
   void StartAll();
   void Drain(const std::string& why);
@@ -184,7 +185,7 @@ class RunState {
   int backoffs_from_not_finite_ = 0;
   std::optional<Renewal> renewal_;  // the epoch has been told to end for it
   std::string renewal_why_;         // for the announcement of the plan that was asked for
-  uint64_t alternatives_asked_ = 0;
+  uint64_t plans_asked_ = 0, alternatives_asked_ = 0;
   bool awaits_alternative_ = false;
   // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
   std::map<std::string, double> slowness_, slowness_asked_;

@@ -118,32 +118,37 @@ void RunState::Handle(const LinkProbed& event) {
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
   Await(kPlanSeconds, "the scheduler");
-  Do(PlanQuestion(/*with_spares=*/plan_is_stale_));
+  AskPlan ask = PlanQuestion(/*with_spares=*/plan_is_stale_);
+  ask.id = ++plans_asked_;
+  Do(std::move(ask));
 }
 
 void RunState::Handle(const Planned& event) {
-  if (phase_ != Phase::kPlanning) return;
+  if (phase_ == Phase::kPlanning && event.id == plans_asked_) Take(event.plan);
+}
+
+void RunState::Take(PlanSummary plan) {
+  for (const std::string& device : plan.devices) {
+    if (Present(device)) continue;  // after a loss another question would have been asked
+    Fail(absl::InternalError(absl::StrCat("the plan uses ", device, ", which is no executor of this run")));
+    return;
+  }
   const bool again = epoch_ > 0 && !plan_.devices.empty();
-  plan_ = event.plan;
+  plan_ = std::move(plan);
   plan_is_stale_ = codecs_are_stale_ = false;
   slowness_ = slowness_asked_;
-  for (const std::string& device : plan_.devices) {
-    if (!Present(device)) {  // lost while the scheduler was thinking
-      CalibrateNext();
-      return;
-    }
-  }
-  if (again)
+  if (again) {
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,
                 .message = absl::StrFormat("%d stages on %s%s%s", plan_.devices.size(), absl::StrJoin(plan_.devices, ", "),
                                            renewal_why_.empty() ? "" : ": ", renewal_why_)});
+  }
   renewal_why_.clear();
   Load();
 }
 
 void RunState::Handle(const PlanRefused& event) {
-  if (phase_ == Phase::kPlanning) Fail(absl::ResourceExhaustedError(event.message), event.reason);
+  if (phase_ == Phase::kPlanning && event.id == plans_asked_) Fail(absl::ResourceExhaustedError(event.message), event.reason);
 }
 
 }  // namespace fusionllm::broker

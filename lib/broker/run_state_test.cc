@@ -205,6 +205,33 @@ TEST(RunStateTest, OneMeasuresAtATimeWhoeverIsLost) {
   EXPECT_EQ(run.state.phase(), Phase::kRunning) << "over a0 alone";
 }
 
+TEST(RunStateTest, OnlyTheAnswerToTheLastQuestionCounts) {
+  for (const bool refused : {false, true}) {
+    Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
+    run.ignores = Is<AskPlan>;
+    for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+    run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+    const auto asked = Of<AskPlan>(run.all);
+    ASSERT_EQ(asked.size(), 2u);
+    // Of three devices there would have been room for two.
+    const PlanSummary plan{.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}};
+    if (refused) run.Feed(PlanRefused{.id = asked[0].id, .reason = "InsufficientMemory", .message = "late"});
+    if (!refused) run.Feed(Planned{.id = asked[0].id, .plan = plan});
+    EXPECT_EQ(run.state.phase(), Phase::kPlanning);
+    run.Feed(Planned{.id = asked[1].id, .plan = plan});
+    EXPECT_EQ(run.state.phase(), Phase::kRunning);
+    EXPECT_EQ(run.state.epoch(), 1u);
+  }
+}
+
+TEST(RunStateTest, APlanOverDevicesThatNobodyAskedAboutIsAnError) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.refine_plan = [](const AskPlan&, PlanSummary& plan) { plan.devices = {"x0"}; };
+  run.Join("a0");
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("uses x0"));
+}
+
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

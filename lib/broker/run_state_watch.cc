@@ -147,8 +147,7 @@ void RunState::Renew() {
     CalibrateNext();
     return;
   }
-  phase_ = Phase::kPlanning;
-  Handle(Planned{.plan = *std::move(renewal.plan)});
+  Take(*std::move(renewal.plan));
 }
 
 // ---- Gentler codecs ---------------------------------------------------------------------------------------------------------------------

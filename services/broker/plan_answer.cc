@@ -61,16 +61,16 @@ broker::PlanSummary OnDevices(broker::PlanSummary plan, std::vector<std::string>
 }
 
 broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::string>& answer) {
-  broker::PlanRefused refused{.reason = kSchedulerFailed};
+  broker::PlanRefused refused{.id = ask.id, .reason = kSchedulerFailed};
   if (answer.ok()) {
     const json document = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
     if (document.is_object() && document.contains("refused") && document["refused"].is_object()) {
       const json& refusal = document["refused"];
-      refused = {.reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};
+      refused = {.id = ask.id, .reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};
     } else {
       absl::StatusOr<broker::PlanSummary> plan = SummaryOf(*answer);
       if (ask.alternative > 0) return broker::AlternativePlanned{.alternative = ask.alternative, .plan = std::move(plan)};
-      if (plan.ok()) return broker::Planned{*std::move(plan)};
+      if (plan.ok()) return broker::Planned{.id = ask.id, .plan = *std::move(plan)};
       refused.message = std::string(plan.status().message());
     }
   } else {

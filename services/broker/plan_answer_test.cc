@@ -31,8 +31,8 @@ TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
 }
 
 TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
-  const broker::AskPlan must{.devices = {"a"}}, what_if{.devices = {"a"}, .alternative = 3};
-  EXPECT_TRUE(std::holds_alternative<broker::Planned>(PlanEventOf(must, std::string(kPlan))));
+  const broker::AskPlan must{.id = 7, .devices = {"a"}}, what_if{.devices = {"a"}, .alternative = 3};
+  EXPECT_EQ(std::get<broker::Planned>(PlanEventOf(must, std::string(kPlan))).id, 7u);
   const auto alternative = std::get<broker::AlternativePlanned>(PlanEventOf(what_if, std::string(kPlan)));
   EXPECT_EQ(alternative.alternative, 3u);
   EXPECT_TRUE(alternative.plan.ok());
@@ -40,6 +40,7 @@ TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
   EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, refusal)).reason, "InsufficientMemory");
   EXPECT_THAT(std::string(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, refusal)).plan.status().message()),
               HasSubstr("needs more"));
+  EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, refusal)).id, 7u);
   const absl::Status down = absl::UnavailableError("scheduler: gone");
   EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, down)).reason, "SchedulerFailed");
   EXPECT_FALSE(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, down)).plan.ok());

@@ -217,7 +217,7 @@ TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
   ASSERT_EQ(state.phase(), broker::Phase::kPlanning);
   broker::PlanSummary plan = PlanOn({"a", "b"}, 1);
   plan.memory_bytes = {0, 0};
-  feed(broker::Planned{plan});
+  feed(broker::Planned{.id = 1, .plan = plan});
   for (const char* name : {"a", "b"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
   feed(broker::StepDone{.epoch = state.epoch(), .record = Step(1, 1)});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"active\"}"), 2);

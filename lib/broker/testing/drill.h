@@ -85,9 +85,9 @@ class Drill {
       if (ask->alternative > 0) {
         answers.push_back(AlternativePlanned{.alternative = ask->alternative, .plan = plan});
       } else if (plan.devices.empty()) {
-        answers.push_back(PlanRefused{.reason = "NoExecutors", .message = "nobody is left"});
+        answers.push_back(PlanRefused{.id = ask->id, .reason = "NoExecutors", .message = "nobody is left"});
       } else {
-        answers.push_back(Planned{plan});
+        answers.push_back(Planned{.id = ask->id, .plan = plan});
       }
     }
     if (const auto* assign = std::get_if<SendAssign>(&action)) answers.push_back(Ready{.epoch = assign->epoch, .name = assign->name});
