@@ -107,6 +107,7 @@ struct Ready {
 };
 struct StepDone {
   uint32_t epoch = 0;
+  std::string name;  // the first stage's executor
   StepRecord record;
 };
 // One stage's own account of one step.
@@ -119,6 +120,7 @@ struct StageMeasured {
 };
 struct ShardWritten {
   uint32_t epoch = 0;
+  std::string name;  // of its sender; empty from the journal, which has believed it
   int64_t step = 0;
   int stage = 0;
   std::vector<ShardFile> files;

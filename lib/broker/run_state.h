@@ -77,6 +77,11 @@ class RunState {
 
   std::vector<Action> On(const Event& event);
 
+  // Whether the report is about a stage of the plan in force and comes from its executor, and names what that stage may write. The shell
+  // asks before it keeps a report for its next life; On() asks by itself.
+  bool Believes(const ShardWritten& event) const;
+  bool Believes(const Ended& event) const;
+
   Phase phase() const { return phase_; }
   uint32_t epoch() const { return epoch_; }
   int64_t last_step() const { return last_step_; }
@@ -129,6 +134,7 @@ class RunState {
   void Recover();
   void MaybeFinish();
   void FinishWhenAllEnded();
+  bool IsOfItsStage(const ShardWritten& event) const;
   void CommitIfComplete(int64_t step);
   void TakeUpAdopted(bool time_is_up);
 

@@ -5,11 +5,31 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "lib/checkpoint/layout.h"
 
 namespace fusionllm::broker {
 
+bool RunState::IsOfItsStage(const ShardWritten& event) const {
+  return event.epoch == epoch_ && event.stage >= 0 && StageOf(event.name) == event.stage && event.step >= 0 &&
+         event.step <= options_.total_steps;
+}
+
+bool RunState::Believes(const ShardWritten& event) const {
+  const int stages = static_cast<int>(plan_.devices.size());
+  return IsOfItsStage(event) && std::all_of(event.files.begin(), event.files.end(), [&](const ShardFile& file) {
+           return checkpoint::IsShardFileOf(file.name, event.stage, stages);
+         });
+}
+
 void RunState::Handle(const ShardWritten& event) {
-  if (event.epoch != epoch_) return;
+  if (!IsOfItsStage(event)) return;
+  if (event.status.ok() && !Believes(event)) {  // nothing better will come from this stage: the checkpoint fails
+    ShardWritten refused = event;
+    refused.status = absl::InvalidArgumentError(
+        absl::StrFormat("stage %d on %s reported files that are not those of its shard", event.stage, event.name));
+    Handle(refused);
+    return;
+  }
   // Repeated to a restarted broker whose checkpoint is whole already.
   if (committing_.contains(event.step) || (!checkpoint_path_.empty() && event.step <= checkpoint_step_)) return;
   if (event.status.ok()) shard_s_ = event.seconds;

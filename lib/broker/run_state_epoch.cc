@@ -47,7 +47,7 @@ void RunState::Load() {
 }
 
 void RunState::Handle(const Ready& event) {
-  if (phase_ != Phase::kLoading || event.epoch != epoch_) return;
+  if (phase_ != Phase::kLoading || event.epoch != epoch_ || StageOf(event.name) < 0) return;
   if (!event.status.ok()) {
     if (IsTransient(event.status)) {
       Drain(std::string(event.status.message()));
@@ -71,7 +71,8 @@ void RunState::StartAll() {
 }
 
 void RunState::Handle(const StepDone& event) {
-  if (event.epoch != epoch_ || event.record.step <= last_step_) return;
+  if (event.epoch != epoch_ || StageOf(event.name) != 0) return;
+  if (event.record.step <= last_step_ || event.record.step > options_.total_steps) return;
   // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
   if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
   last_step_ = event.record.step;
@@ -83,8 +84,13 @@ void RunState::Handle(const StepDone& event) {
   ConsiderMoving();
 }
 
+bool RunState::Believes(const Ended& event) const {
+  if (event.epoch != epoch_ || StageOf(event.name) < 0) return false;
+  return !event.status.ok() || (event.last_step >= 0 && event.last_step <= options_.total_steps);
+}
+
 void RunState::Handle(const Ended& event) {
-  if (event.epoch != epoch_) return;
+  if (!Believes(event)) return;
   if (phase_ == Phase::kDraining) {
     DrainedOne(event.name);
     return;

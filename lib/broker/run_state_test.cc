@@ -232,6 +232,71 @@ TEST(RunStateTest, APlanOverDevicesThatNobodyAskedAboutIsAnError) {
   EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("uses x0"));
 }
 
+TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Join("s0", /*spare=*/true);
+  run.Step(10);
+  const size_t before = run.all.size();
+  const auto ignored = [&](const Event& event, const char* why) {
+    run.Feed(event);
+    EXPECT_EQ(run.all.size(), before) << why;
+  };
+  for (const char* name : {"b0", "s0", "nobody"})
+    ignored(StepDone{.epoch = 1, .name = name, .record = {.step = 11}}, "not the first stage");
+  ignored(StepDone{.epoch = 1, .name = "a0", .record = {.step = 101}}, "a step that the run does not have");
+  for (const char* name : {"a0", "s0", "nobody"}) {
+    ShardWritten shard = run.Shard(10, 1);
+    shard.name = name;
+    EXPECT_FALSE(run.state.Believes(shard));
+    ignored(shard, "another stage's");
+    shard.status = absl::ResourceExhaustedError("full");
+    ignored(shard, "another stage's error");
+  }
+  ShardWritten late = run.Shard(101, 1);
+  ignored(late, "a step that the run does not have");
+  for (const char* name : {"s0", "nobody"}) {
+    ignored(Ended{.epoch = 1, .name = name, .last_step = 100}, "no stage");
+    ignored(Ended{.epoch = 1, .name = name, .status = absl::DataLossError("nan")}, "no stage");
+  }
+  const Ended beyond{.epoch = 1, .name = "a0", .last_step = 101};
+  EXPECT_FALSE(run.state.Believes(beyond));
+  ignored(beyond, "a step that the run does not have");
+  run.SaveShards(100);
+  run.Feed(Ended{.epoch = 1, .name = "a0", .last_step = 100});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "b0 has not ended";
+  run.Feed(Ended{.epoch = 1, .name = "b0", .last_step = 100});
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+}
+
+TEST(RunStateTest, ARunOfNoStepsSavesItsInitialParameters) {
+  RunOptions options = Options({"a0"});
+  options.total_steps = 0;
+  Drill run(options, {"a0"});
+  run.Join("a0");
+  run.SaveShards(0);
+  run.EndAll(0);
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+}
+
+TEST(RunStateTest, AStageThatReportsFilesOfAnotherFailsTheCheckpointAndNotTheRun) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Step(10);
+  for (const char* file : {"model-00001-of-00002.safetensors", "../../etc/passwd"}) {
+    ShardWritten shard = run.Shard(10, 1);
+    shard.files[0].name = file;
+    EXPECT_FALSE(run.state.Believes(shard)) << file;
+    run.Feed(shard);
+  }
+  run.Feed(run.Shard(10, 0));
+  EXPECT_TRUE(Of<CommitCheckpoint>(run.all).empty());
+  EXPECT_EQ(Of<AbandonCheckpoint>(run.all).size(), 1u);
+  EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("stage 1 on b0 reported files that are not those of its shard"));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
@@ -324,10 +389,10 @@ TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
   Drill run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(10);
-  run.Feed(ShardWritten{.epoch = 1, .step = 10, .status = absl::ResourceExhaustedError("no space left on /ckpt/x")});
+  run.Feed(run.Shard(10, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("/ckpt/x"));
-  run.Feed(ShardWritten{.epoch = 1, .step = 100, .status = absl::ResourceExhaustedError("no space left on /ckpt/x")});
+  run.Feed(run.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
   EXPECT_EQ(run.state.phase(), Phase::kFailed) << "the last checkpoint is what the user wanted";
 }
 
@@ -360,12 +425,13 @@ TEST(RunStateTest, ARestartedBrokerGoesOnWithTheEpochItFinds) {
 
 TEST(RunStateTest, WhatReturningExecutorsRepeatCountsBeforeAllAreBack) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
-  const ShardWritten shard = {.epoch = 3, .step = 20, .stage = 1, .files = {{.name = "f1"}}, .samples_consumed = 0, .status = {}};
+  ShardWritten shard{.epoch = 3, .step = 20, .stage = 1};
+  shard.files = {{.name = "model-00002-of-00002.safetensors"}};
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20, {shard});
   run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
   run.Step(21);
   EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
-  run.Feed(ShardWritten{.epoch = 3, .step = 20, .stage = 0, .files = {{.name = "f0"}}, .samples_consumed = 80, .status = {}});
+  run.Feed(run.Shard(20, 0));
   ASSERT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u) << "the other shard was reported to the broker before";
   EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].files.size(), 2u);
 }
@@ -442,10 +508,9 @@ TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
   run.Join("a0");
   run.Join("b0");
   run.Step(10);
-  run.Feed(
-      ShardWritten{.epoch = 1, .step = 10, .stage = 0, .files = {}, .samples_consumed = 0, .status = absl::ResourceExhaustedError("full")});
+  run.Feed(run.Shard(10, 0, absl::ResourceExhaustedError("full")));
   EXPECT_TRUE(Of<AbandonCheckpoint>(run.all).empty()) << "stage 1 may still be writing";
-  run.Feed(ShardWritten{.epoch = 1, .step = 10, .stage = 1, .files = {}, .samples_consumed = 0, .status = {}});
+  run.Feed(run.Shard(10, 1));
   EXPECT_EQ(Of<AbandonCheckpoint>(run.all).size(), 1u);
   run.SaveShards(100);
   run.EndAll(100);
@@ -460,7 +525,7 @@ TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
   run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
   ASSERT_EQ(run.state.epoch(), 2u);
   const size_t before = run.all.size();
-  run.Feed(StepDone{.epoch = 1, .record = {.step = 50}});
+  run.Feed(StepDone{.epoch = 1, .name = "s0", .record = {.step = 50}});
   run.Feed(Ended{.epoch = 1, .name = "b0", .status = absl::InternalError("late")});
   run.Feed(Left{.name = "b0", .incarnation = 99, .why = "another life"});
   EXPECT_EQ(run.all.size(), before);

@@ -224,8 +224,7 @@ TEST_F(WatchedRun, ABoundaryCheckpointThatFailsCostsTheStepsSinceTheLastOne) {
   Steps(15, 1.2, 1, 1.8);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   for (int stage = 0; stage < 2; ++stage) {
-    run_->Feed(ShardWritten{
-        .epoch = 1, .step = state().last_step(), .stage = stage, .files = {}, .status = absl::ResourceExhaustedError("disk full")});
+    run_->Feed(run_->Shard(state().last_step(), stage, absl::ResourceExhaustedError("disk full")));
   }
   run_->EndAll(state().last_step());
   EXPECT_THAT(Told("CheckpointFailed"), SizeIs(1));

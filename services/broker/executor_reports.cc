@@ -94,6 +94,7 @@ std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::St
     return std::nullopt;
   }
   return broker::StepDone{.epoch = step.epoch(),
+                          .name = name,
                           .record = {.step = step.step(),
                                      .loss = step.loss(),
                                      .gradient_norm = step.gradient_norm(),
@@ -101,8 +102,9 @@ std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::St
                                      .step_seconds = step.step_seconds()}};
 }
 
-broker::ShardWritten ShardWrittenOf(const v1::ShardReport& shard) {
+broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardReport& shard) {
   broker::ShardWritten event{.epoch = shard.epoch(),
+                             .name = name,
                              .step = shard.step(),
                              .stage = shard.stage(),
                              .samples_consumed = shard.samples_consumed(),

@@ -21,7 +21,7 @@ broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& r
 broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready);
 // nullopt: dropped. `total_steps`: of the run.
 std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::StepReport& step, int64_t total_steps);
-broker::ShardWritten ShardWrittenOf(const v1::ShardReport& shard);
+broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardReport& shard);
 broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended);
 
 // Whether all times and sums are such; warns if not.

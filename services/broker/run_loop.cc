@@ -119,15 +119,16 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       if (auto event = StepDoneOf(name, message.step(), options_.job.spec.training.steps)) PostEvent(*std::move(event));
       break;
     case v1::ExecutorMessage::kShard:
-      Post([this, event = ShardWrittenOf(message.shard())] {
-        if (event.status.ok() && !Recorded(journal_.RecordShard(event))) return;
-        if (event.status.ok()) probe_.ShardWritten(event.step, event.seconds);
+      Post([this, event = ShardWrittenOf(name, message.shard())] {
+        const bool counts = event.status.ok() && state_.Believes(event);
+        if (counts && !Recorded(journal_.RecordShard(event))) return;
+        if (counts) probe_.ShardWritten(event.step, event.seconds);
         Feed(event);
       });
       break;
     case v1::ExecutorMessage::kEnded:
       Post([this, event = EndedOf(name, message.ended())] {
-        if (event.status.ok() && !Recorded(journal_.RecordStageEnd(event))) return;
+        if (event.status.ok() && state_.Believes(event) && !Recorded(journal_.RecordStageEnd(event))) return;
         Feed(event);
       });
       break;

@@ -219,7 +219,7 @@ TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
   plan.memory_bytes = {0, 0};
   feed(broker::Planned{.id = 1, .plan = plan});
   for (const char* name : {"a", "b"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
-  feed(broker::StepDone{.epoch = state.epoch(), .record = Step(1, 1)});
+  feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"active\"}"), 2);
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 1);
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0);
@@ -235,10 +235,10 @@ TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
   for (const char* name : {"a", "c"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
   EXPECT_TRUE(std::isnan(Value("recoveries_total"))) << "no step has been made yet";
   now_s_ = 212;
-  feed(broker::StepDone{.epoch = state.epoch(), .record = Step(1, 1)});
+  feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 1);
   EXPECT_DOUBLE_EQ(Value("recovery_seconds_sum"), 12);
-  feed(broker::StepDone{.epoch = state.epoch(), .record = Step(2, 1)});
+  feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(2, 1)});
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 1);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/broker/run_state.h"
+#include "lib/checkpoint/layout.h"
 
 namespace fusionllm::broker::testing {
 
@@ -54,17 +55,25 @@ class Drill {
   }
 
   void Step(int64_t step, float loss = 1, double seconds = 0.1) {
-    Feed(StepDone{.epoch = state.epoch(), .record = {.step = step, .loss = loss, .step_seconds = seconds}});
+    Feed(StepDone{.epoch = state.epoch(),
+                  .name = state.plan().devices.empty() ? "" : state.plan().devices[0],
+                  .record = {.step = step, .loss = loss, .step_seconds = seconds}});
   }
 
   void SaveShards(int64_t step) {
-    for (size_t s = 0; s < state.plan().devices.size(); ++s) {
-      Feed(ShardWritten{.epoch = state.epoch(),
-                        .step = step,
-                        .stage = static_cast<int>(s),
-                        .files = {{.name = "f" + std::to_string(s)}},
-                        .samples_consumed = 4 * step});
-    }
+    const std::vector<std::string> devices = state.plan().devices;  // a last shard may lead to another plan
+    for (size_t s = 0; s < devices.size(); ++s) Feed(Shard(step, static_cast<int>(s)));
+  }
+
+  // What the executor of a stage reports.
+  ShardWritten Shard(int64_t step, int stage, absl::Status status = absl::OkStatus()) const {
+    const std::vector<std::string>& devices = state.plan().devices;
+    ShardWritten shard{.epoch = state.epoch(), .name = devices.at(static_cast<size_t>(stage)), .step = step, .stage = stage};
+    shard.status = std::move(status);
+    if (!shard.status.ok()) return shard;
+    shard.files = {{.name = checkpoint::ShardFileName(checkpoint::ShardKind::kModel, stage, static_cast<int>(devices.size()))}};
+    shard.samples_consumed = 4 * step;
+    return shard;
   }
 
   void EndAll(int64_t step) {
