@@ -308,6 +308,13 @@ TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
   }
 }
 
+TEST_F(Fusionctl, ARunTellsWhatIsOddAboutItsJob) {
+  Write("text.txt", std::string(400, 'x'));
+  const Outcome outcome = Run("run job.yaml --output out --set spec.training.steps=0");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("warning: spec.training.steps: 0"));
+}
+
 TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
   Write("text.txt", std::string(400, 'x'));
   Write("short.txt", "short");

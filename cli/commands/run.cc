@@ -1,4 +1,5 @@
 // fusionctl run JOB.yaml
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/job/parse.h"
+#include "lib/job/warnings.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
@@ -38,6 +40,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
   FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
+  for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));

@@ -115,7 +115,8 @@ void Visit(V& v, Evaluation& e) {
 
 template <class V>
 void Visit(V& v, Training& t) {
-  v.Field("steps", t.steps, {.min = 0, .max = kMaxSteps}, "Optimizer steps; 0 initialises, writes step-000000 and ends.");
+  v.Field("steps", t.steps, {.min = 0, .max = kMaxSteps},
+          "Optimizer steps; 0 initialises, writes step-000000 where there is a checkpoint, and ends.");
   v.Field("globalBatchSize", t.global_batch_size, {.min = 1, .max = kMaxBatch}, "Samples in one step, over all micro-batches.");
   v.Field("microBatchSize", t.micro_batch_size, {.min = 1, .max = kMaxBatch, .zero_is_auto = true},
           "Samples in one pass; divides globalBatchSize. auto: the most that leave at least eight passes a step.");
