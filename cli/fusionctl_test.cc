@@ -308,6 +308,36 @@ TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
   }
 }
 
+TEST_F(Fusionctl, EvalOfGeneratedDataTakesNoFile) {
+  constexpr char kShapes[] =
+      "apiVersion: fusionllm.io/v1alpha1\n"
+      "kind: FusionJob\n"
+      "metadata: {name: shapes}\n"
+      "spec:\n"
+      "  model: {family: mlp, config: {layers: [192, 4]}}\n"
+      "  data: {kind: shapes, shapes: {samples: 11, imageSize: 8, numClasses: 4}}\n"
+      "  training: {steps: 0, globalBatchSize: 1}\n"
+      "  checkpoint: {path: checkpoints}\n";
+  Write("shapes.yaml", kShapes);
+  Write("text.bin", std::string(400, 'x'));
+  const Outcome run = Run("run shapes.yaml --output out");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string checkpoint = "out/checkpoints/latest";
+  const Outcome refused = Run("eval " + checkpoint + " --data text.bin");
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("--data text.bin"), HasSubstr("generated"), HasSubstr("spec.data.kind: shapes")));
+  const Outcome whole = Run("--format json eval " + checkpoint);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(json::parse(whole.out)["windows"], 11);
+  const Outcome held_out = Run("--format json eval " + checkpoint + " --set 'spec.data.validation={fraction: 0.3}'");
+  ASSERT_EQ(held_out.code, 0) << held_out.err;
+  EXPECT_EQ(json::parse(held_out.out)["windows"], 3);
+
+  const Outcome no_file = Run("eval " + checkpoint + " --job job.yaml");
+  EXPECT_EQ(no_file.code, 2);
+  EXPECT_THAT(no_file.err, HasSubstr("--data is required"));
+}
+
 TEST_F(Fusionctl, ARunTellsWhatIsOddAboutItsJob) {
   Write("text.txt", std::string(400, 'x'));
   const Outcome outcome = Run("run job.yaml --output out --set spec.training.steps=0");

@@ -1,4 +1,4 @@
-// fusionctl eval CHECKPOINT --data FILE
+// fusionctl eval CHECKPOINT [--data FILE]
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -60,7 +60,7 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("eval", "Mean loss of a checkpoint over a file");
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, a folder as Hugging Face has it, or a .safetensors file")->required();
-  command->add_option("--data", flags->data, "file whose windows are read in order")->required();
+  command->add_option("--data", flags->data, "file whose windows are read in order; required unless the job generates its data");
   command->add_option("--sequence-length", flags->sequence_length, "tokens of a window (default: the job's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command->add_option("--job", flags->job, "job file with the model, for checkpoints that do not say it");

@@ -83,6 +83,24 @@ absl::StatusOr<runtime::EvaluationResult> Evaluate(job::FusionJob job, const che
   return stage->Evaluate(/*step=*/0, static_cast<int>(batches));
 }
 
+absl::Status ReadFrom(const std::string& file, job::Data& data) {
+  const bool generated = data.kind == job::DataKind::kShapes;
+  if (generated && !file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data ", file,
+                     ": the job's data is generated (spec.data.kind: shapes), so there is no file to read; leave --data "
+                     "out to evaluate on the generated images, or choose another kind by --set spec.data=..."));
+  }
+  if (generated) return absl::OkStatus();
+  if (file.empty())
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data is required: the file to evaluate on, for data of kind ", job::ToString(data.kind)));
+  std::error_code error;
+  data.path = {std::filesystem::absolute(file, error).string()};
+  data.validation.reset();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoint::CheckpointReader& stored, const std::string& file,
@@ -93,12 +111,11 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
     if (const auto* gpt = std::get_if<job::GptConfig>(&model)) job.spec.model.config.block_size = gpt->block_size;
     job.spec.training.sequence_length = sequence_length;
   }
-  std::error_code error;
-  job.spec.data.path = {std::filesystem::absolute(file, error).string()};
-  job.spec.data.validation.reset();
+  FUSIONLLM_RETURN_IF_ERROR(ReadFrom(file, job.spec.data));
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = 1;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto dataset, data::OpenDataset(workload->data));
+  FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, data::OpenTrainingData(workload->data));
+  const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(job::ToString(job.spec.strategy.backend), {.threads = threads}));
 

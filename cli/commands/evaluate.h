@@ -18,7 +18,8 @@ struct EvaluationReport {
   int64_t tokens = 0;              // targets
 };
 
-// Every window (or image) of `file` once, in file order, by the model of `job` with the parameters of `stored`. sequence_length 0: the
+// Every window (or image) of `file` once, in file order, or, for generated data, with `file` empty, every image that training holds out, or
+// every image where it holds out none, by the model of `job` with the parameters of `stored`. sequence_length 0: the
 // job's. Blocks for as long as the forward passes take. Errors: those of the model, the data (naming file and offset) and the checkpoint
 // (naming a parameter that it lacks).
 absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoint::CheckpointReader& stored, const std::string& file,
