@@ -9,10 +9,10 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench verify format asan tsan fuzz clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench bench-micro verify format asan tsan fuzz clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  JOBS=$(JOBS) compilers at a time (make JOBS=N ...); SKIP_DEPS=1 leaves the packages alone"
 
 deps:  ## install every missing package (apt, as root or through sudo; says which)
@@ -45,7 +45,10 @@ demo: build  ## train a small model over emulated slow links on this machine, an
 	@if [ ! -x build/bin/fusionctl ]; then echo "make demo: build/bin/fusionctl was not built, so there is no demo to run" >&2; exit 1; fi
 	@build/bin/fusionctl demo
 
-bench: all  ## build and run the micro-benchmarks (BENCH_ARGS=--benchmark_filter=... is passed on)
+bench: bench-micro  ## build and run all benchmarks: the micro-benchmarks and the figures of docs/perf (half an hour)
+	@tools/perf/figures.sh build/bin
+
+bench-micro: all  ## build and run the micro-benchmarks alone (BENCH_ARGS=--benchmark_filter=... is passed on)
 	@tools/bench.sh build/benchmarks $(BENCH_ARGS)
 
 verify: deps-verify configure  ## check format, scripts, layering, headers, generated files; clang-tidy on changed files

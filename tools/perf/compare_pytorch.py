@@ -56,7 +56,7 @@ def pytorch_step(model_name):
                                          n_positions=GPT2["sequence"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
                                          eos_token_id=0, use_cache=False, attn_implementation="sdpa")
         model = transformers.GPT2LMHeadModel(config).train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=False)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
         inputs = torch.randint(0, GPT2["vocabulary"], (GPT2["batch"], GPT2["sequence"]))
         labels = torch.randint(0, GPT2["vocabulary"], (GPT2["batch"], GPT2["sequence"])).flatten()
         forward = lambda: model(inputs).logits.flatten(0, 1)

@@ -30,11 +30,13 @@ RUNS = {
     "op-fence, fp32": FENCE + compression("none"),
     "op-fence + AdaTopK": FENCE + compression("adatopk"),
     "op-fence unrestricted + AdaTopK": ["spec.strategy.planner=op-fence"] + compression("adatopk"),
+    "uniform bf16": FENCE + compression("uniform", "bf16"),
     "uniform fp16": FENCE + compression("uniform", "fp16"),
     "uniform int8": FENCE + compression("uniform", "int8"),
     "uniform int4": FENCE + compression("uniform", "int4"),
     "uniform top-k 5": FENCE + compression("uniform", "topk", 5),
     "uniform top-k 10": FENCE + compression("uniform", "topk", 10),
+    "uniform top-k 10, fp16 values": FENCE + compression("uniform", "topk", 10) + ["spec.compression.topkValues=fp16"],
     "uniform top-k 30": FENCE + compression("uniform", "topk", 30),
     "uniform top-k 100": FENCE + compression("uniform", "topk", 100),
 }

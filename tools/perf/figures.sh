@@ -1,0 +1,21 @@
+#!/bin/bash
+# The figures of docs/perf/, one after the other: figures.sh BIN_FOLDER. Half an hour on a machine with nothing else to do.
+set -euo pipefail
+bin=$1
+here=$(dirname "$0")
+python=${PYTHON:-python3}
+
+echo "## the demo's job: planners and codecs"
+"$python" "$here/frontier.py" --steps 60
+echo "## two stages against two runs side by side"
+"$python" "$here/two_stage.py" "$bin"
+echo "## memory of stages"
+"$python" "$here/memory.py" "$bin"
+if "$python" -c 'import torch, torchvision, transformers' 2>/dev/null; then
+  for model in gpt2 resnet50; do
+    echo "## $model against PyTorch"
+    "$python" "$here/compare_pytorch.py" "$bin" --model "$model"
+  done
+else
+  echo "## PyTorch: left out, since $python has no torch, torchvision and transformers (PYTHON=... names another)"
+fi
