@@ -69,7 +69,9 @@ struct StepRecord {
 };
 
 // ---- Events -----------------------------------------------------------------------------------------------------------------------------
-struct Begun {};  // the shell serves from now on: what is timed before anybody has come is timed from here
+// The shell serves from now on. Whom a broker that takes over waits for is timed from here; a new run waits for its first executor as long
+// as it takes.
+struct Begun {};
 struct Joined {
   Member member;
   // What a rejoining executor is running; 0: nothing.

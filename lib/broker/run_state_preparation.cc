@@ -14,7 +14,11 @@
 namespace fusionllm::broker {
 
 void RunState::AwaitMembers() {
-  if (options_.min_executors == 0) Await(kGatherSeconds, "executors to join");
+  if (options_.min_executors == 0) {
+    Await(kGatherSeconds, "executors to join");
+  } else {
+    ++expect_id_;  // without a limit: a timer that still runs is about something else
+  }
 }
 
 void RunState::CalibrateNext() {
