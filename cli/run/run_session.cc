@@ -123,18 +123,23 @@ class Session {
 
   absl::Status StartExecutors() {
     for (const LocalExecutor& executor : options_.executors) {
-      std::vector<std::string> argv = options_.executor;
-      argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
-      if (executor.spare) argv.push_back("--spare");
-      if (options_.listen) argv.push_back("--relay");
-      if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
-      const std::string command = absl::StrJoin(argv, " ");
-      FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child,
-                                 ChildProcess::Start({executor.name, std::move(argv), LogPath(executor.name), /*pipe_stdout=*/false}));
-      LogStart(child, command);
-      executors_.push_back({std::move(child)});
+      FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child, StartExecutor(executor));
+      executors_.push_back({executor, std::move(child)});
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<ChildProcess> StartExecutor(const LocalExecutor& executor) {
+    std::vector<std::string> argv = options_.executor;
+    argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
+    if (executor.spare) argv.push_back("--spare");
+    if (options_.listen) argv.push_back("--relay");
+    if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
+    const std::string command = absl::StrJoin(argv, " ");
+    FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child,
+                               ChildProcess::Start({executor.name, std::move(argv), LogPath(executor.name), /*pipe_stdout=*/false}));
+    LogStart(child, command);
+    return child;
   }
 
   absl::StatusOr<SessionResult> Watch() {
@@ -154,7 +159,7 @@ class Session {
         observer_.OnListening(broker_.address);
         FUSIONLLM_RETURN_IF_ERROR(StartExecutors());
       }
-      NoticeExecutors();
+      FUSIONLLM_RETURN_IF_ERROR(NoticeExecutors());
       FUSIONLLM_RETURN_IF_ERROR(CheckScheduler());
       if (broker_.child && !broker_.open && broker_.child->Poll() && !WaitsForOtherEnds()) {
         FUSIONLLM_ASSIGN_OR_RETURN(const bool restarted, MaybeRestartBroker());
@@ -240,7 +245,7 @@ class Session {
     if (wishes >= 2) killed_ = true;
   }
 
-  void NoticeExecutors() {
+  absl::Status NoticeExecutors() {
     for (Executor& executor : executors_) {
       if (executor.noticed || !executor.child.Poll()) continue;
       executor.noticed = true;
@@ -248,8 +253,17 @@ class Session {
       const ChildEnd& end = *executor.child.Poll();
       if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
-      // Before the first plan nothing is lost by an end, and the broker would wait for an executor that never joins.
+      // Before the first plan nothing is lost by an end: one that was killed is started again, and for one that fails of itself the broker
+      // would wait in vain.
       const bool needed = run_.plans == 0 && !options_.listen && !options_.gather_seconds && broker_.child && !broker_.child->Poll();
+      if (needed && end.signal && executor.restarts < kMaxRestarts) {
+        ++executor.restarts;
+        observer_.OnNotice(absl::StrFormat("executor %s was %s; starting it again (%d of %d)", executor.child.name(), Describe(end),
+                                           executor.restarts, kMaxRestarts));
+        FUSIONLLM_ASSIGN_OR_RETURN(executor.child, StartExecutor(executor.what));
+        executor.noticed = false;
+        continue;
+      }
       if (needed && failed_executor_.empty()) {
         failed_executor_ = what;
         broker_.child->Signal(SIGTERM);
@@ -262,10 +276,11 @@ class Session {
         executors_started_ && !options_.listen && broker_.child && !broker_.child->Poll() &&
         std::all_of(executors_.begin(), executors_.end(), [](Executor& executor) { return executor.child.Poll().has_value(); });
     if (lonely && !lonely_at_ && !deserted_) lonely_at_ = After(options_.lonely_limit_s);
-    if (!lonely_at_ || Clock::now() < *lonely_at_) return;
+    if (!lonely_at_ || Clock::now() < *lonely_at_) return absl::OkStatus();
     lonely_at_.reset();
     deserted_ = true;
     broker_.child->Signal(SIGTERM);
+    return absl::OkStatus();
   }
 
   absl::Status CheckScheduler() {
@@ -354,7 +369,9 @@ class Session {
   }
 
   struct Executor {
+    LocalExecutor what;
     ChildProcess child;
+    int restarts = 0;
     bool noticed = false;
   };
 

@@ -365,6 +365,20 @@ TEST_F(RunSessionTest, AnExecutorThatFailsBeforeTheFirstPlanEndsTheRunWithTheEnd
   ExpectNoChildLeft();
 }
 
+TEST_F(RunSessionTest, AnExecutorThatIsKilledBeforeTheFirstPlanIsStartedAgain) {
+  Script({"wait " + folder_ / "go", "exit 0"});
+  const std::string once = absl::StrCat("case \"$*\" in *\"--name a\"*) mkdir ", folder_ / "once", " 2>/dev/null && kill -9 $$;; esac; ",
+                                        "exec ", FAKE_SERVICE, " executor ", script_, " \"$@\"");
+  options_.executor = {"/bin/sh", "-c", once, "sh"};
+  StartHelper("both executors", [&] { return Calls("executor").size() == 2; });
+  const auto result = Run();
+  ExpectHelperSucceeded();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitDone) << result->error;
+  EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("executor a was killed by signal 9 (Killed); starting it again (1 of")));
+  ExpectNoChildLeft();
+}
+
 TEST_F(RunSessionTest, ABrokerWhoseExecutorsHaveAllEndedIsNotWaitedForForEver) {
   Script({"wait-term", "exit 130"});
   options_.executor = {"/bin/sh", "-c", "exit 0", "sh"};
