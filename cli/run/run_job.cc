@@ -7,6 +7,7 @@
 #include <climits>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -52,14 +53,27 @@ class Output : public SessionObserver {
       return true;
     }
     steps_made_ = steps_made_ || type == LineType::kStep;
-    const std::string text = type == LineType::kSummary ? WithField(line, "report", report_path_) : std::string(line);
+    error_told_ = error_told_ || type == LineType::kError;
+    if (type == LineType::kSummary) {  // the last line, whatever there is to tell of the end: see End
+      summary_ = WithField(line, "report", report_path_);
+      if (options_.format == OutputFormat::kText) progress_.Show(type, run);
+      return true;
+    }
+    const std::string text(line);
     events_ << text << std::endl;
     if (options_.format == OutputFormat::kText) {
       progress_.Show(type, run);
       return true;
     }
-    const std::string whole = (options_.tag.empty() ? text : WithField(text, "run", options_.tag)) + "\n";
-    return std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
+    return Print(text);
+  }
+
+  // What the broker could not tell, and the summary.
+  void End(const SessionResult& result) {
+    if (!result.error.empty() && !error_told_) {
+      Tell(nlohmann::json{{"type", "error"}, {"code", "INTERNAL"}, {"reason", ""}, {"message", result.error}}.dump());
+    }
+    if (!summary_.empty()) Tell(summary_);
   }
 
   void OnNotice(absl::string_view sentence) override { OnLog(base::LogLevel::kWarning, sentence); }
@@ -77,11 +91,22 @@ class Output : public SessionObserver {
   bool steps_made() const { return steps_made_; }
 
  private:
+  void Tell(const std::string& text) {
+    events_ << text << std::endl;
+    if (options_.format == OutputFormat::kJson) (void)Print(text);
+  }
+
+  bool Print(const std::string& text) const {
+    const std::string whole = (options_.tag.empty() ? text : WithField(text, "run", options_.tag)) + "\n";
+    return std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
+  }
+
   const RunJobOptions& options_;
   const std::string token_, report_path_;
   std::ofstream events_, traces_;
   Progress progress_;
-  bool steps_made_ = false;
+  std::string summary_;
+  bool steps_made_ = false, error_told_ = false;
 };
 
 std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
@@ -247,6 +272,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     } else {
       ended = {kExitFailed, false, std::string(session_result.status().message())};
     }
+    output.End(ended);
     steps_made = output.steps_made();
   }
   result.exit_code = ended.exit_code;

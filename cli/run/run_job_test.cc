@@ -1,6 +1,5 @@
 // Whole runs and demos with stand-ins for the programs (testing/fake_service.cc).
 #include "cli/run/run_job.h"
-#include "cli/run/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/run/demo.h"
+#include "cli/run/folder_lock.h"
 #include "cli/run/plan_drawing.h"
 #include "cli/run/run_folder.h"
 #include "lib/base/testing/temp_folder.h"
@@ -109,6 +110,16 @@ TEST_F(RunJobTest, JsonLinesPassThroughTracesApartAndTheSummaryNamesTheReport) {
   EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), stdout_);
   EXPECT_THAT(base::ReadWholeFile(folder_ / "out/trace.jsonl"), HasSubstr("\"spans\""));
   ASSERT_EQ(result->run.spans.size(), 1u);
+}
+
+TEST_F(RunJobTest, AFailureThatNoBrokerToldIsTheLineBeforeTheSummary) {
+  options_.format = OutputFormat::kJson;
+  Script({kStep1, kSummary, "exit 7"});
+  ASSERT_TRUE(Run().ok());
+  const std::vector<std::string> lines = absl::StrSplit(stdout_, '\n', absl::SkipEmpty());
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_THAT(lines[lines.size() - 2], AllOf(HasSubstr(R"("type":"error")"), HasSubstr("fusion-broker ended: exit code 7")));
+  EXPECT_THAT(lines.back(), HasSubstr(R"("type":"summary")"));
 }
 
 TEST_F(RunJobTest, CredentialsAreForTheOwnerAlone) {

@@ -400,6 +400,7 @@ void RunLoop::Carry(const broker::Finish& action) {
     if (Recorded(journal_.RecordEnd())) log_.Summary();
   } else {
     log_.Error(action.status, action.refusal_reason);
+    if (state_.last_step() > 0) log_.Summary();  // of what was done until then
   }
   if (!outcome_.has_value())
     outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};
