@@ -300,6 +300,23 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
+TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
+  Write("text.txt", std::string(400, 'x'));
+  const std::string keep = "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept, everySteps: 1, keep: 1}'";
+  ASSERT_EQ(Run(keep + " --set spec.training.steps=5").code, 0);
+  ASSERT_EQ(Run(keep + " --set spec.training.steps=3 --fresh").code, 0);
+  EXPECT_TRUE(fs::exists(Path("out/kept/step-000005"))) << "keep: 1 counts only the checkpoints of the fresh run";
+  EXPECT_TRUE(fs::exists(Path("out/kept/step-000003")));
+  EXPECT_FALSE(fs::exists(Path("out/kept/step-000002")));
+
+  const Outcome resumed = Run(keep + " --set spec.training.steps=4 --set spec.training.seed=77");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("'seed: 77' for 'seed: ")));
+  EXPECT_TRUE(fs::exists(Path("out/kept/step-000005")));
+  EXPECT_TRUE(fs::exists(Path("out/kept/step-000004"))) << "it went on from step 3, the newest";
+  EXPECT_THAT(Run(keep + " --set spec.training.steps=6 --set spec.training.seed=77").out, Not(HasSubstr("JobChanged")));
+}
+
 TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
   for (const char* arguments : {"run job.yaml --topology ''", "run job.yaml --output ''", "plan job.yaml --profiles \"\"", "run ''"}) {
     const Outcome outcome = Run(arguments);

@@ -80,12 +80,12 @@ absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root) {
   return result;
 }
 
-absl::Status PruneCheckpoints(const std::string& root, int64_t keep) {
+absl::Status PruneCheckpoints(const std::string& root, int64_t keep, int64_t first_sequence) {
   if (keep <= 0) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
   int64_t kept = 0;
   for (const CheckpointInfo& info : all) {
-    if (!info.problem.empty()) continue;
+    if (!info.problem.empty() || info.sequence < first_sequence) continue;
     if (++kept <= keep || info.is_latest) continue;
     if (IsBeingRead(info.path)) continue;
     const std::string aside = absl::StrCat(root, "/.", StepFolderName(info.step), ".old.partial");

@@ -38,8 +38,9 @@ struct NewestCheckpoint {
 // Finds the newest checkpoint that VerifyCheckpoint (reader.h) finds whole. Reads the files of those it tries.
 absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root);
 
-// Removes all but the `keep` newest whole checkpoints; 0 keeps all. Broken ones are left for the user to look at. One that a reader holds
-// open is skipped and goes next time. A checkpoint disappears by a rename first, so it is never seen half removed.
-absl::Status PruneCheckpoints(const std::string& root, int64_t keep);
+// Removes all but the `keep` newest whole checkpoints; 0 keeps all. Those of a sequence below `first_sequence` neither count nor go. Broken
+// ones are left for the user to look at. One that a reader holds open is skipped and goes next time. A checkpoint disappears by a rename
+// first, so it is never seen half removed.
+absl::Status PruneCheckpoints(const std::string& root, int64_t keep, int64_t first_sequence = 0);
 
 }  // namespace fusionllm::checkpoint

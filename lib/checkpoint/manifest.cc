@@ -81,6 +81,7 @@ std::string FormatManifest(const Manifest& manifest) {
                                            {"plan_hash", manifest.plan_hash},
                                            {"step", manifest.step},
                                            {"sequence", manifest.sequence},
+                                           {"first_sequence", manifest.first_sequence},
                                            {"data_cursor", {{"samples_consumed", manifest.samples_consumed}}},
                                            {"rng", {{"seed", manifest.seed}}},
                                            {"files", std::move(files)},
@@ -104,6 +105,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   FUSIONLLM_RETURN_IF_ERROR(GetText(document, "resolved_job", manifest.resolved_job));
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "step", manifest.step));
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "sequence", manifest.sequence));
+  if (document.contains("first_sequence")) FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "first_sequence", manifest.first_sequence));
   const auto cursor = document.find("data_cursor");
   if (cursor == document.end() || !cursor->is_object()) return Bad("data_cursor", "is missing or no object");
   FUSIONLLM_RETURN_IF_ERROR(GetCount(*cursor, "samples_consumed", manifest.samples_consumed));

@@ -33,6 +33,7 @@ struct Manifest {
   std::string plan_hash;
   int64_t step = 0;              // steps done
   int64_t sequence = 0;          // counts the checkpoints of a folder in the order they were made; set by CommitCheckpoint
+  int64_t first_sequence = 0;    // older ones in the folder are not of this run nor of those it goes on from: it removes none of them
   int64_t samples_consumed = 0;  // data::DataCursor
   uint64_t seed = 0;             // all random streams are counter-based, so their state is this and the step
   std::vector<FileEntry> files;

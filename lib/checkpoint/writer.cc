@@ -169,7 +169,7 @@ absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest m
   // A new root must survive as well. Its parent may be out of reach, which then is not ours to make durable.
   SyncFolder(absl::StrCat(root, "/..")).IgnoreError();
   FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
-  FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep));
+  FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep, manifest.first_sequence));
   return target;
 }
 

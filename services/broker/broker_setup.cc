@@ -141,6 +141,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
   if (links.has_value()) run_options.lines = LinesOf(*links);
   if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, job, links, run_options));
   std::vector<std::string> skipped;
+  std::string changed;
   if (job.spec.checkpoint.has_value()) {
     loop_options.checkpoint_directory = CheckpointDirectory(job, flags.output_directory);
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options.checkpoint_directory, flags.resume_journal));
@@ -149,6 +150,7 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
       run_options.start_step = found.step;
       run_options.start_checkpoint = found.path;
       skipped = found.skipped;
+      changed = found.changed;
     }
   }
 
@@ -173,6 +175,9 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
     }
     taken_up = TakeUpCommitted(loop_options.checkpoint_directory, past, run_options);
   }
+  if (!loop_options.checkpoint_directory.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(loop_options.first_sequence, FirstSequence(loop_options.checkpoint_directory, run_options.start_checkpoint));
+  }
   broker::RunState state(run_options);
   RunLog log(stdout, TargetsPerStep(job.spec), job.spec.training.global_batch_size);
   if (adopt) {
@@ -182,6 +187,11 @@ absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& r
   } else {
     for (const std::string& sentence : skipped) {
       log.Event({.reason = "CheckpointSkipped", .step = run_options.start_step, .message = sentence});
+    }
+    if (!changed.empty()) {
+      log.Event({.reason = "JobChanged",
+                 .step = run_options.start_step,
+                 .message = absl::StrCat("the checkpoint was made by another form of this job; now ", changed)});
     }
   }
   setup.probe = std::make_unique<RunProbe>(registry, RunProbeOptions{.targets_per_step = TargetsPerStep(job.spec),

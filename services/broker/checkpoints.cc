@@ -1,10 +1,14 @@
 #include "services/broker/checkpoints.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
@@ -17,15 +21,33 @@
 namespace fusionllm::services {
 namespace {
 
+constexpr size_t kDifferencesTold = 3;
+
 std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", base::StableHash(text)); }
 
-absl::StatusOr<CheckpointFound> Describe(const std::string& path) {
+// The first lines that differ, as "sgd for adamw".
+std::string Differences(job::FusionJob job, const checkpoint::Manifest& manifest) {
+  absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(manifest.resolved_job, "resolved_job");
+  if (!then.ok()) return "";
+  then->spec.training.steps = job.spec.training.steps;
+  const std::string now_text = job::ToYaml(job), then_text = job::ToYaml(*then);
+  const std::vector<std::string> now_lines = absl::StrSplit(now_text, '\n'), then_lines = absl::StrSplit(then_text, '\n');
+  std::vector<std::string> differences;
+  for (size_t i = 0; i < std::min(now_lines.size(), then_lines.size()) && differences.size() < kDifferencesTold; ++i) {
+    if (now_lines[i] == then_lines[i]) continue;
+    differences.push_back(
+        absl::StrCat("'", absl::StripAsciiWhitespace(now_lines[i]), "' for '", absl::StripAsciiWhitespace(then_lines[i]), "'"));
+  }
+  return absl::StrJoin(differences, ", ");
+}
+
+absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
   if (!reader.manifest().has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: ", path,
                                                    " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
   }
-  return CheckpointFound{.step = reader.manifest()->step, .path = reader.path()};
+  return CheckpointFound{.step = reader.manifest()->step, .path = reader.path(), .changed = Differences(job, *reader.manifest())};
 }
 
 }  // namespace
@@ -49,12 +71,12 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     const std::filesystem::path path = resume;
     const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
     FUSIONLLM_RETURN_IF_ERROR(checkpoint::VerifyCheckpoint(absolute));
-    return Describe(absolute);
+    return Describe(job, absolute);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest, checkpoint::FindNewestWhole(directory));
   CheckpointFound found;
   if (newest.path.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(*newest.path));
+    FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(job, *newest.path));
   }
   for (const checkpoint::SkippedCheckpoint& skipped : newest.skipped) {
     found.skipped.push_back(absl::StrFormat("%s is not whole and is passed over: %s", skipped.path, skipped.reason));
@@ -72,13 +94,23 @@ absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoi
   return residuals;
 }
 
-absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,
-                                             const broker::CommitCheckpoint& commit) {
+absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::string& start) {
+  if (std::filesystem::path(start).parent_path().lexically_normal() == std::filesystem::path(directory).lexically_normal()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, checkpoint::LoadManifest(start));
+    return manifest.first_sequence;
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(directory));
+  return there.empty() ? 0 : there.front().sequence + 1;
+}
+
+absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, int64_t first_sequence,
+                                             const broker::PlanSummary& plan, const broker::CommitCheckpoint& commit) {
   const std::string resolved = job::ToYaml(job);
   checkpoint::Manifest manifest{.job_name = job.metadata.name,
                                 .spec_hash = HashOf(resolved),
                                 .plan_hash = HashOf(plan.document),
                                 .step = commit.step,
+                                .first_sequence = first_sequence,
                                 .samples_consumed = commit.samples_consumed,
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),
                                 .resolved_job = resolved};

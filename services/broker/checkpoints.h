@@ -14,6 +14,7 @@ struct CheckpointFound {
   int64_t step = 0;  // steps it has seen; 0 and an empty path: start from the beginning
   std::string path;
   std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
+  std::string changed;               // how the job differs from the one that made it, but for the number of steps; empty: not
 };
 
 // The folder that holds a job's checkpoints; the job must keep some.
@@ -33,7 +34,10 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);
 
 // Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones. Returns its path.
-absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, const broker::PlanSummary& plan,
-                                             const broker::CommitCheckpoint& commit);
+absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, int64_t first_sequence,
+                                             const broker::PlanSummary& plan, const broker::CommitCheckpoint& commit);
+
+// The first sequence that a run may remove which goes on from the checkpoint `start` (empty: from none).
+absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::string& start);
 
 }  // namespace fusionllm::services

@@ -116,7 +116,10 @@ void RunLog::Event(const broker::Announce& event) {
 }
 
 void RunLog::Evaluation(const v1::EvaluationReport& report) {
-  Write({{"type", "eval"}, {"step", report.step()}, {"loss", report.loss()}, {"accuracy", report.has_accuracy() ? json(report.accuracy()) : json(nullptr)}});
+  Write({{"type", "eval"},
+         {"step", report.step()},
+         {"loss", report.loss()},
+         {"accuracy", report.has_accuracy() ? json(report.accuracy()) : json(nullptr)}});
 }
 
 void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) {

@@ -349,7 +349,8 @@ void RunLoop::Carry(const broker::SendStop& action) {
 }
 
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
-  const absl::StatusOr<std::string> path = services::CommitCheckpoint(options_.job, options_.checkpoint_directory, state_.plan(), action);
+  const absl::StatusOr<std::string> path =
+      services::CommitCheckpoint(options_.job, options_.checkpoint_directory, options_.first_sequence, state_.plan(), action);
   int64_t bytes = 0;
   for (const broker::ShardFile& file : action.files) bytes += file.bytes;
   Post([this, bytes, event = broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()}] {

@@ -37,6 +37,7 @@ using PlanFunction =
 struct RunLoopOptions {
   job::FusionJob job;
   std::string checkpoint_directory;  // empty: the job keeps none
+  int64_t first_sequence = 0;        // of the checkpoints there that this run may remove; see checkpoint::Manifest
   uint64_t job_hash = 0;
   std::map<std::string, int> order_of_device;         // as declared, which is the order the baselines plan in
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
