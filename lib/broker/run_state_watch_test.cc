@@ -374,7 +374,8 @@ TEST_F(CompressedRun, AnExecutorLostOnTheWayToTheBoundaryIsRecoveredWithTheGentl
   EXPECT_EQ(Of<AskPlan>(run_->all).back().codec_limit, "topk@50:int8");
 }
 
-// Whatever happens in whatever order, the run keeps its promises (run_state_history_test.cc), and it never stops for good before its last step.
+// Whatever happens in whatever order, the run keeps its promises (run_state_history_test.cc), and it never stops for good before its last
+// step.
 TEST_F(CompressedRun, SurvivesRandomHistories) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const base::CounterRng rng(seed, "watched history");
