@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,17 +18,25 @@ absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path, absl::strin
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
-  const int fd = open((path + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::InvalidArgumentError(absl::StrCat("cannot write to ", path, ": ", std::strerror(errno)));
-  FolderLock lock(fd);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return absl::FailedPreconditionError(absl::StrCat("another run is using ", path, "; ", remedy));
+  const std::string file = path + "/.lock";
+  while (true) {
+    const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return absl::InvalidArgumentError(absl::StrCat("cannot write to ", path, ": ", std::strerror(errno)));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      close(fd);
+      return absl::FailedPreconditionError(absl::StrCat("another run is using ", path, "; ", remedy));
+    }
+    // Who held it may have removed the file between our opening and locking it.
+    struct stat held = {}, there = {};
+    if (fstat(fd, &held) == 0 && stat(file.c_str(), &there) == 0 && held.st_ino == there.st_ino) return FolderLock(file, fd);
+    close(fd);
   }
-  return lock;
 }
 
 FolderLock::~FolderLock() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  unlink(file_.c_str());
+  close(fd_);
 }
 
 }  // namespace fusionllm::cli

@@ -9,22 +9,24 @@
 
 namespace fusionllm::cli {
 
-// Makes the folder and holds it, by a lock on the file .lock in it, while this object lives.
+// Makes the folder and holds it, by a lock on the file .lock in it, which goes with this object.
 class FolderLock {
  public:
   // `remedy` ends the sentence that says who else holds the folder: "name another folder with --output". Errors: InvalidArgument when it
   // cannot be made or written to, FailedPrecondition when another run holds it.
   static absl::StatusOr<FolderLock> Take(const std::string& path, absl::string_view remedy);
-  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FolderLock(FolderLock&& other) noexcept : file_(std::move(other.file_)), fd_(std::exchange(other.fd_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(file_, other.file_);
     std::swap(fd_, other.fd_);
     return *this;
   }
   ~FolderLock();
 
  private:
-  explicit FolderLock(int fd) : fd_(fd) {}
+  FolderLock(std::string file, int fd) : file_(std::move(file)), fd_(fd) {}
 
+  std::string file_;
   int fd_ = -1;
 };
 

@@ -9,6 +9,7 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/export.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/checkpoint/safetensors.h"
 #include "tests/integration/join_fixture.h"
 
 namespace fusionllm::cli {
@@ -184,10 +185,13 @@ TEST_F(JoinCheckpointTest, WhatARunStartsFromReachesMachinesThatDoNotHaveIt) {
 }
 
 TEST_F(JoinCheckpointTest, ModelsThatDoNotFitAreRefusedInTheBrokersWords) {
-  const auto run = Listen(2, {"spec.model.init.from=nowhere.safetensors"});
+  const tensor::Tensor other({tensor::DType::kF32, {2}});
+  const std::string file = folder_ / "mine/other.safetensors";
+  ASSERT_TRUE(checkpoint::WriteSafetensors(file, std::vector<checkpoint::NamedTensor>{{"of.another.model", other.view()}}).ok());
+  const auto run = Listen(2, {"spec.model.init.from=" + file});
   const auto blind = Hidden("blind");
   EXPECT_EQ(run->Wait(), 2) << run->words() << blind->words();
-  EXPECT_THAT(run->words(), AllOf(HasSubstr("nowhere.safetensors"), HasSubstr("does not exist")));
+  EXPECT_THAT(run->words(), AllOf(HasSubstr("other.safetensors"), HasSubstr("has no tensor")));
   EXPECT_NE(blind->Wait(), -1);
 }
 
