@@ -19,11 +19,18 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 1
 fi
 
-wanted=$(awk -v groups=" $* " '/^[^#]/ && index(groups, " " $2 " ") { print $1 }' packages.txt)
+wanted=$(awk -v groups=" $* " '/^[^#]/ { group = $2; sub(/[?]$/, "", group); if (index(groups, " " group " ")) print $1 }' packages.txt)
 # shellcheck disable=SC2086  # package names hold no spaces
 installed=$(dpkg-query --show --showformat '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null | awk '$2 == "installed" { print $1 }' || true)
 missing=$(comm -23 <(sort -u <<<"$wanted") <(sort -u <<<"$installed"))
-if [ -z "$missing" ]; then
+# Those without which it goes as well, and of which apt knows nothing: nothing to install, now or at the next call.
+optional=$(awk '/^[^#]/ && $2 ~ /[?]$/ { print $1 }' packages.txt)
+without_unknown() {
+  for package in $missing; do
+    if ! grep -qx "$package" <<<"$optional" || apt-cache show "$package" >/dev/null 2>&1; then echo "$package"; fi
+  done
+}
+if [ -z "$(without_unknown)" ]; then
   exit 0
 fi
 
@@ -49,6 +56,7 @@ quietly() {
   fi
 }
 quietly update
+missing=$(without_unknown)
 # shellcheck disable=SC2086
 quietly install -y --no-install-recommends $missing
 echo "Installed."

@@ -10,6 +10,7 @@ constexpr int32_t kForwardDone = 0;
 constexpr int32_t kBackwardDone = 1;
 constexpr int32_t kForwardArrives = 2;
 constexpr int32_t kBackwardArrives = 3;
+constexpr int32_t kWeightsDone = 4;
 
 // std::push_heap keeps the largest first; "later" as "less" puts the earliest event there.
 constexpr auto kLater = [](const auto& a, const auto& b) { return a.at_s != b.at_s ? a.at_s > b.at_s : a.order > b.order; };
@@ -80,22 +81,30 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int stage, double n
   const bool gpipe = input.schedule == Schedule::kGPipe;
   const bool may_go_back = state.backwards < state.forwards_done && (!gpipe || state.forwards_done == input.micro_batches);
   if (may_go_back && InputsArrived(input, stage, state.backwards, false)) {
-    state.busy = true;
-    state.end_s = now_s + timing.backward_s;
-    if (timeline_ != nullptr) timeline_->push_back({TimelineSpan::Kind::kBackward, stage, state.backwards, now_s, state.end_s});
-    ++state.backwards;
+    const double weights_s = input.split_backward ? timing.weights_s : 0;
+    Begin(stage, TimelineSpan::Kind::kBackward, state.backwards++, now_s, timing.backward_s - weights_s);
     Push(state.end_s, kBackwardDone, stage);
     return;
   }
-  const bool may_go_on = state.forwards < input.micro_batches && (gpipe || state.forwards - state.backwards < timing.in_flight);
+  const bool fits = !input.split_backward || timing.most_kept == 0 || state.forwards - state.weights < timing.most_kept;
+  const bool may_go_on = state.forwards < input.micro_batches && fits && (gpipe || state.forwards - state.backwards < timing.in_flight);
   if (may_go_on && InputsArrived(input, stage, state.forwards, true)) {
-    state.busy = true;
     if (state.forwards == 0) state.first_s = now_s;
-    state.end_s = now_s + timing.forward_s;
-    if (timeline_ != nullptr) timeline_->push_back({TimelineSpan::Kind::kForward, stage, state.forwards, now_s, state.end_s});
-    ++state.forwards;
+    Begin(stage, TimelineSpan::Kind::kForward, state.forwards++, now_s, timing.forward_s);
     Push(state.end_s, kForwardDone, stage);
+    return;
   }
+  if (input.split_backward && state.weights < state.backwards_done) {
+    Begin(stage, TimelineSpan::Kind::kWeights, state.weights++, now_s, timing.weights_s);
+    Push(state.end_s, kWeightsDone, stage);
+  }
+}
+
+void PipelineSimulator::Begin(int stage, TimelineSpan::Kind kind, int micro_batch, double now_s, double seconds) {
+  StageState& state = stages_[stage];
+  state.busy = true;
+  state.end_s = now_s + seconds;
+  if (timeline_ != nullptr) timeline_->push_back({kind, stage, micro_batch, now_s, state.end_s});
 }
 
 void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward, double now_s) {
@@ -158,7 +167,12 @@ PipelineResult PipelineSimulator::Run(const PipelineInput& input, std::vector<Ti
         break;
       case kBackwardDone:
         stages_[event.id].busy = false;
+        ++stages_[event.id].backwards_done;
         for (int i = in_offset_[event.id]; i < in_offset_[event.id + 1]; ++i) Send(input, in_links_[i], false, event.at_s);
+        TryStart(input, event.id, event.at_s);
+        break;
+      case kWeightsDone:
+        stages_[event.id].busy = false;
         TryStart(input, event.id, event.at_s);
         break;
       case kForwardArrives:

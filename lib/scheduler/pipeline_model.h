@@ -6,6 +6,9 @@
 // block the stage. After its last backward a stage exchanges gradients of shared parameters, reports to stage 0, awaits its decision (norm,
 // loss) and updates.
 //
+// With the backward split (zero bubble, arXiv 2401.10241) its message leaves when the gradients of the inputs are there; those of the
+// weights fill the time in which the stage could do nothing else. A model only: the runtime does not split yet.
+//
 // The time of a step is the period of a long run: the least T such that no stage, T after its first forward of this step, is still busy
 // with it. A stage deep in the pipeline may thus update while the next step's first micro-batch is on its way.
 //
@@ -24,8 +27,10 @@ namespace fusionllm::scheduler {
 struct StageTiming {
   double forward_s = 0;  // one micro-batch, codecs included
   double backward_s = 0;
-  double update_s = 0;  // once a step
-  int in_flight = 1;    // >= 1; GPipe ignores it
+  double weights_s = 0;  // part of backward_s that computes the gradients of weights; counts when the backward is split
+  double update_s = 0;   // once a step
+  int in_flight = 1;     // >= 1; GPipe ignores it
+  int most_kept = 0;     // with the backward split: forwards whose weights' gradients may be missing, for want of memory; 0: any number
 };
 
 // What a message holds, for how long. Wires are dense ids below PipelineInput::wires.
@@ -61,14 +66,15 @@ struct PipelineInput {
   int wires = 0;
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;  // kAuto counts as k1F1B
-  std::vector<EndMessage> tied;         // use gradients of shared parameters, each way; sent when a stage's last backward is done
-  std::vector<EndMessage> reports;      // then: to stage 0, which decides when it has all
-  std::vector<EndMessage> decisions;    // and answers; without any, stages update at once
+  bool split_backward = false;
+  std::vector<EndMessage> tied;       // use gradients of shared parameters, each way; sent when a stage's last backward is done
+  std::vector<EndMessage> reports;    // then: to stage 0, which decides when it has all
+  std::vector<EndMessage> decisions;  // and answers; without any, stages update at once
   double step_overhead_s = 0;
 };
 
 struct TimelineSpan {
-  enum class Kind { kForward, kBackward, kForwardMessage, kBackwardMessage };
+  enum class Kind { kForward, kBackward, kWeights, kForwardMessage, kBackwardMessage };
   Kind kind = Kind::kForward;
   int stage = 0;  // or index of the link
   int micro_batch = 0;
@@ -90,13 +96,15 @@ class PipelineSimulator {
   struct Event {
     double at_s;
     int64_t order;
-    int32_t kind;  // 0 stage ends a forward, 1 stage ends a backward, 2 forward message arrives, 3 backward message arrives
+    int32_t kind;  // of the k...Done and k...Arrives below
     int32_t id;
   };
   struct StageState {
     int forwards = 0;  // started
     int forwards_done = 0;
     int backwards = 0;  // started
+    int backwards_done = 0;
+    int weights = 0;  // started
     bool busy = false;
     double first_s = 0;  // start of the first forward
     double end_s = 0;
@@ -105,6 +113,7 @@ class PipelineSimulator {
   void Push(double at_s, int32_t kind, int32_t id);
   Event Pop();
   void TryStart(const PipelineInput& input, int stage, double now_s);
+  void Begin(int stage, TimelineSpan::Kind kind, int micro_batch, double now_s, double seconds);
   void Send(const PipelineInput& input, int link, bool forward, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
   void Index(const PipelineInput& input);

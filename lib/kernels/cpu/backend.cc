@@ -50,10 +50,13 @@ class CpuBackend : public Backend {
       case dnnl_cpu_isa_avx2:
       case dnnl_cpu_isa_avx2_vnni:
         return "AVX2";
-      case dnnl_cpu_isa_all:
-        return "no vector extension";
-      default:
+      case dnnl_cpu_isa_avx512_core:
+      case dnnl_cpu_isa_avx512_core_vnni:
+      case dnnl_cpu_isa_avx512_core_bf16:
+      case dnnl_cpu_isa_avx512_core_amx:
         return "AVX-512";
+      default:
+        return "another instruction set";
     }
   }
 

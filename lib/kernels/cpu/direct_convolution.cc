@@ -14,6 +14,7 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 using Dims = dnnl::memory::dims;
+constexpr dnnl::algorithm kDirect = dnnl::algorithm::convolution_direct;
 
 const dnnl::engine& Engine() {
   static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
@@ -34,7 +35,8 @@ int64_t BatchChunks(const ConvolutionShape& s, int64_t min_pixels) {
 // Everything oneDNN needs to know about one chunk of the batch.
 struct Descriptors {
   Descriptors(const ConvolutionShape& s, int64_t images)
-      : x(Desc({images, s.in_channels, s.in_height, s.in_width}, Tag::nhwc)),
+      : images(images),
+        x(Desc({images, s.in_channels, s.in_height, s.in_width}, Tag::nhwc)),
         y(Desc({images, s.out_channels, s.out_height, s.out_width}, Tag::nhwc)),
         user_weights(Desc(WeightDims(s), s.groups > 1 ? Tag::goihw : Tag::oihw)),
         any_weights(Desc(WeightDims(s), Tag::any)),
@@ -49,18 +51,29 @@ struct Descriptors {
     return {s.groups, s.out_channels / s.groups, s.in_channels / s.groups, s.kernel[0], s.kernel[1]};
   }
 
+#if DNNL_VERSION_MAJOR >= 3
   dnnl::convolution_forward::primitive_desc Forward() const {
-    return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, any_weights, y, stride, dilation, padding, padding},
-            attributes,
-            Engine()};
+    return {Engine(), dnnl::prop_kind::forward_training, kDirect, x, any_weights, y, stride, dilation, padding, padding, attributes};
   }
   dnnl::convolution_backward_data::primitive_desc GradInput() const {
-    return {{dnnl::algorithm::convolution_direct, x, any_weights, y, stride, dilation, padding, padding}, attributes, Engine(), Forward()};
+    return {Engine(), kDirect, x, any_weights, y, stride, dilation, padding, padding, Forward(), attributes};
   }
   dnnl::convolution_backward_weights::primitive_desc GradWeight() const {
-    return {{dnnl::algorithm::convolution_direct, x, any_weights, y, stride, dilation, padding, padding}, attributes, Engine(), Forward()};
+    return {Engine(), kDirect, x, any_weights, y, stride, dilation, padding, padding, Forward(), attributes};
   }
+#else
+  dnnl::convolution_forward::primitive_desc Forward() const {
+    return {{dnnl::prop_kind::forward_training, kDirect, x, any_weights, y, stride, dilation, padding, padding}, attributes, Engine()};
+  }
+  dnnl::convolution_backward_data::primitive_desc GradInput() const {
+    return {{kDirect, x, any_weights, y, stride, dilation, padding, padding}, attributes, Engine(), Forward()};
+  }
+  dnnl::convolution_backward_weights::primitive_desc GradWeight() const {
+    return {{kDirect, x, any_weights, y, stride, dilation, padding, padding}, attributes, Engine(), Forward()};
+  }
+#endif
 
+  int64_t images;
   dnnl::memory::desc x, y, user_weights, any_weights;
   Dims stride, dilation, padding;
   dnnl::primitive_attr attributes;
@@ -105,7 +118,7 @@ class ImageKernel : public PooledKernel {
         to_argument_(to_argument),
         scratchpad_(desc.scratchpad_desc()),
         primitive_(desc),
-        chunks_(s.batch / from.dims()[0]) {}
+        chunks_(s.batch / d.images) {}
 
   size_t workspace_bytes() const override { return WeightBytes() + pool_->threads() * Align(scratchpad_.get_size()); }
 
@@ -164,7 +177,7 @@ class WeightKernel : public PooledKernel {
         weights_(desc.diff_weights_desc()),
         scratchpad_(desc.scratchpad_desc()),
         primitive_(desc),
-        chunks_(s.batch / d.x.dims()[0]) {}
+        chunks_(s.batch / d.images) {}
 
   size_t workspace_bytes() const override {
     return std::max(chunks_ * WeightBytes() + Align(user_weights_.get_size()) + pool_->threads() * Align(scratchpad_.get_size()),
