@@ -153,18 +153,30 @@ class StageExecutor::Impl {
             .random = {.seed = config_.seed, .step = step, .first_sample = micro_batch * config_.micro_batch_size}};
   }
 
-  // Runs the next pass that may run; blocks until one may. Updates the counters of passes done.
-  absl::Status RunNextPass(int64_t step, int& forward_done, int& backward_done) {
+  // Passes of a step.
+  struct Progress {
+    int forward_done = 0, backward_done = 0;
+    bool last_went_back = false;
+  };
+
+  // Runs the next pass that may run; blocks until one may.
+  absl::Status RunNextPass(int64_t step, Progress& done) {
     const bool all_forward_first = config_.schedule == PipelineSchedule::kGPipe;
     while (true) {
       const uint64_t seen = inbox_.deliveries();
-      const bool backward_allowed = backward_done < forward_done && (!all_forward_first || forward_done == config_.micro_batches);
-      if (backward_allowed && inbox_.HasAll(runner_->Awaited(program_.backward, ContextOf(step, backward_done)))) {
-        return RunBackward(step, backward_done++);
+      const bool backward_allowed =
+          done.backward_done < done.forward_done && (!all_forward_first || done.forward_done == config_.micro_batches);
+      const bool backward_may_run =
+          backward_allowed && inbox_.HasAll(runner_->Awaited(program_.backward, ContextOf(step, done.backward_done)));
+      const bool forward_allowed = done.forward_done < config_.micro_batches && done.forward_done - done.backward_done < config_.in_flight;
+      const bool forward_may_run = forward_allowed && inbox_.HasAll(runner_->Awaited(program_.forward, ContextOf(step, done.forward_done)));
+      if (backward_may_run && !(forward_may_run && done.last_went_back)) {
+        done.last_went_back = true;
+        return RunBackward(step, done.backward_done++);
       }
-      const bool forward_allowed = forward_done < config_.micro_batches && forward_done - backward_done < config_.in_flight;
-      if (forward_allowed && inbox_.HasAll(runner_->Awaited(program_.forward, ContextOf(step, forward_done)))) {
-        return RunForward(step, forward_done++);
+      if (forward_may_run) {
+        done.last_went_back = false;
+        return RunForward(step, done.forward_done++);
       }
       const int64_t begin = MonotonicNanoseconds();
       FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(seen));
@@ -198,8 +210,8 @@ class StageExecutor::Impl {
     times_ = {.step = step};
     loss_sum_ = 0;
     const double overrun_before = pacer_.overrun_seconds();
-    int forward_done = 0, backward_done = 0;
-    while (backward_done < config_.micro_batches) FUSIONLLM_RETURN_IF_ERROR(RunNextPass(step, forward_done, backward_done));
+    Progress done;
+    while (done.backward_done < config_.micro_batches) FUSIONLLM_RETURN_IF_ERROR(RunNextPass(step, done));
 
     const int64_t combine_begin = MonotonicNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(exchange_.CombineSharedGradients(step));

@@ -31,7 +31,7 @@
 namespace fusionllm::runtime {
 
 enum class PipelineSchedule : uint8_t {
-  k1F1B,   // backward first, forward while fewer than `in_flight` micro-batches are under way
+  k1F1B,   // forwards while fewer than `in_flight` micro-batches are under way, and backwards; in turns where both may run (adr/0006)
   kGPipe,  // all forward passes, then all backward passes; needs a slot for each micro-batch
 };
 

@@ -79,16 +79,20 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int stage, double n
   if (state.busy) return;
   const StageTiming& timing = input.stages[stage];
   const bool gpipe = input.schedule == Schedule::kGPipe;
-  const bool may_go_back = state.backwards < state.forwards_done && (!gpipe || state.forwards_done == input.micro_batches);
-  if (may_go_back && InputsArrived(input, stage, state.backwards, false)) {
+  const bool may_go_back = state.backwards < state.forwards_done && (!gpipe || state.forwards_done == input.micro_batches) &&
+                           InputsArrived(input, stage, state.backwards, false);
+  const bool fits = !input.split_backward || timing.most_kept == 0 || state.forwards - state.weights < timing.most_kept;
+  const bool may_go_on = state.forwards < input.micro_batches && fits && (gpipe || state.forwards - state.backwards < timing.in_flight) &&
+                         InputsArrived(input, stage, state.forwards, true);
+  if (may_go_back && !(may_go_on && state.last_went_back)) {
+    state.last_went_back = true;
     const double weights_s = input.split_backward ? timing.weights_s : 0;
     Begin(stage, TimelineSpan::Kind::kBackward, state.backwards++, now_s, timing.backward_s - weights_s);
     Push(state.end_s, kBackwardDone, stage);
     return;
   }
-  const bool fits = !input.split_backward || timing.most_kept == 0 || state.forwards - state.weights < timing.most_kept;
-  const bool may_go_on = state.forwards < input.micro_batches && fits && (gpipe || state.forwards - state.backwards < timing.in_flight);
-  if (may_go_on && InputsArrived(input, stage, state.forwards, true)) {
+  if (may_go_on) {
+    state.last_went_back = false;
     if (state.forwards == 0) state.first_s = now_s;
     Begin(stage, TimelineSpan::Kind::kForward, state.forwards++, now_s, timing.forward_s);
     Push(state.end_s, kForwardDone, stage);

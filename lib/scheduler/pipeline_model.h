@@ -1,10 +1,10 @@
 // Time of one training step of a pipeline: an event-driven simulation of the schedule that the runtime really runs.
 //
-// Stages are serial. A stage runs a backward when one is ready, else a forward while fewer than in_flight micro-batches are open (1F1B), or
-// all forwards before any backward (GPipe); both in micro-batch order. A message leaves when its stage ends, waits until every wire it
-// needs is free, holds each for bytes / rate (first come, first served) and arrives a latency after the slowest has carried it; sends never
-// block the stage. After its last backward a stage exchanges gradients of shared parameters, reports to stage 0, awaits its decision (norm,
-// loss) and updates.
+// Stages are serial. A stage runs forwards while fewer than in_flight micro-batches are open, and backwards, in turns where both are ready
+// (1F1B), or all forwards before any backward (GPipe); both in micro-batch order. A message leaves when its stage ends, waits until every
+// wire it needs is free, holds each for bytes / rate (first come, first served) and arrives a latency after the slowest has carried it;
+// sends never block the stage. After its last backward a stage exchanges gradients of shared parameters, reports to stage 0, awaits its
+// decision (norm, loss) and updates.
 //
 // With the backward split (zero bubble, arXiv 2401.10241) its message leaves when the gradients of the inputs are there; those of the
 // weights fill the time in which the stage could do nothing else. A model only: the runtime does not split yet.
@@ -106,6 +106,7 @@ class PipelineSimulator {
     int backwards_done = 0;
     int weights = 0;  // started
     bool busy = false;
+    bool last_went_back = false;
     double first_s = 0;  // start of the first forward
     double end_s = 0;
   };

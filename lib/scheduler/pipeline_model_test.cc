@@ -71,7 +71,9 @@ TEST(PipelineModelTest, TheSplitBackwardReachesWhatWasPublishedAndNeverMoreThanT
     PipelineSimulator().Run(input, &timeline);
     std::vector<int> kept(8, 0);
     for (const TimelineSpan& span : timeline) {
-      if (span.kind == TimelineSpan::Kind::kForward) EXPECT_LE(++kept[span.stage], input.stages[0].most_kept);
+      if (span.kind == TimelineSpan::Kind::kForward) {
+        EXPECT_LE(++kept[span.stage], input.stages[0].most_kept);
+      }
       if (span.kind == TimelineSpan::Kind::kWeights) --kept[span.stage];
     }
     EXPECT_THAT(kept, testing::Each(0)) << "every weight's gradient is computed";
@@ -84,6 +86,14 @@ TEST(PipelineModelTest, OneStageTakesItsComputeAndUpdate) {
   input.step_overhead_s = 0.25;
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 5 * 3 + 0.5 + 0.25);
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).compute_end_s, 15);
+}
+
+// adr/0006: stage 0 is the slowest, so a backward is ready whenever it has ended one; those behind must get their forwards all the same.
+TEST(PipelineModelTest, ASlowFirstStageDoesNotStarveThoseBehind) {
+  PipelineInput input = EqualChain(3, 8, 0, 0);
+  input.stages[0] = {.forward_s = 17.3, .backward_s = 36.3, .in_flight = 8};
+  for (int s : {1, 2}) input.stages[s] = {.forward_s = 12, .backward_s = 25, .in_flight = 8};
+  EXPECT_LE(PipelineSimulator().Run(input).step_s, 8 * (17.3 + 36.3) * 1.02);
 }
 
 TEST(PipelineModelTest, OneMicroBatchCrossesEveryStageAndLinkTwice) {

@@ -92,7 +92,7 @@ struct Pin {
 enum class Schedule {
   kAuto,   // the planner decides
   kGPipe,  // all forwards, then all backwards
-  k1F1B,   // a backward when one is ready, else a forward while fewer than in_flight micro-batches are open
+  k1F1B,   // forwards while fewer than in_flight micro-batches are open, and backwards; in turns where both are ready
 };
 
 struct PlanRequest {
