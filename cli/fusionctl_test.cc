@@ -317,6 +317,15 @@ TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
   EXPECT_THAT(Run(keep + " --set spec.training.steps=6 --set spec.training.seed=77").out, Not(HasSubstr("JobChanged")));
 }
 
+TEST_F(Fusionctl, WhatCannotBeWrittenIsSaid) {
+  Write("text.txt", std::string(400, 'x'));
+  for (const char* arguments : {"--format json checkpoint ls . >/dev/full", "run job.yaml --format json --output out >/dev/full"}) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_NE(outcome.code, 0) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write to stdout: No space left")) << arguments;
+  }
+}
+
 TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
   for (const char* arguments : {"run job.yaml --topology ''", "run job.yaml --output ''", "plan job.yaml --profiles \"\"", "run ''"}) {
     const Outcome outcome = Run(arguments);

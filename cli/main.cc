@@ -1,6 +1,8 @@
 // fusionctl: what users run. Each command is a file in commands/.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -65,7 +67,10 @@ int Main(int argc, char** argv) {
   }
   fusionllm::base::StartLog("fusionctl",
                             fusionllm::base::ParseLogLevel(globals.log_level.value_or("")).value_or(fusionllm::base::LogLevel::kWarning));
-  return action();
+  const int code = action();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (errno != EPIPE) std::fprintf(stderr, "fusionctl: cannot write to stdout: %s\n", std::strerror(errno));
+  return code == fusionllm::cli::kExitDone ? fusionllm::cli::kExitFailed : code;
 }
 
 }  // namespace

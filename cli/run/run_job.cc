@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -96,9 +98,12 @@ class Output : public SessionObserver {
     if (options_.format == OutputFormat::kJson) (void)Print(text);
   }
 
-  bool Print(const std::string& text) const {
+  bool Print(const std::string& text) {
     const std::string whole = (options_.tag.empty() ? text : WithField(text, "run", options_.tag)) + "\n";
-    return std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
+    if (std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0) return true;
+    // A reader that went away knows.
+    if (errno != EPIPE) progress_.Sentence(absl::StrCat("cannot write to stdout: ", std::strerror(errno)), /*warning=*/true);
+    return false;
   }
 
   const RunJobOptions& options_;
