@@ -128,6 +128,8 @@ TEST(NetworkNamespaces, FiveMegabytesCrossALinkOfFiftyMegabitsAtItsSpeed) {
     FAIL() << added.output;
   }
   const Outcome joined = namespaces.Join();
+  // `ip netns exec` makes mounts, which a root folder that is no mount point (chroot) does not allow.
+  if (joined.output.find("make-rslave") != std::string::npos) GTEST_SKIP() << "NotPermitted: " << joined.output;
   ASSERT_EQ(joined.exit_code, 0) << joined.output;
   int port_pipe[2], result_pipe[2];
   ASSERT_EQ(pipe(port_pipe), 0);
