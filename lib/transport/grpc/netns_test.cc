@@ -28,7 +28,7 @@ struct Outcome {
 };
 
 Outcome Shell(const std::string& command) {
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  FILE* pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
   std::string output;
   std::array<char, 256> line;
   while (fgets(line.data(), line.size(), pipe) != nullptr) output += line.data();
