@@ -1,0 +1,226 @@
+// Until the first plan: who is waited for, measured, asked.
+#include "lib/broker/run_state.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/broker/testing/drill.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using testing::Drill;
+using ::testing::HasSubstr;
+using testing::Of;
+using testing::Options;
+
+template <typename T>
+bool Is(const Action& action) {
+  return std::holds_alternative<T>(action);
+}
+
+TEST(RunStatePreparationTest, WithoutNamesARunBeginsWhenEnoughHaveJoined) {
+  Drill drill({.min_executors = 2, .total_steps = 100}, {"a", "b"});
+  drill.Join("a");
+  EXPECT_EQ(drill.state.phase(), Phase::kGathering);
+  for (const Expect& expect : Of<Expect>(drill.all)) EXPECT_EQ(expect.id, 0u) << "nobody hurries people who start executors by hand";
+  drill.Join("b");
+  EXPECT_NE(drill.state.phase(), Phase::kGathering);
+}
+
+TEST(RunStatePreparationTest, LinesBetweenDevicesAreMeasuredBesideTheLinksOfTheirSites) {
+  RunOptions options = Options({"a0", "a1", "b0", "b1"});
+  // One line of a0 and b0 both ways; one from a1 to site b.
+  options.lines = {{{"a0", "b0"}, "leased"}, {{"b0", "a0"}, "leased back"}, {{"a1", "b0"}, "uplink"}, {{"a1", "b1"}, "uplink"}};
+  Drill run(options, {"a0", "b0"});
+  for (const char* name : {"a0", "a1", "b0", "b1"}) run.Join(name);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  std::set<std::string> probed;
+  for (const AskProbe& probe : Of<AskProbe>(run.all)) probed.insert(probe.src + ">" + probe.dst);
+  // "a0>b1", not the leased "a0>b0", speaks for the sites.
+  EXPECT_THAT(probed, ::testing::UnorderedElementsAre("a0>a1", "b0>b1", "a0>b0", "b0>a0", "a1>b0", "a0>b1", "b0>a1"));
+}
+
+TEST(RunStatePreparationTest, WhatIsKnownOfLinesIsNotMeasuredAgain) {
+  RunOptions options = Options({"a0", "b0"});
+  options.lines = {{{"a0", "b0"}, "leased"}};
+  options.known_profiles = {{"a0", "{}"}, {"b0", "{}"}};
+  options.known_links = {{.src = "a0", .dst = "b0", .bytes_per_s = 1}};
+  Drill run(options, {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  EXPECT_TRUE(Of<AskCalibrate>(run.all).empty());
+  ASSERT_EQ(Of<AskProbe>(run.all).size(), 1u);
+  EXPECT_EQ(Of<AskProbe>(run.all)[0].src, "b0");
+}
+
+TEST(RunStatePreparationTest, GathersMeasuresPlansAndStarts) {
+  Drill run(Options({"a0", "a1", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("a1");
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Join("b0");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(Of<AskCalibrate>(run.all).size(), 3u);
+  // Inside a, and between a and b both ways.
+  EXPECT_EQ(Of<AskProbe>(run.all).size(), 3u);
+  EXPECT_EQ(Of<SendStart>(run.all).size(), 2u);
+  const auto joined = Of<Announce>(run.all);
+  ASSERT_EQ(joined.size(), 3u);
+  EXPECT_EQ(joined[0].stage, 0);
+  EXPECT_EQ(joined[1].stage, std::nullopt);
+  EXPECT_EQ(joined[2].stage, 1);
+}
+
+TEST(RunStatePreparationTest, WaitsWithoutLimitForMachinesThatItDoesNotKnow) {
+  RunOptions options = Options({"a0"});
+  options.min_executors = 3;
+  Drill run(options, {"a0", "x", "y"});
+  run.Join("x");
+  run.Join("y");
+  run.Join("z", /*spare=*/true);
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "the expected one is missing";
+  run.Feed(Left{.name = "y", .incarnation = 1, .why = "gone"});
+  run.Join("a0");
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "two and a spare";
+  EXPECT_TRUE(Of<Expect>(run.all).empty());
+  run.Join("y");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
+TEST(RunStatePreparationTest, AnOpenRunThatHasLostAllForgetsItsTimers) {
+  Drill run({.min_executors = 1, .total_steps = 100}, {"a"});
+  run.ignores = Is<AskCalibrate>;
+  run.Join("a");
+  ASSERT_TRUE(run.timer.has_value());
+  run.Feed(Left{.name = "a", .incarnation = 1, .why = "gone"});
+  ASSERT_EQ(run.state.phase(), Phase::kGathering);
+  run.Feed(Overdue{.id = run.timer->id});  // of the calibration
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "whoever starts executors by hand is not hurried";
+}
+
+TEST(RunStatePreparationTest, AnExecutorThatIsAwaitedByNameAndCannotTakePartEndsTheRunBeforeThePlan) {
+  for (const bool asked : {true, false}) {
+    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    run.ignores = Is<AskCalibrate>;
+    run.Join("a0");
+    if (asked) run.Join("b0");
+    run.Feed(Calibrated{.name = "a0", .status = absl::InternalError("/data/train.bin: no such file")});
+    EXPECT_EQ(run.state.phase(), Phase::kFailed);
+    EXPECT_EQ(Of<Finish>(run.all).back().status.message(), "executor a0: /data/train.bin: no such file");
+  }
+}
+
+TEST(RunStatePreparationTest, AnExecutorThatNobodyNeedsAndThatCannotTakePartEndsNoRun) {
+  const Calibrated error{.name = "s0", .status = absl::InternalError("no such file")};
+  for (const bool running : {true, false}) {
+    Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+    if (!running) run.ignores = Is<AskCalibrate>;
+    for (const char* name : {"a0", "b0"}) run.Join(name);
+    run.Join("s0", /*spare=*/true);
+    if (running) run.Step(1);
+    run.Feed(error);
+    EXPECT_EQ(run.state.phase(), running ? Phase::kRunning : Phase::kCalibrating);
+    EXPECT_FALSE(run.state.members().contains("s0"));
+    ASSERT_EQ(Of<Announce>(run.all).back().reason, "ExecutorLost");
+    EXPECT_THAT(Of<Announce>(run.all).back().message, ::testing::AllOf(HasSubstr("s0"), HasSubstr("cannot take part: no such file")));
+    run.Join("s0", /*spare=*/true);
+    EXPECT_FALSE(run.state.members().contains("s0")) << "the same process dialled again";
+    run.Join("s0", /*spare=*/true, 100, /*incarnation=*/2);
+    EXPECT_TRUE(run.state.members().contains("s0")) << "started again, perhaps with what it missed";
+  }
+}
+
+TEST(RunStatePreparationTest, ASpareThatCannotTakePartIsNotAwaited) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.Join("s0", /*spare=*/true);
+  run.Feed(Calibrated{.name = "s0", .status = absl::InternalError("no such file")});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
+TEST(RunStatePreparationTest, OfUnknownMachinesAsManyMustBeAbleToTakePartAsTheJobNeeds) {
+  Drill run({.min_executors = 2, .total_steps = 100}, {"a", "b", "c"});
+  run.ignores = Is<AskCalibrate>;
+  run.Join("a");
+  run.Feed(Calibrated{.name = "a", .status = absl::InternalError("no AVX2")});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "another one may come";
+  for (const char* name : {"b", "c"}) run.Join(name);
+  ASSERT_EQ(run.state.phase(), Phase::kCalibrating);
+  run.Join("d");
+  run.Feed(Calibrated{.name = "b", .status = absl::InternalError("no AVX2")});
+  EXPECT_EQ(run.state.phase(), Phase::kCalibrating) << "c and d are enough";
+  run.Feed(Calibrated{.name = "c", .status = absl::InternalError("no AVX2")});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("executor c: no AVX2"));
+}
+
+TEST(RunStatePreparationTest, ARestartedStageThatCannotTakePartIsReplaced) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Join("s0", /*spare=*/true);
+  run.ignores = Is<SendAssign>;
+  run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(Ended{.epoch = 1, .name = "a0", .status = absl::CancelledError("told to")});
+  ASSERT_EQ(run.state.phase(), Phase::kLoading);
+  run.ignores = nullptr;
+  run.Feed(Calibrated{.name = "b0", .status = absl::InternalError("no such file")});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
+TEST(RunStatePreparationTest, OneMeasuresAtATimeWhoeverIsLost) {
+  Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0"});
+  run.ignores = [](const Action& action) { return Is<AskCalibrate>(action) || Is<AskProbe>(action); };
+  for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+  const auto asked = [&] {
+    std::vector<std::string> names;
+    for (const AskCalibrate& ask : Of<AskCalibrate>(run.all)) names.push_back(ask.name);
+    return names;
+  };
+  const Calibrated a0{.name = "a0", .profile_document = "{}", .status = {}}, b0{.name = "b0", .profile_document = "{}", .status = {}};
+  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(asked(), std::vector<std::string>{"a0"}) << "a0 is still measuring";
+  run.Join("c0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(b0);
+  EXPECT_EQ(asked(), std::vector<std::string>{"a0"}) << "nobody has asked b0";
+  run.Feed(a0);
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(asked(), (std::vector<std::string>{"a0", "b0", "c0"})) << "whoever was asked has gone";
+  run.Feed(Calibrated{.name = "c0", .profile_document = "{}", .status = {}});
+  ASSERT_EQ(Of<AskProbe>(run.all).size(), 1u);
+  run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(Left{.name = "b0", .incarnation = 2, .why = "killed"});
+  EXPECT_EQ(Of<AskProbe>(run.all).size(), 1u) << "a0 and c0 are still measuring";
+  run.Feed(Left{.name = "c0", .incarnation = 2, .why = "killed"});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "over a0 alone";
+}
+
+TEST(RunStatePreparationTest, OnlyTheAnswerToTheLastQuestionCounts) {
+  for (const bool refused : {false, true}) {
+    Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
+    run.ignores = Is<AskPlan>;
+    for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+    run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+    const auto asked = Of<AskPlan>(run.all);
+    ASSERT_EQ(asked.size(), 2u);
+    // Of three devices there would have been room for two.
+    const PlanSummary plan{.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}};
+    if (refused) run.Feed(PlanRefused{.id = asked[0].id, .reason = "InsufficientMemory", .message = "late"});
+    if (!refused) run.Feed(Planned{.id = asked[0].id, .plan = plan});
+    EXPECT_EQ(run.state.phase(), Phase::kPlanning);
+    run.Feed(Planned{.id = asked[1].id, .plan = plan});
+    EXPECT_EQ(run.state.phase(), Phase::kRunning);
+    EXPECT_EQ(run.state.epoch(), 1u);
+  }
+}
+
+TEST(RunStatePreparationTest, APlanOverDevicesThatNobodyAskedAboutIsAnError) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.refine_plan = [](const AskPlan&, PlanSummary& plan) { plan.devices = {"x0"}; };
+  run.Join("a0");
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("uses x0"));
+}
+
+}  // namespace
+}  // namespace fusionllm::broker

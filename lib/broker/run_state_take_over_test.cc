@@ -1,0 +1,112 @@
+// A broker that was started again and finds an epoch under way.
+#include "lib/broker/run_state.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/broker/testing/drill.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using testing::Drill;
+using ::testing::HasSubstr;
+using testing::Of;
+using testing::Options;
+using testing::Reasons;
+
+TEST(RunStateTakeOverTest, ARestartedBrokerGoesOnWithTheEpochItFinds) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Feed(Joined{.member = {.name = "b0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_TRUE(Of<SendAssign>(run.all).empty());
+  run.Step(20);  // repeated by an executor that had no answer
+  EXPECT_TRUE(Of<PublishStep>(run.all).empty());
+  run.Step(21);
+  EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
+}
+
+TEST(RunStateTakeOverTest, WhatReturningExecutorsRepeatCountsBeforeAllAreBack) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  ShardWritten shard{.epoch = 3, .step = 20, .stage = 1};
+  shard.files = {{.name = "model-00002-of-00002.safetensors"}};
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20, {shard});
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  run.Step(21);
+  EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
+  run.Feed(run.Shard(20, 0));
+  ASSERT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u) << "the other shard was reported to the broker before";
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].files.size(), 2u);
+}
+
+TEST(RunStateTakeOverTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBeforeItPlansWithoutThem) {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},
+                  20);
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 0});  // its stage had not started, or has ended
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  EXPECT_TRUE(Of<SendAbort>(run.all).empty());
+  run.Join("s0", /*spare=*/true);
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_THAT(Reasons(run.all), ::testing::IsSupersetOf({"ExecutorLost", "SpareActivated"}));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
+TEST(RunStateTakeOverTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGone) {
+  RunOptions options = Options({"a0", "b0", "s0"});
+  options.gone = {"b0"};
+  Drill run(options, {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},
+                  20);
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "s0 may still be dialling";
+  run.Join("s0", /*spare=*/true);
+  EXPECT_THAT(Reasons(run.all), ::testing::IsSupersetOf({"ExecutorLost", "SpareActivated"}));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
+TEST(RunStateTakeOverTest, ARestartedBrokerWhoseExecutorsAllDiedWithItDoesNotWaitForEver) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Begun{});
+  ASSERT_EQ(Of<Expect>(run.all).size(), 1u) << "nobody comes back whose news could start a timer";
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_THAT(Reasons(run.all), ::testing::ElementsAre("ExecutorLost", "ExecutorLost"));
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "they may be started again";
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("did not join: a0, b0"));
+}
+
+TEST(RunStateTakeOverTest, AStopEndsARestartedBrokerThatNobodyComesBackTo) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Begun{});
+  run.Feed(StopAsked{});
+  ASSERT_EQ(Of<Expect>(run.all).size(), 2u);
+  EXPECT_LT(Of<Expect>(run.all)[1].seconds, Of<Expect>(run.all)[0].seconds) << "a user waits for this";
+  run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
+}
+
+TEST(RunStateTakeOverTest, AStopLetsExecutorsThatComeBackSaveWhatTheyHave) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.Feed(Begun{});
+  run.Feed(StopAsked{});
+  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  ASSERT_EQ(Of<SendStop>(run.all).size(), 1u);
+  run.SaveShards(22);
+  run.EndAll(22);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
+}
+
+}  // namespace
+}  // namespace fusionllm::broker
