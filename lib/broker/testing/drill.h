@@ -77,7 +77,8 @@ class Drill {
   }
 
   void EndAll(int64_t step) {
-    for (const std::string& device : state.plan().devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
+    const std::vector<std::string> devices = state.plan().devices;  // the last end may lead to another plan
+    for (const std::string& device : devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
   }
 
   void Answer(const Action& action) {
