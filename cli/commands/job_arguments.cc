@@ -8,15 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "lib/base/log.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
+#include "lib/job/warnings.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/scheduler/strategy.h"
@@ -102,23 +100,12 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   return profiles;
 }
 
-void WarnOfUnknownDevices(const job::FusionJob& job, const job::Topology& topology) {
-  std::set<std::string> known;
-  for (const job::Site& site : topology.spec.sites) {
-    for (const job::Device& device : site.devices) known.insert(device.name);
-  }
-  for (const std::string& name : job.spec.strategy.exclude) {
-    if (known.contains(name)) continue;
-    base::Log(base::LogLevel::kWarning,
-              absl::StrFormat("spec.strategy.exclude: topology %s has no device '%s'", topology.metadata.name, name));
-  }
-}
-
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
   std::optional<job::Topology> places;
   if (!topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(places, job::LoadTopology(topology));
-    WarnOfUnknownDevices(workload.job, *places);
+    for (const std::string& warning : job::Warnings(workload.job, *places))
+      std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   }
   wire::ProfilesDocument document;
   if (profiles.empty()) {

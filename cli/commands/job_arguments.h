@@ -35,9 +35,6 @@ struct PlanArguments {
   absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
 };
 
-// Logs which devices the job excludes that the topology does not have: a slip of the pen, or a job that is used elsewhere too.
-void WarnOfUnknownDevices(const job::FusionJob& job, const job::Topology& topology);
-
 // Writes a file whole. Errors: InvalidArgument naming it.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 

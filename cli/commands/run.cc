@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cli/commands/command.h"
-#include "cli/commands/job_arguments.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/job/parse.h"
@@ -44,7 +43,9 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
-    WarnOfUnknownDevices(options.job, *options.topology);
+    for (const std::string& warning : job::Warnings(options.job, *options.topology)) {
+      std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+    }
   }
   options.output = flags.output;
   options.fresh = flags.fresh;

@@ -29,5 +29,14 @@ TEST(JobWarningsTest, NoStepsAndNoCheckpointWriteNothing) {
   EXPECT_THAT(Warnings(job), IsEmpty());
 }
 
+TEST(JobWarningsTest, AnExcludedDeviceThatTheTopologyDoesNotHaveIsTold) {
+  FusionJob job;
+  job.spec.strategy.exclude = {"a", "lab-3"};
+  Topology topology;
+  topology.metadata.name = "pair";
+  topology.spec.sites = {{.name = "here", .devices = {{.name = "a"}}}};
+  EXPECT_THAT(Warnings(job, topology), ElementsAre("spec.strategy.exclude: topology pair has no device 'lab-3'"));
+}
+
 }  // namespace
 }  // namespace fusionllm::job

@@ -1,5 +1,7 @@
 #include "lib/job/warnings.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 
 namespace fusionllm::job {
@@ -15,6 +17,20 @@ std::vector<std::string> Warnings(const FusionJob& job) {
   if (training.steps == 0 && !job.spec.checkpoint.has_value()) {
     warnings.push_back(
         "spec.training.steps: 0 initialises and writes step-000000, but the job has no spec.checkpoint, so nothing is written");
+  }
+  return warnings;
+}
+
+std::vector<std::string> Warnings(const FusionJob& job, const Topology& topology) {
+  std::set<std::string> known;
+  for (const Site& site : topology.spec.sites) {
+    for (const Device& device : site.devices) known.insert(device.name);
+  }
+  std::vector<std::string> warnings;
+  for (const std::string& name : job.spec.strategy.exclude) {
+    if (!known.contains(name)) {
+      warnings.push_back(absl::StrCat("spec.strategy.exclude: topology ", topology.metadata.name, " has no device '", name, "'"));
+    }
   }
   return warnings;
 }

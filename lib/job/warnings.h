@@ -1,14 +1,19 @@
-// What is odd about a valid job: things a user may want but more likely overlooked. Pure function.
+// What is odd about a valid job: things a user may want but more likely overlooked. Pure functions.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "lib/job/fusion_job.h"
+#include "lib/job/topology.h"
 
 namespace fusionllm::job {
 
 // One sentence each, beginning with the field. Short runs of a long job are common (--set spec.training.steps=5), so these are no errors.
 std::vector<std::string> Warnings(const FusionJob& job);
+
+// What is odd about the two together: devices that the job excludes and the topology does not have. A slip of the pen, or a job that is
+// used elsewhere too.
+std::vector<std::string> Warnings(const FusionJob& job, const Topology& topology);
 
 }  // namespace fusionllm::job
