@@ -2,7 +2,8 @@
 # clang-tidy (.clang-tidy) on the C++ sources that differ from a base commit. Needs build/compile_commands.json and generated headers.
 # The base: VERIFY_BASE if set; else where HEAD left origin/main; else (nothing there, or HEAD is origin/main) the commit before HEAD.
 # A changed header is checked through the .cc file of its name and its test. TIDY_SECONDS (default 600) bounds the whole; files that it
-# leaves unchecked are listed and are no failure: the bound keeps a huge change from eating a CI run.
+# leaves unchecked are listed and are no failure: the bound keeps a huge change from eating a CI run. With --list it prints the sources it
+# would check and ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-2}
@@ -20,11 +21,16 @@ changed=$(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h' && git ls
 sources=$(while IFS= read -r file; do
   case $file in
     *.cc) echo "$file" ;;
-    *.h) for source in "${file%.h}.cc" "${file%.h}_test.cc"; do [ -f "$source" ] && echo "$source"; done ;;
+    # `if`, not `&&`: a last header without a test would end the loop, and with it the script, with a failure of `[`.
+    *.h) for source in "${file%.h}.cc" "${file%.h}_test.cc"; do if [ -f "$source" ]; then echo "$source"; fi; done ;;
   esac
 done <<<"$changed" | sort -u)
 known=$(sed -n 's|^  "file": "'"$PWD"'/\(.*\)".*|\1|p' build/compile_commands.json | sort -u)
 sources=$(comm -12 <(echo "$sources") <(echo "$known"))
+if [ "${1:-}" = --list ]; then
+  [ -z "$sources" ] || echo "$sources"
+  exit 0
+fi
 if [ -z "$sources" ]; then
   echo "no C++ source differs from $base"
   exit 0

@@ -1,0 +1,93 @@
+// tools/tidy.sh chooses what clang-tidy reads: the sources that differ from a base, and those that stand for a changed header.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::tidy {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ChangedSources : public ::testing::Test {
+ protected:
+  // A repository of its own with one commit that holds the script and `committed`, all of them known to the build.
+  void SetUp() override {
+    const char* source_dir = std::getenv("FUSIONLLM_SOURCE_DIR");
+    ASSERT_NE(source_dir, nullptr) << "set FUSIONLLM_SOURCE_DIR to the root of the repository (ctest does)";
+    root_ = fs::canonical(::testing::TempDir()) / absl::StrCat("changed_sources_", getpid());
+    fs::create_directories(root_ / "tools");
+    fs::copy_file(fs::path(source_dir) / "tools/tidy.sh", root_ / "tools/tidy.sh");
+  }
+
+  void TearDown() override { fs::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text) const {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+
+  void Commit(const std::vector<std::string>& paths) const {
+    std::string commands;
+    for (const std::string& path : paths) {
+      Write(path, "// first\n");
+      absl::StrAppend(&commands, "  \"file\": \"", (root_ / path).string(), "\",\n");
+    }
+    Write("build/compile_commands.json", commands);
+    Write(".gitignore", "build/\n");
+    const auto [status, output] =
+        Run("git init -q . && git add -A && git -c user.name=a -c user.email=a@example.com -c commit.gpgsign=false commit -q -m first");
+    ASSERT_EQ(status, 0) << output;
+  }
+
+  std::pair<int, std::string> Run(const std::string& command) const {
+    FILE* pipe = popen(absl::StrCat("cd '", root_.string(), "' && { ", command, "; } 2>&1").c_str(), "r");
+    if (pipe == nullptr) {
+      return {-1, "popen failed"};
+    }
+    std::string output;
+    for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) {
+      output.push_back(static_cast<char>(c));
+    }
+    const int status = pclose(pipe);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+  }
+
+  fs::path root_;
+};
+
+TEST_F(ChangedSources, AHeaderStandsForItsSourceAndItsTest) {
+  Commit({"a/kept.cc", "a/plan.cc", "a/plan.h", "a/plan_test.cc"});
+  Write("a/plan.h", "// second\n");
+  const auto [status, output] = Run("VERIFY_BASE=HEAD tools/tidy.sh --list");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_EQ(output, "a/plan.cc\na/plan_test.cc\n");
+}
+
+TEST_F(ChangedSources, TheLastOfThemMayBeAHeaderWithoutTestOrSource) {
+  Commit({"a/plan.cc", "z/kind.h"});
+  Write("a/plan.cc", "// second\n");
+  Write("z/kind.h", "// second\n");
+  const auto [status, output] = Run("VERIFY_BASE=HEAD tools/tidy.sh --list");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_EQ(output, "a/plan.cc\n");
+}
+
+TEST_F(ChangedSources, NothingChangedIsNothingToCheck) {
+  Commit({"a/plan.cc"});
+  const auto [status, output] = Run("VERIFY_BASE=HEAD tools/tidy.sh");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_EQ(output, "no C++ source differs from HEAD\n");
+}
+
+}  // namespace
+}  // namespace fusionllm::tidy
