@@ -239,6 +239,7 @@ absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& op
   std::memset(scratch_.data(), 0, scratch_.size());
   for (tensor::Buffer& slot : slots_) std::memset(slot.data(), 0, slot.size());
   const int slots = static_cast<int>(slots_.size());
+  if (slots < 1) return absl::FailedPreconditionError("a stage without slots for micro-batches cannot be measured");
   std::vector<std::vector<int64_t>> forward_ns, backward_ns;
   const auto context_of = [&](int micro_batch) {
     return PassContext{

@@ -26,7 +26,9 @@ std::map<int64_t, std::string> TakeUpCommitted(const std::string& directory, Jou
   std::map<int64_t, std::string> taken_up;
   std::map<int64_t, std::set<int>> stages;  // a shard that was told again after a reconnect stands in the journal twice
   for (const broker::ShardWritten& shard : past.shards) stages[shard.step].insert(shard.stage);
-  for (const auto& [step, reported] : stages) {
+  for (const auto& entry : stages) {
+    const int64_t step = entry.first;  // clang 14 lets no lambda capture a structured binding
+    const std::set<int>& reported = entry.second;
     if (reported.size() < past.plan.devices.size()) continue;
     const std::string folder = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
     const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(folder);
@@ -36,7 +38,7 @@ std::map<int64_t, std::string> TakeUpCommitted(const std::string& directory, Jou
     if (!committed) continue;
     options.start_step = step;
     taken_up[step] = options.start_checkpoint = folder;
-    std::erase_if(past.shards, [of = step](const broker::ShardWritten& shard) { return shard.step == of; });
+    std::erase_if(past.shards, [step](const broker::ShardWritten& shard) { return shard.step == step; });
   }
   return taken_up;
 }

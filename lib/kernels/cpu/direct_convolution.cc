@@ -21,7 +21,7 @@ const dnnl::engine& Engine() {
   return *engine;
 }
 
-dnnl::memory::desc Desc(Dims dims, Tag tag) { return {std::move(dims), dnnl::memory::data_type::f32, tag}; }
+dnnl::memory::desc Desc(const Dims& dims, Tag tag) { return {dims, dnnl::memory::data_type::f32, tag}; }
 
 // As many equal chunks of the batch as leave each at least `min_pixels` output pixels: below, streaming the weights costs more than the
 // arithmetic.
