@@ -7,6 +7,8 @@ python=${PYTHON:-python3}
 
 echo "## the demo's job: planners and codecs"
 "$python" "$here/frontier.py" --steps 60
+echo "## planners over seeded topologies: predicted against measured"
+"$python" "$here/strategies.py" "$bin"
 echo "## two stages against two runs side by side"
 "$python" "$here/two_stage.py" "$bin"
 echo "## memory of stages"
