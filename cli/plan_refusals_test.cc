@@ -2,18 +2,14 @@
 // plan) and a sentence that says where the trouble is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "lib/base/testing/temp_folder.h"
+#include "cli/testing/fusionctl.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -190,11 +186,6 @@ std::vector<Case> Cases() {
   };
 }
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
 class PlanRefusals : public ::testing::TestWithParam<Case> {
  protected:
   // Writes the four files, one of them changed, and plans.
@@ -206,21 +197,11 @@ class PlanRefusals : public ::testing::TestWithParam<Case> {
       EXPECT_THAT(text, HasSubstr(c.text)) << "the case changes nothing";
       text = absl::StrReplaceAll(text, {{c.text, c.with}});
     }
-    for (const auto& [name, text] : files) std::ofstream(folder_ / name, std::ios::binary) << text;
-    const char* bin = std::getenv("FUSIONLLM_BIN_DIR");
-    const std::string command = absl::StrCat("cd '", folder_.path(), "' && '", bin == nullptr ? "." : bin,
-                                             "/fusionctl' plan job.yaml --profiles profiles.json ", c.flags, " 2>stderr.txt");
-    FILE* pipe = popen(command.c_str(), "r");
-    Outcome outcome;
-    char buffer[4096];
-    for (size_t n = fread(buffer, 1, sizeof buffer, pipe); n > 0; n = fread(buffer, 1, sizeof buffer, pipe)) outcome.out.append(buffer, n);
-    const int status = pclose(pipe);
-    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    outcome.err = base::ReadWholeFile(folder_ / "stderr.txt");
-    return outcome;
+    for (const auto& [name, text] : files) program_.Write(name, text);
+    return program_.Run(absl::StrCat("plan job.yaml --profiles profiles.json ", c.flags));
   }
 
-  const base::TempFolder folder_;
+  Fusionctl program_;
 };
 
 TEST_P(PlanRefusals, EndWithASentenceThatSaysWhere) {

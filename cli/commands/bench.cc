@@ -13,6 +13,7 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/run/text_table.h"
 #include "lib/base/status_macros.h"
+#include "lib/estimator/gpu_specs.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/parse.h"
 #include "lib/report/words.h"
@@ -23,7 +24,7 @@ namespace {
 struct Flags {
   JobArguments job;
   std::string topology, output;
-  bool calibrate = false;
+  bool calibrate = false, list_profiles = false;
 };
 
 // What is measured when no job is named: a GPT-2 of four layers, small enough for any machine.
@@ -75,7 +76,41 @@ void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& p
   }
 }
 
+nlohmann::json PeakJson(double flops) { return flops > 0 ? nlohmann::json(flops) : nlohmann::json(); }
+std::string PeakText(double flops) { return flops > 0 ? absl::StrFormat("%.1f", flops * 1e-12) : "-"; }
+
+int ListProfiles(OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    nlohmann::json profiles = nlohmann::json::array();
+    for (const estimator::GpuSpec& gpu : estimator::GpuSpecs()) {
+      profiles.push_back({{"name", std::string(gpu.name)},
+                          {"memory_bytes", gpu.memory_bytes},
+                          {"memory_bytes_per_second", gpu.memory_bytes_per_s},
+                          {"fp32_flops", PeakJson(gpu.fp32_flops)},
+                          {"tf32_flops", PeakJson(gpu.tf32_flops)},
+                          {"bf16_flops", PeakJson(gpu.bf16_flops)},
+                          {"source", std::string(gpu.source)}});
+    }
+    absl::PrintF("%s\n", nlohmann::json{{"measured", false}, {"profiles", std::move(profiles)}}.dump());
+    return kExitDone;
+  }
+  TextTable table({"profile", ">memory GB", ">GB/s", ">fp32 TFLOP/s", ">tf32", ">bf16", "source"});
+  for (const estimator::GpuSpec& gpu : estimator::GpuSpecs()) {
+    table.Row({std::string(gpu.name), absl::StrCat(gpu.memory_bytes / 1'000'000'000),
+               absl::StrFormat("%.0f", gpu.memory_bytes_per_s * 1e-9), PeakText(gpu.fp32_flops), PeakText(gpu.tf32_flops),
+               PeakText(gpu.bf16_flops), std::string(gpu.source)});
+  }
+  absl::PrintF(
+      "%s\nfrom public specifications, not measured. Assumed of the peaks: matrix products %.0f%%, attention %.0f%%, other arithmetic "
+      "%.0f%%, "
+      "memory %.0f%%;\nan op takes at least %.0f us. In a topology: devices: [{name: a-0, profile: nvidia-l4}]\n",
+      table.ToString(), 100 * estimator::kMatmulShare, 100 * estimator::kAttentionShare, 100 * estimator::kOtherArithmeticShare,
+      100 * estimator::kBandwidthShare, 1e6 * estimator::kLaunchSeconds);
+  return kExitDone;
+}
+
 absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
+  if (flags.list_profiles) return ListProfiles(format);
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, Resolve(flags.job));
   std::optional<job::Topology> topology;
   if (!flags.topology.empty()) {
@@ -83,6 +118,9 @@ absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
   }
   wire::ProfilesDocument document;
   FUSIONLLM_ASSIGN_OR_RETURN(document.devices, MeasureMachine(*workload, topology));
+  if (document.devices.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(flags.topology, ": every device has a profile: there is nothing to measure"));
+  }
   const std::string text = wire::PrintProfiles(document);
   if (flags.calibrate) FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text + "\n"));
   if (format == OutputFormat::kJson) {
@@ -105,8 +143,10 @@ void AddBench(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--set", flags->job.overrides, "another value for a field of the job (repeatable)")->allow_extra_args(false);
   command->add_option("--topology", flags->topology, "measure once for each number of threads that its devices have");
   command->add_flag("--calibrate", flags->calibrate, "save what was measured, for --profiles");
+  command->add_flag("--list-profiles", flags->list_profiles, "list the GPUs that a topology may name, with their sources, and end");
   command->add_option("-o,--output", flags->output, "file to save to")->default_val("profiles.json");
-  command->footer("Example:\n  fusionctl bench examples/jobs/gpt2-tiny.yaml --calibrate -o profiles.json");
+  command->footer(
+      "Example:\n  fusionctl bench examples/jobs/gpt2-tiny.yaml --calibrate -o profiles.json\n  fusionctl bench --list-profiles");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Bench(*flags, globals.format);

@@ -48,6 +48,9 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--topology", topology, "emulated sites, devices and links; without it one executor on this machine");
   command.add_option("--profiles", profiles, "saved calibration (fusionctl bench --calibrate) to plan with instead of measuring");
   command.add_option("--strategy", strategy, "planner, instead of the job's")->check(CLI::IsMember(Planners()));
+  command.add_option("--arithmetic", arithmetic, "of the matrix units of devices that have a profile in the topology")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
+      ->capture_default_str();
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")->capture_default_str();
 }
 
@@ -73,7 +76,9 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   const int job_threads = static_cast<int>(spec.executors.threads);
   if (topology.has_value()) {
     for (const job::Site& site : topology->spec.sites) {
-      for (const job::Device& device : site.devices) wanted.push_back({device.name, site.name, static_cast<int>(device.threads)});
+      for (const job::Device& device : site.devices) {
+        if (!device.profile.has_value()) wanted.push_back({device.name, site.name, static_cast<int>(device.threads)});
+      }
     }
   } else {
     wanted.push_back({"local-0", "local", job_threads > 0 ? job_threads : MachineCores()});
@@ -118,7 +123,8 @@ absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& w
   }
   planning::Profiles resolved;
   if (places.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(resolved, planning::ProfilesFromTopology(*places, document.devices, MachineMemoryBytes()));
+    FUSIONLLM_ASSIGN_OR_RETURN(resolved, planning::ProfilesFromTopology(*places, document.devices, MachineMemoryBytes(),
+                                                                        estimator::ArithmeticNamed(arithmetic).value()));
   } else {
     resolved = planning::ProfilesFromDocument(std::move(document));
   }

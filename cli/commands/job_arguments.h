@@ -27,6 +27,7 @@ struct JobArguments {
 struct PlanArguments {
   JobArguments job;
   std::string topology, profiles, strategy;
+  std::string arithmetic = "fp32";  // of devices with a profile in the topology
   uint64_t seed = 0;
   bool explain = false;
 
@@ -42,7 +43,7 @@ int64_t MachineMemoryBytes();
 int MachineCores();
 
 // Measures this machine for the job as each device of the topology runs it: one profile for each number of threads, named after the
-// devices; without a topology one profile of the whole machine, named "local-0".
+// devices; without a topology one profile of the whole machine, named "local-0". Devices that the topology gives a profile are left out.
 absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,
                                                                 const std::optional<job::Topology>& topology);
 

@@ -127,6 +127,19 @@ std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
   return executors;
 }
 
+// Devices with a profile exist on paper only.
+absl::Status CheckEmulated(const job::Topology& topology) {
+  for (const job::Site& site : topology.spec.sites) {
+    for (const job::Device& device : site.devices) {
+      if (!device.profile.has_value()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("NotEmulated: device ", device.name, " of topology ", topology.metadata.name, " has the profile ", *device.profile,
+                       ", which this machine cannot emulate: see what it would do with `fusionctl plan`, or remove `profile` to run"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // What machines that join need of a job: they have nothing but its document.
 absl::Status PrepareForJoining(RunJobOptions& options) {
   if (options.topology) {
@@ -215,6 +228,7 @@ int ExitCodeFor(const absl::Status& status) {
 
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
   RunJobOptions options = given;
+  if (options.topology) FUSIONLLM_RETURN_IF_ERROR(CheckEmulated(*options.topology));
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));

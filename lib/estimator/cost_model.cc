@@ -18,11 +18,13 @@ bool IsArithmetic(OpClass op_class) {
   return op_class == OpClass::kMatmul || op_class == OpClass::kAttention || op_class == OpClass::kConvolution;
 }
 
-// The rates of classes that were measured, those of the wanted kind or all.
-std::vector<const OpRate*> Measured(const CostModel& model, std::optional<bool> arithmetic) {
+bool IsKnown(const OpRate& rate) { return rate.samples > 0 || rate.specified; }
+
+// The rates of classes that are known, those of the wanted kind or all.
+std::vector<const OpRate*> Known(const CostModel& model, std::optional<bool> arithmetic) {
   std::vector<const OpRate*> rates;
   for (size_t c = 0; c < model.rates.size(); ++c) {
-    if (model.rates[c].samples == 0) continue;
+    if (!IsKnown(model.rates[c])) continue;
     if (!arithmetic.has_value() || IsArithmetic(static_cast<OpClass>(c)) == *arithmetic) rates.push_back(&model.rates[c]);
   }
   return rates;
@@ -47,19 +49,20 @@ Estimate Price(const CostModel& model, OpClass op_class, const std::string& sign
   if (const auto found = model.measured.find(signature); found != model.measured.end()) return {.seconds = found->second};
   if (op_class == OpClass::kFree) return {};
   const OpRate& rate = model.rates[static_cast<size_t>(op_class)];
-  return {.seconds = rate.overhead_s + flops * rate.seconds_per_flop + bytes * rate.seconds_per_byte,
+  const double arithmetic_s = flops * rate.seconds_per_flop, memory_s = bytes * rate.seconds_per_byte;
+  return {.seconds = rate.overhead_s + (rate.specified ? std::max(arithmetic_s, memory_s) : arithmetic_s + memory_s),
           .measured = false,
           .relative_error = rate.relative_error};
 }
 
 int FillGaps(CostModel& model) {
-  const std::vector<const OpRate*> all = Measured(model, std::nullopt);
+  const std::vector<const OpRate*> all = Known(model, std::nullopt);
   if (all.empty()) return 0;
   std::vector<std::pair<size_t, OpRate>> borrowed;
   for (size_t c = 0; c < model.rates.size(); ++c) {
     const auto op_class = static_cast<OpClass>(c);
-    if (model.rates[c].samples > 0 || op_class == OpClass::kFree) continue;
-    const std::vector<const OpRate*> like = Measured(model, IsArithmetic(op_class));
+    if (IsKnown(model.rates[c]) || op_class == OpClass::kFree) continue;
+    const std::vector<const OpRate*> like = Known(model, IsArithmetic(op_class));
     borrowed.emplace_back(c, Typical(like.empty() ? all : like));
   }
   for (const auto& [c, rate] : borrowed) model.rates[c] = rate;

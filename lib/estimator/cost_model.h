@@ -15,7 +15,8 @@
 
 namespace fusionllm::estimator {
 
-// Time of an op of one class: overhead_s + flops * seconds_per_flop + bytes * seconds_per_byte.
+// Time of an op of one class: overhead_s + flops * seconds_per_flop + bytes * seconds_per_byte; with `specified` the larger of the last two
+// alone, since arithmetic and memory traffic then have a peak each (gpu_specs.h).
 struct OpRate {
   double overhead_s = 0;
   double seconds_per_flop = 0;
@@ -23,7 +24,8 @@ struct OpRate {
   // Root mean square of (fitted - measured) / measured, each sample predicted by a fit that did not see it: what to expect of an op that
   // was not measured. kUnknownError where that cannot be told.
   double relative_error = 0;
-  int samples = 0;  // 0: never measured
+  int samples = 0;         // 0: never measured
+  bool specified = false;  // from public figures and assumptions; samples is 0
   bool operator==(const OpRate&) const = default;
 };
 
@@ -46,8 +48,8 @@ struct Estimate {
 // Ops that cost nothing (OpClass::kFree) take 0 s.
 Estimate Price(const CostModel& model, opdag::OpClass op_class, const std::string& signature, double flops, double bytes);
 
-// Gives classes without samples the median rates of those with, of like classes (arithmetic or memory) if there are any, and kUnknownError.
-// Returns how many it filled; 0 also when no class has samples.
+// Gives classes that were neither measured nor specified the median rates of those that were, of like classes (arithmetic or memory) if
+// there are any, and kUnknownError. Returns how many it filled; 0 also when no class has samples.
 int FillGaps(CostModel& model);
 
 // The class of that opdag::Name.

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/estimator/gpu_specs.h"
 #include "lib/job/checks.h"
 #include "lib/job/scalar.h"
 
@@ -22,6 +24,18 @@ struct Names {
   std::unordered_map<std::string, End> ends;
   int guesses = 0;  // made so far
 };
+
+void CheckProfile(const std::string& path, const Device& device, const Report& report) {
+  if (!device.profile.has_value()) return;
+  if (estimator::FindGpu(*device.profile) == nullptr) {
+    const std::vector<std::string> names = estimator::GpuNames();
+    const std::string near = NearestChoice(*device.profile, names);
+    report({path + ".profile"},
+           absl::StrCat("no GPU profile is named ", *device.profile, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
+                        " (there are ", absl::StrJoin(names, ", "), ")"));
+  }
+  if (device.threads != 1) report({path + ".threads"}, "belongs to devices that this machine emulates, not to one with a profile");
+}
 
 // Collects all names; false when they are too many or not unique, so that nothing may be looked up by them.
 bool CollectNames(const Topology& topology, const Report& report, Names& names) {
@@ -46,6 +60,7 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
     for (size_t d = 0; d < site.devices.size(); ++d) {
       add(absl::StrCat(path, ".devices[", d, "].name"), site.devices[d].name, {static_cast<int>(s), true});
       executor = executor || site.devices[d].role == Role::kExecutor;
+      CheckProfile(absl::StrCat(path, ".devices[", d, "]"), site.devices[d], report);
     }
   }
   if (topology.spec.sites.empty()) {

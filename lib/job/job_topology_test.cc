@@ -114,6 +114,12 @@ TEST(TopologyErrorsTest, DevicesAndSites) {
             "t.yaml:5: spec.sites[0].devices[1].role: must be one of executor, spare, got \"idle\"");
   EXPECT_EQ(ErrorOfDevice("{name: x, memory: lots}"),
             "t.yaml:5: spec.sites[0].devices[1].memory: \"lots\" is no size: write a number and Ki, Mi, Gi or Ti (bytes), as in 2Gi");
+  EXPECT_EQ(ErrorOfDevice("{name: x, profile: nvidia-l4}"), "");
+  EXPECT_THAT(
+      ErrorOfDevice("{name: x, profile: nvidia-l5}"),
+      HasSubstr("t.yaml:5: spec.sites[0].devices[1].profile: no GPU profile is named nvidia-l5; did you mean nvidia-l4? (there are amd-"));
+  EXPECT_EQ(ErrorOfDevice("{name: x, profile: nvidia-l4, threads: 2}"),
+            "t.yaml:5: spec.sites[0].devices[1].threads: belongs to devices that this machine emulates, not to one with a profile");
   EXPECT_EQ(ErrorOfDevice("{}"), "t.yaml:5: spec.sites[0].devices[1].name: required");
   EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: []")), "t.yaml:5: spec.sites: must have at least one site");
   EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: []}]")),

@@ -30,6 +30,7 @@ struct Device {
   std::optional<ByteSize> memory;  // absent: what this machine has
   Role role = Role::kExecutor;
   int64_t threads = 1;
+  std::optional<std::string> profile;  // a GPU of estimator/gpu_specs.h to plan for; absent: this machine emulates the device
   bool operator==(const Device&) const = default;
 };
 

@@ -18,6 +18,9 @@ void Visit(V& v, Device& d) {
   v.Field("memory", d.memory, {}, "Memory for a stage. Omitted: what this machine has.");
   v.Field("role", d.role, {}, "A spare idles until it replaces another device.");
   v.Field("threads", d.threads, {.min = 1, .max = 1024}, "Compute threads.");
+  v.Field("profile", d.profile, {},
+          "A GPU by name (`fusionctl bench --list-profiles`), to plan for: its public figures instead of this machine's times and memory. "
+          "Such a topology cannot be run. Omitted: emulated on this machine.");
 }
 
 template <class V>

@@ -21,35 +21,49 @@ std::string RateText(size_t op_class, const estimator::OpRate& rate) {
 }  // namespace
 
 Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
-  double all_s = 0, fitted_s = 0, uncertain_s = 0;
+  double all_s = 0, fitted_s = 0, specified_s = 0, uncertain_s = 0;
   std::set<std::pair<int, size_t>> rates;  // machine, op class
+  std::set<std::string> specifications;
   for (const scheduler::PlanStage& stage : plan.stages) {
     const scheduler::Device& device = request.request.devices[stage.devices[0]];
+    const std::string& specification = request.specifications[device.cost_class];
+    if (!specification.empty()) specifications.insert(specification);
     for (const int op : stage.ops) {
       const estimator::OpSeconds& seconds = request.seconds[device.cost_class][op];
       all_s += device.time_scale * (seconds.forward_s + seconds.backward_s);
-      fitted_s += device.time_scale * seconds.fitted_s;
+      (specification.empty() ? fitted_s : specified_s) += device.time_scale * seconds.fitted_s;
       uncertain_s += device.time_scale * seconds.uncertain_s;
       for (size_t c = 0; c < seconds.fitted_classes.size(); ++c) {
-        if (seconds.fitted_classes[c]) rates.insert({device.cost_class, c});
+        if (seconds.fitted_classes[c] && specification.empty()) rates.insert({device.cost_class, c});
       }
     }
   }
   Certainty certainty;
-  if (fitted_s <= 0) {
+  certainty.specifications.assign(specifications.begin(), specifications.end());
+  if (fitted_s + specified_s <= 0) {
     certainty.sentence = "compute times: every op of the plan was measured on its machine";
     return certainty;
   }
   certainty.fitted_share = fitted_s / all_s;
-  certainty.relative_error = uncertain_s / fitted_s;
-  std::vector<std::string> texts;
-  for (const auto& [machine, op_class] : rates) {
-    std::string text = RateText(op_class, request.machines[machine].rates[op_class]);
-    if (texts.empty() || texts.back() != text) texts.push_back(std::move(text));
+  certainty.specified_share = specified_s / all_s;
+  certainty.relative_error = uncertain_s / (fitted_s + specified_s);
+  std::vector<std::string> parts;
+  if (specified_s > 0) {
+    parts.push_back(
+        absl::StrFormat("%.0f%% come from public specifications of %s and assumed shares of their peaks, not from a measurement",
+                        100 * certainty.specified_share, absl::StrJoin(specifications, ", ")));
   }
-  certainty.sentence = absl::StrFormat(
-      "compute times: %.0f%% come from the regression of op classes, not from a measurement of the very op, and may be off by %.0f%% (%s)",
-      100 * certainty.fitted_share, 100 * certainty.relative_error, absl::StrJoin(texts, ", "));
+  if (fitted_s > 0) {
+    std::vector<std::string> texts;
+    for (const auto& [machine, op_class] : rates) {
+      std::string text = RateText(op_class, request.machines[machine].rates[op_class]);
+      if (texts.empty() || texts.back() != text) texts.push_back(std::move(text));
+    }
+    parts.push_back(absl::StrFormat("%.0f%% come from the regression of op classes, not from a measurement of the very op (%s)",
+                                    100 * certainty.fitted_share, absl::StrJoin(texts, ", ")));
+  }
+  certainty.sentence =
+      absl::StrFormat("compute times: %s; that may be off by %.0f%%", absl::StrJoin(parts, "; "), 100 * certainty.relative_error);
   return certainty;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lib/planning/request.h"
 #include "lib/scheduler/plan.h"
@@ -11,8 +12,11 @@
 namespace fusionllm::planning {
 
 struct Certainty {
-  double fitted_share = 0;    // of the forward and backward seconds of all stages: from the regression of op classes
-  double relative_error = 0;  // by which the fitted share may be off
+  // Of the forward and backward seconds of all stages.
+  double fitted_share = 0;                  // from the regression of op classes
+  double specified_share = 0;               // from published figures of GPUs
+  double relative_error = 0;                // by which these two may be off
+  std::vector<std::string> specifications;  // names of those GPUs, sorted
   std::string sentence;
 };
 

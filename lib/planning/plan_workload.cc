@@ -53,7 +53,10 @@ class Planner {
  private:
   // Plans until the exact memory of every stage fits, and puts it into the plan.
   absl::StatusOr<PlanOutcome> PlanThatFits(scheduler::PlanRequest& request, const compression::Policy& policy) {
-    const CompressionPolicy codecs(policy, profiles_.devices.front());
+    // Codecs are priced by one device for all: a measured one if there is any, which is the slower.
+    const auto measured =
+        std::find_if(profiles_.devices.begin(), profiles_.devices.end(), [](const auto& device) { return device.specification.empty(); });
+    const CompressionPolicy codecs(policy, measured == profiles_.devices.end() ? profiles_.devices.front() : *measured);
     request.codec_policy = &codecs;
     Refusal refusal;
     for (int round = 0; round < kMostMemoryRounds; ++round) {
@@ -121,7 +124,9 @@ class Planner {
     }
     const Certainty certainty = CertaintyOf(plan, request_);
     document.fitted_share = certainty.fitted_share;
+    document.specified_share = certainty.specified_share;
     document.fitted_relative_error = certainty.relative_error;
+    document.specifications = certainty.specifications;
     if (options_.explain) {
       document.explain = plan.explain;
       document.explain.push_back(certainty.sentence);

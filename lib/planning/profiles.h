@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/estimator/gpu_specs.h"
 #include "lib/job/topology.h"
 #include "lib/planning/network.h"
 #include "lib/wire/profile_json.h"
@@ -17,10 +18,13 @@ struct Profiles {
 };
 
 // Each device of the topology: the measured machine, at the device's computeScale. A device of `measured` with the same name gives its own
-// times, else the first one's are used; `measured` must not be empty. A device without `memory` gets `machine_memory_bytes`.
-// Errors: InvalidArgument for topologies whose links do not resolve, or without a measured device.
+// times, else the first one's are used. A device without `memory` gets `machine_memory_bytes`. A device with a `profile` is that GPU, from
+// its published figures, with matrix units in `arithmetic`; its memory unless it has its own.
+// Errors: InvalidArgument for topologies whose links do not resolve, that name an unknown profile, or that need a measured device where
+// there is none.
 absl::StatusOr<Profiles> ProfilesFromTopology(const job::Topology& topology, const std::vector<wire::DeviceProfile>& measured,
-                                              int64_t machine_memory_bytes);
+                                              int64_t machine_memory_bytes,
+                                              estimator::Arithmetic arithmetic = estimator::Arithmetic::kFp32);
 
 // As devices reported: links by NetworkOf.
 Profiles ProfilesFromDocument(wire::ProfilesDocument document);

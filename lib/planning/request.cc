@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kReportEntryBytes = 16;
 
 bool SameMachine(const wire::DeviceProfile& a, const wire::DeviceProfile& b) {
-  return a.ops == b.ops && a.rates == b.rates && a.update_seconds_per_element == b.update_seconds_per_element &&
-         a.data_seconds_per_byte == b.data_seconds_per_byte;
+  return a.specification == b.specification && a.ops == b.ops && a.rates == b.rates &&
+         a.update_seconds_per_element == b.update_seconds_per_element && a.data_seconds_per_byte == b.data_seconds_per_byte;
 }
 
 // One cost class for each different machine; emulated devices of one machine share it and differ in time_scale.
@@ -39,6 +39,7 @@ absl::Status AddDevices(const workload::Workload& workload, const Profiles& prof
       return absl::InvalidArgumentError(absl::StrFormat("more than %d different machines", scheduler::kMaxCostClasses));
     }
     FUSIONLLM_ASSIGN_OR_RETURN(out.machines.emplace_back(), CostModelOf(device, data_kind));
+    out.specifications.push_back(device.specification);
     out.seconds.push_back(estimator::SecondsByOp(costs, workload.training, out.machines.back()));
   }
   return scheduler::AddGraph(workload.training, costs, out.seconds, out.request);

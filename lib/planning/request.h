@@ -30,6 +30,7 @@ struct Request {
   // What it was priced by, both by cost class.
   std::vector<estimator::CostModel> machines;
   std::vector<std::vector<estimator::OpSeconds>> seconds;
+  std::vector<std::string> specifications;  // the GPU whose published figures they are; empty: measured
 };
 
 // Errors: InvalidArgument for profiles without times or beyond the scheduler's limits.

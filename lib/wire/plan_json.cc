@@ -65,6 +65,8 @@ json ToJson(const PlanDocument& plan) {
                    {"links", json::array()},
                    {"tied", json::array()},
                    {"fitted_share", plan.fitted_share},
+                   {"specified_share", plan.specified_share},
+                   {"specifications", plan.specifications},
                    {"fitted_relative_error", plan.fitted_relative_error},
                    {"left_out", plan.left_out},
                    {"search_cpu_seconds", plan.search_cpu_seconds}};
@@ -175,6 +177,8 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Objects("links", kMaxLinks, [&](ObjectReader& entry) { plan.links.push_back(ReadLink(entry, plan.stages)); });
   in.Objects("tied", kMaxPlanOps, [&](ObjectReader& entry) { plan.tied.push_back(ReadTied(entry, static_cast<int>(plan.stages.size()))); });
   in.Number("fitted_share", plan.fitted_share, 0, 1 + 1e-9, ObjectReader::kOptional);
+  in.Number("specified_share", plan.specified_share, 0, 1 + 1e-9, ObjectReader::kOptional);
+  in.Texts("specifications", plan.specifications, kMaxPlanStages, ObjectReader::kOptional);
   in.Number("fitted_relative_error", plan.fitted_relative_error, 0, 1e9, ObjectReader::kOptional);
   in.Texts("left_out", plan.left_out, kMaxSentences, ObjectReader::kOptional);
   in.Number("search_cpu_seconds", plan.search_cpu_seconds, 0, kMaxSeconds, ObjectReader::kOptional);

@@ -74,9 +74,12 @@ struct PlanDocument {
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
   std::vector<PlanTied> tied;
-  // Of the compute seconds: what was priced by the regression of op classes instead of a measurement, and by how much that may be off.
+  // Of the compute seconds: what was priced by the regression of op classes and what by published figures of GPUs instead of a measurement,
+  // by how much these two may be off, and the names of those GPUs.
   double fitted_share = 0;
+  double specified_share = 0;
   double fitted_relative_error = 0;
+  std::vector<std::string> specifications;
   std::vector<std::string> left_out;  // devices without a stage: the backup pool
   double search_cpu_seconds = 0;
   std::vector<std::string> explain;

@@ -29,6 +29,7 @@ json ToJson(const DeviceProfile& profile) {
                    {"seconds_per_byte", rate.seconds_per_byte},
                    {"relative_error", rate.relative_error},
                    {"samples", rate.samples}};
+    if (rate.specified) rates[name]["specified"] = true;
   }
   json data = json::object();
   for (const auto& [kind, seconds] : profile.data_seconds_per_byte) data[kind] = {{"seconds_per_byte", seconds}};
@@ -36,18 +37,20 @@ json ToJson(const DeviceProfile& profile) {
   for (const auto& [name, codec] : profile.codecs) {
     codecs[name] = {{"encode_seconds", codec.encode_seconds}, {"decode_seconds", codec.decode_seconds}};
   }
-  return {{"name", profile.name},
-          {"site", profile.site},
-          {"backend", profile.backend},
-          {"threads", profile.threads},
-          {"memory_bytes", profile.memory_bytes},
-          {"compute_scale", profile.compute_scale},
-          {"spare", profile.spare},
-          {"ops", std::move(ops)},
-          {"rates", std::move(rates)},
-          {"update_seconds_per_element", profile.update_seconds_per_element},
-          {"data", std::move(data)},
-          {"codecs", std::move(codecs)}};
+  json document = {{"name", profile.name},
+                   {"site", profile.site},
+                   {"backend", profile.backend},
+                   {"threads", profile.threads},
+                   {"memory_bytes", profile.memory_bytes},
+                   {"compute_scale", profile.compute_scale},
+                   {"spare", profile.spare},
+                   {"ops", std::move(ops)},
+                   {"rates", std::move(rates)},
+                   {"update_seconds_per_element", profile.update_seconds_per_element},
+                   {"data", std::move(data)},
+                   {"codecs", std::move(codecs)}};
+  if (!profile.specification.empty()) document["specification"] = profile.specification;
+  return document;
 }
 
 DeviceProfile ReadProfile(ObjectReader& in) {
@@ -55,6 +58,7 @@ DeviceProfile ReadProfile(ObjectReader& in) {
   in.Text("name", profile.name);
   in.Text("site", profile.site);
   in.Text("backend", profile.backend);
+  in.Text("specification", profile.specification, kMaxNameBytes, ObjectReader::kOptional);
   in.Integer("threads", profile.threads, 1, 4096);
   in.Integer("memory_bytes", profile.memory_bytes, 1, kMaxBytes);
   in.Number("compute_scale", profile.compute_scale, 1e-6, 1);
@@ -75,7 +79,8 @@ DeviceProfile ReadProfile(ObjectReader& in) {
         entry.Number("seconds_per_flop", rate.seconds_per_flop, 0, kMaxSeconds);
         entry.Number("seconds_per_byte", rate.seconds_per_byte, 0, kMaxSeconds);
         entry.Number("relative_error", rate.relative_error, 0, 1e9);
-        entry.Integer("samples", rate.samples, 1, kMaxSamples);
+        entry.Bool("specified", rate.specified, ObjectReader::kOptional);
+        entry.Integer("samples", rate.samples, rate.specified ? 0 : 1, kMaxSamples);
       },
       ObjectReader::kOptional);
   in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxSeconds);

@@ -40,7 +40,8 @@ struct CodecProfile {
 struct DeviceProfile {
   std::string name;
   std::string site;
-  std::string backend;  // that the times belong to: "cpu"
+  std::string backend;        // that the times belong to: "cpu"
+  std::string specification;  // the GPU whose published figures these are (estimator/gpu_specs.h); empty: measured
   int threads = 1;
   int64_t memory_bytes = 0;
   double compute_scale = 1;  // in (0, 1]
