@@ -1,8 +1,10 @@
-// Links between devices as a planner needs them: every ordered pair with its latency, its own rate and the wires it shares with others.
+// Links between devices as a planner needs them: with their latency, their own rate and the wires they share with others. What many pairs
+// have alike is said once for their sites, so that the size is that of the document, not the square of the number of devices.
 //
 // Pure functions; plain data.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,9 +14,16 @@
 
 namespace fusionllm::planning {
 
+// Ends are positions in the list of devices and in `sites`, as in scheduler::PlanRequest.
 struct Network {
+  struct Ports {
+    int out = -1, in = -1;
+  };
   std::vector<scheduler::SharedResource> resources;
-  std::vector<scheduler::Link> links;  // ends: positions in the list of devices
+  std::vector<scheduler::Link> links;
+  std::vector<std::string> sites;
+  std::vector<scheduler::SiteLink> site_links;
+  std::vector<Ports> ports;  // of each device
 };
 
 // Declared links; ends are positions in job::LinkTable::devices(). Errors: those of LinkTable::Create.

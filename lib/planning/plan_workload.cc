@@ -135,11 +135,8 @@ class Planner {
   }
 
   // The scheduler speaks of one message; a document of a step. Latency is met once, since messages follow one another.
-  void AddDirection(wire::PlanLink link, int src, int dst, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds,
-                    wire::PlanDocument& document) const {
-    const auto& links = profiles_.network.links;
-    const auto found = std::find_if(links.begin(), links.end(), [&](const scheduler::Link& l) { return l.src == src && l.dst == dst; });
-    const double latency_s = found == links.end() ? 0 : found->latency_s;
+  static void AddDirection(wire::PlanLink link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds,
+                           double latency_s, wire::PlanDocument& document) {
     link.dense_bytes = messages * dense_bytes;
     link.bytes = messages * wire_bytes;
     link.ratio = wire_bytes > 0 ? static_cast<double>(dense_bytes) / static_cast<double>(wire_bytes) : 1;
@@ -147,8 +144,7 @@ class Planner {
     document.links.push_back(std::move(link));
   }
 
-  void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocument& document) const {
-    const int src = plan.stages[link.src_stage].devices[0], dst = plan.stages[link.dst_stage].devices[0];
+  static void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocument& document) {
     AddDirection({.src = link.src_device,
                   .dst = link.dst_device,
                   .src_stage = link.src_stage,
@@ -157,7 +153,7 @@ class Planner {
                   .loss_cost = link.loss_cost,
                   .reason = link.codec_reason,
                   .values = link.value_names},
-                 src, dst, plan.micro_batches, link.forward_bytes, link.forward_wire_bytes, link.forward_s, document);
+                 plan.micro_batches, link.forward_bytes, link.forward_wire_bytes, link.forward_s, link.forward_latency_s, document);
     if (link.backward_bytes == 0) return;
     AddDirection({.src = link.dst_device,
                   .dst = link.src_device,
@@ -165,7 +161,7 @@ class Planner {
                   .dst_stage = link.src_stage,
                   .backward = true,
                   .codec = link.codec},
-                 dst, src, plan.micro_batches, link.backward_bytes, link.backward_wire_bytes, link.backward_s, document);
+                 plan.micro_batches, link.backward_bytes, link.backward_wire_bytes, link.backward_s, link.backward_latency_s, document);
   }
 
   const workload::Workload& workload_;

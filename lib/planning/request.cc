@@ -45,6 +45,17 @@ absl::Status AddDevices(const workload::Workload& workload, const Profiles& prof
   return scheduler::AddGraph(workload.training, costs, out.seconds, out.request);
 }
 
+void AddNetwork(const Network& network, scheduler::PlanRequest& request) {
+  request.resources = network.resources;
+  request.links = network.links;
+  request.sites = network.sites;
+  request.site_links = network.site_links;
+  for (size_t d = 0; d < request.devices.size(); ++d) {
+    request.devices[d].out_port = network.ports[d].out;
+    request.devices[d].in_port = network.ports[d].in;
+  }
+}
+
 // What the job says about executors, strategy and placement.
 void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
   switch (spec.strategy.pipeline_schedule) {
@@ -95,8 +106,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   request.seed = options.seed;
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, out));
   request.recompute = recompute == runtime::Recompute::kFull;
-  request.resources = profiles.network.resources;
-  request.links = profiles.network.links;
+  AddNetwork(profiles.network, request);
   AddWishes(workload.job.spec, options, request);
   request.memory_reserve_bytes = ProcessBytes(1);
   request.report_bytes = kReportEntryBytes * (1 + static_cast<int64_t>(workload.training.graph.parameters().size()));

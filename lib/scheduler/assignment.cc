@@ -94,24 +94,30 @@ Evaluation::Verdict Evaluator::CheckLinks(Evaluation& evaluation) const {
 // A pair's share of each shared resource is in proportion to the bytes it moves there.
 void Evaluator::ShareRates() {
   const PlanRequest& request = problem_.request();
-  resource_bytes_.assign(request.resources.size(), 0);
+  const DirectedLinks& links = problem_.links();
   const auto for_each_direction = [&](auto&& visit) {
     for (size_t l = 0; l < link_count_; ++l) {
       LinkTraffic& t = traffic_[l];
       const int src = stages_[links_[l].src].device, dst = stages_[links_[l].dst].device;
-      visit(problem_.link(src, dst), t.forward_bytes + t.forward_lossless_bytes, t.forward_bytes_per_s, t.forward_latency_s);
-      if (t.backward_bytes > 0) visit(problem_.link(dst, src), t.backward_bytes, t.backward_bytes_per_s, t.backward_latency_s);
+      visit(src, dst, t.forward_bytes + t.forward_lossless_bytes, t.forward_bytes_per_s, t.forward_latency_s);
+      if (t.backward_bytes > 0) visit(dst, src, t.backward_bytes, t.backward_bytes_per_s, t.backward_latency_s);
     }
   };
-  for_each_direction([&](const DirectedLink& link, int64_t bytes, double&, double&) {
-    for (int r : request.links[link.index].resources) resource_bytes_[r] += static_cast<double>(bytes);
+  // There may be far more resources than this assignment uses: only those are set to nought.
+  resource_bytes_.resize(request.resources.size());
+  for_each_direction([&](int src, int dst, int64_t, double&, double&) {
+    links.ForEachResource(src, dst, links.Between(src, dst), [&](int r) { resource_bytes_[r] = 0; });
   });
-  for_each_direction([&](const DirectedLink& link, int64_t bytes, double& rate, double& latency_s) {
+  for_each_direction([&](int src, int dst, int64_t bytes, double&, double&) {
+    links.ForEachResource(src, dst, links.Between(src, dst), [&](int r) { resource_bytes_[r] += static_cast<double>(bytes); });
+  });
+  for_each_direction([&](int src, int dst, int64_t bytes, double& rate, double& latency_s) {
+    const DirectedLink link = links.Between(src, dst);
     rate = link.bytes_per_s;
     latency_s = link.latency_s;
-    for (int r : request.links[link.index].resources) {
+    links.ForEachResource(src, dst, link, [&](int r) {
       if (bytes > 0) rate = std::min(rate, request.resources[r].bytes_per_s * static_cast<double>(bytes) / resource_bytes_[r]);
-    }
+    });
   });
 }
 
@@ -214,13 +220,13 @@ void Evaluator::FitQueues() {
 }
 
 double Evaluator::ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const {
-  const DirectedLink& direct = problem_.link(stages_[src_stage].device, stages_[dst_stage].device);
+  const DirectedLink direct = problem_.link(stages_[src_stage].device, stages_[dst_stage].device);
   if (direct.bytes_per_s > 0) return CrossingSeconds(bytes, direct.bytes_per_s, direct.latency_s);
   // No direct link: hop along the pipeline.
   double seconds = 0;
   const int step = dst_stage > src_stage ? 1 : -1;
   for (int s = src_stage; s != dst_stage; s += step) {
-    const DirectedLink& hop = problem_.link(stages_[s].device, stages_[s + step].device);
+    const DirectedLink hop = problem_.link(stages_[s].device, stages_[s + step].device);
     if (hop.bytes_per_s > 0) seconds += CrossingSeconds(bytes, hop.bytes_per_s, hop.latency_s);
   }
   return seconds;
@@ -239,17 +245,21 @@ void Evaluator::BuildPipeline() {
                              .in_flight = stage.in_flight});
   }
   input_.wires = 2 * static_cast<int>(link_count_);
-  resource_wire_.assign(request.resources.size(), -1);
+  resource_wire_.resize(request.resources.size(), -1);
+  for (const int r : touched_resources_) resource_wire_[r] = -1;
+  touched_resources_.clear();
   const auto fill = [&](Channel& channel, int wire, int src, int dst, int64_t bytes) {
-    const DirectedLink& link = problem_.link(src, dst);
-    const Link& declared = request.links[link.index];
+    const DirectedLink link = problem_.link(src, dst);
     channel.used = true;
     channel.latency_s = link.latency_s;
-    channel.wires.assign(1, {wire, static_cast<double>(bytes) / declared.bytes_per_s});
-    for (int r : declared.resources) {
-      if (resource_wire_[r] < 0) resource_wire_[r] = input_.wires++;
+    channel.wires.assign(1, {wire, static_cast<double>(bytes) / link.own_bytes_per_s});
+    problem_.links().ForEachResource(src, dst, link, [&](int r) {
+      if (resource_wire_[r] < 0) {
+        resource_wire_[r] = input_.wires++;
+        touched_resources_.push_back(r);
+      }
       channel.wires.push_back({resource_wire_[r], static_cast<double>(bytes) / request.resources[r].bytes_per_s});
-    }
+    });
   };
   input_.links.resize(link_count_);
   for (size_t l = 0; l < link_count_; ++l) {
@@ -420,10 +430,14 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
       out.values.push_back(problem_.values()[v].value);
       out.value_names.push_back(request.values[out.values.back()].name);
     }
-    const DirectedLink& there = problem_.link(stages_[link.src].device, stages_[link.dst].device);
-    const DirectedLink& back = problem_.link(stages_[link.dst].device, stages_[link.src].device);
+    const DirectedLink there = problem_.link(stages_[link.src].device, stages_[link.dst].device);
+    const DirectedLink back = problem_.link(stages_[link.dst].device, stages_[link.src].device);
     out.forward_s = CrossingSeconds(out.forward_wire_bytes, there.bytes_per_s, there.latency_s);
-    if (out.backward_bytes > 0) out.backward_s = CrossingSeconds(out.backward_wire_bytes, back.bytes_per_s, back.latency_s);
+    out.forward_latency_s = there.latency_s;
+    if (out.backward_bytes > 0) {
+      out.backward_s = CrossingSeconds(out.backward_wire_bytes, back.bytes_per_s, back.latency_s);
+      out.backward_latency_s = back.latency_s;
+    }
     plan.links.push_back(std::move(out));
   }
   std::sort(plan.links.begin(), plan.links.end(),

@@ -61,7 +61,7 @@ std::vector<int> AlongTheCheapestPath(const Problem& problem, int stages) {
   std::vector<double> hop_s(static_cast<size_t>(n) * n);
   for (int i = 0; i < n; ++i) {
     for (int j = i + 1; j < n; ++j) {
-      const DirectedLink &there = problem.link(devices[i], devices[j]), &back = problem.link(devices[j], devices[i]);
+      const DirectedLink there = problem.link(devices[i], devices[j]), back = problem.link(devices[j], devices[i]);
       const double latency_s = (there.latency_s + back.latency_s) / 2, bytes_per_s = (there.bytes_per_s + back.bytes_per_s) / 2;
       // A pair without a link both ways is no hop; finite, so that paths that need one still compare.
       hop_s[i * n + j] = hop_s[j * n + i] = problem.Connected(devices[i], devices[j]) ? 2 * (latency_s + bytes / bytes_per_s) : 1e12;

@@ -43,6 +43,7 @@ struct PlanLink {
   std::string codec_reason;  // why this codec, as its policy says; may be empty
   // Serialisation + latency of one micro-batch's message, alone on the wire.
   double forward_s = 0, backward_s = 0;
+  double forward_latency_s = 0, backward_latency_s = 0;  // of these
   bool operator==(const PlanLink&) const = default;
 };
 

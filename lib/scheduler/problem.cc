@@ -52,7 +52,7 @@ absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(
     return Created(absl::in_place, std::in_place_type<Refusal>, std::move(refusal));
   }
   problem->BuildValues();
-  problem->BuildLinks();
+  problem->BuildMemory();
   problem->max_ratio_ = std::max(1.0, problem->codec_policy().MaxRatio());
   return Created(absl::in_place, std::in_place_type<std::unique_ptr<Problem>>, std::move(problem));
 }
@@ -131,14 +131,7 @@ void Problem::BuildValues() {
   for (std::vector<int64_t>* table : {&stash_, &stash_alive_, &lossy_alive_, &lossless_alive_, &gradient_alive_}) SumUp(*table);
 }
 
-void Problem::BuildLinks() {
-  links_.assign(device_count_ * device_count_, DirectedLink{});
-  for (size_t l = 0; l < request_->links.size(); ++l) {
-    const Link& link = request_->links[l];
-    double rate = link.bytes_per_s;
-    for (int resource : link.resources) rate = std::min(rate, request_->resources[resource].bytes_per_s);
-    links_[link.src * device_count_ + link.dst] = {.latency_s = link.latency_s, .bytes_per_s = rate, .index = static_cast<int>(l)};
-  }
+void Problem::BuildMemory() {
   usable_memory_.resize(device_count_);
   for (size_t d = 0; d < device_count_; ++d) {
     const double share = static_cast<double>(request_->devices[d].memory_bytes) * (1 - request_->memory_headroom);

@@ -1,7 +1,7 @@
-// A request made ready for planning: validated, ops in chain order with prefix sums, links as a matrix, wishes resolved to indices.
+// A request made ready for planning: validated, ops in chain order with prefix sums, links by pair of devices, wishes resolved to indices.
 //
 // Everything the strategies share and none of their decisions. Borrows the request, which must outlive it; immutable, safe to share.
-// Memory: devices² links of 24 bytes, prefix sums of ops x cost classes.
+// Memory: links as DirectedLinks says, prefix sums of ops x cost classes.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/scheduler/directed_links.h"
 #include "lib/scheduler/plan.h"
 
 namespace fusionllm::scheduler {
-
-struct DirectedLink {
-  double latency_s = 0;
-  double bytes_per_s = 0;  // least of its own rate and its shared resources'; 0: no such link
-  int index = -1;          // into PlanRequest::links
-};
 
 // Asked in the inner loops of a search, by the searching thread; from true on the plan is not wanted any more. Must be cheap and must not
 // turn back to false. This is how a caller with a clock or a client that hangs up ends a search: planners know neither.
@@ -55,7 +50,8 @@ class Problem {
   int max_stages() const { return max_stages_; }
   int min_stages() const { return min_stages_; }
 
-  const DirectedLink& link(int src, int dst) const { return links_[static_cast<size_t>(src) * device_count_ + dst]; }
+  DirectedLink link(int src, int dst) const { return links_.Between(src, dst); }
+  const DirectedLinks& links() const { return links_; }
   bool Connected(int a, int b) const { return link(a, b).bytes_per_s > 0 && link(b, a).bytes_per_s > 0; }
 
   // Of positions [begin, end) on a device, one micro-batch (update: once a step).
@@ -88,13 +84,13 @@ class Problem {
   const LinkCodecPolicy& codec_policy() const;
 
  private:
-  explicit Problem(const PlanRequest& request) : request_(&request) {}
+  explicit Problem(const PlanRequest& request) : request_(&request), links_(request) {}
   bool ResolveWishes(Refusal& refusal);  // false: refused
   bool ResolvePins(Refusal& refusal);
   int64_t KeptBound(int begin, int end) const;
   void BuildChain();
   void BuildValues();
-  void BuildLinks();
+  void BuildMemory();
   double Seconds(const std::vector<std::vector<double>>& sums, int begin, int end, int device) const {
     const Device& d = request_->devices[device];
     const std::vector<double>& sum = sums[d.cost_class];
@@ -102,13 +98,13 @@ class Problem {
   }
 
   const PlanRequest* request_;
+  DirectedLinks links_;
   StopFunction stop_;
   size_t device_count_ = 0;
   std::vector<int> order_, position_of_;
   int first_cut_ = 1;
   std::vector<int> usable_;
   int min_stages_ = 1, max_stages_ = 1;
-  std::vector<DirectedLink> links_;
   std::vector<std::vector<double>> forward_, backward_, update_;  // prefix sums by cost class
   std::vector<double> flops_;
   std::vector<int64_t> static_, stash_, stash_alive_, lossy_alive_, lossless_alive_, gradient_alive_, usable_memory_;

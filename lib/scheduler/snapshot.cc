@@ -1,5 +1,6 @@
 #include "lib/scheduler/snapshot.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <set>
@@ -110,23 +111,89 @@ absl::Status CheckGraph(const PlanRequest& request, int classes) {
   return absl::OkStatus();
 }
 
+absl::Status CheckResources(absl::string_view where, const std::vector<int>& resources, size_t size) {
+  if (resources.size() > kMaxLinkResources) return Invalid(where, "crosses too many shared links");
+  for (int resource : resources) FUSIONLLM_RETURN_IF_ERROR(CheckIndex(where, "shared link", resource, size));
+  return absl::OkStatus();
+}
+
+// Keys of two ends that must not repeat; `name` tells the pair at an index.
+template <class Name>
+absl::Status CheckDistinct(std::vector<std::pair<uint64_t, size_t>>& keys, const Name& name) {
+  std::sort(keys.begin(), keys.end());
+  for (size_t i = 1; i < keys.size(); ++i) {
+    if (keys[i].first == keys[i - 1].first) return Invalid(name(keys[i].second), "is given twice");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPairs(const PlanRequest& request) {
+  const auto name = [&](size_t l) {
+    const Link& link = request.links[l];
+    return absl::StrCat("link ", request.devices[link.src].name, " -> ", request.devices[link.dst].name);
+  };
+  std::vector<std::pair<uint64_t, size_t>> keys;
+  keys.reserve(request.links.size());
+  for (size_t l = 0; l < request.links.size(); ++l) {
+    const Link& link = request.links[l];
+    FUSIONLLM_RETURN_IF_ERROR(CheckIndex("link", "source device", link.src, request.devices.size()));
+    FUSIONLLM_RETURN_IF_ERROR(CheckIndex("link", "destination device", link.dst, request.devices.size()));
+    if (link.src == link.dst) return Invalid(name(l), "a device needs no link to itself");
+    keys.push_back({static_cast<uint64_t>(link.src) << 32 | static_cast<uint32_t>(link.dst), l});
+    const absl::Status status = [&]() -> absl::Status {
+      FUSIONLLM_RETURN_IF_ERROR(CheckRate("", link.bytes_per_s));
+      FUSIONLLM_RETURN_IF_ERROR(CheckSeconds("", "latency", link.latency_s));
+      return CheckResources("", link.resources, request.resources.size());
+    }();
+    // Names only of what is wrong: there may be a million pairs.
+    if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat(name(l), std::string(status.message())));
+  }
+  return CheckDistinct(keys, name);
+}
+
+absl::Status CheckEnd(absl::string_view which, const LinkEnd& end, const PlanRequest& request) {
+  if ((end.site >= 0) == (end.device >= 0)) return Invalid("site link", absl::StrCat("its ", which, " must be a site or a device"));
+  if (end.site >= 0) return CheckIndex("site link", absl::StrCat(which, " site"), end.site, request.sites.size());
+  return CheckIndex("site link", absl::StrCat(which, " device"), end.device, request.devices.size());
+}
+
+absl::Status CheckSiteLinks(const PlanRequest& request) {
+  std::set<absl::string_view> names;
+  for (const std::string& site : request.sites) {
+    if (!names.insert(site).second) return Invalid(absl::StrCat("site ", site), "is given twice");
+  }
+  const auto end_name = [&](const LinkEnd& end) { return end.site >= 0 ? request.sites[end.site] : request.devices[end.device].name; };
+  const auto name = [&](size_t l) {
+    return absl::StrCat("link ", end_name(request.site_links[l].src), " -> ", end_name(request.site_links[l].dst));
+  };
+  std::vector<std::pair<uint64_t, size_t>> keys;
+  for (size_t l = 0; l < request.site_links.size(); ++l) {
+    const SiteLink& link = request.site_links[l];
+    FUSIONLLM_RETURN_IF_ERROR(CheckEnd("source", link.src, request));
+    FUSIONLLM_RETURN_IF_ERROR(CheckEnd("destination", link.dst, request));
+    if (link.src.device >= 0 && link.dst.device >= 0) return Invalid(name(l), "two devices are a pair, not a site link");
+    FUSIONLLM_RETURN_IF_ERROR(CheckRate(name(l), link.bytes_per_s));
+    FUSIONLLM_RETURN_IF_ERROR(CheckSeconds(name(l), "latency", link.latency_s));
+    FUSIONLLM_RETURN_IF_ERROR(CheckResources(name(l), link.resources, request.resources.size()));
+    const auto key = [&](const LinkEnd& end) -> uint64_t { return end.site >= 0 ? end.site : request.sites.size() + end.device; };
+    keys.push_back({key(link.src) << 32 | key(link.dst), l});
+  }
+  return CheckDistinct(keys, name);
+}
+
 absl::Status CheckLinks(const PlanRequest& request) {
   for (const SharedResource& resource : request.resources) {
     FUSIONLLM_RETURN_IF_ERROR(CheckRate(absl::StrCat("shared link ", resource.name), resource.bytes_per_s));
   }
-  std::set<std::pair<int, int>> seen;
-  for (const Link& link : request.links) {
-    FUSIONLLM_RETURN_IF_ERROR(CheckIndex("link", "source device", link.src, request.devices.size()));
-    FUSIONLLM_RETURN_IF_ERROR(CheckIndex("link", "destination device", link.dst, request.devices.size()));
-    const std::string where = absl::StrCat("link ", request.devices[link.src].name, " -> ", request.devices[link.dst].name);
-    if (link.src == link.dst) return Invalid(where, "a device needs no link to itself");
-    if (!seen.insert({link.src, link.dst}).second) return Invalid(where, "is given twice");
-    FUSIONLLM_RETURN_IF_ERROR(CheckRate(where, link.bytes_per_s));
-    FUSIONLLM_RETURN_IF_ERROR(CheckSeconds(where, "latency", link.latency_s));
-    if (link.resources.size() > kMaxLinkResources) return Invalid(where, "crosses too many shared links");
-    for (int resource : link.resources) FUSIONLLM_RETURN_IF_ERROR(CheckIndex(where, "shared link", resource, request.resources.size()));
+  for (const Device& device : request.devices) {
+    for (int port : {device.out_port, device.in_port}) {
+      if (port < -1 || port >= static_cast<int>(request.resources.size())) {
+        return Invalid(absl::StrCat("device ", device.name), absl::StrFormat("port %d is none of the shared links", port));
+      }
+    }
   }
-  return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(CheckPairs(request));
+  return CheckSiteLinks(request);
 }
 
 absl::Status CheckCount(absl::string_view what, int64_t count, int64_t low, int64_t high) {
@@ -140,6 +207,10 @@ absl::Status Validate(const PlanRequest& request) {
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("ops", request.ops.size(), 1, kMaxOps));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("values", request.values.size(), 0, 4 * kMaxOps));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("devices", request.devices.size(), 0, kMaxDevices));
+  FUSIONLLM_RETURN_IF_ERROR(CheckCount("links", request.links.size(), 0, kMaxLinks));
+  FUSIONLLM_RETURN_IF_ERROR(CheckCount("site links", request.site_links.size(), 0, kMaxSiteLinks));
+  FUSIONLLM_RETURN_IF_ERROR(CheckCount("sites", request.sites.size(), 0, kMaxDevices));
+  FUSIONLLM_RETURN_IF_ERROR(CheckCount("shared links", request.resources.size(), 0, kMaxLinks));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("micro_batches", request.micro_batches, 1, kMaxMicroBatches));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("max_in_flight", request.max_in_flight, 0, kMaxMicroBatches));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("stages", request.stages, 0, kMaxDevices));

@@ -17,7 +17,9 @@
 namespace fusionllm::scheduler {
 
 inline constexpr int kMaxOps = 20'000;
-inline constexpr int kMaxDevices = 1'024;
+inline constexpr int kMaxDevices = 10'000;
+inline constexpr int kMaxLinks = 2'000'000;      // pairs of devices
+inline constexpr int kMaxSiteLinks = 1'000'000;  // with a site at one end at least
 inline constexpr int kMaxMicroBatches = 4'096;
 inline constexpr int kMaxCostClasses = 256;
 
@@ -66,6 +68,9 @@ struct Device {
   double time_scale = 1;  // seconds here = seconds of the class * time_scale (1 / computeScale of an emulated device)
   int64_t memory_bytes = 0;
   bool spare = false;  // kept in the backup pool: no stage
+  // Shared resources that all it sends and receives over site links with `through_ports` passes; -1: none.
+  int out_port = -1;
+  int in_port = -1;
 };
 
 // A rate that several directed pairs share in one direction: a link between two sites, an uplink, a device's port.
@@ -74,13 +79,30 @@ struct SharedResource {
   double bytes_per_s = 0;
 };
 
-// A directed pair of devices that can talk. A pair that is not listed cannot.
+// A directed pair of devices that can talk. A pair that neither a Link nor a SiteLink covers cannot.
 struct Link {
   int src = 0;
   int dst = 0;
   double latency_s = 0;    // one way
   double bytes_per_s = 0;  // of this pair alone
   std::vector<int> resources;
+};
+
+// One device, or every device of a site: exactly one of the two is given.
+struct LinkEnd {
+  int site = -1;    // into PlanRequest::sites
+  int device = -1;  // into PlanRequest::devices
+};
+
+// What every pair of devices between two ends, at least one of them a site, has alike: a network of many devices in few words. The most
+// specific goes first: a Link, from a device to a site, from a site to a device, from a site to a site (the same one: inside it).
+struct SiteLink {
+  LinkEnd src;
+  LinkEnd dst;
+  double latency_s = 0;    // one way
+  double bytes_per_s = 0;  // of each pair alone
+  std::vector<int> resources;
+  bool through_ports = false;  // also passes the sender's out_port and the receiver's in_port
 };
 
 // Ops whose name matches `ops` (`*` any run of characters, `?` one) run on the device of that name.
@@ -102,6 +124,8 @@ struct PlanRequest {
   std::vector<Device> devices;  // in the order declared, site by site
   std::vector<SharedResource> resources;
   std::vector<Link> links;
+  std::vector<std::string> sites;  // the values of Device::site that site links speak of
+  std::vector<SiteLink> site_links;
 
   int micro_batches = 1;
   Schedule schedule = Schedule::kAuto;

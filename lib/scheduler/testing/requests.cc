@@ -68,6 +68,25 @@ void LinkSites(PlanRequest& request, double inside_bytes_per_s, double inside_la
   }
 }
 
+void JoinSites(PlanRequest& request, double inside_bytes_per_s, double inside_latency_s, double across_bytes_per_s,
+               double across_latency_s) {
+  for (const Device& device : request.devices) {
+    if (std::find(request.sites.begin(), request.sites.end(), device.site) == request.sites.end()) request.sites.push_back(device.site);
+  }
+  for (int from = 0; from < static_cast<int>(request.sites.size()); ++from) {
+    for (int to = 0; to < static_cast<int>(request.sites.size()); ++to) {
+      SiteLink link{.src = {.site = from}, .dst = {.site = to}, .latency_s = inside_latency_s, .bytes_per_s = inside_bytes_per_s};
+      if (from != to) {
+        link.latency_s = across_latency_s;
+        link.bytes_per_s = across_bytes_per_s;
+        link.resources = {static_cast<int>(request.resources.size())};
+        request.resources.push_back({.name = request.sites[from] + "->" + request.sites[to], .bytes_per_s = across_bytes_per_s});
+      }
+      request.site_links.push_back(std::move(link));
+    }
+  }
+}
+
 PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
   std::mt19937_64 generator(seed);
   const auto real = [&](double low, double high) { return low + (high - low) * (static_cast<double>(generator() >> 11) * 0x1p-53); };

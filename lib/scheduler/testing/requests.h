@@ -24,6 +24,10 @@ void AddDevice(PlanRequest& request, const std::string& site, double time_scale)
 void LinkSites(PlanRequest& request, double inside_bytes_per_s, double inside_latency_s, double across_bytes_per_s,
                double across_latency_s);
 
+// The same network said with sites, in a few links whatever the number of devices.
+void JoinSites(PlanRequest& request, double inside_bytes_per_s, double inside_latency_s, double across_bytes_per_s,
+               double across_latency_s);
+
 struct RandomSpec {
   int max_ops = 8;
   int max_devices = 4;
