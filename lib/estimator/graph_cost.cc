@@ -178,9 +178,16 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
     out.uncertain_s += estimate.seconds * estimate.relative_error;
     out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).type)->op_class));
   };
+  std::vector<char> use_gradient(graph.values().size(), 0);
+  for (const autodiff::ParameterUse& use : training.uses) use_gradient[use.gradient] = 1;
   for (size_t i = 0; i < costs.ops.size(); ++i) {
     add(costs.ops[i].op, seconds[i].forward_s, seconds[i]);
-    for (const OpId backward : costs.ops[i].backward_ops) add(backward, seconds[i].backward_s, seconds[i]);
+    for (const OpId backward : costs.ops[i].backward_ops) {
+      add(backward, seconds[i].backward_s, seconds[i]);
+      const std::vector<ValueId>& outputs = graph.op(backward).outputs;
+      const bool weights = !outputs.empty() && std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) { return use_gradient[v]; });
+      if (weights) seconds[i].weights_s += price(backward).seconds;
+    }
   }
   std::set<opdag::ParameterId> updated;
   for (const autodiff::ParameterUse& use : training.uses) {

@@ -65,7 +65,8 @@ std::string OpSignature(const opdag::Graph& graph, const opdag::Op& op);
 struct OpSeconds {
   double forward_s = 0;
   double backward_s = 0;
-  double update_s = 0;  // optimizer, once a step
+  double update_s = 0;   // optimizer, once a step
+  double weights_s = 0;  // part of backward_s: ops that give nothing but gradients of parameters, for which no other stage waits
   // Of forward_s + backward_s: what comes from the regression instead of a measurement, and how much of that may be wrong (relative error
   // times seconds, added up: errors of a class have one sign).
   double fitted_s = 0;

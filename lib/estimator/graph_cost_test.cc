@@ -108,6 +108,22 @@ TEST(GraphCostTest, EqualOpsOfEqualBlocksShareASignature) {
   EXPECT_THAT(signature("embed"), HasSubstr("i32[4, 16]; f32[64, 32]"));
 }
 
+TEST(GraphCostTest, GradientsOfWeightsAreAPartOfTheBackward) {
+  const TrainingGraph training = SmallMlp();
+  const GraphCosts costs = CostsOf(training, 2);
+  const std::vector<OpSeconds> seconds = SecondsByOp(costs, training, Uniform());
+  int with_weights = 0;
+  for (const OpCosts& op : costs.ops) {
+    EXPECT_LE(seconds[op.op].weights_s, seconds[op.op].backward_s * (1 + 1e-12));
+    EXPECT_EQ(seconds[op.op].weights_s > 0, op.trainable_bytes > 0) << training.graph.op(op.op).name;
+    with_weights += op.trainable_bytes > 0;
+  }
+  EXPECT_GT(with_weights, 1);
+  // The first layer's backward is nothing else: no gradient of the images is wanted.
+  const auto first = std::find_if(costs.ops.begin(), costs.ops.end(), [](const OpCosts& op) { return op.trainable_bytes > 0; });
+  EXPECT_DOUBLE_EQ(seconds[first->op].weights_s, seconds[first->op].backward_s);
+}
+
 TEST(GraphCostTest, SecondsOfAllOpsAddUp) {
   const TrainingGraph training = SmallGpt(true);
   const GraphCosts costs = CostsOf(training, 2);

@@ -128,7 +128,12 @@ void Evaluator::ChooseCodecs(Evaluation& evaluation) {
     // A one-way link has no gradient to wait for: any positive rate will do for the policy.
     if (traffic_[l].backward_bytes == 0) traffic_[l].backward_bytes_per_s = traffic_[l].forward_bytes_per_s;
   }
-  problem_.codec_policy().Choose({traffic_.data(), link_count_}, target_s, {codecs_.data(), link_count_});
+  if (kept_ == nullptr) problem_.codec_policy().Choose({traffic_.data(), link_count_}, target_s, {codecs_.data(), link_count_});
+  for (size_t l = 0; kept_ != nullptr && l < link_count_; ++l) {
+    for (const PlanLink& kept : kept_->links) {
+      if (kept.src_stage == links_[l].src && kept.dst_stage == links_[l].dst) codecs_[l] = kept.Codec();
+    }
+  }
   for (size_t l = 0; l < link_count_; ++l) {
     const LinkCodec& codec = codecs_[l];
     evaluation.loss_cost += codec.loss_cost;
@@ -158,7 +163,7 @@ bool Evaluator::LimitDepths(Evaluation& evaluation) {
     const int64_t room = problem_.UsableMemory(stage.device) - MemoryOf(stage.memory, 0);
     const int64_t fits = stage.memory.stash_bytes > 0 ? room / stage.memory.stash_bytes : most;
     stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(room < 0 ? 0 : fits, 0, most));
-    const int least = gpipe ? most : 1;
+    const int least = kept_ != nullptr ? kept_->stages[s].in_flight : gpipe ? most : 1;
     if (stage.most_in_flight < least || room < 0) {
       evaluation.verdict = Evaluation::Verdict::kTooMuchMemory;
       evaluation.stage = static_cast<int>(s);
@@ -242,25 +247,14 @@ void Evaluator::BuildPipeline() {
     input_.stages.push_back({.forward_s = stage.forward_s + stage.codec_forward_s,
                              .backward_s = stage.backward_s + stage.codec_backward_s,
                              .update_s = stage.update_s,
-                             .in_flight = stage.in_flight});
+                             .in_flight = stage.in_flight,
+                             .codec_forward_s = stage.codec_forward_s,
+                             .codec_backward_s = stage.codec_backward_s});
   }
   input_.wires = 2 * static_cast<int>(link_count_);
   resource_wire_.resize(request.resources.size(), -1);
   for (const int r : touched_resources_) resource_wire_[r] = -1;
   touched_resources_.clear();
-  const auto fill = [&](Channel& channel, int wire, int src, int dst, int64_t bytes) {
-    const DirectedLink link = problem_.link(src, dst);
-    channel.used = true;
-    channel.latency_s = link.latency_s;
-    channel.wires.assign(1, {wire, static_cast<double>(bytes) / link.own_bytes_per_s});
-    problem_.links().ForEachResource(src, dst, link, [&](int r) {
-      if (resource_wire_[r] < 0) {
-        resource_wire_[r] = input_.wires++;
-        touched_resources_.push_back(r);
-      }
-      channel.wires.push_back({resource_wire_[r], static_cast<double>(bytes) / request.resources[r].bytes_per_s});
-    });
-  };
   input_.links.resize(link_count_);
   for (size_t l = 0; l < link_count_; ++l) {
     const CutLink& link = links_[l];
@@ -269,10 +263,25 @@ void Evaluator::BuildPipeline() {
     out.dst = link.dst;
     out.backward.used = false;
     const int src = stages_[link.src].device, dst = stages_[link.dst].device;
-    fill(out.forward, 2 * static_cast<int>(l), src, dst, codecs_[l].forward_wire_bytes);
-    if (traffic_[l].backward_bytes > 0) fill(out.backward, 2 * static_cast<int>(l) + 1, dst, src, codecs_[l].backward_wire_bytes);
+    FillChannel(out.forward, 2 * static_cast<int>(l), src, dst, codecs_[l].forward_wire_bytes);
+    if (traffic_[l].backward_bytes > 0) FillChannel(out.backward, 2 * static_cast<int>(l) + 1, dst, src, codecs_[l].backward_wire_bytes);
   }
   BuildExchange();
+}
+
+void Evaluator::FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes) {
+  const DirectedLink link = problem_.link(src_device, dst_device);
+  channel.used = true;
+  channel.latency_s = link.latency_s;
+  channel.bytes = bytes;
+  channel.wires.assign(1, {wire, static_cast<double>(bytes) / link.own_bytes_per_s});
+  problem_.links().ForEachResource(src_device, dst_device, link, [&](int r) {
+    if (resource_wire_[r] < 0) {
+      resource_wire_[r] = input_.wires++;
+      touched_resources_.push_back(r);
+    }
+    channel.wires.push_back({resource_wire_[r], static_cast<double>(bytes) / problem_.request().resources[r].bytes_per_s});
+  });
 }
 
 void Evaluator::BuildExchange() {
@@ -344,6 +353,11 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
 Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
   Evaluation evaluation;
   if (!Prepare(assignment, false, evaluation)) return evaluation;
+  if (kept_ != nullptr) {
+    for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = kept_->stages[s].in_flight;
+    evaluation.step_s = Simulate();
+    return evaluation;
+  }
   if (problem_.request().schedule == Schedule::kGPipe) {
     for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
     evaluation.step_s = Simulate();
@@ -394,6 +408,7 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
             .predicted_step_s = evaluation.step_s};
   for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = depths[s];
   FitQueues();
+  for (size_t s = 0; kept_ != nullptr && s < stages_.size(); ++s) stages_[s].in_flight = depths[s];  // whatever queues
   for (size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];
     PlanStage out{.index = static_cast<int>(s),
@@ -425,6 +440,10 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
                  .codec = codecs_[l].codec,
                  .ratio = codecs_[l].ratio,
                  .loss_cost = codecs_[l].loss_cost,
+                 .producer_forward_s = codecs_[l].producer_forward_s,
+                 .consumer_forward_s = codecs_[l].consumer_forward_s,
+                 .producer_backward_s = codecs_[l].producer_backward_s,
+                 .consumer_backward_s = codecs_[l].consumer_backward_s,
                  .codec_reason = codecs_[l].reason == nullptr ? "" : *codecs_[l].reason};
     for (int v : link.values) {
       out.values.push_back(problem_.values()[v].value);
@@ -443,7 +462,45 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
   std::sort(plan.links.begin(), plan.links.end(),
             [](const PlanLink& a, const PlanLink& b) { return std::pair(a.src_stage, a.dst_stage) < std::pair(b.src_stage, b.dst_stage); });
   plan.tied = tied_;
+  plan.pipeline = DescribePipeline();
   return plan;
+}
+
+PlanPipeline Evaluator::DescribePipeline() {
+  const PlanRequest& request = problem_.request();
+  PlanPipeline pipeline;
+  int64_t forward_bytes = 0, backward_bytes = 0;
+  for (const StageLink& link : input_.links) {
+    if (link.dst != link.src + 1 || !link.backward.used) continue;
+    forward_bytes = std::max(forward_bytes, link.forward.bytes);
+    backward_bytes = std::max(backward_bytes, link.backward.bytes);
+  }
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    const Device& device = request.devices[stages_[s].device];
+    StageTiming& timing = input_.stages[s];
+    timing.in_flight = stages_[s].in_flight;
+    timing.most_kept = stages_[s].most_in_flight;
+    timing.weights_s = 0;
+    for (int p = stages_[s].begin; p < stages_[s].end; ++p) {
+      const std::vector<double>& weights_s = request.ops[problem_.op_at(p)].weights_s;
+      if (!weights_s.empty()) timing.weights_s += weights_s[device.cost_class] * device.time_scale;
+    }
+  }
+  pipeline.input = input_;
+  for (StageLink& link : pipeline.input.links) {
+    if (!link.backward.used) link.backward = {};  // of an earlier candidate
+  }
+  const int first = stages_.front().device, last = stages_.back().device;
+  if (forward_bytes > 0 && problem_.Connected(first, last)) {
+    StageLink& around = pipeline.wrap_around;
+    const int wire = input_.wires;
+    input_.wires += 2;
+    FillChannel(around.forward, wire, last, first, forward_bytes);
+    FillChannel(around.backward, wire + 1, first, last, backward_bytes);
+  }
+  pipeline.wires.resize(input_.wires);
+  for (const int r : touched_resources_) pipeline.wires[resource_wire_[r]] = request.resources[r].name;
+  return pipeline;
 }
 
 }  // namespace fusionllm::scheduler

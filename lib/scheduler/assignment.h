@@ -59,6 +59,9 @@ class Evaluator {
   Evaluation Evaluate(const Assignment& assignment, Effort effort);
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
   Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
+  // From now on links have the codecs and stages the depths that `plan` gave them, not the best; assignments must have its stages. Null: as
+  // ever. Not owned.
+  void Keep(const Plan* plan) { kept_ = plan; }
   int64_t evaluations() const { return evaluations_; }
 
  private:
@@ -86,6 +89,8 @@ class Evaluator {
   void FitQueues();
   void BuildPipeline();
   void BuildExchange();
+  void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
+  PlanPipeline DescribePipeline();
   double Simulate();
   Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
   double ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const;
@@ -105,6 +110,7 @@ class Evaluator {
   std::vector<int> resource_wire_, touched_resources_;
   std::vector<TiedExchange> tied_;
   int64_t evaluations_ = 0;
+  const Plan* kept_ = nullptr;
 };
 
 }  // namespace fusionllm::scheduler

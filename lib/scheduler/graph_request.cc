@@ -27,6 +27,7 @@ absl::Status AddGraph(const autodiff::TrainingGraph& training, const estimator::
       node.forward_s.push_back(seconds[op.op].forward_s);
       node.backward_s.push_back(seconds[op.op].backward_s);
       node.update_s.push_back(seconds[op.op].update_s);
+      node.weights_s.push_back(seconds[op.op].weights_s);
     }
     request.ops.push_back(std::move(node));
   }

@@ -74,64 +74,90 @@ bool PipelineSimulator::InputsArrived(const PipelineInput& input, int stage, int
   return true;
 }
 
-void PipelineSimulator::TryStart(const PipelineInput& input, int stage, double now_s) {
-  StageState& state = stages_[stage];
+PipelineSimulator::Pass PipelineSimulator::InterleavedPass(const PipelineInput& input, int worker, int number, bool forward) const {
+  const int chunks = input.virtual_stages;
+  // Groups of as many micro-batches as there are workers; the last group is what is left.
+  const int group = number / (workers_ * chunks), rest = number % (workers_ * chunks);
+  const int size = std::min(workers_, input.micro_batches - group * workers_);
+  const int chunk = forward ? rest / size : chunks - 1 - rest / size;
+  return {chunk * workers_ + worker, group * workers_ + rest % size};
+}
+
+template <bool kPlain>
+void PipelineSimulator::TryStart(const PipelineInput& input, int worker, double now_s) {
+  WorkerState& state = states_[worker];
   if (state.busy) return;
-  const StageTiming& timing = input.stages[stage];
+  const StageTiming& limits = input.stages[worker];
   const bool gpipe = input.schedule == Schedule::kGPipe;
-  const bool may_go_back = state.backwards < state.forwards_done && (!gpipe || state.forwards_done == input.micro_batches) &&
-                           InputsArrived(input, stage, state.backwards, false);
-  const bool fits = !input.split_backward || timing.most_kept == 0 || state.forwards - state.weights < timing.most_kept;
-  const bool may_go_on = state.forwards < input.micro_batches && fits && (gpipe || state.forwards - state.backwards < timing.in_flight) &&
-                         InputsArrived(input, stage, state.forwards, true);
+  const int passes = kPlain ? input.micro_batches : input.micro_batches * input.virtual_stages;
+  const bool interleaved = !kPlain && input.virtual_stages > 1;
+  Pass back{worker, state.backwards};
+  bool may_go_back = state.backwards < state.forwards_done && (!gpipe || state.forwards_done == passes);
+  if (may_go_back && interleaved) {
+    back = InterleavedPass(input, worker, state.backwards, false);
+    may_go_back = forwards_done_[back.stage] > back.micro_batch;
+  }
+  may_go_back = may_go_back && InputsArrived(input, back.stage, back.micro_batch, false);
+  Pass on{worker, state.forwards};
+  const bool fits = !input.split_backward || limits.most_kept == 0 || state.forwards - state.weights < limits.most_kept;
+  bool may_go_on = state.forwards < passes && fits && (gpipe || state.forwards - state.backwards < limits.in_flight);
+  if (may_go_on && interleaved) on = InterleavedPass(input, worker, state.forwards, true);
+  may_go_on = may_go_on && InputsArrived(input, on.stage, on.micro_batch, true);
   if (may_go_back && !(may_go_on && state.last_went_back)) {
     state.last_went_back = true;
-    const double weights_s = input.split_backward ? timing.weights_s : 0;
-    Begin(stage, TimelineSpan::Kind::kBackward, state.backwards++, now_s, timing.backward_s - weights_s);
-    Push(state.end_s, kBackwardDone, stage);
+    ++state.backwards;
+    const StageTiming& timing = input.stages[back.stage];
+    Begin<kPlain>(worker, TimelineSpan::Kind::kBackward, back, now_s, timing.backward_s - (input.split_backward ? timing.weights_s : 0));
+    Push(state.end_s, kBackwardDone, back.stage);
     return;
   }
   if (may_go_on) {
     state.last_went_back = false;
-    if (state.forwards == 0) state.first_s = now_s;
-    Begin(stage, TimelineSpan::Kind::kForward, state.forwards++, now_s, timing.forward_s);
-    Push(state.end_s, kForwardDone, stage);
+    if (state.forwards++ == 0) state.first_s = now_s;
+    Begin<kPlain>(worker, TimelineSpan::Kind::kForward, on, now_s, input.stages[on.stage].forward_s);
+    Push(state.end_s, kForwardDone, on.stage);
     return;
   }
   if (input.split_backward && state.weights < state.backwards_done) {
-    Begin(stage, TimelineSpan::Kind::kWeights, state.weights++, now_s, timing.weights_s);
-    Push(state.end_s, kWeightsDone, stage);
+    const Pass weights = interleaved ? InterleavedPass(input, worker, state.weights, false) : Pass{worker, state.weights};
+    ++state.weights;
+    Begin<kPlain>(worker, TimelineSpan::Kind::kWeights, weights, now_s, input.stages[weights.stage].weights_s);
+    Push(state.end_s, kWeightsDone, weights.stage);
   }
 }
 
-void PipelineSimulator::Begin(int stage, TimelineSpan::Kind kind, int micro_batch, double now_s, double seconds) {
-  StageState& state = stages_[stage];
+template <bool kPlain>
+void PipelineSimulator::Begin(int worker, TimelineSpan::Kind kind, Pass pass, double now_s, double seconds) {
+  WorkerState& state = states_[worker];
   state.busy = true;
+  if (!kPlain && noise_ != nullptr) seconds *= noise_->Factor(kind, pass.stage, pass.micro_batch);
   state.end_s = now_s + seconds;
-  if (timeline_ != nullptr) timeline_->push_back({kind, stage, micro_batch, now_s, state.end_s});
+  if (!kPlain && spans_ != nullptr) spans_->Add({kind, pass.stage, pass.micro_batch, now_s, state.end_s});
 }
 
+template <bool kPlain>
 void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward, double now_s) {
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
   if (!channel.used) return;
+  const auto kind = forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage;
+  const int micro_batch = kPlain ? 0 : (forward ? forward_sent_ : backward_sent_)[link]++;
+  const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(kind, link, micro_batch);
   double start_s = now_s;
   for (const WireUse& use : channel.wires) start_s = std::max(start_s, wire_free_s_[use.wire]);
   double carried_s = start_s;
   for (const WireUse& use : channel.wires) {
-    wire_free_s_[use.wire] = start_s + use.hold_s;
-    carried_s = std::max(carried_s, start_s + use.hold_s);
+    const double free_s = start_s + (kPlain ? use.hold_s : use.hold_s * factor);
+    wire_free_s_[use.wire] = free_s;
+    carried_s = std::max(carried_s, free_s);
   }
-  if (timeline_ != nullptr) {
-    int& sent = forward ? forward_sent_[link] : backward_sent_[link];
-    timeline_->push_back({forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage, link, sent++, start_s,
-                          carried_s + channel.latency_s});
-  }
-  Push(carried_s + channel.latency_s, forward ? kForwardArrives : kBackwardArrives, link);
+  const double arrives_s = carried_s + channel.latency_s;
+  if (!kPlain && spans_ != nullptr) spans_->Add({kind, link, micro_batch, start_s, carried_s, now_s, arrives_s});
+  Push(arrives_s, forward ? kForwardArrives : kBackwardArrives, link);
 }
 
 double PipelineSimulator::FinishStep(const PipelineInput& input) {
-  ready_s_.resize(input.stages.size());
-  for (size_t s = 0; s < input.stages.size(); ++s) ready_s_[s] = stages_[s].end_s;
+  ready_s_.resize(workers_);
+  for (int w = 0; w < workers_; ++w) ready_s_[w] = states_[w].end_s;
   const auto deliver = [this](const std::vector<EndMessage>& messages) {
     heard_s_ = ready_s_;
     for (const EndMessage& m : messages) heard_s_[m.to] = std::max(heard_s_[m.to], ready_s_[m.from] + m.seconds);
@@ -141,57 +167,90 @@ double PipelineSimulator::FinishStep(const PipelineInput& input) {
   deliver(input.reports);
   deliver(input.decisions);
   double period_s = 0;
-  for (size_t s = 0; s < input.stages.size(); ++s) {
-    period_s = std::max(period_s, ready_s_[s] + input.stages[s].update_s - stages_[s].first_s);
+  for (int w = 0; w < workers_; ++w) {
+    double update_s = 0;
+    for (size_t s = w; s < input.stages.size(); s += workers_) update_s += input.stages[s].update_s;
+    period_s = std::max(period_s, ready_s_[w] + update_s - states_[w].first_s);
+    if (spans_ != nullptr) spans_->Add({TimelineSpan::Kind::kUpdate, w, 0, ready_s_[w], ready_s_[w] + update_s});
   }
   return period_s + input.step_overhead_s;
 }
 
-PipelineResult PipelineSimulator::Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline) {
-  timeline_ = timeline;
-  heap_.clear();
-  order_ = 0;
-  stages_.assign(input.stages.size(), StageState{});
-  wire_free_s_.assign(input.wires, 0);
-  Index(input);
-  if (timeline_ != nullptr) {
-    timeline_->clear();
-    forward_sent_.assign(input.links.size(), 0);
-    backward_sent_.assign(input.links.size(), 0);
-  }
-  for (size_t s = 0; s < input.stages.size(); ++s) TryStart(input, static_cast<int>(s), 0);
+template <bool kPlain>
+void PipelineSimulator::Loop(const PipelineInput& input) {
+  const auto worker_of = [&](int stage) { return kPlain ? stage : stage % workers_; };
+  for (int w = 0; w < workers_; ++w) TryStart<kPlain>(input, w, 0);
   while (!heap_.empty()) {
     const Event event = Pop();
+    int worker = 0;
     switch (event.kind) {
       case kForwardDone:
-        stages_[event.id].busy = false;
-        ++stages_[event.id].forwards_done;
-        for (int i = out_offset_[event.id]; i < out_offset_[event.id + 1]; ++i) Send(input, out_links_[i], true, event.at_s);
-        TryStart(input, event.id, event.at_s);
+        worker = worker_of(event.id);
+        states_[worker].busy = false;
+        ++states_[worker].forwards_done;
+        if (!kPlain) ++forwards_done_[event.id];
+        for (int i = out_offset_[event.id]; i < out_offset_[event.id + 1]; ++i) Send<kPlain>(input, out_links_[i], true, event.at_s);
         break;
       case kBackwardDone:
-        stages_[event.id].busy = false;
-        ++stages_[event.id].backwards_done;
-        for (int i = in_offset_[event.id]; i < in_offset_[event.id + 1]; ++i) Send(input, in_links_[i], false, event.at_s);
-        TryStart(input, event.id, event.at_s);
+        worker = worker_of(event.id);
+        states_[worker].busy = false;
+        ++states_[worker].backwards_done;
+        for (int i = in_offset_[event.id]; i < in_offset_[event.id + 1]; ++i) Send<kPlain>(input, in_links_[i], false, event.at_s);
         break;
       case kWeightsDone:
-        stages_[event.id].busy = false;
-        TryStart(input, event.id, event.at_s);
+        worker = worker_of(event.id);
+        states_[worker].busy = false;
         break;
       case kForwardArrives:
         ++forward_arrived_[event.id];
-        TryStart(input, input.links[event.id].dst, event.at_s);
+        worker = worker_of(input.links[event.id].dst);
         break;
       default:
         ++backward_arrived_[event.id];
-        TryStart(input, input.links[event.id].src, event.at_s);
+        worker = worker_of(input.links[event.id].src);
     }
+    TryStart<kPlain>(input, worker, event.at_s);
+  }
+}
+
+PipelineResult PipelineSimulator::Run(const PipelineInput& input, SpanSink* spans, const PassNoise* noise) {
+  spans_ = spans;
+  noise_ = noise;
+  heap_.clear();
+  order_ = 0;
+  workers_ = input.workers();
+  states_.assign(workers_, WorkerState{});
+  forwards_done_.assign(input.stages.size(), 0);
+  wire_free_s_.assign(input.wires, 0);
+  Index(input);
+  forward_sent_.assign(input.links.size(), 0);
+  backward_sent_.assign(input.links.size(), 0);
+  if (input.virtual_stages == 1 && spans == nullptr && noise == nullptr) {
+    Loop<true>(input);
+  } else {
+    Loop<false>(input);
   }
   PipelineResult result;
-  for (const StageState& state : stages_) result.compute_end_s = std::max(result.compute_end_s, state.end_s);
+  for (const WorkerState& state : states_) {
+    result.compute_end_s = std::max(result.compute_end_s, state.end_s);
+    if (state.backwards_done != input.micro_batches * input.virtual_stages) result.complete = false;
+  }
   result.step_s = FinishStep(input);
   return result;
+}
+
+PipelineResult PipelineSimulator::Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline) {
+  class Appender final : public SpanSink {
+   public:
+    explicit Appender(std::vector<TimelineSpan>& spans) : spans_(spans) {}
+    void Add(const TimelineSpan& span) override { spans_.push_back(span); }
+
+   private:
+    std::vector<TimelineSpan>& spans_;
+  };
+  timeline->clear();
+  Appender appender(*timeline);
+  return Run(input, &appender);
 }
 
 double FillPlusBottleneck(double fill_s, double bottleneck_s, int micro_batches) { return fill_s + (micro_batches - 1) * bottleneck_s; }

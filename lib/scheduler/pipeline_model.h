@@ -7,7 +7,9 @@
 // decision (norm, loss) and updates.
 //
 // With the backward split (zero bubble, arXiv 2401.10241) its message leaves when the gradients of the inputs are there; those of the
-// weights fill the time in which the stage could do nothing else. A model only: the runtime does not split yet.
+// weights fill the time in which the stage could do nothing else. Interleaved (arXiv 2104.04473, section 2.2), worker w of p runs the
+// stages w, w + p, w + 2p ...: forwards of p micro-batches through one of them, then through the next, backwards the other way round. Both
+// are models only: the runtime does neither yet.
 //
 // The time of a step is the period of a long run: the least T such that no stage, T after its first forward of this step, is still busy
 // with it. A stage deep in the pipeline may thus update while the next step's first micro-batch is on its way.
@@ -29,14 +31,20 @@ struct StageTiming {
   double backward_s = 0;
   double weights_s = 0;  // part of backward_s that computes the gradients of weights; counts when the backward is split
   double update_s = 0;   // once a step
-  int in_flight = 1;     // >= 1; GPipe ignores it
-  int most_kept = 0;     // with the backward split: forwards whose weights' gradients may be missing, for want of memory; 0: any number
+  // Limits of a worker, those of its first stage: forwards that may be open, >= 1 (GPipe ignores it); and with the backward split those
+  // whose weights' gradients may be missing, for want of memory; 0: any number.
+  int in_flight = 1;
+  int most_kept = 0;
+  double codec_forward_s = 0;  // part of forward_s and of backward_s that encodes and decodes: for reports
+  double codec_backward_s = 0;
+  bool operator==(const StageTiming&) const = default;
 };
 
 // What a message holds, for how long. Wires are dense ids below PipelineInput::wires.
 struct WireUse {
   int wire = 0;
   double hold_s = 0;
+  bool operator==(const WireUse&) const = default;
 };
 
 // One direction of a pair of stages.
@@ -44,6 +52,8 @@ struct Channel {
   bool used = false;
   double latency_s = 0;
   std::vector<WireUse> wires;
+  int64_t bytes = 0;  // of one message: for reports
+  bool operator==(const Channel&) const = default;
 };
 
 struct StageLink {
@@ -51,17 +61,20 @@ struct StageLink {
   int dst = 0;
   Channel forward;
   Channel backward;  // unused when nothing differentiable crosses
+  bool operator==(const StageLink&) const = default;
 };
 
-// A message at the end of a step, latency and serialisation together.
+// A message between workers at the end of a step, latency and serialisation together.
 struct EndMessage {
   int from = 0;
   int to = 0;
   double seconds = 0;
+  bool operator==(const EndMessage&) const = default;
 };
 
 struct PipelineInput {
   std::vector<StageTiming> stages;
+  int virtual_stages = 1;  // of each worker: stage s runs on worker s % workers(); stages.size() is a multiple
   std::vector<StageLink> links;
   int wires = 0;
   int micro_batches = 1;
@@ -71,26 +84,49 @@ struct PipelineInput {
   std::vector<EndMessage> reports;    // then: to stage 0, which decides when it has all
   std::vector<EndMessage> decisions;  // and answers; without any, stages update at once
   double step_overhead_s = 0;
+  int workers() const { return static_cast<int>(stages.size()) / virtual_stages; }
+  bool operator==(const PipelineInput&) const = default;
 };
 
 struct TimelineSpan {
-  enum class Kind { kForward, kBackward, kWeights, kForwardMessage, kBackwardMessage };
+  enum class Kind { kForward, kBackward, kWeights, kUpdate, kForwardMessage, kBackwardMessage };
   Kind kind = Kind::kForward;
-  int stage = 0;  // or index of the link
+  int stage = 0;  // or index of the link; kUpdate: the worker
   int micro_batch = 0;
   double begin_s = 0;
   double end_s = 0;
+  // Of a message, which is on its wires from begin_s to end_s: when its stage handed it over, and when it is there.
+  double sent_s = 0;
+  double arrives_s = 0;
+  bool operator==(const TimelineSpan&) const = default;
+};
+
+// Gets every span, in the order decided: those of one stage, and those of one direction of a link, ascend and do not overlap.
+class SpanSink {
+ public:
+  virtual ~SpanSink() = default;
+  virtual void Add(const TimelineSpan& span) = 0;
+};
+
+// What makes one pass or message longer or shorter than its mean.
+class PassNoise {
+ public:
+  virtual ~PassNoise() = default;
+  // A factor > 0. Pure, so that it does not matter which event comes first.
+  virtual double Factor(TimelineSpan::Kind kind, int stage_or_link, int micro_batch) const = 0;
 };
 
 struct PipelineResult {
   double step_s = 0;         // period: start of a step to the start of the next
   double compute_end_s = 0;  // end of the last backward
+  bool complete = true;      // false: interleaved with too few micro-batches in flight, nothing could go on
 };
 
 class PipelineSimulator {
  public:
-  // Input is trusted: src < dst, indices in range, finite numbers. `timeline`, when given, receives every span, in the order decided.
-  PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline = nullptr);
+  // Input is trusted: src < dst, indices in range, finite numbers.
+  PipelineResult Run(const PipelineInput& input, SpanSink* spans = nullptr, const PassNoise* noise = nullptr);
+  PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline);
 
  private:
   struct Event {
@@ -99,8 +135,8 @@ class PipelineSimulator {
     int32_t kind;  // of the k...Done and k...Arrives below
     int32_t id;
   };
-  struct StageState {
-    int forwards = 0;  // started
+  struct WorkerState {
+    int forwards = 0;  // passes started, of all its stages
     int forwards_done = 0;
     int backwards = 0;  // started
     int backwards_done = 0;
@@ -110,11 +146,23 @@ class PipelineSimulator {
     double first_s = 0;  // start of the first forward
     double end_s = 0;
   };
+  struct Pass {
+    int stage = 0;
+    int micro_batch = 0;
+  };
 
   void Push(double at_s, int32_t kind, int32_t id);
   Event Pop();
-  void TryStart(const PipelineInput& input, int stage, double now_s);
-  void Begin(int stage, TimelineSpan::Kind kind, int micro_batch, double now_s, double seconds);
+  // The number-th forward or backward of a worker.
+  Pass InterleavedPass(const PipelineInput& input, int worker, int number, bool forward) const;
+  // kPlain: not interleaved, nobody listens, no noise: what a search runs most of its time, a sixth faster.
+  template <bool kPlain>
+  void Loop(const PipelineInput& input);
+  template <bool kPlain>
+  void TryStart(const PipelineInput& input, int worker, double now_s);
+  template <bool kPlain>
+  void Begin(int worker, TimelineSpan::Kind kind, Pass pass, double now_s, double seconds);
+  template <bool kPlain>
   void Send(const PipelineInput& input, int link, bool forward, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
   void Index(const PipelineInput& input);
@@ -122,14 +170,17 @@ class PipelineSimulator {
 
   std::vector<Event> heap_;
   int64_t order_ = 0;
-  std::vector<StageState> stages_;
+  int workers_ = 0;
+  std::vector<WorkerState> states_;
+  std::vector<int> forwards_done_;                       // by stage
   std::vector<int> forward_arrived_, backward_arrived_;  // by link
-  std::vector<int> forward_sent_, backward_sent_;        // by link, for the timeline
+  std::vector<int> forward_sent_, backward_sent_;        // by link, for spans and noise
   std::vector<double> wire_free_s_;
   // Links into a stage and out of it, as offsets into flat lists.
   std::vector<int> in_offset_, in_links_, out_offset_, out_links_;
   std::vector<double> ready_s_, heard_s_;
-  std::vector<TimelineSpan>* timeline_ = nullptr;
+  SpanSink* spans_ = nullptr;
+  const PassNoise* noise_ = nullptr;
 };
 
 // Closed-form estimate: sum of stage times and link crossings once (fill), plus (m - 1) times the slowest of them (architecture of the

@@ -1,6 +1,8 @@
 #include "lib/scheduler/pipeline_model.h"
 
+#include <map>
 #include <random>
+#include <tuple>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,6 +80,48 @@ TEST(PipelineModelTest, TheSplitBackwardReachesWhatWasPublishedAndNeverMoreThanT
     }
     EXPECT_THAT(kept, testing::Each(0)) << "every weight's gradient is computed";
   }
+}
+
+// `workers` devices of `chunks` stages each; free links. Warm-up of Megatron-LM (arXiv 2104.04473).
+PipelineInput Interleaved(int workers, int chunks, int micro_batches) {
+  PipelineInput input = EqualChain(workers * chunks, micro_batches, 0, 0);
+  input.virtual_stages = chunks;
+  for (StageTiming& stage : input.stages) stage.forward_s /= chunks, stage.backward_s /= chunks;
+  for (int w = 0; w < workers; ++w) input.stages[w].in_flight = 2 * (workers - w - 1) + (chunks - 1) * workers + 1;
+  return input;
+}
+
+// Bubbles over compute are (p - 1) / (v m): of the whole step (p - 1) / (v m + p - 1).
+TEST(PipelineModelTest, InterleavingShrinksTheBubbleByTheNumberOfChunks) {
+  for (const auto& [workers, chunks, micro_batches] : {std::tuple(2, 1, 4), std::tuple(2, 2, 4), std::tuple(4, 2, 8), std::tuple(4, 3, 8),
+                                                       std::tuple(8, 2, 32), std::tuple(8, 4, 32), std::tuple(3, 5, 9)}) {
+    SCOPED_TRACE(testing::Message() << workers << " workers, " << chunks << " chunks, " << micro_batches << " micro-batches");
+    const PipelineResult result = PipelineSimulator().Run(Interleaved(workers, chunks, micro_batches));
+    EXPECT_TRUE(result.complete);
+    const double bubble = 1 - micro_batches * 3 / result.step_s;
+    EXPECT_NEAR(bubble, (workers - 1.0) / (chunks * micro_batches + workers - 1.0), 1e-9);
+  }
+}
+
+TEST(PipelineModelTest, InterleavedWorkersRunEveryPassOnceWhateverTheNumberOfMicroBatches) {
+  for (int micro_batches = 1; micro_batches <= 13; ++micro_batches) {
+    SCOPED_TRACE(testing::Message() << micro_batches << " micro-batches");
+    PipelineInput input = Interleaved(4, 3, micro_batches);
+    std::vector<TimelineSpan> timeline;
+    EXPECT_TRUE(PipelineSimulator().Run(input, &timeline).complete);
+    std::map<std::tuple<int, int, int>, int> passes;
+    for (const TimelineSpan& span : timeline) {
+      if (span.kind == TimelineSpan::Kind::kForward || span.kind == TimelineSpan::Kind::kBackward) {
+        ++passes[{static_cast<int>(span.kind), span.stage, span.micro_batch}];
+      }
+    }
+    EXPECT_EQ(passes.size(), 2 * 12 * micro_batches);
+    EXPECT_THAT(passes, testing::Each(testing::Pair(testing::_, 1)));
+  }
+  // Nobody can go back before a micro-batch has been through all three chunks.
+  PipelineInput shallow = Interleaved(4, 3, 8);
+  for (int w = 0; w < 4; ++w) shallow.stages[w].in_flight = 4;
+  EXPECT_FALSE(PipelineSimulator().Run(shallow).complete);
 }
 
 TEST(PipelineModelTest, OneStageTakesItsComputeAndUpdate) {

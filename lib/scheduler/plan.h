@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "lib/scheduler/pipeline_model.h"
 #include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::scheduler {
@@ -39,11 +40,15 @@ struct PlanLink {
   int64_t forward_wire_bytes = 0, backward_wire_bytes = 0;  // as encoded
   std::string codec = "fp32";
   double ratio = 1;
-  double loss_cost = 0;      // expected increase of the loss, nats per target
+  double loss_cost = 0;  // expected increase of the loss, nats per target
+  // The codec's seconds per micro-batch, as LinkCodec has them.
+  double producer_forward_s = 0, consumer_forward_s = 0;
+  double producer_backward_s = 0, consumer_backward_s = 0;
   std::string codec_reason;  // why this codec, as its policy says; may be empty
   // Serialisation + latency of one micro-batch's message, alone on the wire.
   double forward_s = 0, backward_s = 0;
   double forward_latency_s = 0, backward_latency_s = 0;  // of these
+  LinkCodec Codec() const;
   bool operator==(const PlanLink&) const = default;
 };
 
@@ -53,6 +58,16 @@ struct TiedExchange {
   std::vector<int> stages;
   int64_t bytes = 0;
   bool operator==(const TiedExchange&) const = default;
+};
+
+// The pipeline by which a plan's step was predicted, so that it can be simulated again, looked at and changed.
+struct PlanPipeline {
+  PipelineInput input;
+  std::vector<std::string> wires;  // by wire: the shared resource; empty: a pair's own
+  // From the last stage's device to the first's, for schedules that go round: with the largest message between neighbours. Unused when they
+  // are not joined or nothing crosses.
+  StageLink wrap_around;
+  bool operator==(const PlanPipeline&) const = default;
 };
 
 struct Plan {
@@ -68,6 +83,7 @@ struct Plan {
   double gap = 0;                    // predicted / lower bound - 1, >= 0
   int64_t evaluations = 0;           // candidates simulated
   std::vector<std::string> explain;  // why each stage, link and left-out device is as it is
+  PlanPipeline pipeline;
   bool operator==(const Plan&) const = default;
 };
 

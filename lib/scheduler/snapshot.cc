@@ -72,6 +72,7 @@ absl::Status CheckOp(const OpNode& op, int classes) {
   if (!op.placeholder || !op.forward_s.empty()) FUSIONLLM_RETURN_IF_ERROR(check_times("forward", op.forward_s));
   if (!op.placeholder || !op.backward_s.empty()) FUSIONLLM_RETURN_IF_ERROR(check_times("backward", op.backward_s));
   if (!op.update_s.empty()) FUSIONLLM_RETURN_IF_ERROR(check_times("update", op.update_s));
+  if (!op.weights_s.empty()) FUSIONLLM_RETURN_IF_ERROR(check_times("weights", op.weights_s));
   if (!(op.flops >= 0 && op.flops <= 1e30)) return Invalid(where, absl::StrFormat("%g FLOPs must be finite and not negative", op.flops));
   FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "parameter bytes", op.parameter_bytes));
   FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "gradient bytes", op.gradient_bytes));

@@ -34,8 +34,9 @@ struct OpNode {
   std::vector<double> forward_s;
   std::vector<double> backward_s;
   std::vector<double> update_s;
-  int64_t parameter_bytes = 0;  // tied parameters are counted by each op that uses them; TiedParameter corrects that inside a stage
-  int64_t gradient_bytes = 0;   // one buffer for each use
+  std::vector<double> weights_s;  // part of backward_s that computes the gradients of parameters only; may be empty (unknown, counts as 0)
+  int64_t parameter_bytes = 0;    // tied parameters are counted by each op that uses them; TiedParameter corrects that inside a stage
+  int64_t gradient_bytes = 0;     // one buffer for each use
   int64_t optimizer_bytes = 0;
   int64_t workspace_bytes = 0;  // scratch while it runs: a stage needs the largest
 };
