@@ -176,17 +176,9 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
   return lines;
 }
 
-absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunction stop) const {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
-  if (auto* refusal = std::get_if<Refusal>(&created)) return PlanOutcome(std::move(*refusal));
-  const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
-  Evaluator evaluator(problem);
-  bool proven = false;
-  auto found = Search(problem, evaluator, &proven);
-  // A search that was cut short may also have nothing, or not its best: nobody waits for it.
-  if (problem.Stopped()) return absl::CancelledError("planning was stopped");
-  if (auto* refusal = std::get_if<Refusal>(&found)) return PlanOutcome(std::move(*refusal));
-  scheduler::Plan plan = evaluator.ToPlan(std::get<Assignment>(found), name());
+Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy, bool proven) {
+  const PlanRequest& request = problem.request();
+  Plan plan = evaluator.ToPlan(assignment, strategy);
   plan.evaluations = evaluator.evaluations();
   // Among lossy plans the search seeks the time to an equal loss, which proves nothing about the time of a step.
   const bool lossless = std::all_of(plan.links.begin(), plan.links.end(), [](const PlanLink& link) { return link.loss_cost == 0; });
@@ -199,7 +191,20 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
     if (!used[d] && !excluded) plan.left_out.push_back(request.devices[d].name);
   }
   plan.explain = Explain(problem, plan);
-  return PlanOutcome(std::move(plan));
+  return plan;
+}
+
+absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunction stop) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
+  if (auto* refusal = std::get_if<Refusal>(&created)) return PlanOutcome(std::move(*refusal));
+  const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
+  Evaluator evaluator(problem);
+  bool proven = false;
+  auto found = Search(problem, evaluator, &proven);
+  // A search that was cut short may also have nothing, or not its best: nobody waits for it.
+  if (problem.Stopped()) return absl::CancelledError("planning was stopped");
+  if (auto* refusal = std::get_if<Refusal>(&found)) return PlanOutcome(std::move(*refusal));
+  return PlanOutcome(WholePlan(problem, evaluator, std::get<Assignment>(found), name(), proven));
 }
 
 std::vector<absl::string_view> StrategyNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }

@@ -47,6 +47,9 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
 // Why no assignment at all fits, by memory or by links: the refusal of searches that found nothing.
 Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 
+// The plan of a feasible assignment with bound, gap, devices left out and sentences. `proven`: no assignment is faster.
+Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy, bool proven = false);
+
 // One sentence for each stage, link, exchange of tied gradients and device left out.
 std::vector<std::string> Explain(const Problem& problem, const Plan& plan);
 

@@ -1,0 +1,218 @@
+#include "lib/scheduler/replan/replan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/status_macros.h"
+#include "lib/scheduler/replan/repair.h"
+#include "lib/scheduler/strategy.h"
+
+namespace fusionllm::scheduler::replan {
+namespace {
+
+constexpr absl::string_view kStrategy = "op-fence";
+constexpr size_t kClimbs = 3;
+
+absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& options) {
+  if (running.empty()) return absl::InvalidArgumentError("running plan: it has no stages");
+  if (options.steps_left < 0) return absl::InvalidArgumentError(absl::StrCat("steps_left: ", options.steps_left, " is negative"));
+  const std::pair<const char*, double> numbers[] = {{"running_step_s", options.running_step_s},
+                                                    {"fixed_s", options.fixed_s},
+                                                    {"least_gain", options.least_gain},
+                                                    {"restore.latency_s", options.restore.latency_s}};
+  for (const auto& [name, number] : numbers) {
+    if (!std::isfinite(number) || number < 0)
+      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is no number from 0 on", name, number));
+  }
+  for (const auto& [name, number] : {std::pair{"bias", options.bias}, std::pair{"restore.bytes_per_s", options.restore.bytes_per_s}}) {
+    if (!std::isfinite(number) || number <= 0)
+      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is no number above 0", name, number));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> MissingDevices(const PlanRequest& now, const RunningPlan& running) {
+  std::vector<std::string> missing;
+  for (const RunningStage& stage : running) {
+    const auto same = [&](const Device& device) { return device.name == stage.device; };
+    if (std::none_of(now.devices.begin(), now.devices.end(), same)) missing.push_back(stage.device);
+  }
+  return missing;
+}
+
+// The plan's stages by the names that a running plan has.
+RunningPlan NamesOf(const Plan& plan) {
+  RunningPlan names;
+  for (const PlanStage& stage : plan.stages) names.push_back({stage.device_names[0], stage.op_names});
+  return names;
+}
+
+class Replanner {
+ public:
+  Replanner(const Problem& problem, const RunningPlan& running, const ReplanOptions& options)
+      : problem_(problem), running_(running), options_(options), evaluator_(problem), migrations_(problem, running, options.restore) {}
+
+  absl::StatusOr<ReplanOutcome> Run(const std::vector<std::string>& missing) {
+    std::optional<Assignment> present = AssignmentOf(problem_, running_);
+    if (!present.has_value()) {
+      return absl::InvalidArgumentError("running plan: its stages are no consecutive runs of this job's ops, or leave some of them out");
+    }
+    JudgePresent(*present, missing);
+    if (stays_.has_value()) {
+      starts_.push_back(*stays_);
+    } else {
+      for (const Assignment& filled : Fill(problem_, *present)) AddStart(filled);
+    }
+    FUSIONLLM_RETURN_IF_ERROR(AddFromScratch());
+    if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
+    if (starts_.empty()) return ReplanOutcome(ExplainInfeasible(problem_, evaluator_));
+    std::stable_sort(starts_.begin(), starts_.end(), [](const Scored& a, const Scored& b) { return a.total_s < b.total_s; });
+    if (starts_.size() > kClimbs) starts_.resize(kClimbs);
+    const TotalSeconds total = [this](const Assignment& a, const Evaluation& e) { return Total(a, e); };
+    std::vector<Scored> finalists = starts_;
+    for (const Scored& start : starts_) {
+      finalists.push_back(
+          Climb(problem_, evaluator_, start, total, std::max<int64_t>(1, options_.evaluations / static_cast<int64_t>(starts_.size()))));
+    }
+    if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
+    // The quick evaluation fixes the depth of the pipeline by a formula; the last word has the search over depths.
+    for (Scored& finalist : finalists) {
+      finalist.evaluation = evaluator_.Evaluate(finalist.assignment, Effort::kFull);
+      finalist.total_s = Total(finalist.assignment, finalist.evaluation);
+    }
+    const Scored& best =
+        *std::min_element(finalists.begin(), finalists.end(), [](const Scored& x, const Scored& y) { return x.total_s < y.total_s; });
+    return ReplanOutcome(Decide(best));
+  }
+
+ private:
+  // Seconds that are left of the training when it goes on with this, the move included.
+  double Total(const Assignment& assignment, const Evaluation& evaluation) const {
+    const double steps_s = static_cast<double>(options_.steps_left) * options_.bias * evaluation.cost_s();
+    // With a measured step, the same stages are another plan too: their codecs and depths would be chosen anew.
+    if (stays_.has_value() && assignment == stays_->assignment && options_.running_step_s == 0) return steps_s;
+    return steps_s + options_.fixed_s + migrations_.TransferSeconds(assignment);
+  }
+
+  void JudgePresent(const Assignment& present, const std::vector<std::string>& missing) {
+    if (!missing.empty()) {
+      why_not_ = absl::StrCat(absl::StrJoin(missing, ", "), missing.size() == 1 ? " is" : " are", " not there any more");
+      return;
+    }
+    const auto barred = std::find(present.devices.begin(), present.devices.end(), -1);
+    if (barred != present.devices.end()) {
+      why_not_ = absl::StrCat(running_[barred - present.devices.begin()].device, " may not run a stage any more");
+      return;
+    }
+    const int stages = static_cast<int>(present.devices.size());
+    if (stages < problem_.min_stages() || stages > problem_.max_stages()) {
+      why_not_ = absl::StrFormat("the job now asks for %d to %d stages", problem_.min_stages(), problem_.max_stages());
+      return;
+    }
+    const Evaluation evaluation = evaluator_.Evaluate(present, Effort::kFull);
+    if (!evaluation.feasible()) {
+      why_not_ = RefusalFor(problem_, present, evaluation).message;
+      return;
+    }
+    stays_ = Scored{present, evaluation, 0};
+    stays_->total_s = Total(present, evaluation);
+  }
+
+  void AddStart(const Assignment& assignment) {
+    const Evaluation evaluation = evaluator_.Evaluate(assignment, Effort::kQuick);
+    if (evaluation.feasible()) starts_.push_back({assignment, evaluation, Total(assignment, evaluation)});
+  }
+
+  absl::Status AddFromScratch() {
+    if (!options_.from_scratch && !starts_.empty()) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kStrategy, problem_.request(), [this] { return problem_.Stopped(); }));
+    if (const auto* plan = std::get_if<Plan>(&fresh)) {
+      if (const std::optional<Assignment> assignment = AssignmentOf(problem_, NamesOf(*plan))) AddStart(*assignment);
+    }
+    return absl::OkStatus();
+  }
+
+  ReplanAnswer Decide(const Scored& best) {
+    ReplanAnswer answer;
+    const double step_s = options_.bias * best.evaluation.step_s;
+    if (!stays_.has_value()) {
+      answer.verdict = ReplanAnswer::Verdict::kMustMove;
+      Take(best, answer);
+      answer.reason = absl::StrFormat("%s: %s, %.3g s a step", why_not_, Moves(answer.migration), step_s);
+      return answer;
+    }
+    const double present_step_s = options_.running_step_s > 0 ? options_.running_step_s : options_.bias * stays_->evaluation.step_s;
+    const double stretch = stays_->evaluation.cost_s() / stays_->evaluation.step_s;  // by the loss of its codecs
+    const double present_cost_s = present_step_s * stretch;
+    const double stay_s = static_cast<double>(options_.steps_left) * present_cost_s;
+    answer.running_step_s = present_step_s;
+    const double gain_s = stay_s - best.total_s;
+    const double share = present_cost_s > 0 ? 1 - options_.bias * best.evaluation.cost_s() / present_cost_s : 0;
+    const bool same = best.assignment == stays_->assignment && options_.running_step_s == 0;
+    if (!same && gain_s > 0 && share >= options_.least_gain) {
+      answer.verdict = ReplanAnswer::Verdict::kMove;
+      answer.gain_s = gain_s;
+      Take(best, answer);
+      answer.reason = absl::StrFormat("%.3g s a step instead of %.3g s: %s, which costs %.3g s and gains %.3g s over the %d steps left",
+                                      step_s, present_step_s, Moves(answer.migration), options_.fixed_s + answer.migration.transfer_s,
+                                      gain_s, options_.steps_left);
+      return answer;
+    }
+    answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy);
+    answer.reason = absl::StrFormat("staying at %.3g s a step: %s", present_step_s, WhyStay(same, share, step_s));
+    return answer;
+  }
+
+  std::string WhyStay(bool same, double share, double step_s) const {
+    if (same || share <= 0) return "no other plan that was found is worth its move";
+    if (share < options_.least_gain) {
+      return absl::StrFormat("the best that was found gains %.1f%% of a step, less than the %.0f%% that a move must gain", 100 * share,
+                             100 * options_.least_gain);
+    }
+    return absl::StrFormat("%.3g s a step is to be had, but %d steps do not earn what the move costs", step_s, options_.steps_left);
+  }
+
+  void Take(const Scored& best, ReplanAnswer& answer) {
+    answer.plan = WholePlan(problem_, evaluator_, best.assignment, kStrategy);
+    answer.migration = migrations_.To(best.assignment);
+  }
+
+  static std::string Moves(const Migration& migration) {
+    if (migration.moved.empty()) return "no op changes its device, codecs and depths are chosen anew";
+    const MovedOp &first = migration.moved.front(), &last = migration.moved.back();
+    const std::string names = migration.moved.size() == 1 ? first.op : absl::StrCat(first.op, " .. ", last.op);
+    return absl::StrFormat("%d op%s (%s) move with %.3g MB in %.3g s", migration.moved.size(), migration.moved.size() == 1 ? "" : "s",
+                           names, 1e-6 * static_cast<double>(migration.bytes), migration.transfer_s);
+  }
+
+  const Problem& problem_;
+  const RunningPlan& running_;
+  const ReplanOptions& options_;
+  Evaluator evaluator_;
+  MigrationModel migrations_;
+  std::string why_not_;
+  std::optional<Scored> stays_;  // the running plan, if it can go on
+  std::vector<Scored> starts_;
+};
+
+}  // namespace
+
+absl::StatusOr<ReplanOutcome> Replan(const PlanRequest& now, const RunningPlan& running, const ReplanOptions& options, StopFunction stop) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckOptions(running, options));
+  const std::vector<std::string> missing = MissingDevices(now, running);
+  PlanRequest request = now;
+  if (!missing.empty()) {
+    for (Device& device : request.devices) device.spare = false;
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
+  if (auto* refusal = std::get_if<Refusal>(&created)) return ReplanOutcome(std::move(*refusal));
+  return Replanner(*std::get<std::unique_ptr<Problem>>(created), running, options).Run(missing);
+}
+
+}  // namespace fusionllm::scheduler::replan

@@ -1,0 +1,298 @@
+#include "lib/scheduler/replan/replan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/scheduler/replan/repair.h"
+#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/requests.h"
+
+namespace fusionllm::scheduler::replan {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Verdict = ReplanAnswer::Verdict;
+
+// Two sites of three devices, 24 ops of 10 ms, 1 MB between them.
+PlanRequest TwoSites() {
+  PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 100'000}, 8);
+  for (const char* site : {"paris", "tokyo"}) {
+    for (double scale : {1.0, 1.5, 2.0}) testing::AddDevice(request, site, scale);
+  }
+  testing::LinkSites(request, 125e6, 1e-3, 12.5e6, 0.02);
+  return request;
+}
+
+Plan PlanOf(const PlanRequest& request) { return std::get<Plan>(*MakePlan("op-fence", request)); }
+
+RunningPlan Running(const Plan& plan) {
+  RunningPlan running;
+  for (const PlanStage& stage : plan.stages) running.push_back({stage.device_names[0], stage.op_names});
+  return running;
+}
+
+// The request without a device and its links.
+PlanRequest Without(const PlanRequest& request, const std::string& name) {
+  PlanRequest less = request;
+  const auto gone = std::find_if(less.devices.begin(), less.devices.end(), [&](const Device& d) { return d.name == name; });
+  const int index = static_cast<int>(gone - less.devices.begin());
+  less.devices.erase(gone);
+  std::erase_if(less.links, [&](const Link& link) { return link.src == index || link.dst == index; });
+  for (Link& link : less.links) {
+    link.src -= link.src > index;
+    link.dst -= link.dst > index;
+  }
+  return less;
+}
+
+ReplanAnswer Answer(const PlanRequest& now, const RunningPlan& running, const ReplanOptions& options) {
+  const absl::StatusOr<ReplanOutcome> outcome = Replan(now, running, options);
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+  if (!outcome.ok()) return {};
+  EXPECT_TRUE(std::holds_alternative<ReplanAnswer>(*outcome)) << std::get<Refusal>(*outcome).message;
+  return std::holds_alternative<ReplanAnswer>(*outcome) ? std::get<ReplanAnswer>(*outcome) : ReplanAnswer{};
+}
+
+std::set<std::string> NamesOf(const Migration& migration) {
+  std::set<std::string> names;
+  for (const MovedOp& move : migration.moved) names.insert(move.op);
+  return names;
+}
+
+TEST(ReplanTest, StaysWhenNothingHasChanged) {
+  const PlanRequest request = TwoSites();
+  const Plan plan = PlanOf(request);
+  const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000});
+  EXPECT_EQ(answer.verdict, Verdict::kStay) << answer.reason;
+  EXPECT_THAT(answer.migration.moved, IsEmpty());
+  EXPECT_EQ(answer.plan.stages, plan.stages);
+  EXPECT_DOUBLE_EQ(*answer.running_step_s, plan.predicted_step_s);
+}
+
+TEST(ReplanTest, ALostDeviceIsReplacedByItsSpareAndOnlyItsOpsMove) {
+  PlanRequest request = TwoSites();
+  request.devices[2].spare = true;  // paris-2, whose site has the fast links
+  request.devices[2].time_scale = 1;
+  const Plan plan = PlanOf(request);
+  ASSERT_GT(plan.stages.size(), 1u);
+  for (const PlanStage& stage : plan.stages) {
+    const std::string& lost = stage.device_names[0];
+    if (lost.substr(0, 5) != "paris") continue;
+    const ReplanAnswer answer = Answer(Without(request, lost), Running(plan), {.steps_left = 10});
+    EXPECT_EQ(answer.verdict, Verdict::kMustMove);
+    EXPECT_FALSE(answer.running_step_s.has_value());
+    EXPECT_THAT(answer.reason, HasSubstr(lost + " is not there any more"));
+    ASSERT_FALSE(answer.migration.moved.empty());
+    const std::set<std::string> lost_ops(stage.op_names.begin(), stage.op_names.end());
+    for (const MovedOp& move : answer.migration.moved) {
+      EXPECT_EQ(move.from.empty(), lost_ops.contains(move.op)) << move.op;
+      EXPECT_NE(move.to, lost);
+    }
+    for (const std::string& op : lost_ops) EXPECT_TRUE(NamesOf(answer.migration).contains(op)) << op;
+  }
+}
+
+TEST(ReplanTest, AStragglerGivesOpsToItsNeighboursOnceThatPays) {
+  PlanRequest request = TwoSites();
+  const Plan plan = PlanOf(request);
+  ASSERT_GT(plan.stages.size(), 2u);
+  const int slow = plan.stages[1].devices[0];
+  request.devices[slow].time_scale *= 3;
+  const ReplanAnswer few = Answer(request, Running(plan), {.steps_left = 1, .fixed_s = 20});
+  EXPECT_EQ(few.verdict, Verdict::kStay);
+  EXPECT_THAT(few.reason, HasSubstr("worth its move"));
+  const ReplanAnswer many = Answer(request, Running(plan), {.steps_left = 10'000, .fixed_s = 20});
+  EXPECT_EQ(many.verdict, Verdict::kMove) << many.reason;
+  EXPECT_LT(many.plan.predicted_step_s, *many.running_step_s);
+  EXPECT_GT(many.gain_s, 0);
+  EXPECT_FALSE(many.migration.moved.empty());
+}
+
+TEST(ReplanTest, TheDearerTheMoveTheFewerOpsChangeTheirDevice) {
+  PlanRequest request = TwoSites();
+  for (OpNode& op : request.ops) op.parameter_bytes *= 20;
+  const Plan plan = PlanOf(request);
+  request.devices[plan.stages[1].devices[0]].time_scale *= 3;
+  const ReplanAnswer long_run = Answer(request, Running(plan), {.steps_left = 1'000'000});
+  const ReplanAnswer short_run = Answer(request, Running(plan), {.steps_left = 60});
+  ASSERT_EQ(long_run.verdict, Verdict::kMove) << long_run.reason;
+  ASSERT_EQ(short_run.verdict, Verdict::kMove) << short_run.reason;
+  EXPECT_LE(short_run.migration.bytes, long_run.migration.bytes);
+  EXPECT_LE(short_run.migration.transfer_s, long_run.migration.transfer_s);
+}
+
+TEST(ReplanTest, AGainBelowTheLeastMovesNothing) {
+  PlanRequest request = TwoSites();
+  const Plan plan = PlanOf(request);
+  request.devices[plan.stages[0].devices[0]].time_scale *= 1.04;
+  const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000'000, .least_gain = 0.05});
+  EXPECT_EQ(answer.verdict, Verdict::kStay) << answer.reason;
+  EXPECT_EQ(answer.plan.stages.size(), plan.stages.size());
+}
+
+TEST(ReplanTest, ADeviceThatJoinsGetsOpsIfEnoughStepsAreLeft) {
+  const PlanRequest all = TwoSites();
+  const PlanRequest before = Without(all, "paris-0");
+  const Plan plan = PlanOf(before);
+  const ReplanAnswer late = Answer(all, Running(plan), {.steps_left = 0});
+  EXPECT_EQ(late.verdict, Verdict::kStay);
+  const ReplanAnswer early = Answer(all, Running(plan), {.steps_left = 100'000, .fixed_s = 10});
+  EXPECT_EQ(early.verdict, Verdict::kMove) << early.reason;
+  const auto joined = [](const MovedOp& move) { return move.to == "paris-0"; };
+  EXPECT_TRUE(std::any_of(early.migration.moved.begin(), early.migration.moved.end(), joined));
+}
+
+TEST(ReplanTest, AMeasuredStepMakesTheSameStagesWithOtherCodecsAPlanOfItsOwn) {
+  const PlanRequest request = TwoSites();
+  const Plan plan = PlanOf(request);
+  const ReplanOptions options{.steps_left = 1000, .running_step_s = 2 * plan.predicted_step_s, .fixed_s = 5};
+  const ReplanAnswer answer = Answer(request, Running(plan), options);
+  EXPECT_EQ(answer.verdict, Verdict::kMove);
+  EXPECT_THAT(answer.migration.moved, IsEmpty());
+  EXPECT_DOUBLE_EQ(answer.gain_s, 1000 * plan.predicted_step_s - 5);
+}
+
+TEST(ReplanTest, TransfersTakeAsLongAsTheBusiestLinkOrResource) {
+  // Two ops of 4 MB (weights 1, optimizer 2, gradients stay) leave paris-0 for tokyo-0, one lost op comes from the checkpoint.
+  PlanRequest request = testing::Chain({.ops = 4, .op_s = 0.01, .cut_bytes = 1000, .parameter_bytes = 1'000'000}, 2);
+  testing::AddDevice(request, "paris", 1);
+  testing::AddDevice(request, "tokyo", 1);
+  testing::LinkSites(request, 125e6, 1e-3, 1e6, 0.05);
+  const auto created = Problem::Create(request);
+  const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
+  const RunningPlan running = {{"paris-0", {"tokens", "labels", "op0", "op1", "op2"}}, {"rome-0", {"loss"}}};
+  const std::optional<Assignment> present = AssignmentOf(problem, running);
+  ASSERT_TRUE(present.has_value());
+  EXPECT_EQ(present->devices, (std::vector<int>{0, -1}));
+  const Restore restore{.bytes_per_s = 0.5e6, .latency_s = 0.25};
+  const MigrationModel model(problem, running, restore);
+  const Assignment to{{0, present->begins[1] - 2}, {0, 1}};
+  const Migration migration = model.To(to);
+  ASSERT_THAT(migration.moved, SizeIs(3));
+  EXPECT_EQ(migration.moved[0], (MovedOp{"op1", "paris-0", "tokyo-0", 3'000'000}));
+  EXPECT_EQ(migration.moved[1], (MovedOp{"op2", "paris-0", "tokyo-0", 3'000'000}));
+  EXPECT_EQ(migration.moved[2], (MovedOp{"loss", "", "tokyo-0", 3'000'000}));
+  EXPECT_EQ(migration.bytes, 9'000'000);
+  EXPECT_DOUBLE_EQ(migration.transfer_s, 0.25 + 3e6 / 0.5e6);  // the link needs 0.05 + 6 s
+  EXPECT_DOUBLE_EQ(model.TransferSeconds(to), migration.transfer_s);
+  EXPECT_DOUBLE_EQ(MigrationModel(problem, running, {.bytes_per_s = 1e9}).To(to).transfer_s, 0.05 + 6.0);
+}
+
+TEST(ReplanTest, TiedWeightsTravelOnceToADeviceAndNotWhereTheyAre) {
+  PlanRequest request = testing::Chain({.ops = 4, .op_s = 0.01, .cut_bytes = 1000, .parameter_bytes = 1'000'000}, 2);
+  request.tied.push_back({.name = "embedding", .ops = {2, 5}, .bytes = 1'000'000, .optimizer_bytes = 2'000'000});
+  for (int d = 0; d < 2; ++d) testing::AddDevice(request, "paris", 1);
+  testing::LinkSites(request, 125e6, 1e-3, 1e6, 0.05);
+  const auto created = Problem::Create(request);
+  const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
+  const RunningPlan running = {{"paris-0", {"tokens", "labels", "op0", "op1"}}, {"paris-1", {"op2", "loss"}}};
+  const MigrationModel model(problem, running, {});
+  const Migration together = model.To({{0}, {0}});
+  ASSERT_THAT(together.moved, SizeIs(2));
+  EXPECT_EQ(together.moved[0].bytes, 3'000'000);
+  EXPECT_EQ(together.moved[1].bytes, 0) << "paris-0 has the weights of 'loss': they are those of 'op0'";
+}
+
+TEST(ReplanTest, AJobThatCannotGoOnIsRefused) {
+  PlanRequest request = TwoSites();
+  request.devices.resize(1);
+  request.links.clear();
+  request.devices[0].memory_bytes = 1000;
+  const auto outcome = Replan(request, Running(PlanOf(TwoSites())), {.steps_left = 10});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(std::holds_alternative<Refusal>(*outcome));
+  EXPECT_FALSE(std::get<Refusal>(*outcome).message.empty());
+}
+
+TEST(ReplanTest, RefusesWhatIsNoPlanOrNoOptions) {
+  const PlanRequest request = TwoSites();
+  const RunningPlan running = Running(PlanOf(request));
+  const auto error = [&](const RunningPlan& plan, const ReplanOptions& options) {
+    return std::string(Replan(request, plan, options).status().message());
+  };
+  EXPECT_THAT(error({}, {}), HasSubstr("running plan: it has no stages"));
+  RunningPlan torn = running;
+  torn[0].ops.pop_back();
+  EXPECT_THAT(error(torn, {}), HasSubstr("running plan: its stages"));
+  EXPECT_THAT(error(running, {.steps_left = -1}), HasSubstr("steps_left"));
+  EXPECT_THAT(error(running, {.bias = 0}), HasSubstr("bias"));
+  EXPECT_THAT(error(running, {.restore = {.bytes_per_s = 0}}), HasSubstr("restore.bytes_per_s"));
+  EXPECT_TRUE(absl::IsCancelled(Replan(request, running, {}, [] { return true; }).status()));
+}
+
+// The one sum that all is judged by, from the answer alone.
+double TotalOf(const ReplanAnswer& answer, const ReplanOptions& options) {
+  double loss = 0;
+  for (const PlanLink& link : answer.plan.links) loss += link.loss_cost;
+  const bool stays = answer.verdict == Verdict::kStay;
+  return options.steps_left * answer.plan.predicted_step_s * (1 + kTimePerNat * loss) +
+         (stays ? 0 : options.fixed_s + answer.migration.transfer_s);
+}
+
+class RandomChange : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomChange, IsNeverWorseThanStayingNorThanAPlanFromScratch) {
+  const uint64_t seed = GetParam();
+  PlanRequest before = testing::RandomRequest(seed, {.max_ops = 24, .max_devices = 6, .tight_memory = seed % 2 == 0});
+  before.search_budget = 4000;
+  const auto planned = MakePlan("op-fence", before);
+  if (!planned.ok() || !std::holds_alternative<Plan>(*planned)) GTEST_SKIP() << "no plan to begin with";
+  const Plan plan = std::get<Plan>(*planned);
+  PlanRequest now = before;
+  switch (seed % 4) {
+    case 0:
+      if (now.devices.size() > 1) now = Without(now, plan.stages[seed % plan.stages.size()].device_names[0]);
+      break;
+    case 1:
+      now.devices[plan.stages[0].devices[0]].time_scale *= 4;
+      break;
+    case 2:
+      for (Link& link : now.links) link.bytes_per_s /= 1 + link.src % 5;
+      break;
+    default:
+      break;
+  }
+  const ReplanOptions options{.steps_left = static_cast<int64_t>(1 + 40 * (seed % 7)), .fixed_s = 0.5, .least_gain = 0};
+  const auto outcome = Replan(now, Running(plan), options);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto fresh = MakePlan("op-fence", now);
+  ASSERT_TRUE(fresh.ok());
+  if (std::holds_alternative<Refusal>(*outcome)) {
+    EXPECT_TRUE(std::holds_alternative<Refusal>(*fresh)) << "a plan exists";
+    return;
+  }
+  const ReplanAnswer& answer = std::get<ReplanAnswer>(*outcome);
+  EXPECT_EQ(*Replan(now, Running(plan), options), *outcome) << "not the same twice";
+  const auto created = Problem::Create(now);
+  const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
+  const MigrationModel model(problem, Running(plan), options.restore);
+  const double total_s = TotalOf(answer, options);
+  if (answer.verdict != Verdict::kMustMove) {
+    Evaluator evaluator(problem);
+    const Evaluation stay = evaluator.Evaluate(*AssignmentOf(problem, Running(plan)), Effort::kFull);
+    EXPECT_LE(total_s, options.steps_left * stay.cost_s() * (1 + 1e-9)) << answer.reason;
+  }
+  if (std::holds_alternative<Plan>(*fresh)) {
+    ReplanAnswer scratch{.verdict = Verdict::kMove, .plan = std::get<Plan>(*fresh)};
+    scratch.migration = model.To(*AssignmentOf(problem, Running(scratch.plan)));
+    EXPECT_LE(total_s, TotalOf(scratch, options) * (1 + 2e-3)) << answer.reason;  // depths within kDepthTolerance are as good
+  }
+  // What moves is the difference between the two plans.
+  std::set<std::string> differ;
+  for (const PlanStage& stage : answer.plan.stages) {
+    for (const std::string& op : stage.op_names) {
+      for (const PlanStage& was : plan.stages) {
+        if (std::count(was.op_names.begin(), was.op_names.end(), op) > 0 && was.device_names != stage.device_names) differ.insert(op);
+      }
+    }
+  }
+  EXPECT_EQ(NamesOf(answer.migration), differ);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomChange, ::testing::Range(uint64_t{1}, uint64_t{81}));
+
+}  // namespace
+}  // namespace fusionllm::scheduler::replan
