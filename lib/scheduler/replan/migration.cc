@@ -44,9 +44,10 @@ class Transfers {
     double seconds = 0;
     std::map<int, double> crossing;  // by shared resource
     for (const auto& [pair, bytes] : pairs_) {
-      const DirectedLink& link = problem_.link(pair.first, pair.second);
+      const DirectedLink link = problem_.link(pair.first, pair.second);
       seconds = std::max(seconds, link.latency_s + static_cast<double>(bytes) / link.bytes_per_s);
-      for (int r : problem_.request().links[link.index].resources) crossing[r] += static_cast<double>(bytes);
+      const double sent = static_cast<double>(bytes);
+      problem_.links().ForEachResource(pair.first, pair.second, link, [&](int r) { crossing[r] += sent; });
     }
     for (const auto& [resource, bytes] : crossing) seconds = std::max(seconds, bytes / problem_.request().resources[resource].bytes_per_s);
     for (const auto& [device, bytes] : restored_) {
