@@ -57,6 +57,27 @@ std::vector<OpRow> Rows(const workload::Workload& workload, const wire::DevicePr
   return rows;
 }
 
+// "12.3 +-8%": a rate as what it is the inverse of, and its 95 % interval as a share; "-" where the rate plays no part.
+std::string RateText(double seconds, const std::optional<double>& half_width) {
+  if (seconds <= 0) return "-";
+  const bool told = half_width.has_value() && *half_width < seconds;
+  const std::string certain = told ? absl::StrFormat(" +-%.0f%%", 100 * *half_width / seconds) : " ?";
+  return absl::StrFormat("%.2f", 1e-9 / seconds) + certain;
+}
+
+// What ops that were not measured are priced by.
+void PrintClasses(const wire::DeviceProfile& profile) {
+  TextTable table({"class", ">samples", ">overhead", ">GFLOP/s", ">GB/s", ">off by"});
+  for (const auto& [name, rate] : profile.rates) {
+    const std::string certain = rate.overhead_ci95_s.has_value() ? absl::StrFormat(" +-%.1f us", 1e6 * *rate.overhead_ci95_s) : " ?";
+    table.Row({name, absl::StrCat(rate.samples), absl::StrFormat("%.1f", 1e6 * rate.overhead_s) + certain,
+               RateText(rate.seconds_per_flop, rate.seconds_per_flop_ci95), RateText(rate.seconds_per_byte, rate.seconds_per_byte_ci95),
+               report::Percent(rate.relative_error)});
+  }
+  absl::PrintF("\nother ops, by class: overhead + FLOPs / rate + bytes / rate, with 95%% intervals (?: the samples cannot tell)\n\n%s",
+               table.ToString());
+}
+
 void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& profile) {
   TextTable table({">times", ">each", ">share", ">GFLOP/s", ">GB/s", "op"});
   double total = 0;
@@ -70,6 +91,7 @@ void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& p
   }
   absl::PrintF("%s with %d thread(s); a micro-batch of %d, forward and backward: %s\n\n%s", profile.backend, profile.threads,
                workload.micro_batch_size, report::StepSeconds(total), table.ToString());
+  PrintClasses(profile);
   absl::PrintF("\noptimizer: %.2f ns an element\n", profile.update_seconds_per_element * 1e9);
   for (const auto& [name, codec] : profile.codecs) {
     absl::PrintF("codec %s: %.2f GB/s in, %.2f GB/s out of dense values\n", name, 4e-9 / codec.encode_seconds, 4e-9 / codec.decode_seconds);

@@ -26,6 +26,8 @@ struct OpRate {
   double relative_error = 0;
   int samples = 0;         // 0: never measured
   bool specified = false;  // from public figures and assumptions; samples is 0
+  // Half widths of the 95 % confidence intervals of the three rates, whose lower ends are cut at 0; absent where the samples cannot tell.
+  std::optional<double> overhead_ci95_s, seconds_per_flop_ci95, seconds_per_byte_ci95;
   bool operator==(const OpRate&) const = default;
 };
 

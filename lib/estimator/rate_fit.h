@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,10 +26,9 @@ struct Sample {
   double seconds = 0;
 };
 
-// Rates of samples of one class. Minimises relative errors: a 10 us op and a 100 ms op count alike. All three rates stay non-negative
-// (every active set of the three is tried, which is exact). Outliers lose weight by Tukey's bisquare on the median absolute deviation,
-// iterated. One sample alone gives an overhead of zero and the cheaper explanation of flops or bytes. The relative error is by
-// cross-validation. Errors: InvalidArgument for no samples, too many, or numbers not finite, negative, or seconds of zero.
+// Rates of samples of one class, by FitRobustly (robust_fit.h), with its confidence intervals. One sample alone gives an overhead of zero
+// and the cheaper explanation of flops or bytes. The relative error is by cross-validation. Errors: InvalidArgument for no samples, too
+// many, or numbers not finite, negative, or seconds of zero.
 absl::StatusOr<OpRate> FitRate(std::span<const Sample> samples);
 
 // The rates of every class that has samples; the others are left without. Same errors, naming the sample.
@@ -42,6 +42,10 @@ struct TransferSample {
 struct LinkFit {
   double latency_s = 0;
   double bytes_per_s = 0;
+  int samples = 0;
+  double relative_error = 0;  // root mean square, of the samples themselves
+  // Half widths of 95 % confidence intervals; absent where the samples cannot tell (two or fewer).
+  std::optional<double> latency_ci95_s, bytes_per_s_ci95;
 };
 // Errors: InvalidArgument for fewer than two different sizes or numbers out of range; FailedPrecondition when the times do not grow with
 // the bytes, so that no bandwidth can be told.

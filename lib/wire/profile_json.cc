@@ -13,8 +13,17 @@ using nlohmann::json;
 
 constexpr double kMaxSeconds = 1e9;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
+constexpr double kMaxHalfWidth = 1e30;  // samples that hardly tell anything give wide intervals
 constexpr int kMaxSamples = 1'000'000;
 constexpr size_t kMaxDataKinds = 64;
+
+void AddOptional(json& object, const char* key, const std::optional<double>& number) {
+  if (number.has_value()) object[key] = *number;
+}
+
+void ReadOptional(ObjectReader& in, const char* key, double most, std::optional<double>& out) {
+  if (in.Has(key)) in.Number(key, out.emplace(), 0, most);
+}
 
 json ToJson(const DeviceProfile& profile) {
   json ops = json::object();
@@ -30,6 +39,9 @@ json ToJson(const DeviceProfile& profile) {
                    {"relative_error", rate.relative_error},
                    {"samples", rate.samples}};
     if (rate.specified) rates[name]["specified"] = true;
+    AddOptional(rates[name], "overhead_seconds_ci95", rate.overhead_ci95_s);
+    AddOptional(rates[name], "seconds_per_flop_ci95", rate.seconds_per_flop_ci95);
+    AddOptional(rates[name], "seconds_per_byte_ci95", rate.seconds_per_byte_ci95);
   }
   json data = json::object();
   for (const auto& [kind, seconds] : profile.data_seconds_per_byte) data[kind] = {{"seconds_per_byte", seconds}};
@@ -81,6 +93,9 @@ DeviceProfile ReadProfile(ObjectReader& in) {
         entry.Number("relative_error", rate.relative_error, 0, 1e9);
         entry.Bool("specified", rate.specified, ObjectReader::kOptional);
         entry.Integer("samples", rate.samples, rate.specified ? 0 : 1, kMaxSamples);
+        ReadOptional(entry, "overhead_seconds_ci95", kMaxHalfWidth, rate.overhead_ci95_s);
+        ReadOptional(entry, "seconds_per_flop_ci95", kMaxHalfWidth, rate.seconds_per_flop_ci95);
+        ReadOptional(entry, "seconds_per_byte_ci95", kMaxHalfWidth, rate.seconds_per_byte_ci95);
       },
       ObjectReader::kOptional);
   in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxSeconds);
@@ -114,14 +129,20 @@ absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text) {
 }
 
 std::string PrintProfiles(const ProfilesDocument& profiles) {
-  json document = {{"devices", json::array()}, {"links", json::array()}};
+  json document = {{"version", kProfilesVersion}, {"devices", json::array()}, {"links", json::array()}};
   for (const DeviceProfile& device : profiles.devices) document["devices"].push_back(ToJson(device));
   for (const MeasuredLink& link : profiles.links) {
     document["links"].push_back({{"src", link.src},
                                  {"dst", link.dst},
                                  {"rtt_seconds", link.rtt_seconds},
                                  {"bandwidth_bytes_per_second", link.bandwidth_bytes_per_second}});
-    if (!link.line.empty()) document["links"].back()["line"] = link.line;
+    json& entry = document["links"].back();
+    if (!link.line.empty()) entry["line"] = link.line;
+    if (link.samples == 0) continue;
+    entry["samples"] = link.samples;
+    entry["relative_error"] = link.relative_error;
+    AddOptional(entry, "rtt_seconds_ci95", link.rtt_ci95_seconds);
+    AddOptional(entry, "bandwidth_bytes_per_second_ci95", link.bandwidth_ci95_bytes_per_second);
   }
   return PrintJson(document);
 }
@@ -131,6 +152,11 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
   absl::Status status;
   ObjectReader in(document, "profiles", status);
   FUSIONLLM_RETURN_IF_ERROR(status);
+  int version = kProfilesVersion;
+  in.Integer("version", version, 1, 1'000'000, ObjectReader::kOptional);
+  if (version > kProfilesVersion) {
+    in.Fail("version", absl::StrCat(version, " is newer than what this program reads, which is ", kProfilesVersion));
+  }
   ProfilesDocument profiles;
   std::set<std::string> names;
   in.Objects("devices", kMaxProfiledDevices, [&](ObjectReader& entry) {
@@ -145,6 +171,12 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
     entry.Text("line", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
+    entry.Integer("samples", link.samples, 0, kMaxSamples, ObjectReader::kOptional);
+    if (link.samples > 0) {
+      entry.Number("relative_error", link.relative_error, 0, 1e9);
+      ReadOptional(entry, "rtt_seconds_ci95", kMaxHalfWidth, link.rtt_ci95_seconds);
+      ReadOptional(entry, "bandwidth_bytes_per_second_ci95", kMaxHalfWidth, link.bandwidth_ci95_bytes_per_second);
+    }
     if (entry.ok() && !names.contains(link.src)) entry.Fail("src", absl::StrCat("no device '", link.src, "'"));
     if (entry.ok() && !names.contains(link.dst)) entry.Fail("dst", absl::StrCat("no device '", link.dst, "'"));
     if (entry.ok() && link.src == link.dst) entry.Fail("dst", "is the source itself");

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@
 
 namespace fusionllm::wire {
 
+// Of the text of a profiles document. A newer one is refused: it may mean other things by the same fields. Documents without a version are
+// of version 1.
+inline constexpr int kProfilesVersion = 1;
 inline constexpr size_t kMaxProfiledDevices = 10'000;
 inline constexpr size_t kMaxProfiledOps = 20'000;  // distinct signatures
 inline constexpr size_t kMaxMeasuredLinks = 200'000;
@@ -62,6 +66,10 @@ struct MeasuredLink {
   double rtt_seconds = 0;
   double bandwidth_bytes_per_second = 0;
   std::string line;
+  // How certain it is (estimator::LinkFit): transfers, their relative error, half widths of 95 % confidence intervals. 0 samples: not told.
+  int samples = 0;
+  double relative_error = 0;
+  std::optional<double> rtt_ci95_seconds, bandwidth_ci95_bytes_per_second;
   bool operator==(const MeasuredLink&) const = default;
 };
 
@@ -76,9 +84,11 @@ std::string PrintProfile(const DeviceProfile& profile);
 // Errors: InvalidArgument naming the field.
 absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text);
 
-// {"devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second", "line"} ..]}
+// {"version": 1, "devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second", "line", ..} ..]}. Equal
+// documents give equal bytes: sorted keys, shortest numbers that read back exactly.
 std::string PrintProfiles(const ProfilesDocument& profiles);
-// Errors: InvalidArgument naming the field; also for device names that repeat and links whose ends are unknown or the same.
+// Errors: InvalidArgument naming the field; also for a newer version, device names that repeat and links whose ends are unknown or the
+// same.
 absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text);
 
 }  // namespace fusionllm::wire

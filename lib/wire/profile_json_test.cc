@@ -21,7 +21,13 @@ DeviceProfile Device(const std::string& name, const std::string& site) {
       .spare = name == "spare-0",
       .ops = {{"linear{out=3}(f32[2, 4])", {.seconds = 1.0 / 3, .workspace_bytes = 64, .op_class = "matmul", .flops = 48, .bytes = 92}}},
       .rates = {{"matmul",
-                 {.overhead_s = 1e-6, .seconds_per_flop = 1e-11, .seconds_per_byte = 1e-10, .relative_error = 0.125, .samples = 12}}},
+                 {.overhead_s = 1e-6,
+                  .seconds_per_flop = 1e-11,
+                  .seconds_per_byte = 1e-10,
+                  .relative_error = 0.125,
+                  .samples = 12,
+                  .overhead_ci95_s = 1e-7,
+                  .seconds_per_byte_ci95 = 3e-12}}},
       .update_seconds_per_element = 1e-9,
       .data_seconds_per_byte = {{"text", 2e-10}},
       .codecs = {{"int8", {.encode_seconds = 2e-10, .decode_seconds = 1e-10}}}};
@@ -29,7 +35,9 @@ DeviceProfile Device(const std::string& name, const std::string& site) {
 
 ProfilesDocument Document() {
   return {.devices = {Device("a-0", "a"), Device("b-0", "b"), Device("spare-0", "b")},
-          .links = {{"a-0", "b-0", 0.08, 2.5e6}, {"b-0", "a-0", 0.08, 1.25e6}, {"a-0", "spare-0", 0.01, 1e7, "link:a-0->spare-0"}}};
+          .links = {{"a-0", "b-0", 0.08, 2.5e6},
+                    {"b-0", "a-0", 0.08, 1.25e6},
+                    {"a-0", "spare-0", 0.01, 1e7, "link:a-0->spare-0", 7, 0.02, 1e-4, std::nullopt}}};
 }
 
 TEST(ProfileJson, ProfileReadsBackAsItWas) {
@@ -42,6 +50,23 @@ TEST(ProfileJson, DocumentReadsBackAsItWas) {
   const auto parsed = ParseProfiles(PrintProfiles(Document()));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(*parsed, Document());
+}
+
+// Files are compared and kept under version control: what is in them does not depend on the order in which it came.
+TEST(ProfileJson, EqualDocumentsGiveTheSameBytes) {
+  const std::string text = PrintProfiles(Document());
+  EXPECT_EQ(PrintProfiles(*ParseProfiles(text)), text);
+  EXPECT_THAT(text, HasSubstr(R"("overhead_seconds_ci95":1e-07)"));
+  EXPECT_THAT(text, HasSubstr(R"("version":1)"));
+}
+
+TEST(ProfileJson, AnOlderDocumentHasNoVersionAndANewerOneIsRefused) {
+  const std::string text = PrintProfiles(Document());
+  const auto old = ParseProfiles(absl::StrReplaceAll(text, {{R"("version":1)", R"("something":1)"}}));
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(*old, Document());
+  const auto newer = ParseProfiles(absl::StrReplaceAll(text, {{R"("version":1)", R"("version":2)"}}));
+  EXPECT_EQ(std::string(newer.status().message()), "profiles.version: 2 is newer than what this program reads, which is 1");
 }
 
 TEST(ProfileJson, RatesAndDataMayBeMissing) {
@@ -70,6 +95,10 @@ TEST(ProfileJson, WrongFieldsAreNamed) {
       {"\"samples\":12", "\"samples\":0", "profiles.devices[0].rates[\"matmul\"].samples"},
       {"\"overhead_seconds\":1e-06", "\"overhead_seconds\":-1", "rates[\"matmul\"].overhead_seconds"},
       {"\"seconds_per_byte\":2e-10", "\"seconds_per_byte\":null", "profiles.devices[0].data[\"text\"].seconds_per_byte"},
+      {"\"overhead_seconds_ci95\":1e-07", "\"overhead_seconds_ci95\":-1", "rates[\"matmul\"].overhead_seconds_ci95"},
+      {"\"rtt_seconds_ci95\":0.0001", "\"rtt_seconds_ci95\":\"?\"", "profiles.links[2].rtt_seconds_ci95"},
+      {"\"samples\":7", "\"samples\":-7", "profiles.links[2].samples"},
+      {"\"version\":1", "\"version\":0", "profiles.version"},
       {"\"spare\":true", "\"spare\":\"yes\"", "profiles.devices[2].spare"},
       {"\"workspace_bytes\":64", "\"workspace_bytes\":-1", "profiles.devices[0].ops[\"linear{out=3}(f32[2, 4])\"].workspace_bytes"},
   };
