@@ -11,9 +11,11 @@ namespace {
 
 using nlohmann::json;
 
-// Byte offset at which brackets nest deeper than allowed, or npos. Brackets inside texts do not count.
-size_t TooDeepAt(absl::string_view text) {
+// What the parser must not see: it recurses, and each value takes many times the memory of its text. Empty: nothing. Brackets and commas
+// inside texts do not count.
+std::string TooMuch(absl::string_view text) {
   int depth = 0;
+  size_t values = 1;
   bool in_text = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -23,12 +25,15 @@ size_t TooDeepAt(absl::string_view text) {
     } else if (c == '"') {
       in_text = true;
     } else if (c == '{' || c == '[') {
-      if (++depth > kMaxNesting) return i;
+      ++values;
+      if (++depth > kMaxNesting) return absl::StrFormat("byte %d: nested deeper than %d", i, kMaxNesting);
     } else if (c == '}' || c == ']') {
       --depth;
+    } else if (c == ',' && ++values > kMaxValues) {
+      return absl::StrFormat("byte %d: more than %d values", i, kMaxValues);
     }
   }
-  return absl::string_view::npos;
+  return "";
 }
 
 }  // namespace
@@ -37,8 +42,8 @@ absl::StatusOr<json> ParseJson(absl::string_view text, absl::string_view documen
   if (text.size() > kMaxDocumentBytes) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: %d bytes, the limit is %d", document_name, text.size(), kMaxDocumentBytes));
   }
-  if (const size_t at = TooDeepAt(text); at != absl::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: byte %d: nested deeper than %d", document_name, at, kMaxNesting));
+  if (const std::string too_much = TooMuch(text); !too_much.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(document_name, ": ", too_much));
   }
   try {
     return json::parse(text.begin(), text.end());

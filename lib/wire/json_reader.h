@@ -20,9 +20,10 @@ namespace fusionllm::wire {
 
 inline constexpr size_t kMaxDocumentBytes = size_t{64} << 20;
 inline constexpr int kMaxNesting = 16;
+inline constexpr size_t kMaxValues = 3'000'000;  // more than fit into kMaxDocumentBytes of what this library writes
 inline constexpr size_t kMaxNameBytes = 512;
 
-// Errors: InvalidArgument "NAME: ..." with the byte offset of a syntax error; text beyond kMaxDocumentBytes or kMaxNesting.
+// Errors: InvalidArgument "NAME: ..." with the byte offset of a syntax error; text beyond kMaxDocumentBytes, kMaxNesting or kMaxValues.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view document_name);
 
 // Text form: sorted keys, shortest numbers that read back as the same double, one line.
