@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "lib/autodiff/training_graph.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/graph_cost.h"
@@ -39,6 +40,14 @@ std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
   return bytes;
 }
 
+scheduler::Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
+  return {.reason = "InsufficientMemory",
+          .message = absl::StrFormat("stage %d (%s .. %s) needs %.1f MiB, device %s has %.1f MiB to give", stage.index,
+                                     stage.op_names.front(), stage.op_names.back(), static_cast<double>(needed) / (1 << 20),
+                                     stage.device_names[0], static_cast<double>(room) / (1 << 20)),
+          .shortfall = {.what = "memory_bytes", .needed = static_cast<double>(needed), .available = static_cast<double>(room)}};
+}
+
 }  // namespace
 
 int64_t ProcessBytes(int stages) { return (int64_t{9} << 20) + (int64_t{2} << 20) * (stages - 1); }
@@ -62,6 +71,24 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
     bytes[stage.index] += WorkspaceOf(program, training.graph, profiles.devices[stage.devices[0]]);
   }
   return bytes;
+}
+
+absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
+                                                                 runtime::Recompute recompute, scheduler::Plan& plan,
+                                                                 scheduler::PlanRequest& request) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute));
+  std::optional<scheduler::Refusal> refusal;
+  for (scheduler::PlanStage& stage : plan.stages) {
+    const int device = stage.devices[0];
+    const int64_t room = static_cast<int64_t>(static_cast<double>(profiles.devices[device].memory_bytes) * (1 - request.memory_headroom));
+    const int64_t model = stage.memory_bytes;
+    stage.memory_bytes = exact[stage.index];
+    if (exact[stage.index] <= room) continue;
+    refusal = TooSmall(stage, exact[stage.index], room);
+    const int64_t less = std::max(exact[stage.index] - model, exact[stage.index] - room);
+    request.devices[device].memory_bytes = std::max<int64_t>(1, request.devices[device].memory_bytes - less);
+  }
+  return refusal;
 }
 
 }  // namespace fusionllm::planning

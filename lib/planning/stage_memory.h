@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,5 +22,15 @@ int64_t ProcessBytes(int stages);
 // runtime::BuildStageProgram.
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
                                                    const scheduler::Plan& plan, runtime::Recompute recompute);
+
+// The planner's memory model is linear in ops, the runtime's arenas are not: how often a plan that does not fit is sent back with less
+// memory to plan on.
+inline constexpr int kMostMemoryRounds = 6;
+
+// Puts StageMemoryOf into the plan. Nothing when every stage fits its device; else why the last that does not is refused, and `request` has
+// less memory where it was short, to be planned on again.
+absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
+                                                                 runtime::Recompute recompute, scheduler::Plan& plan,
+                                                                 scheduler::PlanRequest& request);
 
 }  // namespace fusionllm::planning

@@ -1,0 +1,103 @@
+#include "lib/planning/plan_document.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "lib/planning/certainty.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using scheduler::Plan;
+
+// The scheduler speaks of one message; a document of a step. Latency is met once, since messages follow one another.
+void AddDirection(wire::PlanLink link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds, double latency_s,
+                  wire::PlanDocument& document) {
+  link.dense_bytes = messages * dense_bytes;
+  link.bytes = messages * wire_bytes;
+  link.ratio = wire_bytes > 0 ? static_cast<double>(dense_bytes) / static_cast<double>(wire_bytes) : 1;
+  link.seconds = messages * std::max(0.0, message_seconds - latency_s) + latency_s;
+  document.links.push_back(std::move(link));
+}
+
+void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocument& document) {
+  AddDirection({.src = link.src_device,
+                .dst = link.dst_device,
+                .src_stage = link.src_stage,
+                .dst_stage = link.dst_stage,
+                .codec = link.codec,
+                .loss_cost = link.loss_cost,
+                .reason = link.codec_reason,
+                .values = link.value_names},
+               plan.micro_batches, link.forward_bytes, link.forward_wire_bytes, link.forward_s, link.forward_latency_s, document);
+  if (link.backward_bytes == 0) return;
+  AddDirection({.src = link.dst_device,
+                .dst = link.src_device,
+                .src_stage = link.dst_stage,
+                .dst_stage = link.src_stage,
+                .backward = true,
+                .codec = link.codec},
+               plan.micro_batches, link.backward_bytes, link.backward_wire_bytes, link.backward_s, link.backward_latency_s, document);
+}
+
+}  // namespace
+
+wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, double cpu_seconds) {
+  wire::PlanDocument document{.strategy = plan.strategy,
+                              .predicted_step_seconds = plan.predicted_step_s,
+                              .lower_bound_seconds = plan.lower_bound_s,
+                              .gap = plan.gap,
+                              .micro_batches = plan.micro_batches,
+                              .micro_batch_size = context.workload.micro_batch_size,
+                              .in_flight = 1,
+                              .schedule = std::string(scheduler::Name(plan.schedule)),
+                              .recompute = context.recompute == runtime::Recompute::kFull ? "full" : "none",
+                              .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
+                              .left_out = plan.left_out,
+                              .search_cpu_seconds = cpu_seconds};
+  const double passes = plan.micro_batches;
+  for (const scheduler::PlanStage& stage : plan.stages) {
+    document.in_flight = std::max(document.in_flight, stage.in_flight);
+    document.stages.push_back({.index = stage.index,
+                               .devices = stage.device_names,
+                               .ops = stage.op_names,
+                               .compute_seconds = passes * (stage.forward_s + stage.backward_s),
+                               .forward_seconds = passes * stage.forward_s,
+                               .backward_seconds = passes * stage.backward_s,
+                               .codec_seconds = passes * stage.codec_s,
+                               .update_seconds = stage.update_s,
+                               .in_flight = stage.in_flight,
+                               .memory_bytes = stage.memory_bytes,
+                               .busy_ratio = stage.busy_ratio});
+  }
+  for (const scheduler::PlanLink& link : plan.links) AddLink(plan, link, document);
+  for (const scheduler::TiedExchange& tied : plan.tied) {
+    document.tied.push_back({.parameter = tied.parameter, .stages = tied.stages, .bytes = tied.bytes});
+  }
+  const Certainty certainty = CertaintyOf(plan, context.request);
+  document.fitted_share = certainty.fitted_share;
+  document.specified_share = certainty.specified_share;
+  document.fitted_relative_error = certainty.relative_error;
+  document.specifications = certainty.specifications;
+  if (context.explain) {
+    document.explain = plan.explain;
+    document.explain.push_back(certainty.sentence);
+  }
+  return document;
+}
+
+wire::RefusalDocument RefusalDocumentOf(const scheduler::Refusal& refusal, double cpu_seconds) {
+  return {.reason = refusal.reason,
+          .message = refusal.message,
+          .shortfall = {.what = refusal.shortfall.what, .needed = refusal.shortfall.needed, .available = refusal.shortfall.available},
+          .search_cpu_seconds = cpu_seconds};
+}
+
+wire::PlanAnswer PlanAnswerOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
+  if (const auto* refusal = std::get_if<scheduler::Refusal>(&outcome)) return RefusalDocumentOf(*refusal, cpu_seconds);
+  return PlanDocumentOf(std::get<Plan>(outcome), context, cpu_seconds);
+}
+
+}  // namespace fusionllm::planning

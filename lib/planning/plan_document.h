@@ -1,0 +1,25 @@
+// What a planner says, as the document that travels. Pure functions; thread-safe.
+#pragma once
+
+#include "lib/planning/request.h"
+#include "lib/runtime/stage_program.h"
+#include "lib/scheduler/plan.h"
+#include "lib/wire/plan_json.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::planning {
+
+// What a plan was made for.
+struct PlanContext {
+  const workload::Workload& workload;
+  const Request& request;
+  runtime::Recompute recompute = runtime::Recompute::kNone;
+  bool explain = false;  // keep the planner's sentences
+};
+
+// cpu_seconds: of the search.
+wire::PlanDocument PlanDocumentOf(const scheduler::Plan& plan, const PlanContext& context, double cpu_seconds);
+wire::RefusalDocument RefusalDocumentOf(const scheduler::Refusal& refusal, double cpu_seconds);
+wire::PlanAnswer PlanAnswerOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
+
+}  // namespace fusionllm::planning
