@@ -10,6 +10,8 @@ namespace {
 constexpr double kSameTime = 1e-9;
 // A shallower pipeline that loses no more than this wins: it needs less memory.
 constexpr double kDepthTolerance = 1e-3;
+constexpr int64_t kValuesOfAnEvent = 4;  // of the graph, that take as long as an event of the simulator
+constexpr double kSurely = 1 + 1e-8;     // sums in another order differ by far less
 
 double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s) { return static_cast<double>(bytes) / bytes_per_s + latency_s; }
 
@@ -27,8 +29,10 @@ bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t st
 }
 
 int Evaluator::LinkBetween(int src, int dst) {
+  const auto joins = [&](size_t l) { return l < link_count_ && links_[l].src == src && links_[l].dst == dst; };
+  if (const int newest = newest_link_to_[dst]; newest >= 0 && joins(newest)) return newest;
   for (int l : links_out_[src]) {
-    if (links_[l].dst == dst) return l;
+    if (joins(l)) return newest_link_to_[dst] = l;
   }
   if (link_count_ == links_.size()) {
     links_.emplace_back();
@@ -43,6 +47,7 @@ int Evaluator::LinkBetween(int src, int dst) {
   tensors.clear();
   traffic_[l] = LinkTraffic{.lossy_tensors = std::move(tensors)};
   links_out_[src].push_back(l);
+  newest_link_to_[dst] = l;
   return l;
 }
 
@@ -224,16 +229,17 @@ void Evaluator::FitQueues() {
   }
 }
 
+double Evaluator::HopSeconds(int src_stage, int dst_stage, int64_t bytes) const {
+  const DirectedLink link = problem_.link(stages_[src_stage].device, stages_[dst_stage].device);
+  return link.bytes_per_s > 0 ? CrossingSeconds(bytes, link.bytes_per_s, link.latency_s) : 0;
+}
+
 double Evaluator::ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const {
-  const DirectedLink direct = problem_.link(stages_[src_stage].device, stages_[dst_stage].device);
-  if (direct.bytes_per_s > 0) return CrossingSeconds(bytes, direct.bytes_per_s, direct.latency_s);
+  if (problem_.link(stages_[src_stage].device, stages_[dst_stage].device).bytes_per_s > 0) return HopSeconds(src_stage, dst_stage, bytes);
   // No direct link: hop along the pipeline.
   double seconds = 0;
   const int step = dst_stage > src_stage ? 1 : -1;
-  for (int s = src_stage; s != dst_stage; s += step) {
-    const DirectedLink hop = problem_.link(stages_[s].device, stages_[s + step].device);
-    if (hop.bytes_per_s > 0) seconds += CrossingSeconds(bytes, hop.bytes_per_s, hop.latency_s);
-  }
+  for (int s = src_stage; s != dst_stage; s += step) seconds += HopSeconds(s, s + step, bytes);
   return seconds;
 }
 
@@ -296,15 +302,49 @@ void Evaluator::BuildExchange() {
   }
   input_.reports.clear();
   input_.decisions.clear();
+  double there_s = 0, back_s = 0;  // along the pipeline, for stages without a direct link
   for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
-    input_.reports.push_back({s, 0, ControlSeconds(s, 0, request.report_bytes)});
-    input_.decisions.push_back({0, s, ControlSeconds(0, s, request.report_bytes)});
+    there_s += HopSeconds(s - 1, s, request.report_bytes);
+    back_s += HopSeconds(s, s - 1, request.report_bytes);
+    const bool to_first = problem_.link(stages_[s].device, stages_[0].device).bytes_per_s > 0;
+    const bool from_first = problem_.link(stages_[0].device, stages_[s].device).bytes_per_s > 0;
+    input_.reports.push_back({s, 0, to_first ? HopSeconds(s, 0, request.report_bytes) : back_s});
+    input_.decisions.push_back({0, s, from_first ? HopSeconds(0, s, request.report_bytes) : there_s});
   }
+}
+
+// No schedule takes less: the first micro-batch goes down to a stage, which then works on all of them, and the last one's gradients come
+// back; likewise for a link that carries all of them.
+double Evaluator::LeastSeconds() {
+  const double others = input_.micro_batches - 1;
+  round_trip_s_.assign(stages_.size(), 0);
+  double least_s = 0;
+  const auto seconds = [](const Channel& channel) {
+    double hold_s = 0;
+    for (const WireUse& use : channel.wires) hold_s = std::max(hold_s, use.hold_s);
+    return hold_s;
+  };
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    const double stage_s = input_.stages[s].forward_s + input_.stages[s].backward_s;
+    least_s = std::max(least_s, round_trip_s_[s] + input_.micro_batches * stage_s);
+    for (int l : links_out_[s]) {
+      const StageLink& link = input_.links[l];
+      if (!link.backward.used) continue;
+      const double there_s = seconds(link.forward), back_s = seconds(link.backward);
+      const double dst_s = input_.stages[link.dst].forward_s + input_.stages[link.dst].backward_s;
+      const double arrived_s = round_trip_s_[s] + stage_s + there_s + back_s + link.forward.latency_s + link.backward.latency_s;
+      least_s = std::max(least_s, arrived_s + others * std::max(there_s, back_s) + dst_s);
+      round_trip_s_[link.dst] = std::max(round_trip_s_[link.dst], arrived_s);
+    }
+  }
+  return least_s + input_.step_overhead_s;
 }
 
 double Evaluator::Simulate() {
   for (size_t s = 0; s < stages_.size(); ++s) input_.stages[s].in_flight = stages_[s].in_flight;
   ++evaluations_;
+  const auto passes = static_cast<int64_t>(2 * (stages_.size() + link_count_));
+  work_events_ += std::max(kEventsOfASimulation, passes * input_.micro_batches);
   return simulator_.Run(input_).step_s;
 }
 
@@ -332,6 +372,8 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   link_count_ = 0;
   links_out_.resize(std::max<size_t>(links_out_.size(), count));
   for (std::vector<int>& out : links_out_) out.clear();
+  newest_link_to_.resize(links_out_.size(), -1);
+  work_events_ += static_cast<int64_t>(problem_.values().size()) / kValuesOfAnEvent;
   for (size_t v = 0; v < problem_.values().size(); ++v) AddValue(problem_.values()[v], static_cast<int>(v), list_values);
   evaluation.verdict = CheckLinks(evaluation);
   if (!evaluation.feasible()) return false;
@@ -350,7 +392,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   return true;
 }
 
-Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
+Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, double worth_s) {
   Evaluation evaluation;
   if (!Prepare(assignment, false, evaluation)) return evaluation;
   if (kept_ != nullptr) {
@@ -358,6 +400,9 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
     evaluation.step_s = Simulate();
     return evaluation;
   }
+  const double least_s = LeastSeconds();
+  evaluation.step_s = least_s;
+  if (evaluation.cost_s() > worth_s * kSurely) return evaluation;
   if (problem_.request().schedule == Schedule::kGPipe) {
     for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
     evaluation.step_s = Simulate();
@@ -374,6 +419,7 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
     SetDepths(kMaxMicroBatches);
     FitQueues();
     evaluation.step_s = Simulate();
+    if (evaluation.step_s <= least_s * kSurely) return evaluation;
     SetDepths(0);
     FitQueues();
     evaluation.step_s = std::min(evaluation.step_s, Simulate());
@@ -382,6 +428,7 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort) {
   // From shallow to deep; deeper must pay for its memory.
   std::vector<int> chosen(stages_.size());
   for (int extra : {-1, 0, 1, 2, 4, kMaxMicroBatches}) {
+    if (extra >= 0 && evaluation.step_s * (1 - kDepthTolerance) <= least_s) break;
     SetDepths(extra);
     FitQueues();
     const double step_s = Simulate();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -53,16 +54,21 @@ bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t st
 
 class Evaluator {
  public:
+  static constexpr int64_t kEventsOfASimulation = 512;
+
   explicit Evaluator(const Problem& problem) : problem_(problem) {}
 
-  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ.
-  Evaluation Evaluate(const Assignment& assignment, Effort effort);
+  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ. Without a simulation, and with a
+  // bound instead of the step's time, when no schedule can cost less than `worth_s`.
+  Evaluation Evaluate(const Assignment& assignment, Effort effort, double worth_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
   Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
   // From now on links have the codecs and stages the depths that `plan` gave them, not the best; assignments must have its stages. Null: as
   // ever. Not owned.
   void Keep(const Plan* plan) { kept_ = plan; }
   int64_t evaluations() const { return evaluations_; }
+  // What searches charge to their budget: simulations, a large one as several.
+  int64_t work() const { return work_events_ / kEventsOfASimulation; }
 
  private:
   struct Stage {
@@ -92,7 +98,9 @@ class Evaluator {
   void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
   PlanPipeline DescribePipeline();
   double Simulate();
+  double LeastSeconds();
   Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
+  double HopSeconds(int src_stage, int dst_stage, int64_t bytes) const;
   double ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const;
 
   const Problem& problem_;
@@ -109,7 +117,10 @@ class Evaluator {
   std::vector<double> resource_bytes_;
   std::vector<int> resource_wire_, touched_resources_;
   std::vector<TiedExchange> tied_;
+  std::vector<int> newest_link_to_;  // by stage
+  std::vector<double> round_trip_s_;
   int64_t evaluations_ = 0;
+  int64_t work_events_ = 0;
   const Plan* kept_ = nullptr;
 };
 

@@ -51,43 +51,64 @@ ChainSearch::ChainSearch(const Problem& problem, int grid)
   FillMemoryTables();
 }
 
-// What a value adds to segments [begin, end), as differences over `end`: row `begin` of the tables is summed up afterwards.
-void ChainSearch::AddToTables(const ChainValue& value, int begin) {
+// What a value adds to segments [begin, end), as differences over `end`; with sign -1 takes it away.
+void ChainSearch::AddDifferences(const ChainValue& value, int begin, int64_t sign) {
   const bool recompute = problem_.request().recompute;
-  const auto add = [&](std::vector<int64_t>& table, int end, int64_t bytes) { table[Pair(begin, end)] += bytes; };
+  const auto add = [&](std::vector<int64_t>& row, int end, int64_t bytes) { row[end] += sign * bytes; };
   const auto keeper = std::lower_bound(value.kept_by.begin(), value.kept_by.end(), grid_[begin]);
-  if (keeper != value.kept_by.end()) add(recompute ? fixed_bytes_ : stash_bytes_, grid_after_[*keeper], value.bytes);
+  if (keeper != value.kept_by.end()) add(recompute ? fixed_row_ : stash_row_, grid_after_[*keeper], value.bytes);
   const int64_t buffers = 2 * (value.differentiable ? 2 : 1) * value.bytes;
   if (value.producer < grid_[begin]) {
     const auto reader = std::lower_bound(value.consumers.begin(), value.consumers.end(), grid_[begin]);
     if (reader == value.consumers.end()) return;
-    add(fixed_bytes_, grid_after_[*reader], buffers);
-    if (recompute) add(stash_bytes_, grid_after_[*reader], value.bytes);
+    add(fixed_row_, grid_after_[*reader], buffers);
+    if (recompute) add(stash_row_, grid_after_[*reader], value.bytes);
     return;
   }
-  add(fixed_bytes_, grid_after_[value.producer], buffers);
-  add(fixed_bytes_, grid_after_[value.last_consumer], -buffers);  // from there on it is not cut
+  add(fixed_row_, grid_after_[value.producer], buffers);
+  add(fixed_row_, grid_after_[value.last_consumer], -buffers);  // from there on it is not cut
   if (recompute && problem_.request().ops[problem_.op_at(value.producer)].placeholder) {
-    add(stash_bytes_, grid_after_[value.producer], value.bytes);
+    add(stash_row_, grid_after_[value.producer], value.bytes);
   }
 }
 
+// From one begin to the next only those values count otherwise that are made, read or kept between the two.
 void ChainSearch::FillMemoryTables() {
   grid_after_.resize(problem_.positions());
   for (int p = 0, g = 0; p < problem_.positions(); ++p) {
     while (grid_[g] <= p) ++g;
     grid_after_[p] = g;
   }
+  const int points = static_cast<int>(grid_.size());
+  std::vector<std::vector<int>> changing(points);  // by the grid point before which something happens to a value
+  for (size_t v = 0; v < problem_.values().size(); ++v) {
+    const ChainValue& value = problem_.values()[v];
+    const auto happens = [&](int position) {
+      std::vector<int>& at = changing[grid_after_[position]];
+      if (at.empty() || at.back() != static_cast<int>(v)) at.push_back(static_cast<int>(v));
+    };
+    happens(value.producer);
+    for (int consumer : value.consumers) happens(consumer);
+    for (int keeper : value.kept_by) happens(keeper);
+  }
   fixed_bytes_.assign(grid_.size() * grid_.size(), 0);
   stash_bytes_.assign(grid_.size() * grid_.size(), 0);
-  for (int begin = 0; begin + 1 < static_cast<int>(grid_.size()); ++begin) {
-    for (const ChainValue& value : problem_.values()) AddToTables(value, begin);
-    for (int end = begin + 1; end < static_cast<int>(grid_.size()); ++end) {
-      fixed_bytes_[Pair(begin, end)] += fixed_bytes_[Pair(begin, end - 1)];
-      stash_bytes_[Pair(begin, end)] += stash_bytes_[Pair(begin, end - 1)];
+  static_bytes_.assign(grid_.size() * grid_.size(), 0);
+  fixed_row_.assign(points, 0);
+  stash_row_.assign(points, 0);
+  for (const ChainValue& value : problem_.values()) AddDifferences(value, 0, 1);
+  for (int begin = 0; begin + 1 < points; ++begin) {
+    for (int v : changing[begin]) {
+      AddDifferences(problem_.values()[v], begin - 1, -1);
+      AddDifferences(problem_.values()[v], begin, 1);
     }
-    for (int end = begin + 1; end < static_cast<int>(grid_.size()); ++end) {
-      fixed_bytes_[Pair(begin, end)] += problem_.StaticBytes(grid_[begin], grid_[end]) + problem_.WorkspaceBytes(grid_[begin], grid_[end]);
+    for (int end = begin + 1; end < points; ++end) {
+      fixed_bytes_[Pair(begin, end)] = fixed_bytes_[Pair(begin, end - 1)] + fixed_row_[end];
+      stash_bytes_[Pair(begin, end)] = stash_bytes_[Pair(begin, end - 1)] + stash_row_[end];
+    }
+    for (int end = begin + 1; end < points; ++end) {
+      static_bytes_[Pair(begin, end)] = problem_.StaticBytes(grid_[begin], grid_[end]);
+      fixed_bytes_[Pair(begin, end)] += static_bytes_[Pair(begin, end)] + problem_.WorkspaceBytes(grid_[begin], grid_[end]);
     }
   }
 }
@@ -122,35 +143,50 @@ double ChainSearch::CrossingSeconds(int grid, int src, int dst, double cap_s) co
   return seconds;
 }
 
+// The least sums with which a device can begin at a grid point, from those of the devices before it that end there.
+void ChainSearch::Arrive(double cap_s, bool may_skip, int begin) {
+  const int count = static_cast<int>(order_.size());
+  for (int device = 0; device < count; ++device) {
+    for (int layer = 0; layer < layers_; ++layer) Arrival(layer, begin, device) = {kInfinity, -1, 0};
+    for (int before = may_skip ? 0 : std::max(0, device - 1); before < device; ++before) {
+      if (!ended_[before]) continue;
+      ++work_;
+      const double crossing_s = CrossingSeconds(begin, order_[before], order_[device], cap_s);
+      if (crossing_s == kInfinity) continue;
+      for (int layer = constrained_ ? 1 : 0; layer < layers_; ++layer) {  // layer 0: one stage so far
+        const double sum_s = At(constrained_ ? layer - 1 : 0, begin, before).sum_s + crossing_s;
+        if (sum_s < Arrival(layer, begin, device).sum_s) Arrival(layer, begin, device) = {sum_s, static_cast<int16_t>(before), 0};
+      }
+    }
+  }
+}
+
 void ChainSearch::Extend(double cap_s, bool may_skip, int device, int end) {
   const int id = order_[device];
   for (int layer = 0; layer < layers_; ++layer) At(layer, end, device) = {kInfinity, -1, 0};
+  ended_[device] = 0;
   for (int begin = end - 1; begin >= 0; --begin) {
     const double stage_s = time_[device][end] - time_[device][begin];
     if (stage_s > cap_s * kSlack) break;
     ++work_;
     if (!problem_.Allowed(grid_[begin], grid_[end], id)) continue;
-    if (problem_.StaticBytes(grid_[begin], grid_[end]) > problem_.UsableMemory(id)) break;
+    if (static_bytes_[Pair(begin, end)] > problem_.UsableMemory(id)) break;
     if (NeededBytes(begin, end, device) > problem_.UsableMemory(id)) {
       memory_refused_ = true;
       continue;
     }
     if (begin == 0) {
-      if ((may_skip || device == 0) && stage_s < At(0, end, device).sum_s) At(0, end, device) = {stage_s, -1, 0};
+      if (!may_skip && device != 0) continue;
+      ended_[device] = 1;
+      if (stage_s < At(0, end, device).sum_s) At(0, end, device) = {stage_s, -1, 0};
       continue;
     }
-    for (int before = may_skip ? 0 : std::max(0, device - 1); before < device; ++before) {
-      ++work_;
-      double crossing_s = -1;
-      for (int layer = 0; layer < layers_; ++layer) {
-        if (constrained_ && layer == 0) continue;  // layer 0: one stage so far
-        const double before_s = At(constrained_ ? layer - 1 : 0, begin, before).sum_s;
-        if (before_s == kInfinity) continue;
-        if (crossing_s < 0) crossing_s = CrossingSeconds(begin, order_[before], id, cap_s);
-        const double sum_s = before_s + crossing_s + stage_s;
-        if (sum_s < At(layer, end, device).sum_s)
-          At(layer, end, device) = {sum_s, static_cast<int16_t>(before), static_cast<int16_t>(begin)};
-      }
+    for (int layer = 0; layer < layers_; ++layer) {
+      const Cell& arrival = Arrival(layer, begin, device);
+      const double sum_s = arrival.sum_s + stage_s;
+      if (sum_s >= At(layer, end, device).sum_s) continue;
+      ended_[device] = 1;
+      At(layer, end, device) = {sum_s, arrival.from_device, static_cast<int16_t>(begin)};
     }
   }
 }
@@ -183,10 +219,13 @@ void ChainSearch::Read(int layer, int device, double cap_s, Result& result) {
 
 bool ChainSearch::Solve(double cap_s, bool may_skip, Result& result) {
   const int count = static_cast<int>(order_.size()), last = static_cast<int>(grid_.size()) - 1;
-  cells_.assign(static_cast<size_t>(layers_) * grid_.size() * order_.size(), {kInfinity, -1, 0});
+  cells_.resize(static_cast<size_t>(layers_) * grid_.size() * order_.size());
+  arrivals_.resize(cells_.size());
+  ended_.assign(count, 0);
   for (int end = 1; end <= last; ++end) {
     if (problem_.Stopped()) return false;
     for (int device = 0; device < count; ++device) Extend(cap_s, may_skip, device, end);
+    if (end < last) Arrive(cap_s, may_skip, end);
   }
   double best_s = kInfinity;
   int best_layer = 0, best_device = 0;

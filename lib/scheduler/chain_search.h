@@ -4,7 +4,8 @@
 // slowest, the least sum is a shortest path over (position, last device); the cap is swept over the range where it can pay, in steps of
 // kCapStep, so the result is within that factor of the best for cuts on the grid. The grid holds the positions where little is alive.
 //
-// One thread; borrows the Problem. Cost: caps x grid² x devices² / 4 (skipping) or x devices.
+// One thread; borrows the Problem. Cost: caps x grid x devices x (devices / 2 (skipping) + cuts that a stage may reach back over).
+// Memory: grid x (grid x 24 + devices x 32) bytes.
 #pragma once
 
 #include <cstdint>
@@ -47,13 +48,18 @@ class ChainSearch {
 
   void Sweep(bool may_skip, std::vector<Result>& results);
   bool Solve(double cap_s, bool may_skip, Result& result);
+  void Arrive(double cap_s, bool may_skip, int begin);
   void Extend(double cap_s, bool may_skip, int device, int end);
   double CrossingSeconds(int grid, int src, int dst, double cap_s) const;
   int64_t NeededBytes(int begin, int end, int device) const;
   void FillMemoryTables();
-  void AddToTables(const ChainValue& value, int begin);
+  void AddDifferences(const ChainValue& value, int begin, int64_t sign);
   size_t Pair(int begin, int end) const { return static_cast<size_t>(begin) * grid_.size() + end; }
-  Cell& At(int layer, int grid, int device) { return cells_[(static_cast<size_t>(layer) * grid_.size() + grid) * order_.size() + device]; }
+  size_t Index(int layer, int grid, int device) const {
+    return (static_cast<size_t>(layer) * grid_.size() + grid) * order_.size() + device;
+  }
+  Cell& At(int layer, int grid, int device) { return cells_[Index(layer, grid, device)]; }
+  Cell& Arrival(int layer, int grid, int device) { return arrivals_[Index(layer, grid, device)]; }
   void Read(int layer, int device, double cap_s, Result& result);
 
   const Problem& problem_;
@@ -61,12 +67,16 @@ class ChainSearch {
   double least_bottleneck_s_;
   // By pair of grid points, as Evaluator would count them: bytes that do not depend on the depth, and bytes of one micro-batch in flight.
   std::vector<int64_t> fixed_bytes_, stash_bytes_;
-  std::vector<int> grid_after_;  // by position: first grid index behind it
+  std::vector<int64_t> static_bytes_;           // the part of fixed_bytes_ that only grows with the segment
+  std::vector<int64_t> fixed_row_, stash_row_;  // differences over `end` of the row that is being filled
+  std::vector<int> grid_after_;                 // by position: first grid index behind it
   std::vector<int> order_;
   bool constrained_ = false;               // the number of stages has limits that skipping may miss
   int layers_ = 1;                         // when constrained: one for each number of stages so far
   std::vector<std::vector<double>> time_;  // by index in the order: compute seconds of positions before each grid point
-  std::vector<Cell> cells_;
+  std::vector<Cell> cells_;                // least sums with which a device's stage ends at a grid point
+  std::vector<Cell> arrivals_;             // and with which it may begin there
+  std::vector<char> ended_;                // by device: whether its stage can end at the grid point at hand
   Depth depth_ = Depth::kTextbook;
   bool memory_refused_ = false;
   int64_t work_ = 0;

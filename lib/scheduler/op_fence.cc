@@ -3,9 +3,12 @@
 // Devices that would slow the job get no stage.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include "lib/base/philox.h"
 #include "lib/scheduler/bounds.h"
+#include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
 #include "lib/scheduler/strategy.h"
@@ -14,12 +17,18 @@ namespace fusionllm::scheduler {
 namespace {
 
 constexpr size_t kMaxOrders = 64;
-constexpr size_t kMaxSkippingDevices = 48;  // beyond, windows of an order are searched: the program is quadratic in them
-constexpr size_t kRebalanceBelow = 24;      // devices: re-cut after each change of the order
-constexpr size_t kSettleBelow = 10;         // devices: and let the cuts settle before judging
-constexpr double kNear = 1.25;              // of the best step time: what is worth settling
-constexpr int kSplits = 12;                 // positions tried in a stage for a new device
-constexpr size_t kResults = 12;             // of one dynamic program that the simulator looks at
+constexpr size_t kMaxSkippingDevices = 64;  // beyond, those that a fill has chosen are searched: the program is quadratic in them
+constexpr size_t kFillFrom = 11;            // devices: fills seed the search
+constexpr size_t kSeeds = 16;               // plans of a fill that the simulator looks at
+constexpr size_t kRecut = 3;                // of them that are cut afresh
+constexpr size_t kOnesTried = 16;           // devices tried alone where no other plan was found
+constexpr int64_t kFillStepsPerSimulation = 50;
+constexpr size_t kRebalanceBelow = 24;  // devices: re-cut after each change of the order
+constexpr size_t kSettleBelow = 10;     // devices: and let the cuts settle before judging
+constexpr double kNear = 1.25;          // of the best step time: what is worth settling
+constexpr double kWorthKeeping = 2;     // of the best: what may be climbed from
+constexpr int kSplits = 12;             // positions tried in a stage for a new device
+constexpr size_t kResults = 12;         // of one dynamic program that the simulator looks at
 constexpr size_t kClimbs = 4;
 constexpr int kMaxRestarts = 64;
 constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
@@ -33,20 +42,21 @@ struct Candidate {
 class OpFenceSearch {
  public:
   OpFenceSearch(const Problem& problem, Evaluator& evaluator)
-      : problem_(problem), evaluator_(evaluator), chain_(problem, GridFor(problem)), bound_s_(LowerBoundSeconds(problem)) {}
+      : problem_(problem), evaluator_(evaluator), fill_(problem), bound_s_(LowerBoundSeconds(problem)) {}
 
   std::variant<Assignment, Refusal> Run() {
     limit_ = problem_.request().search_budget / 2;
-    for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) {
-      for (const std::vector<int>& window : WindowsOf(order)) {
-        if (problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) break;
-        const bool may_skip = window.size() > static_cast<size_t>(problem_.min_stages()) && window.size() <= kMaxSkippingDevices;
-        for (const ChainSearch::Result& result : chain_.Partition(window, may_skip, kResults)) Consider(result.assignment);
-        // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
-        if (may_skip && window.size() <= kSettleBelow && MayHave(window.size())) {
-          for (const ChainSearch::Result& result : chain_.Partition(window, false, kResults)) Consider(result.assignment);
-        }
-      }
+    if (problem_.usable().size() >= kFillFrom) ConsiderFills();
+    if (problem_.usable().size() <= kMaxSkippingDevices) {
+      for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) ConsiderCuts(order);
+    } else if (pool_.empty()) {
+      for (const std::vector<int>& window : Windows()) ConsiderCuts(window);
+    } else {
+      // Who serves in the best plans so far, with the others of their sites.
+      const size_t seeds = std::min(kClimbs, pool_.size());
+      std::vector<std::vector<int>> orders;
+      for (size_t i = 0; i < seeds; ++i) orders.push_back(WithNeighbours(pool_[i].assignment.devices));
+      for (const std::vector<int>& order : orders) ConsiderCuts(order);
     }
     if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
     SortPool();
@@ -62,29 +72,111 @@ class OpFenceSearch {
  private:
   static int GridFor(const Problem& problem) {
     const double devices = static_cast<double>(std::min(problem.usable().size(), kMaxSkippingDevices));
-    return std::max<int>(std::clamp(static_cast<int>(900 / devices), 48, 160), 2 * std::min(problem.max_stages(), 256));
+    const int stages = std::min<int>(problem.max_stages(), kMaxSkippingDevices);
+    return std::max<int>(std::clamp(static_cast<int>(900 / devices), 48, 160), 2 * stages);
+  }
+
+  ChainSearch& Chain() {
+    if (!chain_) chain_.emplace(problem_, GridFor(problem_));
+    return *chain_;
   }
 
   // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
-  int64_t Spent() const { return evaluator_.evaluations() + chain_.work() / kWorkPerSimulation; }
+  int64_t Spent() const {
+    return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / kFillStepsPerSimulation;
+  }
   bool Done() const {
     return Spent() >= limit_ || problem_.Stopped() || (!pool_.empty() && pool_[0].evaluation.cost_s() <= bound_s_ * (1 + kCloseEnough));
   }
 
-  std::vector<std::vector<int>> WindowsOf(const std::vector<int>& order) const {
-    const size_t width = std::max<size_t>(kMaxSkippingDevices, problem_.min_stages());
-    if (order.size() <= width) return {order};
+  void ConsiderFills() {
+    const int64_t share = limit_ / 2;
+    std::vector<EstimatedPlan> plans = fill_.Plans(kSeeds, share * kFillStepsPerSimulation);
+    const size_t seeds = plans.size();
+    for (size_t i = 0; i < std::min(kRecut, seeds); ++i) {
+      if (Spent() > limit_) break;
+      if (const auto recut = fill_.Recut(plans[i].assignment.devices)) Consider(recut->assignment);
+    }
+    for (const EstimatedPlan& plan : plans) {
+      if (problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) break;
+      Consider(plan.assignment);
+    }
+    if (pool_.empty()) ConsiderOneStage();
+    SortPool();
+  }
+
+  void ConsiderCuts(const std::vector<int>& order) {
+    if (order.size() > kMaxSkippingDevices || problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) return;
+    const bool may_skip = order.size() > static_cast<size_t>(problem_.min_stages());
+    for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, kResults)) Consider(result.assignment);
+    // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
+    if (may_skip && order.size() <= kSettleBelow && MayHave(order.size())) {
+      for (const ChainSearch::Result& result : Chain().Partition(order, false, kResults)) Consider(result.assignment);
+    }
+  }
+
+  // Of the declared order, by halves of their width.
+  std::vector<std::vector<int>> Windows() const {
+    const std::vector<int>& usable = problem_.usable();
     std::vector<std::vector<int>> windows;
-    for (size_t begin = 0; begin + width <= order.size(); begin += width / 2)
-      windows.emplace_back(order.begin() + begin, order.begin() + begin + width);
+    for (size_t begin = 0; begin + kMaxSkippingDevices <= usable.size(); begin += kMaxSkippingDevices / 2)
+      windows.emplace_back(usable.begin() + begin, usable.begin() + begin + kMaxSkippingDevices);
     return windows;
+  }
+
+  // On the device that is fastest alone: what no link can forbid.
+  void ConsiderOneStage() {
+    if (!MayHave(1)) return;
+    std::vector<int> devices = problem_.usable();
+    const size_t count = std::min(kOnesTried, devices.size());
+    const auto seconds = [&](int d) {
+      return problem_.ForwardSeconds(0, problem_.positions(), d) + problem_.BackwardSeconds(0, problem_.positions(), d);
+    };
+    std::partial_sort(devices.begin(), devices.begin() + count, devices.end(),
+                      [&](int a, int b) { return std::pair(seconds(a), a) < std::pair(seconds(b), b); });
+    for (size_t i = 0; i < count && pool_.empty(); ++i) Consider({.begins = {0}, .devices = {devices[i]}});
+  }
+
+  // The devices in their order, each kind followed by as many more of it as make the list a long one.
+  std::vector<int> WithNeighbours(const std::vector<int>& devices) const {
+    if (devices.size() >= kMaxSkippingDevices) return devices;
+    const DirectedLinks& links = problem_.links();
+    std::vector<char> listed(problem_.request().devices.size(), 0);
+    for (int device : devices) listed[device] = 1;
+    std::vector<char> usable(listed.size(), 0);
+    for (int device : problem_.usable()) usable[device] = 1;
+    size_t room = kMaxSkippingDevices - devices.size();
+    const size_t for_each_kind = 1 + room / devices.size();
+    std::vector<int> order;
+    for (size_t s = 0; s < devices.size(); ++s) {
+      order.push_back(devices[s]);
+      const int kind = links.kind(devices[s]);
+      if (s + 1 < devices.size() && links.kind(devices[s + 1]) == kind) continue;
+      size_t more = for_each_kind;
+      for (int device : links.members(kind)) {
+        if (room == 0 || more == 0) break;
+        if (listed[device] || !usable[device]) continue;
+        listed[device] = 1;
+        order.push_back(device);
+        --room;
+        --more;
+      }
+    }
+    return order;
   }
 
   void Consider(const Assignment& assignment) {
     const bool known = std::any_of(pool_.begin(), pool_.end(), [&](const Candidate& c) { return c.assignment == assignment; });
     if (known) return;
-    Candidate candidate{assignment, evaluator_.Evaluate(assignment, effort_)};
-    if (candidate.evaluation.feasible()) pool_.push_back(std::move(candidate));
+    Candidate candidate{assignment, evaluator_.Evaluate(assignment, effort_, kWorthKeeping * BestCost())};
+    if (candidate.evaluation.feasible() && candidate.evaluation.cost_s() <= kWorthKeeping * BestCost())
+      pool_.push_back(std::move(candidate));
+  }
+
+  double BestCost() const {
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : pool_) best_s = std::min(best_s, candidate.evaluation.cost_s());
+    return best_s;
   }
 
   void SortPool() {
@@ -108,7 +200,7 @@ class OpFenceSearch {
   }
 
   bool TryImprove(Candidate& current, const Assignment& assignment) {
-    const Evaluation evaluation = evaluator_.Evaluate(assignment, effort_);
+    const Evaluation evaluation = evaluator_.Evaluate(assignment, effort_, current.evaluation.cost_s());
     if (!Better(evaluation, assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
     current = {assignment, evaluation};
     return true;
@@ -186,7 +278,7 @@ class OpFenceSearch {
 
   // A changed order is judged after its own cuts have settled, if it starts anywhere near.
   bool TrySettled(Candidate& current, const Assignment& assignment) {
-    Candidate other{assignment, evaluator_.Evaluate(assignment, effort_)};
+    Candidate other{assignment, evaluator_.Evaluate(assignment, effort_, kNear * current.evaluation.cost_s())};
     if (!other.evaluation.feasible() || other.evaluation.cost_s() > kNear * current.evaluation.cost_s()) return false;
     if (assignment.devices.size() <= kSettleBelow) ShiftCuts(other);
     if (!Better(other.evaluation, other.assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
@@ -196,10 +288,11 @@ class OpFenceSearch {
 
   bool ChangeDevices(Candidate& current) {
     const std::vector<int> from = current.assignment.devices;
+    if (from.size() > kMaxSkippingDevices || problem_.usable().size() > kMaxSkippingDevices) return false;
     for (const std::vector<int>& devices : NeighbourOrders(from)) {
       if (Done()) return false;
       if (devices.size() <= kRebalanceBelow) {
-        for (const ChainSearch::Result& result : chain_.Partition(devices, false, 4)) {
+        for (const ChainSearch::Result& result : Chain().Partition(devices, false, 4)) {
           if (TrySettled(current, result.assignment)) return true;
         }
       }
@@ -258,7 +351,7 @@ class OpFenceSearch {
       if (!kick) order.resize(problem_.min_stages() + below(problem_.max_stages() - problem_.min_stages() + 1));
       const bool may_skip = kick && usable.size() > static_cast<size_t>(problem_.min_stages());
       if (kick && !may_skip) order.resize(problem_.max_stages());
-      for (const ChainSearch::Result& result : chain_.Partition(order, may_skip, 1)) {
+      for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, 1)) {
         Candidate candidate{result.assignment, evaluator_.Evaluate(result.assignment, effort_)};
         if (!candidate.evaluation.feasible()) continue;
         Climb(candidate);
@@ -274,7 +367,13 @@ class OpFenceSearch {
     effort_ = Effort::kFull;
     limit_ = problem_.request().search_budget;
     if (pool_.size() > 2 * kClimbs) pool_.resize(2 * kClimbs);
-    for (Candidate& candidate : pool_) candidate.evaluation = evaluator_.Evaluate(candidate.assignment, effort_);
+    // The best in any case; where simulations are long there may be no budget for the others.
+    size_t judged = 0;
+    while (judged < pool_.size() && (judged == 0 || Spent() < limit_)) {
+      pool_[judged].evaluation = evaluator_.Evaluate(pool_[judged].assignment, effort_);
+      ++judged;
+    }
+    pool_.resize(judged);
     SortPool();
     for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) Climb(pool_[i]);
     SortPool();
@@ -282,7 +381,8 @@ class OpFenceSearch {
 
   const Problem& problem_;
   Evaluator& evaluator_;
-  ChainSearch chain_;
+  CappedFill fill_;
+  std::optional<ChainSearch> chain_;  // made when first asked: its tables take time
   double bound_s_;
   Effort effort_ = Effort::kQuick;
   int64_t limit_ = 0;

@@ -79,6 +79,7 @@ class Problem {
   bool Allowed(int begin, int end, int device) const;
   bool HasPins() const { return !pinned_to_.empty(); }
   int PinnedDevice(int position) const { return pinned_to_.empty() ? -1 : pinned_to_[position]; }
+  int NextPinned(int position) const { return pinned_to_.empty() ? positions() : next_pinned_[position]; }  // first at or after it
 
   double max_ratio() const { return max_ratio_; }
   const LinkCodecPolicy& codec_policy() const;

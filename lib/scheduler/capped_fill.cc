@@ -1,0 +1,482 @@
+#include "lib/scheduler/capped_fill.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "lib/scheduler/bounds.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr size_t kNear = 24;     // neighbours of a group that are weighed
+constexpr size_t kFastest = 8;   // and groups anywhere
+constexpr size_t kStarts = 6;    // groups to begin with
+constexpr double kCoarse = 1.3;  // steps of the cap: first,
+constexpr double kFine = 1.04;   // and around the best
+constexpr size_t kRefined = 4;   // fills swept in fine steps
+constexpr int kWorseInARow = 5;  // after so many worse caps a sweep ends
+constexpr double kWorse = 1.2;
+constexpr size_t kMostFound = 64;
+constexpr double kNearTheBest = 1.25;
+constexpr int kBisections = 24;
+
+}  // namespace
+
+CappedFill::CappedFill(const Problem& problem) : problem_(problem), form_(problem), least_bottleneck_s_(LeastBottleneckSeconds(problem)) {
+  const int n = problem.positions();
+  std::vector<std::pair<int64_t, int>> alive;
+  for (int p = problem.first_cut(); p < n; ++p) alive.push_back({problem.LossyBytesAt(p) + problem.LosslessBytesAt(p), p});
+  if (!alive.empty()) {
+    std::nth_element(alive.begin(), alive.begin() + alive.size() / 2, alive.end());
+    typical_position_ = alive[alive.size() / 2].second;
+  }
+  MakeGroups();
+  FindNeighbours();
+}
+
+void CappedFill::MakeGroups() {
+  const size_t devices = problem_.request().devices.size();
+  group_of_.assign(devices, -1);
+  slowness_of_.assign(devices, 0);
+  pinned_.assign(devices, 0);
+  pin_used_in_.assign(devices, 0);
+  for (int p = 0; p < problem_.positions(); ++p) {
+    if (problem_.PinnedDevice(p) >= 0) pinned_[problem_.PinnedDevice(p)] = 1;
+  }
+  std::vector<int> group_of_kind(problem_.links().kinds(), -1);
+  for (int device : problem_.usable()) {
+    slowness_of_[device] = std::max(form_.StageSeconds(0, problem_.positions(), device), 1e-12);
+    int& group = group_of_kind[problem_.links().kind(device)];
+    if (group < 0) {
+      group = static_cast<int>(groups_.size());
+      groups_.emplace_back();
+    }
+    group_of_[device] = group;
+    groups_[group].devices.push_back(device);
+  }
+  for (Group& group : groups_) {
+    std::stable_sort(group.devices.begin(), group.devices.end(), [&](int a, int b) { return slowness_of_[a] < slowness_of_[b]; });
+    group.speed_sum.push_back(0);
+    for (int device : group.devices) {
+      group.slowness.push_back(slowness_of_[device]);
+      group.speed_sum.push_back(group.speed_sum.back() + 1 / slowness_of_[device]);
+    }
+  }
+  by_speed_.resize(groups_.size());
+  std::iota(by_speed_.begin(), by_speed_.end(), 0);
+  std::stable_sort(by_speed_.begin(), by_speed_.end(),
+                   [&](int a, int b) { return groups_[a].speed_sum.back() > groups_[b].speed_sum.back(); });
+  taken_.assign(groups_.size(), 0);
+  taken_in_.assign(groups_.size(), 0);
+}
+
+double CappedFill::Distance(int from_device, int to_device) const {
+  return form_.CrossingAt(typical_position_, from_device, to_device, kInfinity).seconds();
+}
+
+void CappedFill::FindNeighbours() {
+  if (groups_.size() > DirectedLinks::kMostTabled) {
+    NeighboursByRule();
+    return;
+  }
+  std::vector<std::pair<double, int>> distances;  // ties: the fastest group first
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    distances.clear();
+    for (size_t rank = 0; rank < by_speed_.size(); ++rank) {
+      const int other = by_speed_[rank];
+      if (other == static_cast<int>(g)) continue;
+      const double distance_s = Distance(groups_[g].devices[0], groups_[other].devices[0]);
+      if (distance_s < kInfinity) distances.push_back({distance_s, static_cast<int>(rank)});
+    }
+    const size_t count = std::min(kNear, distances.size());
+    std::partial_sort(distances.begin(), distances.begin() + count, distances.end());
+    for (size_t i = 0; i < count; ++i) groups_[g].near.push_back(by_speed_[distances[i].second]);
+  }
+}
+
+// Too many groups to look at all pairs: those that the rules themselves name, and those of the same site.
+void CappedFill::NeighboursByRule() {
+  const PlanRequest& request = problem_.request();
+  std::vector<std::set<std::pair<double, int>>> near(groups_.size());
+  const auto add = [&](int src, int dst) {
+    if (src < 0 || dst < 0 || group_of_[src] < 0 || group_of_[dst] < 0 || group_of_[src] == group_of_[dst]) return;
+    const double distance_s = Distance(src, dst);
+    if (distance_s == kInfinity) return;
+    auto& of = near[group_of_[src]];
+    of.insert({distance_s, group_of_[dst]});
+    if (of.size() > kNear) of.erase(std::prev(of.end()));
+  };
+  for (const Link& link : request.links) add(link.src, link.dst);
+  std::map<absl::string_view, std::vector<int>> of_site;  // the fastest groups of each, by a device
+  for (int group : by_speed_) {
+    std::vector<int>& devices = of_site[request.devices[groups_[group].devices[0]].site];
+    if (devices.size() < kNear) devices.push_back(groups_[group].devices[0]);
+  }
+  for (const auto& [site, devices] : of_site) {
+    for (int a : devices) {
+      for (int b : devices) add(a, b);
+    }
+  }
+  const auto device_of = [&](const LinkEnd& end) {
+    if (end.device >= 0) return end.device;
+    const auto found = of_site.find(request.sites[end.site]);
+    return found == of_site.end() ? -1 : found->second[0];
+  };
+  for (const SiteLink& link : request.site_links) add(device_of(link.src), device_of(link.dst));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (const auto& [distance_s, other] : near[g]) groups_[g].near.push_back(other);
+  }
+}
+
+// Where a pipeline may begin: the groups with most speed together, those with the fastest devices, and that of the first device declared.
+std::vector<int> CappedFill::Starts() const {
+  if (problem_.HasPins()) {
+    for (int p = 0; p < problem_.first_cut(); ++p) {
+      if (problem_.PinnedDevice(p) >= 0) return {group_of_[problem_.PinnedDevice(p)]};
+    }
+  }
+  std::vector<int> starts;
+  const auto add = [&](int group) {
+    if (std::find(starts.begin(), starts.end(), group) == starts.end()) starts.push_back(group);
+  };
+  for (size_t i = 0; i < std::min(kStarts / 2, by_speed_.size()); ++i) add(by_speed_[i]);
+  std::vector<int> by_device = by_speed_;
+  const size_t count = std::min(kStarts / 2, by_device.size());
+  std::partial_sort(by_device.begin(), by_device.begin() + count, by_device.end(),
+                    [&](int a, int b) { return std::pair(groups_[a].slowness[0], a) < std::pair(groups_[b].slowness[0], b); });
+  for (size_t i = 0; i < count; ++i) add(by_device[i]);
+  add(group_of_[problem_.usable()[0]]);
+  return starts;
+}
+
+// Of devices, the slowest first: everybody, and shares of the fastest.
+std::vector<double> CappedFill::Thresholds() const {
+  std::vector<double> slowness;
+  for (int device : problem_.usable()) slowness.push_back(slowness_of_[device]);
+  std::sort(slowness.begin(), slowness.end());
+  std::vector<double> thresholds = {kInfinity};
+  for (double share : {0.75, 0.5, 0.3, 0.15}) {
+    const double threshold = slowness[static_cast<size_t>(share * static_cast<double>(slowness.size() - 1))];
+    if (threshold < std::min(thresholds.back(), slowness.back())) thresholds.push_back(threshold);
+  }
+  return thresholds;
+}
+
+int CappedFill::Depth(int stage, int expected_stages) const {
+  const PlanRequest& request = problem_.request();
+  if (request.schedule == Schedule::kGPipe) return request.micro_batches;
+  const int most = request.max_in_flight > 0 ? std::min(request.max_in_flight, request.micro_batches) : request.micro_batches;
+  return std::clamp(expected_stages - stage, 1, most);
+}
+
+bool CappedFill::FitsAtDepth(const Assignment& assignment) const {
+  const int count = static_cast<int>(assignment.devices.size());
+  for (int s = 0; s < count; ++s) {
+    const int end = s + 1 < count ? assignment.begins[s + 1] : problem_.positions(), device = assignment.devices[s];
+    if (form_.NeededBytes(assignment.begins[s], end, device, Depth(s, count)) > problem_.UsableMemory(device)) return false;
+  }
+  return true;
+}
+
+// The first device of a group that this fill may still take, as an index; the number of devices when there is none.
+int CappedFill::Unused(const Fill& fill, int group) {
+  if (taken_in_[group] != fill_) {
+    taken_in_[group] = fill_;
+    taken_[group] = 0;
+  }
+  const Group& g = groups_[group];
+  const int count = static_cast<int>(g.devices.size());
+  int& taken = taken_[group];
+  while (taken < count && pinned_[g.devices[taken]]) ++taken;
+  return taken < count && g.slowness[taken] <= fill.slowest ? taken : count;
+}
+
+// Seconds for each part of the model that the group could do, the way there included.
+double CappedFill::CostOfGroup(const Fill& fill, int group, int from_device, int position) {
+  const Group& g = groups_[group];
+  const int first = Unused(fill, group);
+  if (first >= static_cast<int>(g.devices.size())) return kInfinity;
+  ++work_;
+  const double crossing_s = form_.CrossingAt(position, from_device, g.devices[first], fill.cap_s).seconds();
+  if (crossing_s == kInfinity) return kInfinity;
+  const int last = static_cast<int>(std::upper_bound(g.slowness.begin(), g.slowness.end(), fill.slowest) - g.slowness.begin());
+  const double left = form_.StageSeconds(position, problem_.positions(), from_device) / slowness_of_[from_device];
+  const double all = fill.cap_s * (g.speed_sum[last] - g.speed_sum[first]);
+  const double done = std::max(std::min(left, all), 1e-12);
+  const double devices = std::max(1.0, std::ceil((last - first) * std::min(1.0, left / all)));
+  double inside_s = 0;
+  if (devices > 1) inside_s = form_.CrossingAt(position, g.devices[first], g.devices[first + 1], fill.cap_s).seconds();
+  if (inside_s == kInfinity) inside_s = crossing_s;
+  const double busy_s = std::min(fill.cap_s, left * g.slowness[first]);
+  return (crossing_s + devices * busy_s + (devices - 1) * inside_s) / done;
+}
+
+int CappedFill::NextGroup(const Fill& fill, int from_device, int position) {
+  int best = -1;
+  double best_cost = kInfinity;
+  const auto weigh = [&](int group) {
+    if (group == group_of_[from_device]) return;
+    const double cost = CostOfGroup(fill, group, from_device, position);
+    if (cost >= best_cost) return;
+    best = group;
+    best_cost = cost;
+  };
+  for (int group : groups_[group_of_[from_device]].near) weigh(group);
+  const auto used_up = [&](int group) { return Unused(fill, group) >= static_cast<int>(groups_[group].devices.size()); };
+  while (fastest_left_ < by_speed_.size() && used_up(by_speed_[fastest_left_])) ++fastest_left_;
+  size_t seen = 0;
+  for (size_t i = fastest_left_; i < by_speed_.size() && (seen < kFastest || best < 0); ++i, ++seen) weigh(by_speed_[i]);
+  return best;
+}
+
+// Who comes after `device`, near `position`; -1: nobody. Takes it.
+int CappedFill::NextDevice(const Fill& fill, int device, int position) {
+  int group = group_of_[device];
+  int next = Unused(fill, group);
+  if (next >= static_cast<int>(groups_[group].devices.size()) || !problem_.Connected(device, groups_[group].devices[next])) {
+    group = NextGroup(fill, device, position);
+    if (group < 0) return -1;
+    next = Unused(fill, group);
+  }
+  ++taken_[group];
+  return groups_[group].devices[next];
+}
+
+// The end of the stage of a device that ops from `begin` on are pinned to: past the last of them, whatever the cap.
+bool CappedFill::ForcedStage(const Fill& fill, int stage, int begin, int device, int& end) {
+  const int n = problem_.positions(), depth = Depth(stage, fill.expected_stages);
+  if (pin_used_in_[device] == fill_) return false;
+  pin_used_in_[device] = fill_;
+  int past = problem_.NextPinned(begin), last = n;
+  for (int p = past; p < n; p = problem_.NextPinned(p + 1)) {
+    if (problem_.PinnedDevice(p) != device) {
+      last = p;
+      break;
+    }
+    past = p + 1;
+  }
+  if (begin == 0) past = std::max(past, problem_.first_cut());
+  end = std::max(past, form_.FurthestEnd(begin, last, device, fill.cap_s, depth));
+  return form_.FurthestEnd(begin, end, device, kInfinity, depth) >= end;
+}
+
+bool CappedFill::Run(const Fill& fill, Assignment& assignment) {
+  const int n = problem_.positions();
+  assignment.begins.clear();
+  assignment.devices.clear();
+  ++fill_;
+  fastest_left_ = 0;
+  const auto pinned_at = [&](int begin) {  // the device that must run what stands there, or -1
+    const int p = problem_.NextPinned(begin);
+    return p < n && (p == begin || (begin == 0 && p < problem_.first_cut())) ? problem_.PinnedDevice(p) : -1;
+  };
+  int begin = 0, device = pinned_at(0);
+  if (device < 0) {
+    const int first = Unused(fill, fill.group);
+    if (first >= static_cast<int>(groups_[fill.group].devices.size())) return false;
+    device = groups_[fill.group].devices[first];
+    ++taken_[fill.group];
+  }
+  for (;;) {
+    ++work_;
+    const int stage = static_cast<int>(assignment.devices.size());
+    if (stage >= problem_.max_stages()) return false;
+    const bool forced = pinned_at(begin) >= 0;
+    int end = begin;
+    if (forced) {
+      if (!ForcedStage(fill, stage, begin, device, end)) return false;
+    } else {
+      end = form_.FurthestEnd(begin, problem_.NextPinned(begin), device, fill.cap_s, Depth(stage, fill.expected_stages));
+    }
+    const bool useless = end <= begin || (begin == 0 && end < problem_.first_cut());
+    if (!useless && end >= n) {
+      assignment.begins.push_back(begin);
+      assignment.devices.push_back(device);
+      return true;
+    }
+    const bool meets_pin = !useless && end < n && pinned_at(end) >= 0;
+    const int next = meets_pin ? pinned_at(end) : NextDevice(fill, device, std::max(end, problem_.first_cut()));
+    if (next < 0) return false;
+    if (!useless) {
+      const int cut = forced || meets_pin ? end : form_.BestCut(begin, end, device, next, fill.cap_s);
+      if (cut < 0) return false;
+      assignment.begins.push_back(begin);
+      assignment.devices.push_back(device);
+      begin = cut;
+    }
+    device = next;
+  }
+}
+
+bool CappedFill::Place(std::span<const int> devices, double cap_s, bool all, int expected_stages, Assignment& assignment) {
+  const int n = problem_.positions(), count = static_cast<int>(devices.size());
+  assignment.begins.clear();
+  assignment.devices.clear();
+  int begin = 0;
+  for (int i = 0; i < count; ++i) {
+    ++work_;
+    const int stage = static_cast<int>(assignment.devices.size()), device = devices[i];
+    const int last = all ? n - (count - 1 - i) : n;
+    const int end = form_.FurthestEnd(begin, last, device, cap_s, Depth(stage, expected_stages));
+    if (end <= begin || (begin == 0 && end < problem_.first_cut())) {
+      if (all) return false;
+      continue;
+    }
+    const bool done = end == n;
+    const int cut = done ? n : i + 1 < count ? form_.BestCut(begin, end, device, devices[i + 1], cap_s) : -1;
+    if (cut < 0 || !problem_.Allowed(begin, cut, device)) return false;
+    assignment.begins.push_back(begin);
+    assignment.devices.push_back(device);
+    if (done) return !all || i + 1 == count;
+    begin = cut;
+  }
+  return false;
+}
+
+std::optional<EstimatedPlan> CappedFill::Recut(std::span<const int> devices) {
+  const int count = static_cast<int>(devices.size());
+  const bool all = count <= problem_.min_stages();
+  std::optional<EstimatedPlan> best;
+  for (int expected : {1, count}) {
+    Assignment assignment;
+    const auto consider = [&] {
+      if (static_cast<int>(assignment.devices.size()) < problem_.min_stages()) return;
+      const double estimate_s = form_.StepSeconds(assignment);
+      if (estimate_s < (best ? best->estimate_s : kInfinity)) best = EstimatedPlan{assignment, estimate_s};
+    };
+    double high_s = std::max(least_bottleneck_s_, 1e-12), low_s = high_s;
+    while (!Place(devices, high_s, all, expected, assignment)) {
+      low_s = high_s;
+      high_s *= 2;
+      if (high_s > 1e12 || problem_.Stopped()) break;
+    }
+    if (high_s > 1e12) continue;
+    for (int i = 0; i < kBisections && high_s / low_s > 1.005; ++i) {
+      const double middle_s = std::sqrt(low_s * high_s);
+      (Place(devices, middle_s, all, expected, assignment) ? high_s : low_s) = middle_s;
+    }
+    int worse = 0;
+    for (double cap_s = high_s; worse < kWorseInARow; cap_s *= kFine) {
+      const double before_s = best ? best->estimate_s : kInfinity;
+      if (Place(devices, cap_s, all, expected, assignment)) consider();
+      worse = best && best->estimate_s < before_s ? 0 : worse + 1;
+    }
+    if (best && FitsAtDepth(best->assignment)) break;  // memory did not matter
+  }
+  return best;
+}
+
+// As many devices as the job wants at least, each with a stage.
+std::optional<EstimatedPlan> CappedFill::Spread(int group) {
+  const int count = problem_.min_stages();
+  Fill fill{.group = group, .cap_s = kInfinity};
+  ++fill_;
+  fastest_left_ = 0;
+  const int first = Unused(fill, group);
+  if (first >= static_cast<int>(groups_[group].devices.size())) return std::nullopt;
+  std::vector<int> devices = {groups_[group].devices[first]};
+  ++taken_[group];
+  while (static_cast<int>(devices.size()) < count) {
+    fill.cap_s = slowness_of_[devices.back()] / count;
+    int next = NextDevice(fill, devices.back(), typical_position_);
+    if (next < 0) {  // no codec gets the cut below so low a cap
+      fill.cap_s = kInfinity;
+      next = NextDevice(fill, devices.back(), typical_position_);
+    }
+    if (next < 0) return std::nullopt;
+    devices.push_back(next);
+  }
+  return Recut(devices);
+}
+
+void CappedFill::Keep(Assignment assignment, const Fill& fill) {
+  const double estimate_s = form_.StepSeconds(assignment);
+  if (estimate_s == kInfinity || static_cast<int>(assignment.devices.size()) < problem_.min_stages()) return;
+  found_.push_back({{std::move(assignment), estimate_s}, fill});
+  if (found_.size() > 2 * kMostFound) SortFound(kMostFound);
+}
+
+// Best first, none twice; near the best, those with a number of stages of their own go first.
+void CappedFill::SortFound(size_t limit) {
+  std::stable_sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) { return a.plan.estimate_s < b.plan.estimate_s; });
+  std::vector<Found> own, others;
+  std::set<size_t> counts;
+  for (Found& found : found_) {
+    std::vector<Found>& list =
+        found.plan.estimate_s <= kNearTheBest * found_[0].plan.estimate_s && counts.insert(found.plan.assignment.devices.size()).second
+            ? own
+            : others;
+    const bool known = std::any_of(own.begin(), own.end(), [&](const Found& f) { return f.plan.assignment == found.plan.assignment; }) ||
+                       (!others.empty() && others.back().plan.assignment == found.plan.assignment);
+    if (!known) list.push_back(found);
+  }
+  own.insert(own.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
+  if (own.size() > limit) own.resize(limit);
+  found_ = std::move(own);
+}
+
+// Whether the fill reaches the end of the model.
+bool CappedFill::Try(const Fill& fill) {
+  Assignment assignment;
+  Fill roomy = fill;
+  roomy.expected_stages = 1;
+  if (!Run(roomy, assignment)) return false;
+  // Memory for one micro-batch in flight is little: where a pipeline in full flow needs more, its stages must be shorter.
+  if (!FitsAtDepth(assignment)) {
+    Assignment deep;
+    roomy.expected_stages = static_cast<int>(assignment.devices.size());
+    if (Run(roomy, deep)) Keep(std::move(deep), roomy);
+    roomy.expected_stages = 1;
+  }
+  Keep(std::move(assignment), roomy);
+  return true;
+}
+
+void CappedFill::Sweep(Fill fill, double from_s, double to_s, double ratio) {
+  int worse = 0;
+  double best_s = kInfinity;
+  for (fill.cap_s = from_s; fill.cap_s >= to_s && worse < kWorseInARow && work_ < most_work_; fill.cap_s /= ratio) {
+    if (problem_.Stopped()) return;
+    const size_t before = found_.size();
+    if (!Try(fill)) {
+      ++worse;
+      continue;
+    }
+    const double estimate_s = found_.size() > before ? found_.back().plan.estimate_s : best_s;
+    worse = estimate_s > kWorse * best_s ? worse + 1 : 0;
+    best_s = std::min(best_s, estimate_s);
+  }
+}
+
+std::vector<EstimatedPlan> CappedFill::Plans(size_t limit, int64_t most_work) {
+  most_work_ = work_ + most_work;
+  found_.clear();
+  const std::vector<int> starts = Starts();
+  const double slowest = *std::max_element(slowness_of_.begin(), slowness_of_.end());
+  for (double threshold : Thresholds()) {
+    for (int start : starts) Sweep({.group = start, .slowest = threshold}, slowest, least_bottleneck_s_, kCoarse);
+  }
+  SortFound(kMostFound);
+  const size_t refined = std::min(kRefined, found_.size());
+  for (size_t i = 0; i < refined; ++i) {
+    const Fill fill = found_[i].fill;
+    Sweep(fill, fill.cap_s * kCoarse, fill.cap_s / kCoarse, kFine);
+  }
+  SortFound(kMostFound);
+  if (problem_.min_stages() > 1 && !problem_.HasPins()) {
+    for (int start : starts) {
+      if (auto spread = Spread(start)) found_.push_back({*std::move(spread), {.group = start}});
+    }
+  }
+  SortFound(limit);
+  std::vector<EstimatedPlan> plans;
+  for (Found& found : found_) plans.push_back(std::move(found.plan));
+  return plans;
+}
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,193 @@
+// Plans for more devices than a dynamic program over all of them could serve.
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/scheduler/capped_fill.h"
+#include "lib/scheduler/closed_form.h"
+#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/requests.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+using ::testing::Each;
+using ::testing::Ge;
+
+// Sites of eight devices of three speeds; a quarter of the sites far away.
+PlanRequest Sites(int ops, int devices) {
+  PlanRequest request = testing::Chain({.ops = ops, .op_s = 0.002, .cut_bytes = 400'000}, 16);
+  for (int d = 0; d < devices; ++d) testing::AddDevice(request, "site" + std::to_string(d / 8), 1 + d % 3);
+  testing::JoinSites(request, 125e6, 1e-3, 2.5e6, 0.04);
+  return request;
+}
+
+std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
+  auto created = Problem::Create(request);
+  EXPECT_TRUE(created.ok()) << created.status();
+  return std::move(std::get<std::unique_ptr<Problem>>(*created));
+}
+
+Plan PlanOrDie(const PlanRequest& request) {
+  const auto outcome = MakePlan("op-fence", request);
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+  if (!outcome.ok() || std::holds_alternative<Refusal>(*outcome)) {
+    ADD_FAILURE() << (outcome.ok() ? std::get<Refusal>(*outcome).message : "");
+    return {};
+  }
+  return std::get<Plan>(*outcome);
+}
+
+void ExpectSound(const PlanRequest& request, const Plan& plan) {
+  std::vector<int> stage_of(request.ops.size(), -1), used;
+  for (const PlanStage& stage : plan.stages) {
+    used.push_back(stage.devices[0]);
+    EXPECT_LE(stage.memory_bytes, request.devices[stage.devices[0]].memory_bytes);
+    for (int op : stage.ops) {
+      EXPECT_EQ(stage_of[op], -1);
+      stage_of[op] = stage.index;
+    }
+  }
+  EXPECT_THAT(stage_of, Each(Ge(0)));
+  std::sort(used.begin(), used.end());
+  EXPECT_EQ(std::adjacent_find(used.begin(), used.end()), used.end()) << "a device runs two stages";
+  EXPECT_EQ(plan.stages.size() + plan.left_out.size(), request.devices.size());
+  EXPECT_GE(plan.gap, 0);
+}
+
+TEST(LargePlanTest, ManyDevicesArePlannedSoundlyAndAlikeEachTime) {
+  PlanRequest request = Sites(600, 400);
+  request.search_budget = 2'000;
+  const Plan plan = PlanOrDie(request);
+  ExpectSound(request, plan);
+  EXPECT_EQ(plan, PlanOrDie(request));
+  EXPECT_GT(plan.stages.size(), 1u);
+  EXPECT_LT(plan.stages.size(), 100u) << "crossings would cost more than so many devices give";
+}
+
+// Whoever plans on a part of the devices cannot win by more than a little.
+TEST(LargePlanTest, MoreDevicesDoNotMakeThePlanMuchWorse) {
+  PlanRequest few = Sites(600, 48), many = Sites(600, 800);
+  EXPECT_LE(PlanOrDie(many).predicted_step_s, 1.05 * PlanOrDie(few).predicted_step_s);
+}
+
+TEST(LargePlanTest, MemoryThatForcesManyStagesGetsThem) {
+  PlanRequest request = Sites(1'000, 1'000);
+  for (OpNode& op : request.ops) op.parameter_bytes = 1'000'000;
+  for (Device& device : request.devices) device.memory_bytes = 20'000'000;
+  request.search_budget = 500;
+  const Plan plan = PlanOrDie(request);
+  ExpectSound(request, plan);
+  EXPECT_GE(plan.stages.size(), 200u) << "each device holds no more than five ops";
+}
+
+TEST(LargePlanTest, WhatNoMemoryHoldsIsRefused) {
+  PlanRequest request = Sites(1'000, 200);
+  for (OpNode& op : request.ops) op.parameter_bytes = 1'000'000;
+  for (Device& device : request.devices) device.memory_bytes = 8'000'000;
+  const auto outcome = MakePlan("op-fence", request);
+  ASSERT_TRUE(outcome.ok());
+  ASSERT_TRUE(std::holds_alternative<Refusal>(*outcome));
+  EXPECT_EQ(std::get<Refusal>(*outcome).reason, "InsufficientMemory");
+}
+
+TEST(LargePlanTest, StagesPinsAndAllDevicesAsTheJobWants) {
+  PlanRequest request = Sites(600, 200);
+  request.search_budget = 500;
+  request.stages = 120;
+  EXPECT_EQ(PlanOrDie(request).stages.size(), 120u);
+  request.stages = 0;
+  request.use_all_devices = true;
+  const Plan all = PlanOrDie(request);
+  ExpectSound(request, all);
+  EXPECT_EQ(all.stages.size(), 200u);
+  request.use_all_devices = false;
+  request.first_device = "site7-3";
+  request.pins = {{"op300", "site9-0"}, {"loss", "site2-2"}};
+  const Plan pinned = PlanOrDie(request);
+  ExpectSound(request, pinned);
+  EXPECT_EQ(pinned.stages.front().device_names[0], "site7-3");
+  EXPECT_EQ(pinned.stages.back().device_names[0], "site2-2");
+  const auto holder =
+      std::find_if(pinned.stages.begin(), pinned.stages.end(), [](const PlanStage& s) { return s.device_names[0] == "site9-0"; });
+  ASSERT_NE(holder, pinned.stages.end());
+  EXPECT_THAT(holder->op_names, ::testing::Contains("op300"));
+}
+
+TEST(LargePlanTest, DevicesThatOnlyPairsJoinAreFound) {
+  // A ring: each talks to the next alone.
+  PlanRequest request = testing::Chain({.ops = 400, .op_s = 0.01, .cut_bytes = 1'000}, 64);
+  constexpr int kRing = 1'500;  // more kinds than a table holds
+  for (int d = 0; d < kRing; ++d) {
+    testing::AddDevice(request, "", 1);
+    for (int to : {(d + 1) % kRing, (d + kRing - 1) % kRing}) {
+      request.links.push_back({.src = d, .dst = to, .latency_s = 1e-4, .bytes_per_s = 1e8});
+    }
+  }
+  request.search_budget = 1'000;
+  const Plan short_one = PlanOrDie(request);
+  ExpectSound(request, short_one);
+  EXPECT_LE(short_one.stages.size(), 2u) << "the labels go from the first stage to the last, so these must be neighbours";
+  ASSERT_EQ(request.values.back().name, "labels");
+  request.values.pop_back();
+  const Plan plan = PlanOrDie(request);
+  ExpectSound(request, plan);
+  EXPECT_GT(plan.stages.size(), 10u);
+}
+
+TEST(CappedFillTest, GivesEachDeviceWhatItsSpeedIsWorth) {
+  PlanRequest request = testing::Chain({.ops = 90, .op_s = 0.01, .cut_bytes = 1'000}, 256);
+  for (double scale : {1.0, 2.0, 1.0, 3.0}) testing::AddDevice(request, "lab", scale);
+  testing::JoinSites(request, 1e9, 1e-6, 1e9, 1e-6);
+  const auto problem = ProblemOf(request);
+  const std::vector<EstimatedPlan> plans = CappedFill(*problem).Plans(4, 1'000'000);
+  ASSERT_FALSE(plans.empty());
+  EXPECT_EQ(plans[0].assignment.devices.size(), 4u);
+  // 90 ops of 0.03 s at speeds 1 + 1/2 + 1 + 1/3: the slowest stage has at least 0.953 s a micro-batch.
+  EXPECT_LE(plans[0].estimate_s, 1.06 * 255 * 0.953);
+}
+
+TEST(CappedFillTest, RecutsNoWorseThanEqualParts) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const PlanRequest request = testing::RandomRequest(seed, {.max_ops = 40, .max_devices = 6, .tight_memory = false});
+    const auto problem = ProblemOf(request);
+    const int stages = problem->max_stages();
+    Assignment equal{.devices = {problem->usable().begin(), problem->usable().begin() + stages}};
+    for (int s = 0; s < stages; ++s) {
+      equal.begins.push_back(s == 0 ? 0 : problem->first_cut() - 1 + (problem->positions() - problem->first_cut() + 1) * s / stages);
+    }
+    const auto recut = CappedFill(*problem).Recut(equal.devices);
+    ASSERT_TRUE(recut.has_value()) << seed;
+    EXPECT_LE(recut->estimate_s, 1.001 * ClosedForm(*problem).StepSeconds(equal)) << seed;
+  }
+}
+
+// A candidate that is given up without a simulation is never better than what it had to beat.
+TEST(EvaluatorTest, GivesUpOnlyWhatCannotWin) {
+  int given_up = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const PlanRequest request = testing::RandomRequest(seed, {.max_ops = 30, .max_devices = 6, .max_micro_batches = 16});
+    auto created = Problem::Create(request);
+    ASSERT_TRUE(created.ok());
+    if (std::holds_alternative<Refusal>(*created)) continue;
+    const auto& problem = *std::get<std::unique_ptr<Problem>>(*created);
+    Evaluator evaluator(problem);
+    for (int stages = 1; stages <= problem.max_stages(); ++stages) {
+      Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
+      for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
+      for (const Effort effort : {Effort::kQuick, Effort::kFull}) {
+        const Evaluation truth = evaluator.Evaluate(assignment, effort);
+        if (!truth.feasible()) continue;
+        const Evaluation again = evaluator.Evaluate(assignment, effort, truth.cost_s() * (1 + 1e-7));
+        EXPECT_EQ(again.step_s, truth.step_s) << "seed " << seed << ", " << stages << " stages";
+        const int64_t before = evaluator.evaluations();
+        EXPECT_GT(evaluator.Evaluate(assignment, effort, truth.cost_s() / 2).cost_s(), truth.cost_s() / 2);
+        given_up += evaluator.evaluations() == before;
+      }
+    }
+  }
+  EXPECT_GT(given_up, 300);
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler
