@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,10 @@
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/planning/replan_workload.h"
+#include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
+#include "lib/wire/replan_json.h"
 
 namespace fusionllm::services {
 namespace {
@@ -38,6 +42,13 @@ grpc::Status StatusOf(const absl::Status& status) {
   return grpc::Status(code, std::string(status.message()));
 }
 
+absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& document, absl::string_view field) {
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer plan, wire::ParsePlan(document));
+  if (!std::holds_alternative<wire::PlanDocument>(plan))
+    return absl::InvalidArgumentError(absl::StrCat(field, ": is a refusal, not a plan"));
+  return std::get<wire::PlanDocument>(std::move(plan));
+}
+
 }  // namespace
 
 // A caller that has gone or whose time is up needs no answer. Asked before each costly part, and all through a search.
@@ -49,26 +60,33 @@ absl::Status SchedulerService::StillWanted(const grpc::ServerContext& context) c
   return absl::OkStatus();
 }
 
-absl::StatusOr<wire::PlanAnswer> SchedulerService::Answer(const grpc::ServerContext& context, const v1::PlanRequest& request) {
+absl::StatusOr<SchedulerService::Subject> SchedulerService::Read(const grpc::ServerContext& context, const v1::PlanRequest& request) const {
   FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(request.job_document(), "job_document"));
   FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(request.profiles_document()));
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, request.base_directory()));
+  Subject subject;
+  FUSIONLLM_ASSIGN_OR_RETURN(subject.workload, workload::Resolve(job, request.base_directory()));
+  subject.profiles = planning::ProfilesFromDocument(std::move(profiles));
+  subject.options = {.strategy = request.strategy(),
+                     .seed = request.seed(),
+                     .exclude = {request.exclude().begin(), request.exclude().end()},
+                     .data_device = request.data_device(),
+                     .stop = [this, &context] { return !StillWanted(context).ok(); }};
   FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
-  const planning::PlanOptions options{.strategy = request.strategy(),
-                                      .seed = request.seed(),
-                                      .exclude = {request.exclude().begin(), request.exclude().end()},
-                                      .data_device = request.data_device(),
-                                      .stop = [&] { return !StillWanted(context).ok(); }};
-  const Counted search(searching_);
+  return subject;
+}
+
+template <typename Answer>
+absl::StatusOr<Answer> SchedulerService::Search(const grpc::ServerContext& context, const std::function<absl::StatusOr<Answer>()>& search) {
+  const Counted counted(searching_);
   probe_.SearchBegins();
-  absl::StatusOr<wire::PlanAnswer> answer = planning::PlanWorkload(*workload, planning::ProfilesFromDocument(std::move(profiles)), options);
+  absl::StatusOr<Answer> answer = search();
   probe_.SearchEnds();
   if (absl::IsCancelled(answer.status())) FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));  // says why
   return answer;
 }
 
-grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) {
+grpc::Status SchedulerService::Serve(absl::string_view what, const Question& question) {
   const auto begin = std::chrono::steady_clock::now();
   bool refused = false;
   const grpc::Status status = [&] {
@@ -77,18 +95,57 @@ grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::Plan
       return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                           absl::StrCat("busy with ", options_.max_concurrent, " plans; try again in a moment"));
     }
-    const absl::StatusOr<wire::PlanAnswer> answer = Answer(*context, *request);
-    if (!answer.ok()) return StatusOf(answer.status());
-    refused = std::holds_alternative<wire::RefusalDocument>(*answer);
-    response->set_plan_document(wire::PrintPlan(*answer));
+    const absl::StatusOr<bool> answered = question();
+    if (!answered.ok()) return StatusOf(answered.status());
+    refused = *answered;
     return grpc::Status::OK;
   }();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   probe_.Ended(status, refused, seconds);
   base::Log(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED ? base::LogLevel::kInfo : base::LogLevel::kWarning,
-            absl::StrFormat("a plan was %s after %.3f s%s%s", refused ? "refused" : (status.ok() ? "made" : "not made"), seconds,
+            absl::StrFormat("%s was %s after %.3f s%s%s", what, refused ? "refused" : (status.ok() ? "made" : "not made"), seconds,
                             status.ok() ? "" : ": ", status.error_message()));
   return status;
+}
+
+grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) {
+  return Serve("a plan", [&]() -> absl::StatusOr<bool> {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, *request));
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, Search<wire::PlanAnswer>(*context, [&] {
+                                 return planning::PlanWorkload(*subject.workload, subject.profiles, subject.options);
+                               }));
+    response->set_plan_document(wire::PrintPlan(answer));
+    return std::holds_alternative<wire::RefusalDocument>(answer);
+  });
+}
+
+grpc::Status SchedulerService::Replan(grpc::ServerContext* context, const v1::ReplanRequest* request, v1::ReplanResponse* response) {
+  return Serve("a new plan", [&]() -> absl::StatusOr<bool> {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, request->now()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument running, ReadPlan(request->running_document(), "running_document"));
+    scheduler::replan::ReplanOptions wishes{
+        .steps_left = request->steps_left(), .running_step_s = request->running_step_seconds(), .fixed_s = request->fixed_seconds()};
+    if (request->bias() != 0) wishes.bias = request->bias();
+    if (request->has_least_gain()) wishes.least_gain = request->least_gain();
+    if (request->restore_bytes_per_second() != 0) wishes.restore.bytes_per_s = request->restore_bytes_per_second();
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::ReplanResult answer, Search<wire::ReplanResult>(*context, [&] {
+                                 return planning::ReplanWorkload(*subject.workload, subject.profiles, running, subject.options, wishes);
+                               }));
+    response->set_replan_document(wire::PrintReplan(answer));
+    return std::holds_alternative<wire::RefusalDocument>(answer);
+  });
+}
+
+grpc::Status SchedulerService::Explain(grpc::ServerContext* context, const v1::ExplainRequest* request, v1::ExplainResponse* response) {
+  return Serve("an explanation", [&]() -> absl::StatusOr<bool> {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, request->plan()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(request->plan_document(), "plan_document"));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> sentences, Search<std::vector<std::string>>(*context, [&] {
+                                 return planning::ExplainPlan(*subject.workload, subject.profiles, plan, subject.options);
+                               }));
+    for (const std::string& sentence : sentences) response->add_sentences(sentence);
+    return false;
+  });
 }
 
 }  // namespace fusionllm::services

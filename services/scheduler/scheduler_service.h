@@ -1,4 +1,5 @@
-// Planning over gRPC: a job and device profiles in, a plan document out (proto/fusionllm/v1/scheduler.proto).
+// Planning over gRPC: a job and device profiles in, a plan, a decision to leave one, or its reasons out
+// (proto/fusionllm/v1/scheduler.proto).
 //
 // Stateless and thread-safe; a call plans on its handler thread for milliseconds to seconds. At most max_concurrent calls plan at a time,
 // further ones are told RESOURCE_EXHAUSTED at once rather than queued behind work that their deadline may not outlive. A call that was
@@ -6,9 +7,14 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <memory>
 
 #include "absl/status/statusor.h"
-#include "lib/wire/plan_json.h"
+#include "absl/strings/string_view.h"
+#include "lib/planning/profiles.h"
+#include "lib/planning/request.h"
+#include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/scheduler/plan_probe.h"
 
@@ -29,10 +35,26 @@ class SchedulerService final : public v1::Scheduler::Service {
   int searching() const { return searching_; }
 
   grpc::Status Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) override;
+  grpc::Status Replan(grpc::ServerContext* context, const v1::ReplanRequest* request, v1::ReplanResponse* response) override;
+  grpc::Status Explain(grpc::ServerContext* context, const v1::ExplainRequest* request, v1::ExplainResponse* response) override;
 
  private:
+  // What a question is about, read and resolved.
+  struct Subject {
+    std::unique_ptr<workload::Workload> workload;
+    planning::Profiles profiles;
+    planning::PlanOptions options;
+  };
+  // Whether the answer is a refusal.
+  using Question = std::function<absl::StatusOr<bool>()>;
+
   absl::Status StillWanted(const grpc::ServerContext& context) const;
-  absl::StatusOr<wire::PlanAnswer> Answer(const grpc::ServerContext& context, const v1::PlanRequest& request);
+  absl::StatusOr<Subject> Read(const grpc::ServerContext& context, const v1::PlanRequest& request) const;
+  // `search` counted, and ended with the reason for which nobody waits for it.
+  template <typename Answer>
+  absl::StatusOr<Answer> Search(const grpc::ServerContext& context, const std::function<absl::StatusOr<Answer>()>& search);
+  // One of at most max_concurrent answers, told to the probe and the log. `what`: "a plan".
+  grpc::Status Serve(absl::string_view what, const Question& question);
 
   const SchedulerOptions options_;
   const PlanProbe& probe_;

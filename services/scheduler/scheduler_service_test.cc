@@ -10,6 +10,7 @@
 #include "lib/planning/calibrate.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
+#include "lib/wire/replan_json.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::services {
@@ -117,6 +118,50 @@ TEST_F(SchedulerServiceTest, AnswersWithAPlanDocument) {
   const auto& plan = std::get<wire::PlanDocument>(*answer);
   EXPECT_EQ(plan.strategy, "equal-ops");
   EXPECT_EQ(plan.stages.size(), 2);
+}
+
+TEST_F(SchedulerServiceTest, SaysWhetherToLeaveARunningPlan) {
+  v1::ReplanRequest request;
+  *request.mutable_now() = Request();
+  v1::PlanResponse plan;
+  ASSERT_TRUE(Call(request.now(), plan).ok());
+  request.set_running_document(plan.plan_document());
+  request.set_steps_left(100);
+  const auto ask = [&](v1::ReplanResponse& response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    return stub_->Replan(&context, request, &response);
+  };
+  v1::ReplanResponse response;
+  grpc::Status status = ask(response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto answer = wire::ParseReplan(response.replan_document());
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(std::get<wire::ReplanDocument>(*answer).decision, wire::ReplanDecision::kStay);
+
+  request.set_steps_left(-1);
+  status = ask(response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("steps_left"));
+  request.set_running_document("{}");
+  status = ask(response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("plan."));
+}
+
+TEST_F(SchedulerServiceTest, ExplainsAPlan) {
+  v1::ExplainRequest request;
+  *request.mutable_plan() = Request();
+  v1::PlanResponse plan;
+  ASSERT_TRUE(Call(request.plan(), plan).ok());
+  request.set_plan_document(plan.plan_document());
+  v1::ExplainResponse response;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  const grpc::Status status = stub_->Explain(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_GT(response.sentences_size(), 0);
+  EXPECT_THAT(response.sentences(0), HasSubstr("stage 0: a-"));
 }
 
 TEST_F(SchedulerServiceTest, RefusalIsAnAnswerNotAnError) {

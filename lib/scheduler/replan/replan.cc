@@ -208,7 +208,9 @@ absl::StatusOr<ReplanOutcome> Replan(const PlanRequest& now, const RunningPlan& 
   const std::vector<std::string> missing = MissingDevices(now, running);
   PlanRequest request = now;
   if (!missing.empty()) {
+    // What was held back counts as an executor now: the job may go on with as many as it had.
     for (Device& device : request.devices) device.spare = false;
+    if (request.max_executors > 0) request.max_executors = std::max(request.max_executors, static_cast<int>(running.size()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
   if (auto* refusal = std::get_if<Refusal>(&created)) return ReplanOutcome(std::move(*refusal));

@@ -1,0 +1,124 @@
+#include "lib/planning/replan_workload.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/planning/certainty.h"
+#include "lib/planning/codec_adapter.h"
+#include "lib/planning/plan_document.h"
+#include "lib/planning/stage_memory.h"
+#include "lib/runtime/device_pacer.h"
+#include "lib/scheduler/replan/repair.h"
+#include "lib/scheduler/strategy.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using scheduler::Refusal;
+using scheduler::replan::ReplanAnswer;
+using scheduler::replan::ReplanOutcome;
+using scheduler::replan::RunningPlan;
+
+absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const wire::PlanDocument& plan) {
+  const std::string hash = absl::StrFormat("%016x", workload.graph_hash);
+  if (plan.graph_hash != hash) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan.graph_hash: the plan is of another model (", plan.graph_hash, ") than the job (", hash, ")"));
+  }
+  RunningPlan stages;
+  for (const wire::PlanStage& stage : plan.stages) stages.push_back({stage.devices.front(), stage.ops});
+  return stages;
+}
+
+runtime::Recompute RecomputeOf(const wire::PlanDocument& plan) {
+  return plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
+}
+
+wire::ReplanDecision DecisionOf(ReplanAnswer::Verdict verdict) {
+  switch (verdict) {
+    case ReplanAnswer::Verdict::kStay:
+      return wire::ReplanDecision::kStay;
+    case ReplanAnswer::Verdict::kMove:
+      return wire::ReplanDecision::kMove;
+    default:
+      return wire::ReplanDecision::kMustMove;
+  }
+}
+
+wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& context, double cpu_seconds) {
+  wire::ReplanDocument document{.decision = DecisionOf(answer.verdict),
+                                .reason = answer.reason,
+                                .running_step_seconds = answer.running_step_s,
+                                .gain_seconds = answer.gain_s,
+                                .plan = PlanDocumentOf(answer.plan, context, cpu_seconds),
+                                .moved_bytes = answer.migration.bytes,
+                                .transfer_seconds = answer.migration.transfer_s};
+  for (const scheduler::replan::MovedOp& move : answer.migration.moved) {
+    document.moved.push_back({.op = move.op, .from = move.from, .to = move.to, .bytes = move.bytes});
+  }
+  return document;
+}
+
+}  // namespace
+
+absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& profiles,
+                                                  const wire::PlanDocument& running, const PlanOptions& options,
+                                                  const scheduler::replan::ReplanOptions& wishes) {
+  if (profiles.devices.empty()) {
+    return wire::RefusalDocument{.reason = "NoExecutors", .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+  }
+  const int64_t begin = runtime::ThreadCpuNanoseconds();
+  const auto cpu_seconds = [begin] { return static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9; };
+  const runtime::Recompute recompute = RecomputeOf(running);
+  FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, running));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, recompute));
+  const CompressionPolicy codecs(PolicyOf(workload.job.spec.compression), CodecDevice(profiles));
+  scheduler::PlanRequest request = made.request;
+  request.codec_policy = &codecs;
+  const PlanContext context{workload, made, recompute, options.explain};
+  Refusal refusal;
+  for (int round = 0; round < kMostMemoryRounds; ++round) {
+    FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, wishes, options.stop));
+    if (auto* refused = std::get_if<Refusal>(&outcome)) {
+      return wire::ReplanResult(RefusalDocumentOf(round == 0 ? *refused : refusal, cpu_seconds()));
+    }
+    ReplanAnswer& answer = std::get<ReplanAnswer>(outcome);
+    FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
+    if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
+    refusal = *std::move(misfit);
+  }
+  return wire::ReplanResult(RefusalDocumentOf(refusal, cpu_seconds()));
+}
+
+absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& profiles,
+                                                     const wire::PlanDocument& plan, const PlanOptions& options) {
+  if (profiles.devices.empty()) return absl::FailedPreconditionError("there is no device to plan on");
+  FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, plan));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, RecomputeOf(plan)));
+  const CompressionPolicy codecs(PolicyOf(workload.job.spec.compression), CodecDevice(profiles));
+  scheduler::PlanRequest request = made.request;
+  request.codec_policy = &codecs;
+  FUSIONLLM_ASSIGN_OR_RETURN(auto created, scheduler::Problem::Create(request, options.stop));
+  if (const auto* refusal = std::get_if<Refusal>(&created)) return absl::FailedPreconditionError(refusal->message);
+  const scheduler::Problem& problem = *std::get<std::unique_ptr<scheduler::Problem>>(created);
+  const std::optional<scheduler::Assignment> assignment = scheduler::replan::AssignmentOf(problem, stages);
+  if (!assignment.has_value()) return absl::InvalidArgumentError("plan.stages: no consecutive runs of this job's ops, or some are missing");
+  for (size_t s = 0; s < stages.size(); ++s) {
+    if (assignment->devices[s] < 0)
+      return absl::FailedPreconditionError(absl::StrCat(stages[s].device, " may not run a stage of this job"));
+  }
+  scheduler::Evaluator evaluator(problem);
+  const scheduler::Evaluation evaluation = evaluator.Evaluate(*assignment, scheduler::Effort::kFull);
+  if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::RefusalFor(problem, *assignment, evaluation).message);
+  const scheduler::Plan whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
+  std::vector<std::string> sentences = whole.explain;
+  sentences.push_back(CertaintyOf(whole, made).sentence);
+  return sentences;
+}
+
+}  // namespace fusionllm::planning
