@@ -8,6 +8,7 @@
 
 #include "lib/base/philox.h"
 #include "lib/scheduler/bounds.h"
+#include "lib/scheduler/branch_and_bound.h"
 #include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
@@ -30,6 +31,8 @@ constexpr double kWorthKeeping = 2;     // of the best: what may be climbed from
 constexpr int kSplits = 12;             // positions tried in a stage for a new device
 constexpr size_t kResults = 12;         // of one dynamic program that the simulator looks at
 constexpr size_t kClimbs = 4;
+constexpr size_t kMostComplete = 12;   // devices: above, the tree of all plans is too large
+constexpr int kMostCompleteOps = 256;  // likewise
 constexpr int kMaxRestarts = 64;
 constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
 constexpr double kCloseEnough = 1e-6;
@@ -44,7 +47,7 @@ class OpFenceSearch {
   OpFenceSearch(const Problem& problem, Evaluator& evaluator)
       : problem_(problem), evaluator_(evaluator), fill_(problem), bound_s_(LowerBoundSeconds(problem)) {}
 
-  std::variant<Assignment, Refusal> Run() {
+  std::variant<Assignment, Refusal> Run(bool* proven) {
     limit_ = problem_.request().search_budget / 2;
     if (problem_.usable().size() >= kFillFrom) ConsiderFills();
     if (problem_.usable().size() <= kMaxSkippingDevices) {
@@ -58,7 +61,11 @@ class OpFenceSearch {
       for (size_t i = 0; i < seeds; ++i) orders.push_back(WithNeighbours(pool_[i].assignment.devices));
       for (const std::vector<int>& order : orders) ConsiderCuts(order);
     }
-    if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
+    if (pool_.empty()) {
+      *proven = Complete();
+      if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
+      return pool_[0].assignment;
+    }
     SortPool();
     KeepDiverse();
     limit_ = problem_.request().search_budget * 3 / 4;
@@ -66,6 +73,7 @@ class OpFenceSearch {
     SortPool();
     Restart();
     Finish();
+    *proven = Complete();
     return pool_[0].assignment;
   }
 
@@ -336,8 +344,7 @@ class OpFenceSearch {
     const base::CounterRng random(problem_.request().seed, "op-fence");
     const std::vector<int>& usable = problem_.usable();
     if (usable.size() < 3 || usable.size() > kMaxSkippingDevices) return;
-    uint64_t draw = 0;
-    const auto below = [&](size_t bound) { return static_cast<size_t>(random.Below(draw++, bound)); };
+    const auto below = [&](size_t bound) { return static_cast<size_t>(random.Below(draw_++, bound)); };
     for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
       const bool kick = restart % 2 == 0;
       std::vector<int> order = kick ? pool_[0].assignment.devices : std::vector<int>{};
@@ -379,6 +386,28 @@ class OpFenceSearch {
     SortPool();
   }
 
+  // Few devices leave few enough plans to rule out all that cannot be better, the much better ones first; true when that was done. Takes
+  // about as long again as what was before.
+  bool Complete() {
+    if (problem_.usable().size() > kMostComplete || problem_.positions() > kMostCompleteOps) return false;
+    BranchAndBound search(problem_, evaluator_, pool_.empty() ? Assignment{} : pool_[0].assignment);
+    for (const double slack : {0.1, 0.03, 0.01, 0.003, 0.0}) {
+      if (search.best().devices.empty() && slack > 0) continue;  // nothing to be better than
+      const bool found_all = search.Run(slack, problem_.request().search_budget);
+      if (!search.best().devices.empty()) {
+        pool_.assign(1, {search.best(), search.evaluation()});
+        limit_ = Spent() + problem_.request().search_budget / 10;
+        if (slack > 0) Climb(pool_[0]);
+        search.Consider(pool_[0].assignment);
+      }
+      if (found_all) continue;
+      limit_ = Spent() + problem_.request().search_budget;
+      Restart();
+      return false;
+    }
+    return true;
+  }
+
   const Problem& problem_;
   Evaluator& evaluator_;
   CappedFill fill_;
@@ -386,6 +415,7 @@ class OpFenceSearch {
   double bound_s_;
   Effort effort_ = Effort::kQuick;
   int64_t limit_ = 0;
+  uint64_t draw_ = 0;  // of Restart
   std::vector<Candidate> pool_;
 };
 
@@ -394,8 +424,8 @@ class OpFence final : public Strategy {
   absl::string_view name() const override { return "op-fence"; }
 
  protected:
-  std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
-    return OpFenceSearch(problem, evaluator).Run();
+  std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
+    return OpFenceSearch(problem, evaluator).Run(proven);
   }
 };
 

@@ -152,7 +152,7 @@ struct PlanRequest {
   int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)
 
   uint64_t seed = 0;
-  int64_t search_budget = 20'000;  // simulations that a search may spend, about 10 us each (exact: 25 times as many)
+  int64_t search_budget = 20'000;  // simulations that a search may spend, about 10 us each (exact: 50 times as many)
 };
 
 // Refuses what cannot be planned on at all: NaN, negative or infinite numbers, indices out of range, links that repeat, ops out of

@@ -1,0 +1,123 @@
+// The oracle against all there is, and OP-Fence against the oracle.
+#include <algorithm>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/requests.h"
+#include "lib/scheduler/testing/small_instances.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+using testing::DrawSmallInstance;
+using testing::SmallInstance;
+
+double CostOf(const Plan& plan) {
+  double loss = 0;
+  for (const PlanLink& link : plan.links) loss += link.loss_cost;
+  return plan.predicted_step_s * (1 + kTimePerNat * loss);
+}
+
+// The least cost over every order of every subset of devices and every set of cuts; infinite when none is feasible.
+class EveryAssignment {
+ public:
+  explicit EveryAssignment(const Problem& problem) : problem_(problem), evaluator_(problem) {
+    std::vector<int> devices = problem.usable();
+    std::sort(devices.begin(), devices.end());
+    do {
+      for (int stages = problem.min_stages(); stages <= std::min<int>(problem.max_stages(), devices.size()); ++stages) {
+        // Orders that differ behind the last stage are the same: only one of them ascends there.
+        if (!std::is_sorted(devices.begin() + stages, devices.end())) continue;
+        Assignment assignment{.begins = {0}, .devices = {devices.begin(), devices.begin() + stages}};
+        Cut(assignment);
+      }
+    } while (std::next_permutation(devices.begin(), devices.end()));
+  }
+  double least() const { return least_; }
+
+ private:
+  void Cut(Assignment& assignment) {
+    if (assignment.begins.size() == assignment.devices.size()) {
+      const Evaluation evaluation = evaluator_.Evaluate(assignment, Effort::kFull);
+      if (evaluation.feasible()) least_ = std::min(least_, evaluation.cost_s());
+      return;
+    }
+    const int first = assignment.begins.size() == 1 ? problem_.first_cut() : assignment.begins.back() + 1;
+    for (int cut = first; cut < problem_.positions(); ++cut) {
+      assignment.begins.push_back(cut);
+      Cut(assignment);
+      assignment.begins.pop_back();
+    }
+  }
+
+  const Problem& problem_;
+  Evaluator evaluator_;
+  double least_ = std::numeric_limits<double>::infinity();
+};
+
+TEST(OptimalityTest, ExactIsTheBestOfAllAssignmentsOfTinyJobs) {
+  int compared = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const SmallInstance instance = DrawSmallInstance(seed, {.max_ops = 8, .max_devices = 4});
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << instance.regime);
+    const auto created = Problem::Create(instance.request);
+    ASSERT_TRUE(created.ok()) << created.status();
+    const absl::StatusOr<PlanOutcome> outcome = MakePlan("exact", instance.request);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    if (std::holds_alternative<Refusal>(*created)) {  // the wishes contradict each other
+      EXPECT_TRUE(std::holds_alternative<Refusal>(*outcome));
+      continue;
+    }
+    const double least_s = EveryAssignment(*std::get<std::unique_ptr<Problem>>(*created)).least();
+    if (std::isinf(least_s)) {
+      EXPECT_TRUE(std::holds_alternative<Refusal>(*outcome));
+      ++refused;
+      continue;
+    }
+    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<Refusal>(*outcome).message;
+    EXPECT_NEAR(CostOf(std::get<Plan>(*outcome)), least_s, 2e-9 * least_s);
+    ++compared;
+  }
+  EXPECT_GE(compared, 200);
+  EXPECT_GE(refused, 3);
+}
+
+// docs/perf/planner-optimality.md has all 500; benchmarks/optimality_report prints them.
+TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
+  int compared = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const SmallInstance instance = DrawSmallInstance(seed, {});
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << instance.regime);
+    const absl::StatusOr<PlanOutcome> exact = MakePlan("exact", instance.request), fence = MakePlan("op-fence", instance.request);
+    ASSERT_TRUE(exact.ok() && fence.ok());
+    if (std::holds_alternative<Refusal>(*exact) && std::get<Refusal>(*exact).reason == "InstanceTooLarge") continue;
+    ASSERT_EQ(std::holds_alternative<Plan>(*exact), std::holds_alternative<Plan>(*fence));
+    if (!std::holds_alternative<Plan>(*exact)) {
+      continue;
+    }
+    const double least_s = CostOf(std::get<Plan>(*exact)), found_s = CostOf(std::get<Plan>(*fence));
+    EXPECT_LE(found_s, 1.01 * least_s);
+    EXPECT_GE(found_s, least_s * (1 - 2e-9));
+    ++compared;
+  }
+  EXPECT_GE(compared, 30);
+}
+
+TEST(OptimalityTest, TheSameJobGivesTheSameExactPlan) {
+  const SmallInstance instance = DrawSmallInstance(7, {});
+  EXPECT_EQ(std::get<Plan>(*MakePlan("exact", instance.request)), std::get<Plan>(*MakePlan("exact", instance.request)));
+}
+
+// Devices that nothing tells apart are tried in one order only.
+TEST(OptimalityTest, TwinsAreNoReasonToGiveUp) {
+  PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 400'000}, 8);
+  for (int d = 0; d < 12; ++d) testing::AddDevice(request, "lab", d < 8 ? 1 : 2);
+  testing::LinkSites(request, 1e7, 1e-3, 1e7, 1e-3);
+  const PlanOutcome outcome = *MakePlan("exact", request);
+  ASSERT_TRUE(std::holds_alternative<Plan>(outcome)) << std::get<Refusal>(outcome).message;
+  EXPECT_LE(std::get<Plan>(outcome).evaluations, 10'000);
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler
