@@ -11,6 +11,7 @@ namespace fusionllm::planning {
 namespace {
 
 constexpr int64_t kCopiesOfAMessage = 2;  // the encoder's buffer and the transport's
+constexpr int kInMotion = 2;              // messages that these copies are room for
 
 int64_t WorkspaceOf(const runtime::StageProgram& program, const opdag::Graph& graph, const wire::DeviceProfile& device) {
   int64_t largest = 0;
@@ -27,10 +28,13 @@ std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
   std::vector<int64_t> bytes(plan.stages.size(), 0);
   for (const scheduler::PlanLink& link : plan.links) {
     const int64_t moving = kCopiesOfAMessage * (link.forward_wire_bytes + link.backward_wire_bytes);
-    bytes[link.src_stage] += moving;
-    bytes[link.dst_stage] += moving;
-    const int ahead = plan.stages[link.src_stage].in_flight - plan.stages[link.dst_stage].in_flight;
-    bytes[link.dst_stage] += link.forward_wire_bytes * std::max(0, ahead);
+    // A micro-batch that the sender has under way is a message on one of the two sides, or its gradient: what leaves or arrives faster than
+    // the network or the neighbour can take it is queued, all but what is in motion.
+    const int64_t queued = std::max(link.forward_wire_bytes, link.backward_wire_bytes);
+    const int from = plan.stages[link.src_stage].in_flight, to = plan.stages[link.dst_stage].in_flight;
+    const bool one_way = link.backward_wire_bytes == 0;  // labels: no gradient tells the receiver's depth from the sender's
+    bytes[link.src_stage] += moving + queued * std::max(0, from - kInMotion);
+    bytes[link.dst_stage] += moving + queued * std::max(0, from - (one_way ? kInMotion : to));
   }
   for (const scheduler::TiedExchange& exchange : plan.tied) {
     for (const int stage : exchange.stages) {

@@ -13,12 +13,25 @@ constexpr double kDepthTolerance = 1e-3;
 constexpr int64_t kValuesOfAnEvent = 4;  // of the graph, that take as long as an event of the simulator
 constexpr double kSurely = 1 + 1e-8;     // sums in another order differ by far less
 
+// The most micro-batches in flight with which a stage fits: MemoryOf is linear from two on.
+int64_t DeepestThatFits(const StageMemory& memory, int64_t usable_bytes, int most) {
+  for (int depth = 0; depth < 3; ++depth) {
+    if (MemoryOf(memory, depth) > usable_bytes) return depth - 1;
+  }
+  const int64_t slope = MemoryOf(memory, 3) - MemoryOf(memory, 2);
+  return slope > 0 ? 2 + (usable_bytes - MemoryOf(memory, 2)) / slope : most;
+}
+
 double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s) { return static_cast<double>(bytes) / bytes_per_s + latency_s; }
 
 }  // namespace
 
 int64_t MemoryOf(const StageMemory& memory, int in_flight) {
-  return memory.static_bytes + memory.stash_bytes * in_flight + memory.workspace_bytes + memory.buffer_bytes;
+  // A micro-batch that the stage before has under way takes stash_bytes here, or waits as a message; only where that is more does it
+  // matter.
+  const int64_t waiting = std::max<int64_t>(0, memory.incoming_bytes - memory.stash_bytes);
+  return memory.static_bytes + memory.stash_bytes * in_flight + memory.workspace_bytes + memory.buffer_bytes +
+         memory.outgoing_bytes * std::max(0, in_flight - 2) + waiting * std::max(0, in_flight - 1);
 }
 
 bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t stages_b) {
@@ -152,8 +165,15 @@ void Evaluator::ChooseCodecs(Evaluation& evaluation) {
     dst.codec_backward_s += codec.consumer_backward_s * dst_scale;
     // One message on its way and one waiting, each direction; what is decoded lies in the stash or the scratch.
     const int64_t buffers = 2 * (codec.forward_wire_bytes + codec.backward_wire_bytes);
+    const int64_t larger = std::max(codec.forward_wire_bytes, codec.backward_wire_bytes);
     src.memory.buffer_bytes += buffers;
     dst.memory.buffer_bytes += buffers;
+    src.memory.outgoing_bytes += larger;
+    if (traffic_[l].backward_bytes > 0) {
+      dst.memory.incoming_bytes += larger;
+    } else {  // labels come for as many micro-batches as there are: they are small, so nobody is made shallower for their sake
+      dst.memory.buffer_bytes += larger * std::max(0, problem_.request().micro_batches - 2);
+    }
   }
 }
 
@@ -165,11 +185,10 @@ bool Evaluator::LimitDepths(Evaluation& evaluation) {
   if (gpipe) most = request.micro_batches;
   for (size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
-    const int64_t room = problem_.UsableMemory(stage.device) - MemoryOf(stage.memory, 0);
-    const int64_t fits = stage.memory.stash_bytes > 0 ? room / stage.memory.stash_bytes : most;
-    stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(room < 0 ? 0 : fits, 0, most));
+    const int64_t fits = DeepestThatFits(stage.memory, problem_.UsableMemory(stage.device), most);
+    stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(fits, 0, most));
     const int least = kept_ != nullptr ? kept_->stages[s].in_flight : gpipe ? most : 1;
-    if (stage.most_in_flight < least || room < 0) {
+    if (stage.most_in_flight < least || fits < 0) {
       evaluation.verdict = Evaluation::Verdict::kTooMuchMemory;
       evaluation.stage = static_cast<int>(s);
       evaluation.needed_bytes = MemoryOf(stage.memory, least);
@@ -206,23 +225,23 @@ void Evaluator::SetDepths(int extra) {
   }
 }
 
-// Activations that arrived early wait in the receiver's memory: as many as the sender may be ahead. Makes senders shallower where they
-// would not fit.
+// Activations that arrived early wait in the receiver's memory, and gradients for a sender that is behind: as many as the sender may be
+// ahead. Makes senders shallower where they would not fit.
 void Evaluator::FitQueues() {
   for (Stage& stage : stages_) stage.queued_bytes = 0;
   for (int s = static_cast<int>(stages_.size()) - 1; s >= 0; --s) {
     Stage& src = stages_[s];
     for (int pass = 0; pass < 2; ++pass) {  // first the limit of every link, then what is really queued
       for (int l : links_out_[s]) {
+        if (traffic_[l].backward_bytes == 0) continue;  // counted whole: ChooseCodecs
         Stage& dst = stages_[links_[l].dst];
-        const int64_t bytes = codecs_[l].forward_wire_bytes;
+        const int64_t bytes = std::max(codecs_[l].forward_wire_bytes, codecs_[l].backward_wire_bytes);
         const int64_t room = problem_.UsableMemory(dst.device) - MemoryOf(dst.memory, dst.in_flight) - dst.queued_bytes;
-        if (pass == 0 && bytes > 0 && traffic_[l].backward_bytes > 0) {
+        if (pass == 0 && bytes > 0) {
           const int64_t most = dst.in_flight + std::max<int64_t>(0, room) / bytes;
           src.in_flight = static_cast<int>(std::clamp<int64_t>(most, 1, src.in_flight));
         } else if (pass == 1) {
-          // A one-way message (labels) is bounded by the sender's own depth too, but small: count it where it fits.
-          dst.queued_bytes += std::min(std::max<int64_t>(0, room), bytes * std::max(0, src.in_flight - dst.in_flight));
+          dst.queued_bytes += bytes * std::max(0, src.in_flight - dst.in_flight);
         }
       }
     }

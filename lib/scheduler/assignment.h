@@ -21,12 +21,17 @@ struct Assignment {
   bool operator==(const Assignment&) const = default;
 };
 
-// Parts of a stage's memory; MemoryOf is the one place that says how they add up.
+// Parts of a stage's memory; MemoryOf is the one place that says how they add up. What it counts is proven against the simulator's timeline
+// in memory_model_test.cc.
 struct StageMemory {
   int64_t static_bytes = 0;     // weights, gradients, optimizer state
   int64_t stash_bytes = 0;      // saved activations of one micro-batch
   int64_t workspace_bytes = 0;  // scratch of the largest op
-  int64_t buffer_bytes = 0;     // messages being sent, received, encoded
+  int64_t buffer_bytes = 0;     // messages being sent, received, encoded: two of each link and direction
+  // Of a micro-batch under way: what leaves forward, or the gradient that has come back for it, whichever is more. The network may be
+  // slower than the stage, and then the stage slower than the gradients, so that all but the two in buffer_bytes are queued here.
+  int64_t outgoing_bytes = 0;
+  int64_t incoming_bytes = 0;  // likewise, of what arrives: until its forward starts, and again as a gradient after its backward
 };
 int64_t MemoryOf(const StageMemory& memory, int in_flight);
 
