@@ -1,0 +1,87 @@
+// What a simulated step does to stages, links and shared wires, how it varies, and what limits it.
+//
+// Pure functions of their arguments; see pipeline_model.h for what is modelled. Memory: as many numbers as there are stages, links and
+// wires; no spans are kept.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/scheduler/pipeline_model.h"
+#include "lib/scheduler/problem.h"
+#include "lib/scheduler/step_noise.h"
+
+namespace fusionllm::scheduler {
+
+// One worker in one step; the seconds add up to the step's.
+struct StageUse {
+  double forward_s = 0;  // codecs not included
+  double backward_s = 0;
+  double weights_s = 0;  // of a split backward: gradients of weights
+  double codec_s = 0;
+  double update_s = 0;
+  double idle_s = 0;       // waiting for messages, for the end of the step, for the next
+  int peak_in_flight = 0;  // forwards whose backward was not done; interleaved: of its stages, each a part of a micro-batch
+  double busy_s() const { return forward_s + backward_s + weights_s + codec_s + update_s; }
+};
+
+// What one worker sends another in one step, activations or gradients.
+struct LinkUse {
+  int src = 0;  // worker
+  int dst = 0;
+  bool backward = false;  // gradients
+  int64_t messages = 0;
+  int64_t bytes = 0;
+  double busy_s = 0;    // some message is on its wires
+  double queued_s = 0;  // all messages together waited for a wire
+  double latency_s = 0;
+};
+
+// A wire that several pairs may share.
+struct SharedUse {
+  int wire = 0;
+  std::string name;
+  int pairs = 0;  // directions of links that pass it
+  int64_t bytes = 0;
+  double busy_s = 0;
+};
+
+struct Simulation {
+  double step_s = 0;
+  bool complete = true;  // see PipelineResult
+  std::vector<StageUse> stages;
+  std::vector<LinkUse> links;  // ascending by (src, dst)
+  std::vector<SharedUse> shared;
+};
+
+// `wires` as in PlanPipeline. Spans also go to `spans`, if given.
+Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& wires, const PassNoise* noise = nullptr,
+                    SpanSink* spans = nullptr);
+
+// How much shorter a step would be if one thing took a tenth less time.
+inline constexpr double kProbe = 0.1;
+
+struct Limit {
+  enum class Kind { kStage, kLink, kShared, kLatency };
+  Kind kind = Kind::kStage;
+  int index = 0;          // of Simulation::stages, links, shared; kLatency: of links
+  double busy_ratio = 0;  // of the step; kLatency: of one crossing
+  double gain = 0;        // 1 - step with it a tenth faster / step
+};
+
+// The stages, links, shared wires and latencies that are probed (the `most` busiest of each kind), most gain first. Cost: a simulation
+// each. Returns early, with what it has, once `stop` says so.
+std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simulation, int most, const StopFunction& stop = nullptr);
+
+struct StepSpread {
+  int steps = 0;
+  double mean_s = 0, p50_s = 0, p95_s = 0, least_s = 0, most_s = 0;
+};
+
+inline constexpr int kMaxSimulatedSteps = 100'000;
+
+// Steps 0 .. steps - 1, each on its own. Percentiles are of the nearest rank. Returns early once `stop` says so.
+StepSpread SimulateSteps(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop = nullptr);
+
+}  // namespace fusionllm::scheduler
