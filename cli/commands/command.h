@@ -25,6 +25,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action);
 void AddJoin(CLI::App& app, const Globals& globals, Action& action);
 void AddDemo(CLI::App& app, const Globals& globals, Action& action);
 void AddPlan(CLI::App& app, const Globals& globals, Action& action);
+void AddSimulate(CLI::App& app, const Globals& globals, Action& action);
 void AddGraph(CLI::App& app, const Globals& globals, Action& action);
 void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action);
 void AddEval(CLI::App& app, const Globals& globals, Action& action);

@@ -105,29 +105,27 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   return profiles;
 }
 
-absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
-  std::optional<job::Topology> places;
+absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload) const {
+  planning::Hardware hardware{.machine_memory_bytes = MachineMemoryBytes(), .arithmetic = estimator::ArithmeticNamed(arithmetic).value()};
   if (!topology.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(places, job::LoadTopology(topology));
-    for (const std::string& warning : job::Warnings(workload.job, *places))
+    FUSIONLLM_ASSIGN_OR_RETURN(hardware.topology, job::LoadTopology(topology));
+    for (const std::string& warning : job::Warnings(workload.job, *hardware.topology))
       std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   }
-  wire::ProfilesDocument document;
   if (profiles.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(document.devices, MeasureMachine(workload, places));
+    FUSIONLLM_ASSIGN_OR_RETURN(hardware.measured.devices, MeasureMachine(workload, hardware.topology));
   } else {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(profiles, kMaxProfileBytes));
     absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
     if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
-    document = *std::move(parsed);
+    hardware.measured = *std::move(parsed);
   }
-  planning::Profiles resolved;
-  if (places.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(resolved, planning::ProfilesFromTopology(*places, document.devices, MachineMemoryBytes(),
-                                                                        estimator::ArithmeticNamed(arithmetic).value()));
-  } else {
-    resolved = planning::ProfilesFromDocument(std::move(document));
-  }
+  return hardware;
+}
+
+absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload));
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware));
   return planning::PlanWorkload(workload, resolved, {.strategy = strategy, .seed = seed, .explain = explain});
 }
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/job/topology.h"
-#include "lib/planning/profiles.h"
+#include "lib/planning/what_if.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 
@@ -32,7 +32,8 @@ struct PlanArguments {
   bool explain = false;
 
   void AddTo(CLI::App& command);
-  // Loads the profiles or measures this machine, which takes seconds and says so on stderr.
+  // The topology and the profiles; without these measures this machine, which takes seconds and says so on stderr.
+  absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload) const;
   absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
 };
 

@@ -82,9 +82,13 @@ bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
 
 }  // namespace
 
-absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
+                                                   const PlanOptions& options) {
   if (profiles.devices.empty()) {
-    return wire::RefusalDocument{.reason = "NoExecutors", .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+    const Refusal refusal{.reason = "NoExecutors", .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+    return PlannedWorkload{
+        .answer = wire::RefusalDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
+        .outcome = refusal};
   }
   const int64_t begin = runtime::ThreadCpuNanoseconds();
   const job::Recompute wish = workload.job.spec.training.recompute;
@@ -99,7 +103,24 @@ absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload
       chosen = Recompute::kFull;
     }
   }
-  return planner.Document(outcome, chosen, static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9);
+  PlannedWorkload planned{.recompute = chosen};
+  planned.answer = planner.Document(outcome, chosen, static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9);
+  planned.outcome = std::move(outcome);
+  return planned;
+}
+
+absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanWorkloadInFull(workload, profiles, options));
+  return std::move(planned.answer);
+}
+
+absl::StatusOr<Plan> RefitWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                                   const PlannedWorkload& planned, scheduler::Keep keep, scheduler::Schedule schedule) {
+  FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, profiles, options, planned.recompute));
+  if (schedule != scheduler::Schedule::kAuto) request.request.schedule = schedule;
+  const CompressionPolicy codecs(PolicyOf(workload.job.spec.compression), CodecDevice(profiles));
+  request.request.codec_policy = &codecs;
+  return scheduler::RefitPlan(request.request, std::get<Plan>(planned.outcome), keep);
 }
 
 }  // namespace fusionllm::planning

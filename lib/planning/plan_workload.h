@@ -7,6 +7,8 @@
 #include "absl/status/statusor.h"
 #include "lib/planning/profiles.h"
 #include "lib/planning/request.h"
+#include "lib/scheduler/plan.h"
+#include "lib/scheduler/refit.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 
@@ -17,5 +19,18 @@ namespace fusionllm::planning {
 // Errors: InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices), Cancelled once
 // options.stop says so. A job that cannot be placed is a RefusalDocument, not an error.
 absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
+
+// The same with what the document leaves out: the planner's own answer, for those who go on with it.
+struct PlannedWorkload {
+  wire::PlanAnswer answer;
+  scheduler::PlanOutcome outcome;
+  runtime::Recompute recompute = runtime::Recompute::kNone;
+};
+absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
+                                                   const PlanOptions& options);
+
+// The stages of a plan on other hardware or for another variant of its job: see scheduler::RefitPlan. Schedule::kAuto: the job's.
+absl::StatusOr<scheduler::Plan> RefitWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                                              const PlannedWorkload& planned, scheduler::Keep keep, scheduler::Schedule schedule);
 
 }  // namespace fusionllm::planning

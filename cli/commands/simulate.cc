@@ -1,0 +1,204 @@
+// fusionctl simulate JOB
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
+#include "cli/run/text_table.h"
+#include "lib/base/status_macros.h"
+#include "lib/planning/simulate_workload.h"
+#include "lib/report/pipeline_drawing.h"
+#include "lib/report/words.h"
+
+namespace fusionllm::cli {
+namespace {
+
+struct SimulateArguments {
+  PlanArguments plan;
+  std::string schedule, timeline;
+  std::vector<std::string> stragglers, what_if;
+  double jitter = 0;
+  int steps = 1;
+};
+
+void PrintLinks(const wire::SimulatedStep& step) {
+  if (!step.links.empty()) {
+    TextTable links({"from", "to", "carries", ">bytes/step", ">busy", ">queued/message", ">latency"});
+    for (const wire::SimulatedLink& link : step.links) {
+      const double messages = link.messages > 0 ? static_cast<double>(link.messages) : 1;
+      links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", report::TrafficBytes(static_cast<double>(link.bytes)),
+                 report::Percent(link.busy_ratio), report::StepSeconds(link.queued_seconds / messages),
+                 report::StepSeconds(link.latency_seconds)});
+    }
+    absl::PrintF("\n%s", links.ToString());
+  }
+  TextTable shared({"shared by links", ">bytes/step", ">busy"});
+  bool any = false;
+  for (const wire::SimulatedResource& resource : step.resources) {
+    if (absl::StartsWith(resource.name, "port:")) continue;  // a device's own: in the document
+    shared.Row({resource.name, report::TrafficBytes(static_cast<double>(resource.bytes)), report::Percent(resource.busy_ratio)});
+    any = true;
+  }
+  if (any) absl::PrintF("\n%s", shared.ToString());
+}
+
+void PrintStep(const wire::SimulatedStep& step) {
+  const double whole = step.step_seconds > 0 ? step.step_seconds : 1;
+  TextTable stages({">stage", "device", ">busy", ">forward", ">backward", ">weights", ">codecs", ">update", ">idle", ">in flight"});
+  for (const wire::SimulatedStage& stage : step.stages) {
+    const auto share = [&](double seconds) { return report::Percent(seconds / whole); };
+    stages.Row({absl::StrCat(stage.index), stage.device, report::Percent(stage.busy_ratio), share(stage.forward_seconds),
+                share(stage.backward_seconds), share(stage.weights_seconds), share(stage.codec_seconds), share(stage.update_seconds),
+                share(stage.idle_seconds), absl::StrCat(stage.peak_in_flight)});
+  }
+  absl::PrintF("\n%s", stages.ToString());
+  PrintLinks(step);
+  absl::PrintF("\n%s\n", step.bottleneck);
+}
+
+// "1.92s (+12.0%)": against the step before the change.
+std::string Against(double seconds, double before) {
+  return absl::StrFormat("%s (%+.1f%%)", report::StepSeconds(seconds), before > 0 ? 100 * (seconds / before - 1) : 0);
+}
+
+void PrintWhatIfs(const std::vector<wire::WhatIfDocument>& what_ifs) {
+  if (what_ifs.empty()) return;
+  TextTable table({"what if", ">before", ">same plan", ">planned anew", "limited then by"});
+  for (const wire::WhatIfDocument& what_if : what_ifs) {
+    const auto* anew = std::get_if<wire::PlannedStep>(&what_if.replanned);
+    const auto limit = [](const wire::SimulatedStep& step) { return step.limits.empty() ? std::string() : step.limits[0].name; };
+    table.Row({what_if.change, report::StepSeconds(what_if.before_seconds),
+               what_if.same_plan ? Against(what_if.same_plan->step_seconds, what_if.before_seconds) : "cannot run",
+               anew == nullptr ? "refused" : Against(anew->step.step_seconds, what_if.before_seconds),
+               anew == nullptr ? "" : limit(anew->step)});
+  }
+  absl::PrintF("\n%s", table.ToString());
+  for (const wire::WhatIfDocument& what_if : what_ifs) {
+    if (!what_if.same_plan) absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
+    if (const auto* refusal = std::get_if<wire::RefusalDocument>(&what_if.replanned)) {
+      absl::PrintF("%s: no plan (%s): %s\n", what_if.change, refusal->reason, refusal->message);
+    }
+  }
+}
+
+void PrintText(const wire::SimulationDocument& simulation) {
+  const wire::SimulatedStep& step = simulation.step;
+  absl::PrintF("%s, schedule %s%s: a step of %d micro-batches of %d takes %s\n", simulation.plan.strategy, step.schedule,
+               step.virtual_stages > 1 ? absl::StrFormat(" with %d stages a device", step.virtual_stages) : std::string(),
+               step.micro_batches, simulation.plan.micro_batch_size, report::StepSeconds(step.step_seconds));
+  if (!step.runnable) {
+    absl::PrintF("a model only: the runtime runs gpipe and 1f1b; the plan itself, with %s, is predicted to take %s\n",
+                 simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));
+  }
+  if (const auto& spread = step.spread) {
+    absl::PrintF("%d steps: mean %s, median %s, 95%% within %s, from %s to %s; below is the first\n", spread->steps,
+                 report::StepSeconds(spread->mean_seconds), report::StepSeconds(spread->p50_seconds),
+                 report::StepSeconds(spread->p95_seconds), report::StepSeconds(spread->least_seconds),
+                 report::StepSeconds(spread->most_seconds));
+  }
+  PrintStep(step);
+  PrintWhatIfs(simulation.what_if);
+}
+
+// A file by its ending, or a folder with both forms.
+absl::Status WriteTimeline(const std::string& path, const scheduler::Timeline& timeline, const std::string& title) {
+  namespace fs = std::filesystem;
+  std::string svg, trace;
+  if (absl::EndsWith(path, ".svg")) {
+    svg = path;
+  } else if (absl::EndsWith(path, ".json")) {
+    trace = path;
+  } else {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
+    svg = (fs::path(path) / "timeline.svg").string();
+    trace = (fs::path(path) / "timeline.json").string();
+  }
+  if (!svg.empty()) FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(svg, report::DrawPipeline(timeline, title)));
+  if (!trace.empty()) FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(trace, wire::PrintTrace(timeline)));
+  for (const std::string& file : {svg, trace}) {
+    if (!file.empty()) absl::FPrintF(stderr, "timeline: %s\n", file);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat format) {
+  planning::SimulateOptions options{
+      .plan = {.strategy = arguments.plan.strategy, .seed = arguments.plan.seed, .explain = arguments.plan.explain},
+      .jitter = arguments.jitter,
+      .stragglers = arguments.stragglers,
+      .noise_seed = arguments.plan.seed,
+      .steps = arguments.steps,
+      .what_if = arguments.what_if,
+      .timeline = !arguments.timeline.empty()};
+  if (!arguments.schedule.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(options.schedule, planning::ParseSchedule(arguments.schedule));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve());
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.plan.ReadHardware(*workload));
+  const auto source = [&](const std::vector<std::string>& overrides) {
+    JobArguments job = arguments.plan.job;
+    job.overrides.insert(job.overrides.end(), overrides.begin(), overrides.end());
+    return job.Resolve();
+  };
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, hardware, options));
+  if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
+  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&outcome.answer)) {
+    absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+    return kExitInfeasible;
+  }
+  const auto& simulation = std::get<wire::SimulationDocument>(outcome.answer);
+  if (format == OutputFormat::kText) PrintText(simulation);
+  if (!arguments.timeline.empty()) {
+    const std::string title = absl::StrFormat("%s: %s, %s, a step of %s", workload->job.metadata.name, simulation.plan.strategy,
+                                              simulation.step.schedule, report::StepSeconds(simulation.step.step_seconds));
+    FUSIONLLM_RETURN_IF_ERROR(WriteTimeline(arguments.timeline, outcome.timeline, title));
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
+  const auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* const command =
+      app.add_subcommand("simulate", "Simulate a step of a job as planned: what is busy, what limits it, what changes would do");
+  arguments->plan.AddTo(*command);
+  command->add_option("--schedule", arguments->schedule,
+                      absl::StrCat("instead of the job's: ", planning::kScheduleNames, "; the last two are models, not run yet"));
+  command
+      ->add_option("--what-if", arguments->what_if,
+                   "simulate a change, with the same plan and with a new one (repeatable; several at once: separated by commas):\n"
+                   "  'link:paris->tokyo.bandwidth=100Mbit' .latency=80ms; <->: both directions; 'link:paris<->tokyo.duplex=half'\n"
+                   "  site:paris.bandwidth=1Gbit .latency=1ms (inside), uplink:paris.egress=50Mbit .ingress=50Mbit\n"
+                   "  device:paris-0=absent, .computeScale=0.5, .memory=2Gi, .straggler=3 (times as slow)\n"
+                   "  spec.training.microBatchSize=8 (a field of the job), schedule=gpipe")
+      ->allow_extra_args(false);
+  command->add_option("--jitter", arguments->jitter,
+                      "coefficient of variation of every pass and message (log-normal, mean 1), by --seed; 0: none");
+  command->add_option("--straggler", arguments->stragglers, "DEVICE:FACTOR[@PROBABILITY]: times as slow, in that share of the steps")
+      ->allow_extra_args(false);
+  command->add_option("--steps", arguments->steps, "simulate so many steps that vary, and tell mean and percentiles")
+      ->capture_default_str();
+  command->add_option("--timeline", arguments->timeline,
+                      "draw the step: a file .svg, a file .json for Perfetto or chrome://tracing, or a folder for both");
+  command->footer(
+      "Example:\n  fusionctl simulate examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml \\\n"
+      "    --what-if 'link:paris<->tokyo.bandwidth=100Mbit' --what-if device:paris-0=absent --timeline step.svg");
+  command->callback([arguments, &globals, &action] {
+    action = [arguments, &globals] {
+      const absl::StatusOr<int> code = Simulate(*arguments, globals.format);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,207 @@
+#include "lib/planning/simulate_workload.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/planning/plan_workload.h"
+#include "lib/planning/step_document.h"
+#include "lib/scheduler/schedule_variants.h"
+#include "lib/scheduler/simulation.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using scheduler::Plan;
+using scheduler::Schedule;
+
+// Of a step that the options make vary; further ones would hardly change the percentiles.
+constexpr double kMaxJitter = 10;
+constexpr double kMaxFactor = 1000;
+
+struct NamedStraggler {
+  std::string device;
+  double factor = 1, probability = 1;
+};
+
+absl::StatusOr<NamedStraggler> ParseStraggler(const std::string& text, const Hardware& hardware) {
+  const auto error = [&](absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("straggler '", text, "': ", what)); };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return error("DEVICE:FACTOR[@PROBABILITY] is wanted");
+  NamedStraggler straggler{.device = text.substr(0, colon)};
+  const std::string rest = text.substr(colon + 1);
+  const size_t at = rest.find('@');
+  if (!absl::SimpleAtod(rest.substr(0, at), &straggler.factor) || !(straggler.factor > 0 && straggler.factor <= kMaxFactor)) {
+    return error(absl::StrFormat("the factor must be a number above 0 and at most %g", kMaxFactor));
+  }
+  if (at != std::string::npos &&
+      (!absl::SimpleAtod(rest.substr(at + 1), &straggler.probability) || !(straggler.probability > 0) || straggler.probability > 1)) {
+    return error("the probability must be a number above 0 and at most 1");
+  }
+  const std::vector<std::string> names = DeviceNames(hardware);
+  if (std::find(names.begin(), names.end(), straggler.device) == names.end()) {
+    std::string message = absl::StrCat("no device '", straggler.device, "'; there are");
+    for (size_t i = 0; i < names.size() && i < 20; ++i) absl::StrAppend(&message, i == 0 ? " " : ", ", names[i]);
+    return error(message);
+  }
+  return straggler;
+}
+
+class Simulation {
+ public:
+  Simulation(const WorkloadSource& source, const SimulateOptions& options) : source_(source), options_(options) {}
+
+  absl::Status Check(const Hardware& hardware) {
+    if (!(options_.jitter >= 0 && options_.jitter <= kMaxJitter)) {
+      return absl::InvalidArgumentError(absl::StrFormat("jitter %g must lie between 0 and %g", options_.jitter, kMaxJitter));
+    }
+    if (options_.steps < 1 || options_.steps > scheduler::kMaxSimulatedSteps) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%d steps must lie between 1 and %d", options_.steps, scheduler::kMaxSimulatedSteps));
+    }
+    if (options_.what_if.size() > kMaxWhatIfs) return absl::InvalidArgumentError(absl::StrFormat("more than %d what-ifs", kMaxWhatIfs));
+    for (const std::string& text : options_.stragglers) {
+      FUSIONLLM_ASSIGN_OR_RETURN(stragglers_.emplace_back(), ParseStraggler(text, hardware));
+    }
+    return absl::OkStatus();
+  }
+
+  // A job on some hardware, planned.
+  struct World {
+    std::unique_ptr<workload::Workload> workload;
+    Profiles profiles;
+    PlanOptions options;
+    PlannedWorkload planned;
+    const Plan* plan() const { return std::get_if<Plan>(&planned.outcome); }
+  };
+
+  absl::StatusOr<World> Make(const Hardware& hardware, std::vector<std::string> overrides, const ScheduleWish& wish) const {
+    // The two schedules that are models alone start from a plan for 1F1B.
+    if (wish.choice != ScheduleChoice::kAsPlanned) {
+      const bool gpipe = wish.choice == ScheduleChoice::kGPipe;
+      overrides.push_back(absl::StrCat("spec.strategy.pipelineSchedule=", gpipe ? "gpipe" : "1f1b"));
+    }
+    World world{.options = options_.plan};
+    FUSIONLLM_ASSIGN_OR_RETURN(world.workload, source_(overrides));
+    FUSIONLLM_ASSIGN_OR_RETURN(world.profiles, ProfilesOf(hardware));
+    world.options.exclude.insert(world.options.exclude.end(), hardware.absent.begin(), hardware.absent.end());
+    return world;
+  }
+
+  absl::Status PlanFor(World& world) const {
+    FUSIONLLM_ASSIGN_OR_RETURN(world.planned, PlanWorkloadInFull(*world.workload, world.profiles, world.options));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<wire::SimulatedStep> StepOf(const Plan& plan, const ScheduleWish& wish, scheduler::Timeline* timeline) const {
+    scheduler::PipelineInput input = plan.pipeline.input;
+    StepText text{.schedule = std::string(scheduler::Name(plan.schedule))};
+    if (wish.choice == ScheduleChoice::kSplit) {
+      FUSIONLLM_ASSIGN_OR_RETURN(input, scheduler::SplitBackward(plan.pipeline));
+      text = {.schedule = "1f1b-split", .runnable = false};
+    } else if (wish.choice == ScheduleChoice::kInterleaved) {
+      FUSIONLLM_ASSIGN_OR_RETURN(input, scheduler::Interleave(plan.pipeline, wish.virtual_stages));
+      text = {.schedule = "interleaved", .runnable = false};
+    }
+    for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
+    const scheduler::NoiseSpec noise = NoiseFor(text.devices);
+    const scheduler::PipelineInput first = scheduler::WithStragglers(input, noise, 0);
+    const scheduler::LogNormalNoise jitter(noise, 0);
+    scheduler::TimelineRecorder recorder(first, text.devices);
+    const scheduler::Simulation simulation =
+        scheduler::Simulate(first, plan.pipeline.wires, noise.jitter > 0 ? &jitter : nullptr, timeline == nullptr ? nullptr : &recorder);
+    if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
+    if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
+    wire::SimulatedStep step = StepDocument(first, simulation, text, options_.plan.stop);
+    if (options_.steps > 1) step.spread = SpreadDocument(scheduler::SimulateSteps(input, noise, options_.steps, options_.plan.stop));
+    if (options_.plan.stop && options_.plan.stop()) return absl::CancelledError("simulating was stopped");
+    return step;
+  }
+
+  absl::StatusOr<wire::WhatIfDocument> WhatIf(const std::string& text, const Hardware& hardware, const World& base,
+                                              double before_seconds) const {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Changed changed, ApplyWhatIf(text, hardware));
+    const ScheduleWish wish = changed.schedule.value_or(options_.schedule);
+    absl::StatusOr<World> made = Make(changed.hardware, changed.overrides, wish);
+    if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("what-if '", text, "': ", std::string(made.status().message())));
+    World& world = *made;
+    wire::WhatIfDocument what_if{.change = text, .before_seconds = before_seconds};
+    const absl::StatusOr<wire::SimulatedStep> same = SamePlan(changed, world, base, wish);
+    if (absl::IsFailedPrecondition(same.status()) || absl::IsInvalidArgument(same.status())) {
+      what_if.same_plan_reason = std::string(same.status().message());
+    } else {
+      FUSIONLLM_ASSIGN_OR_RETURN(what_if.same_plan, same);
+    }
+    FUSIONLLM_RETURN_IF_ERROR(PlanFor(world));
+    if (world.plan() == nullptr) {
+      what_if.replanned = std::get<wire::RefusalDocument>(world.planned.answer);
+      return what_if;
+    }
+    absl::StatusOr<wire::SimulatedStep> step = StepOf(*world.plan(), wish, nullptr);
+    if (absl::IsFailedPrecondition(step.status()) || absl::IsInvalidArgument(step.status())) {
+      // The plan has too few stages or too little room for that schedule.
+      what_if.replanned = wire::RefusalDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
+      return what_if;
+    }
+    FUSIONLLM_RETURN_IF_ERROR(step.status());
+    what_if.replanned = wire::PlannedStep{std::get<wire::PlanDocument>(world.planned.answer), *std::move(step)};
+    return what_if;
+  }
+
+ private:
+  scheduler::NoiseSpec NoiseFor(const std::vector<std::string>& devices) const {
+    scheduler::NoiseSpec noise{.jitter = options_.jitter, .seed = options_.noise_seed};
+    for (const NamedStraggler& straggler : stragglers_) {
+      const auto found = std::find(devices.begin(), devices.end(), straggler.device);
+      if (found == devices.end()) continue;
+      noise.stragglers.push_back({static_cast<int>(found - devices.begin()), straggler.factor, straggler.probability});
+    }
+    return noise;
+  }
+
+  // The stages of `base` in the changed world: as they run, unless the job itself has changed.
+  absl::StatusOr<wire::SimulatedStep> SamePlan(const Changed& changed, const World& world, const World& base,
+                                               const ScheduleWish& wish) const {
+    const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
+    Schedule schedule = std::get<Plan>(base.planned.outcome).schedule;
+    if (other_job) schedule = Schedule::kAuto;  // what its job says, the wish included
+    FUSIONLLM_ASSIGN_OR_RETURN(const Plan plan,
+                               RefitWorkload(*world.workload, world.profiles, world.options, base.planned,
+                                             other_job ? scheduler::Keep::kStagesOnly : scheduler::Keep::kCodecsAndDepths, schedule));
+    return StepOf(plan, wish, nullptr);
+  }
+
+  const WorkloadSource& source_;
+  const SimulateOptions& options_;
+  std::vector<NamedStraggler> stragglers_;
+};
+
+}  // namespace
+
+absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source, const Hardware& hardware, const SimulateOptions& options) {
+  Simulation simulation(source, options);
+  FUSIONLLM_RETURN_IF_ERROR(simulation.Check(hardware));
+  // Mistakes in later changes are told before the first search.
+  for (const std::string& text : options.what_if) FUSIONLLM_RETURN_IF_ERROR(ApplyWhatIf(text, hardware).status());
+  FUSIONLLM_ASSIGN_OR_RETURN(Simulation::World base, simulation.Make(hardware, {}, options.schedule));
+  FUSIONLLM_RETURN_IF_ERROR(simulation.PlanFor(base));
+  SimulationOutcome outcome;
+  if (base.plan() == nullptr) {
+    outcome.answer = std::get<wire::RefusalDocument>(base.planned.answer);
+    return outcome;
+  }
+  wire::SimulationDocument document{.plan = std::get<wire::PlanDocument>(base.planned.answer)};
+  FUSIONLLM_ASSIGN_OR_RETURN(document.step,
+                             simulation.StepOf(*base.plan(), options.schedule, options.timeline ? &outcome.timeline : nullptr));
+  for (const std::string& text : options.what_if) {
+    FUSIONLLM_ASSIGN_OR_RETURN(document.what_if.emplace_back(), simulation.WhatIf(text, hardware, base, document.step.step_seconds));
+  }
+  outcome.answer = std::move(document);
+  return outcome;
+}
+
+}  // namespace fusionllm::planning

@@ -1,0 +1,68 @@
+// Changes to the world that a plan is made for, in words: "link:paris->tokyo.bandwidth=100Mbit".
+//
+// Pure functions over plain data. The words are those of topology and job files:
+//   link:FROM->TO.bandwidth=100Mbit      a link of the topology, or a measured one; FROM<->TO: both directions; .latency=80ms
+//   link:FROM<->TO.duplex=half           both directions take turns (topologies)
+//   site:NAME.bandwidth=10Gbit           inside a site, each device's own port; .latency= (topologies)
+//   uplink:SITE.egress=50Mbit            all that leaves a site together; .ingress= (topologies)
+//   device:NAME=absent                   lost
+//   device:NAME.computeScale=0.5         .memory=2Gi
+//   device:NAME.straggler=3              everything there takes three times as long
+//   spec.FIELD=VALUE                     a field of the job, as with --set
+//   schedule=gpipe|1f1b|1f1b-split|interleaved[:VIRTUAL_STAGES]
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/estimator/gpu_specs.h"
+#include "lib/job/topology.h"
+#include "lib/planning/profiles.h"
+
+namespace fusionllm::planning {
+
+// What Profiles are made from. With a topology its devices and links count, and `measured` says how fast devices are; else all are
+// measured.
+struct Hardware {
+  wire::ProfilesDocument measured;
+  std::optional<job::Topology> topology;
+  int64_t machine_memory_bytes = 0;  // of devices of the topology that name none
+  estimator::Arithmetic arithmetic = estimator::Arithmetic::kFp32;
+  // By what-if only.
+  std::vector<std::string> absent;
+  std::map<std::string, double> slowed;                          // device: factor
+  std::vector<std::pair<std::string, std::string>> half_duplex;  // ends of links
+};
+
+// Errors: those of ProfilesFromTopology; InvalidArgument for half duplex links of two rates.
+absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware);
+
+enum class ScheduleChoice { kAsPlanned, kGPipe, k1F1B, kSplit, kInterleaved };
+
+struct ScheduleWish {
+  ScheduleChoice choice = ScheduleChoice::kAsPlanned;
+  int virtual_stages = 2;
+};
+inline constexpr char kScheduleNames[] = "gpipe, 1f1b, 1f1b-split, interleaved or interleaved:VIRTUAL_STAGES";
+// Errors: InvalidArgument listing the names.
+absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text);
+
+struct Changed {
+  Hardware hardware;
+  std::vector<std::string> overrides;  // of the job
+  std::optional<ScheduleWish> schedule;
+};
+
+// `text`: one change or several, separated by commas that stand outside brackets. Errors: InvalidArgument naming the key and listing what
+// there is.
+absl::StatusOr<Changed> ApplyWhatIf(absl::string_view text, const Hardware& hardware);
+
+// Names of the devices of `hardware`, in order.
+std::vector<std::string> DeviceNames(const Hardware& hardware);
+
+}  // namespace fusionllm::planning

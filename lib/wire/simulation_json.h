@@ -1,0 +1,99 @@
+// A simulated step as a document for users: what stages and links do in it, what limits it, and what changes would make of it.
+//
+// Plain structs and their JSON text. Pure functions; thread-safe. Numbers must be finite.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/scheduler/timeline.h"
+#include "lib/wire/plan_json.h"
+
+namespace fusionllm::wire {
+
+// The seconds add up to the step's.
+struct SimulatedStage {
+  int index = 0;
+  std::string device;
+  double busy_ratio = 0;
+  double forward_seconds = 0, backward_seconds = 0, weights_seconds = 0, codec_seconds = 0, update_seconds = 0, idle_seconds = 0;
+  int peak_in_flight = 0;
+};
+
+struct SimulatedLink {
+  std::string src, dst;
+  int src_stage = 0, dst_stage = 0;
+  bool backward = false;  // gradients
+  int64_t messages = 0;
+  int64_t bytes = 0;
+  double busy_ratio = 0;
+  double busy_seconds = 0;    // a message is on its way out
+  double queued_seconds = 0;  // messages wait for it, added up
+  double latency_seconds = 0;
+};
+
+// What several links may share: "link:paris->tokyo", "uplink:paris:out", "port:paris-0:out".
+struct SimulatedResource {
+  std::string name;
+  int64_t bytes = 0;
+  double busy_ratio = 0;
+};
+
+struct SimulatedLimit {
+  std::string kind;  // stage, link, resource or latency
+  std::string name;
+  double busy_ratio = 0;
+  double gain = 0;  // share of the step that is saved if it took a tenth less time
+};
+
+// Of steps that vary by seed.
+struct SimulatedSpread {
+  int steps = 0;
+  double mean_seconds = 0, p50_seconds = 0, p95_seconds = 0, least_seconds = 0, most_seconds = 0;
+};
+
+struct SimulatedStep {
+  double step_seconds = 0;
+  std::string schedule = "1f1b";  // gpipe, 1f1b, 1f1b-split or interleaved
+  int virtual_stages = 1;
+  bool runnable = true;  // the runtime has this schedule
+  int micro_batches = 1;
+  std::vector<SimulatedStage> stages;
+  std::vector<SimulatedLink> links;
+  std::vector<SimulatedResource> resources;
+  std::vector<SimulatedLimit> limits;  // most gain first
+  std::string bottleneck;              // a sentence
+  std::optional<SimulatedSpread> spread;
+};
+
+struct PlannedStep {
+  PlanDocument plan;
+  SimulatedStep step;
+};
+
+// One change: what the plan takes now, what it would take then, and what a plan made for the change would.
+struct WhatIfDocument {
+  std::string change;
+  double before_seconds = 0;
+  std::optional<SimulatedStep> same_plan;
+  std::string same_plan_reason;  // why there is none
+  std::variant<PlannedStep, RefusalDocument> replanned;
+};
+
+struct SimulationDocument {
+  PlanDocument plan;
+  SimulatedStep step;
+  std::vector<WhatIfDocument> what_if;
+};
+
+using SimulationAnswer = std::variant<SimulationDocument, RefusalDocument>;
+
+std::string PrintSimulation(const SimulationAnswer& answer);
+
+// The Trace Event Format that Perfetto and chrome://tracing read: stages and links are processes, each stage and direction a thread.
+std::string PrintTrace(const scheduler::Timeline& timeline);
+
+}  // namespace fusionllm::wire
