@@ -1,5 +1,6 @@
 #include "services/scheduler/scheduler_service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/planning/replan_workload.h"
+#include "lib/planning/simulate_workload.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
 #include "lib/wire/replan_json.h"
@@ -145,6 +147,37 @@ grpc::Status SchedulerService::Explain(grpc::ServerContext* context, const v1::E
                                }));
     for (const std::string& sentence : sentences) response->add_sentences(sentence);
     return false;
+  });
+}
+
+grpc::Status SchedulerService::Simulate(grpc::ServerContext* context, const v1::SimulateRequest* request, v1::SimulateResponse* response) {
+  return Serve("a simulation", [&]() -> absl::StatusOr<bool> {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, request->plan()));
+    planning::Hardware hardware;
+    FUSIONLLM_ASSIGN_OR_RETURN(hardware.measured, wire::ParseProfiles(request->plan().profiles_document()));
+    if (!request->topology_document().empty()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(hardware.topology, job::ParseTopology(request->topology_document(), "topology_document"));
+      if (!hardware.measured.devices.empty()) hardware.machine_memory_bytes = hardware.measured.devices.front().memory_bytes;
+    }
+    planning::SimulateOptions options{.plan = subject.options,
+                                      .jitter = request->jitter(),
+                                      .stragglers = {request->straggler().begin(), request->straggler().end()},
+                                      .noise_seed = request->noise_seed(),
+                                      .steps = std::max(1, request->steps()),
+                                      .what_if = {request->what_if().begin(), request->what_if().end()}};
+    if (request->steps() < 0) return absl::InvalidArgumentError("steps: must not be negative");
+    if (!request->schedule().empty()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(options.schedule, planning::ParseSchedule(request->schedule()));
+    }
+    const auto source = [&](const std::vector<std::string>& overrides) -> absl::StatusOr<std::unique_ptr<workload::Workload>> {
+      FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(request->plan().job_document(), "job_document", overrides));
+      return workload::Resolve(job, request->plan().base_directory());
+    };
+    FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, Search<planning::SimulationOutcome>(*context, [&] {
+                                 return planning::SimulateWorkload(source, hardware, options);
+                               }));
+    response->set_simulation_document(wire::PrintSimulation(outcome.answer));
+    return std::holds_alternative<wire::RefusalDocument>(outcome.answer);
   });
 }
 

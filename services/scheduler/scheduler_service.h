@@ -37,6 +37,7 @@ class SchedulerService final : public v1::Scheduler::Service {
   grpc::Status Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) override;
   grpc::Status Replan(grpc::ServerContext* context, const v1::ReplanRequest* request, v1::ReplanResponse* response) override;
   grpc::Status Explain(grpc::ServerContext* context, const v1::ExplainRequest* request, v1::ExplainResponse* response) override;
+  grpc::Status Simulate(grpc::ServerContext* context, const v1::SimulateRequest* request, v1::SimulateResponse* response) override;
 
  private:
   // What a question is about, read and resolved.

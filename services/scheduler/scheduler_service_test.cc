@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lib/job/parse.h"
@@ -190,6 +191,57 @@ TEST_F(SchedulerServiceTest, MalformedDocumentsAreInvalidArguments) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << message;
     EXPECT_THAT(status.error_message(), HasSubstr(message));
   }
+}
+
+TEST_F(SchedulerServiceTest, SimulatesWhatItPlans) {
+  v1::SimulateRequest request;
+  *request.mutable_plan() = Request();
+  request.mutable_plan()->set_strategy("equal-ops");
+  request.add_what_if("device:a-1.straggler=3");
+  request.add_what_if("device:a-1=absent");
+  request.set_jitter(0.1);
+  request.set_steps(20);
+  request.set_noise_seed(4);
+  const auto simulate = [&](v1::SimulateResponse& response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    return stub_->Simulate(&context, request, &response);
+  };
+  v1::SimulateResponse response;
+  grpc::Status status = simulate(response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(response.simulation_document(), ::testing::AllOf(HasSubstr("\"spread\":{"), HasSubstr("runs on a-1, which is absent")));
+  request.clear_what_if();
+  request.set_jitter(0);
+  request.set_steps(0);
+  ASSERT_TRUE(simulate(response).ok());
+  const auto document = nlohmann::json::parse(response.simulation_document());
+  EXPECT_EQ(document["step_seconds"], document["predicted_step_seconds"]);
+  EXPECT_FALSE(document.contains("spread"));
+  request.set_topology_document(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: t}\nspec:\n"
+      "  sites: [{name: x, devices: [{name: x-0, computeScale: 0.5}, {name: x-1}]}]\n");
+  ASSERT_TRUE(simulate(response).ok());
+  EXPECT_THAT(response.simulation_document(), HasSubstr("\"device\":\"x-0\""));
+  request.add_what_if("device:a-0=absent");
+  status = simulate(response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), ::testing::AllOf(HasSubstr("a-0"), HasSubstr("x-0, x-1")));
+  request.set_topology_document("kind: Bread");
+  EXPECT_THAT(simulate(response).error_message(), HasSubstr("topology_document:1"));
+}
+
+TEST_F(SchedulerServiceTest, ASimulationEndsWhenItsCallerHangsUp) {
+  v1::SimulateRequest request;
+  *request.mutable_plan() = HugeRequest();
+  grpc::ClientContext context;
+  v1::SimulateResponse response;
+  std::thread caller([&] { EXPECT_EQ(stub_->Simulate(&context, request, &response).error_code(), grpc::StatusCode::CANCELLED); });
+  AwaitSearches(1);
+  context.TryCancel();
+  caller.join();
+  while (Ended("cancelled") == 0) std::this_thread::yield();
+  EXPECT_EQ(service_.searching(), 0);
 }
 
 TEST_F(SchedulerServiceTest, CallsBeyondTheLimitAreTurnedAwayAndServedLater) {
