@@ -116,7 +116,7 @@ TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
 }
 
 TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
-  for (const std::string command : {"run", "join", "demo", "plan", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
+  for (const std::string command : {"run", "join", "demo", "plan", "simulate", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
                                     "checkpoint verify", "checkpoint export", "eval", "bench", "doctor", "completion"}) {
     const Outcome outcome = Run(command + " --help");
     EXPECT_EQ(outcome.code, 0) << command;

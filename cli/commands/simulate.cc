@@ -14,6 +14,7 @@
 #include "cli/run/text_table.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/simulate_workload.h"
+#include "lib/report/html.h"
 #include "lib/report/pipeline_drawing.h"
 #include "lib/report/words.h"
 
@@ -34,8 +35,7 @@ void PrintLinks(const wire::SimulatedStep& step) {
     for (const wire::SimulatedLink& link : step.links) {
       const double messages = link.messages > 0 ? static_cast<double>(link.messages) : 1;
       links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", report::TrafficBytes(static_cast<double>(link.bytes)),
-                 report::Percent(link.busy_ratio), report::StepSeconds(link.queued_seconds / messages),
-                 report::StepSeconds(link.latency_seconds)});
+                 report::Percent(link.busy_ratio), report::Seconds(link.queued_seconds / messages), report::Seconds(link.latency_seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }

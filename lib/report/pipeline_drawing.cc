@@ -30,7 +30,8 @@ constexpr char kStyle[] =
     "<style>text{font:12px "
     "system-ui,sans-serif;fill:#1f2430}.n{font-size:10px;fill:#fff;text-anchor:middle}.h{font-size:15px;font-weight:600}"
     ".r{text-anchor:end}.a{stroke:#d5d8df}.e{stroke:#1f2430;stroke-dasharray:4 3}.l{stroke:#8a90a0;stroke-width:1}.b{fill:#f4f5f8}"
-    ".fw{fill:#2f6fb5}.bw{fill:#b5542f}.wt{fill:#8f6a1e}.up{fill:#55606e}.am{fill:#3f8f8a}.gm{fill:#8a4f9e}</style>";
+    ".fw,.bw,.wt,.up,.am,.gm{stroke:#fff;stroke-width:.5}.fw{fill:#2f6fb5}.bw{fill:#b5542f}.wt{fill:#8f6a1e}.up{fill:#55606e}.am{fill:#"
+    "3f8f8a}.gm{fill:#8a4f9e}</style>";
 
 const Look& LookOf(Kind kind) { return kLooks[static_cast<size_t>(kind)]; }
 
