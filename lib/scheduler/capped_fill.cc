@@ -24,6 +24,9 @@ constexpr double kWorse = 1.2;
 constexpr size_t kMostFound = 64;
 constexpr double kNearTheBest = 1.25;
 constexpr int kBisections = 24;
+constexpr double kCloseCaps = 1.005;
+constexpr double kEndless = 1e12;
+constexpr double kShareOfMemory = 0.85;  // Fill::least_share where memory is what is short
 
 }  // namespace
 
@@ -167,18 +170,19 @@ std::vector<double> CappedFill::Thresholds() const {
   return thresholds;
 }
 
-int CappedFill::Depth(int stage, int expected_stages) const {
+int CappedFill::Depth(const Fill& fill, int stage) const {
   const PlanRequest& request = problem_.request();
   if (request.schedule == Schedule::kGPipe) return request.micro_batches;
   const int most = request.max_in_flight > 0 ? std::min(request.max_in_flight, request.micro_batches) : request.micro_batches;
-  return std::clamp(expected_stages - stage, 1, most);
+  return std::clamp(fill.expected_stages - stage, 1, std::min(most, fill.deepest));
 }
 
 bool CappedFill::FitsAtDepth(const Assignment& assignment) const {
   const int count = static_cast<int>(assignment.devices.size());
+  const Fill full{.expected_stages = count, .deepest = kMaxMicroBatches};
   for (int s = 0; s < count; ++s) {
     const int end = s + 1 < count ? assignment.begins[s + 1] : problem_.positions(), device = assignment.devices[s];
-    if (form_.NeededBytes(assignment.begins[s], end, device, Depth(s, count)) > problem_.UsableMemory(device)) return false;
+    if (form_.NeededBytes(assignment.begins[s], end, device, Depth(full, s)) > problem_.UsableMemory(device)) return false;
   }
   return true;
 }
@@ -249,7 +253,7 @@ int CappedFill::NextDevice(const Fill& fill, int device, int position) {
 
 // The end of the stage of a device that ops from `begin` on are pinned to: past the last of them, whatever the cap.
 bool CappedFill::ForcedStage(const Fill& fill, int stage, int begin, int device, int& end) {
-  const int n = problem_.positions(), depth = Depth(stage, fill.expected_stages);
+  const int n = problem_.positions(), depth = Depth(fill, stage);
   if (pin_used_in_[device] == fill_) return false;
   pin_used_in_[device] = fill_;
   int past = problem_.NextPinned(begin), last = n;
@@ -291,7 +295,7 @@ bool CappedFill::Run(const Fill& fill, Assignment& assignment) {
     if (forced) {
       if (!ForcedStage(fill, stage, begin, device, end)) return false;
     } else {
-      end = form_.FurthestEnd(begin, problem_.NextPinned(begin), device, fill.cap_s, Depth(stage, fill.expected_stages));
+      end = form_.FurthestEnd(begin, problem_.NextPinned(begin), device, fill.cap_s, Depth(fill, stage));
     }
     const bool useless = end <= begin || (begin == 0 && end < problem_.first_cut());
     if (!useless && end >= n) {
@@ -303,7 +307,7 @@ bool CappedFill::Run(const Fill& fill, Assignment& assignment) {
     const int next = meets_pin ? pinned_at(end) : NextDevice(fill, device, std::max(end, problem_.first_cut()));
     if (next < 0) return false;
     if (!useless) {
-      const int cut = forced || meets_pin ? end : form_.BestCut(begin, end, device, next, fill.cap_s);
+      const int cut = forced || meets_pin ? end : form_.BestCut(begin, end, device, next, fill.cap_s, fill.least_share);
       if (cut < 0) return false;
       assignment.begins.push_back(begin);
       assignment.devices.push_back(device);
@@ -313,7 +317,7 @@ bool CappedFill::Run(const Fill& fill, Assignment& assignment) {
   }
 }
 
-bool CappedFill::Place(std::span<const int> devices, double cap_s, bool all, int expected_stages, Assignment& assignment) {
+bool CappedFill::Place(std::span<const int> devices, const Fill& fill, bool all, Assignment& assignment) {
   const int n = problem_.positions(), count = static_cast<int>(devices.size());
   assignment.begins.clear();
   assignment.devices.clear();
@@ -322,13 +326,13 @@ bool CappedFill::Place(std::span<const int> devices, double cap_s, bool all, int
     ++work_;
     const int stage = static_cast<int>(assignment.devices.size()), device = devices[i];
     const int last = all ? n - (count - 1 - i) : n;
-    const int end = form_.FurthestEnd(begin, last, device, cap_s, Depth(stage, expected_stages));
+    const int end = form_.FurthestEnd(begin, last, device, fill.cap_s, Depth(fill, stage));
     if (end <= begin || (begin == 0 && end < problem_.first_cut())) {
       if (all) return false;
       continue;
     }
     const bool done = end == n;
-    const int cut = done ? n : i + 1 < count ? form_.BestCut(begin, end, device, devices[i + 1], cap_s) : -1;
+    const int cut = done ? n : i + 1 < count ? form_.BestCut(begin, end, device, devices[i + 1], fill.cap_s, fill.least_share) : -1;
     if (cut < 0 || !problem_.Allowed(begin, cut, device)) return false;
     assignment.begins.push_back(begin);
     assignment.devices.push_back(device);
@@ -340,35 +344,45 @@ bool CappedFill::Place(std::span<const int> devices, double cap_s, bool all, int
 
 std::optional<EstimatedPlan> CappedFill::Recut(std::span<const int> devices) {
   const int count = static_cast<int>(devices.size());
-  const bool all = count <= problem_.min_stages();
   std::optional<EstimatedPlan> best;
-  for (int expected : {1, count}) {
-    Assignment assignment;
-    const auto consider = [&] {
-      if (static_cast<int>(assignment.devices.size()) < problem_.min_stages()) return;
-      const double estimate_s = form_.StepSeconds(assignment);
-      if (estimate_s < (best ? best->estimate_s : kInfinity)) best = EstimatedPlan{assignment, estimate_s};
-    };
-    double high_s = std::max(least_bottleneck_s_, 1e-12), low_s = high_s;
-    while (!Place(devices, high_s, all, expected, assignment)) {
-      low_s = high_s;
-      high_s *= 2;
-      if (high_s > 1e12 || problem_.Stopped()) break;
-    }
-    if (high_s > 1e12) continue;
-    for (int i = 0; i < kBisections && high_s / low_s > 1.005; ++i) {
-      const double middle_s = std::sqrt(low_s * high_s);
-      (Place(devices, middle_s, all, expected, assignment) ? high_s : low_s) = middle_s;
-    }
-    int worse = 0;
-    for (double cap_s = high_s; worse < kWorseInARow; cap_s *= kFine) {
-      const double before_s = best ? best->estimate_s : kInfinity;
-      if (Place(devices, cap_s, all, expected, assignment)) consider();
-      worse = best && best->estimate_s < before_s ? 0 : worse + 1;
-    }
-    if (best && FitsAtDepth(best->assignment)) break;  // memory did not matter
+  RecutAtDepth(devices, 1, best);
+  // Where memory for a pipeline in full flow is short, stages that hold more of it must be shorter.
+  for (int deepest = 2; best && deepest < 2 * std::min(count, problem_.request().micro_batches); deepest *= 2) {
+    if (FitsAtDepth(best->assignment)) break;
+    RecutAtDepth(devices, deepest, best);
   }
   return best;
+}
+
+void CappedFill::RecutAtDepth(std::span<const int> devices, int deepest, std::optional<EstimatedPlan>& best) {
+  const int count = static_cast<int>(devices.size());
+  const bool all = count <= problem_.min_stages();
+  Fill fill{.expected_stages = count, .deepest = deepest};
+  if (deepest > 1) fill.least_share = kShareOfMemory;
+  Assignment assignment;
+  const auto place = [&](double cap_s) {
+    fill.cap_s = cap_s;
+    return Place(devices, fill, all, assignment);
+  };
+  double high_s = std::max(least_bottleneck_s_, 1e-12), low_s = high_s;
+  while (!place(high_s)) {
+    low_s = high_s;
+    high_s *= 2;
+    if (high_s > kEndless || problem_.Stopped()) return;
+  }
+  for (int i = 0; i < kBisections && high_s / low_s > kCloseCaps; ++i) {
+    const double middle_s = std::sqrt(low_s * high_s);
+    (place(middle_s) ? high_s : low_s) = middle_s;
+  }
+  int worse = 0;
+  for (double cap_s = high_s; worse < kWorseInARow; cap_s *= kFine) {
+    ++worse;
+    if (!place(cap_s) || static_cast<int>(assignment.devices.size()) < problem_.min_stages()) continue;
+    const double estimate_s = form_.StepSeconds(assignment);
+    if (estimate_s >= (best ? best->estimate_s : kInfinity)) continue;
+    best = EstimatedPlan{assignment, estimate_s};
+    worse = 0;
+  }
 }
 
 // As many devices as the job wants at least, each with a stage.
@@ -394,11 +408,12 @@ std::optional<EstimatedPlan> CappedFill::Spread(int group) {
   return Recut(devices);
 }
 
-void CappedFill::Keep(Assignment assignment, const Fill& fill) {
+double CappedFill::Keep(Assignment assignment, const Fill& fill) {
   const double estimate_s = form_.StepSeconds(assignment);
-  if (estimate_s == kInfinity || static_cast<int>(assignment.devices.size()) < problem_.min_stages()) return;
+  if (estimate_s == kInfinity || static_cast<int>(assignment.devices.size()) < problem_.min_stages()) return estimate_s;
   found_.push_back({{std::move(assignment), estimate_s}, fill});
   if (found_.size() > 2 * kMostFound) SortFound(kMostFound);
+  return estimate_s;
 }
 
 // Best first, none twice; near the best, those with a number of stages of their own go first.
@@ -420,21 +435,25 @@ void CappedFill::SortFound(size_t limit) {
   found_ = std::move(own);
 }
 
-// Whether the fill reaches the end of the model.
-bool CappedFill::Try(const Fill& fill) {
+// The best estimate of what the fill gives; infinite when it does not reach the end of the model.
+double CappedFill::Try(const Fill& fill) {
   Assignment assignment;
-  Fill roomy = fill;
-  roomy.expected_stages = 1;
-  if (!Run(roomy, assignment)) return false;
-  // Memory for one micro-batch in flight is little: where a pipeline in full flow needs more, its stages must be shorter.
-  if (!FitsAtDepth(assignment)) {
+  if (!Run(fill, assignment)) return kInfinity;
+  bool fits = FitsAtDepth(assignment);
+  // With memory for one micro-batch in flight stages are few and wait for each other; one in full flow has many. The best may lie between.
+  Fill deeper = fill;
+  deeper.expected_stages = static_cast<int>(assignment.devices.size());
+  deeper.least_share = kShareOfMemory;
+  double best_s = Keep(std::move(assignment), fill);
+  while (!fits && deeper.deepest < problem_.request().micro_batches) {
+    deeper.deepest += std::max(1, deeper.deepest / 2);
     Assignment deep;
-    roomy.expected_stages = static_cast<int>(assignment.devices.size());
-    if (Run(roomy, deep)) Keep(std::move(deep), roomy);
-    roomy.expected_stages = 1;
+    if (!Run(deeper, deep)) break;
+    deeper.expected_stages = static_cast<int>(deep.devices.size());
+    fits = FitsAtDepth(deep);
+    best_s = std::min(best_s, Keep(std::move(deep), deeper));
   }
-  Keep(std::move(assignment), roomy);
-  return true;
+  return best_s;
 }
 
 void CappedFill::Sweep(Fill fill, double from_s, double to_s, double ratio) {
@@ -442,13 +461,8 @@ void CappedFill::Sweep(Fill fill, double from_s, double to_s, double ratio) {
   double best_s = kInfinity;
   for (fill.cap_s = from_s; fill.cap_s >= to_s && worse < kWorseInARow && work_ < most_work_; fill.cap_s /= ratio) {
     if (problem_.Stopped()) return;
-    const size_t before = found_.size();
-    if (!Try(fill)) {
-      ++worse;
-      continue;
-    }
-    const double estimate_s = found_.size() > before ? found_.back().plan.estimate_s : best_s;
-    worse = estimate_s > kWorse * best_s ? worse + 1 : 0;
+    const double estimate_s = Try(fill);
+    worse = estimate_s == kInfinity || estimate_s > kWorse * best_s ? worse + 1 : 0;
     best_s = std::min(best_s, estimate_s);
   }
 }
@@ -458,13 +472,15 @@ std::vector<EstimatedPlan> CappedFill::Plans(size_t limit, int64_t most_work) {
   found_.clear();
   const std::vector<int> starts = Starts();
   const double slowest = *std::max_element(slowness_of_.begin(), slowness_of_.end());
-  for (double threshold : Thresholds()) {
-    for (int start : starts) Sweep({.group = start, .slowest = threshold}, slowest, least_bottleneck_s_, kCoarse);
+  for (int start : starts) {
+    for (double threshold : Thresholds()) Sweep({.group = start, .slowest = threshold}, slowest, least_bottleneck_s_, kCoarse);
   }
   SortFound(kMostFound);
   const size_t refined = std::min(kRefined, found_.size());
   for (size_t i = 0; i < refined; ++i) {
-    const Fill fill = found_[i].fill;
+    Fill fill = found_[i].fill;
+    fill.expected_stages = fill.deepest = 1;
+    fill.least_share = Fill{}.least_share;
     Sweep(fill, fill.cap_s * kCoarse, fill.cap_s / kCoarse, kFine);
   }
   SortFound(kMostFound);

@@ -49,7 +49,11 @@ class CappedFill {
     int group = 0;  // to begin with
     double cap_s = 0;
     double slowest = std::numeric_limits<double>::infinity();  // devices with more seconds of the whole model stay out
-    int expected_stages = 1;                                   // by which the depth of the pipeline, and so memory, is judged
+    // By which the depth of the pipeline, and so memory, is judged: a stage has as many micro-batches in flight as stages follow, itself
+    // counted, up to so many.
+    int expected_stages = 1;
+    int deepest = 1;
+    double least_share = 0.5;  // of what a device could do, that a cut in a better place may leave it
   };
   struct Found {
     EstimatedPlan plan;
@@ -69,13 +73,14 @@ class CappedFill {
   double CostOfGroup(const Fill& fill, int group, int from_device, int position);
   int Unused(const Fill& fill, int group);
   bool ForcedStage(const Fill& fill, int stage, int begin, int device, int& end);
-  int Depth(int stage, int expected_stages) const;
+  int Depth(const Fill& fill, int stage) const;
   bool FitsAtDepth(const Assignment& assignment) const;
 
-  bool Place(std::span<const int> devices, double cap_s, bool all, int expected_stages, Assignment& assignment);
+  bool Place(std::span<const int> devices, const Fill& fill, bool all, Assignment& assignment);
+  void RecutAtDepth(std::span<const int> devices, int deepest, std::optional<EstimatedPlan>& best);
   std::optional<EstimatedPlan> Spread(int group);
-  bool Try(const Fill& fill);
-  void Keep(Assignment assignment, const Fill& fill);
+  double Try(const Fill& fill);
+  double Keep(Assignment assignment, const Fill& fill);
   void Sweep(Fill fill, double from_s, double to_s, double ratio);
   void SortFound(size_t limit);
 

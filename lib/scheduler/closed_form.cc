@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "lib/scheduler/pipeline_model.h"
 
@@ -11,8 +12,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1 + 1e-9;
 constexpr int kLookBack = 48;  // positions before the furthest end that are tried as cuts
-// Cuts that far back are not worth what they leave undone: half of what the device could do.
-constexpr double kLeastShare = 0.5;
 
 }  // namespace
 
@@ -53,12 +52,33 @@ double ClosedForm::StepSeconds(const Assignment& assignment) const {
       cap_s = std::max(cap_s, static_cast<double>(problem_.GradientBytesAt(p)) / ratio / back.bytes_per_s);
     }
   }
+  std::vector<double> crossing_s(count, 0);  // before each stage
   for (size_t s = 1; s < count; ++s) {
     const Crossing crossing = CrossingAt(assignment.begins[s], assignment.devices[s - 1], assignment.devices[s], cap_s);
-    sum_s += crossing.seconds();
+    crossing_s[s] = crossing.seconds();
+    sum_s += crossing_s[s];
     slowest_s = std::max({slowest_s, crossing.forward_s, crossing.backward_s});
   }
-  return FillPlusBottleneck(sum_s, slowest_s, problem_.request().micro_batches);
+  // Little's law where memory holds few micro-batches: a stage takes up the next one when the gradients of an earlier one are back.
+  const int m = problem_.request().micro_batches;
+  double step_s = FillPlusBottleneck(sum_s, slowest_s, m), round_trip_s = sum_s;
+  for (size_t s = 0; s < count; ++s) {
+    const int end = s + 1 < count ? assignment.begins[s + 1] : problem_.positions();
+    const int depth = DepthThatFits(assignment.begins[s], end, assignment.devices[s]);
+    round_trip_s -= crossing_s[s];
+    if (depth < m) step_s = std::max(step_s, sum_s - round_trip_s + round_trip_s * m / depth);
+    round_trip_s -= StageSeconds(assignment.begins[s], end, assignment.devices[s]);
+  }
+  return step_s;
+}
+
+int ClosedForm::DepthThatFits(int begin, int end, int device) const {
+  const PlanRequest& request = problem_.request();
+  const int most = request.max_in_flight > 0 ? std::min(request.max_in_flight, request.micro_batches) : request.micro_batches;
+  const int64_t stash = problem_.StashBound(begin, end);
+  if (stash <= 0 || request.schedule == Schedule::kGPipe) return most;
+  const int64_t room = problem_.UsableMemory(device) - NeededBytes(begin, end, device, 0);
+  return static_cast<int>(std::clamp<int64_t>(room / stash, 1, most));
 }
 
 int64_t ClosedForm::NeededBytes(int begin, int end, int device, int in_flight) const {
@@ -89,9 +109,9 @@ int ClosedForm::FurthestEnd(int begin, int last, int device, double cap_s, int i
   return good;
 }
 
-int ClosedForm::BestCut(int begin, int furthest, int device, int next_device, double cap_s) const {
+int ClosedForm::BestCut(int begin, int furthest, int device, int next_device, double cap_s, double least_share) const {
   const int low = std::max({begin + 1, furthest - kLookBack, begin == 0 ? problem_.first_cut() : 0});
-  const double least_s = kLeastShare * StageSeconds(begin, furthest, device);
+  const double least_s = least_share * StageSeconds(begin, furthest, device);
   int best = -1;
   double best_cost = kInfinity;
   for (int cut = furthest; cut >= low; --cut) {

@@ -37,10 +37,14 @@ class ClosedForm {
   // At least what a stage needs with so many micro-batches in flight; equal on chains.
   int64_t NeededBytes(int begin, int end, int device, int in_flight) const;
 
+  // How many micro-batches the memory of the device holds in flight, at least one, at most as many as there are and the job allows.
+  int DepthThatFits(int begin, int end, int device) const;
+
   // The largest end > begin up to `last` that the device runs within the cap and within its memory; `begin` if there is none.
   int FurthestEnd(int begin, int last, int device, double cap_s, int in_flight) const;
-  // The cut in (begin, furthest] with the least crossing for each second of the stage, among those near `furthest`; -1 if none is carried.
-  int BestCut(int begin, int furthest, int device, int next_device, double cap_s) const;
+  // The cut in (begin, furthest] with the least crossing for each second of the stage, among those near `furthest` that leave the stage at
+  // least such a share of its time there; further back only where none of these is carried. -1: none is.
+  int BestCut(int begin, int furthest, int device, int next_device, double cap_s, double least_share) const;
 
  private:
   const Problem& problem_;

@@ -23,7 +23,9 @@ constexpr size_t kFillFrom = 11;            // devices: fills seed the search
 constexpr size_t kSeeds = 16;               // plans of a fill that the simulator looks at
 constexpr size_t kRecut = 3;                // of them that are cut afresh
 constexpr size_t kOnesTried = 16;           // devices tried alone where no other plan was found
+// Steps of a fill that are charged as one simulation. With thousands of devices simulations are long and few: there fills must do more.
 constexpr int64_t kFillStepsPerSimulation = 50;
+constexpr int64_t kManyDevices = 1'000;
 constexpr size_t kRebalanceBelow = 24;  // devices: re-cut after each change of the order
 constexpr size_t kSettleBelow = 10;     // devices: and let the cuts settle before judging
 constexpr double kNear = 1.25;          // of the best step time: what is worth settling
@@ -89,17 +91,20 @@ class OpFenceSearch {
     return *chain_;
   }
 
-  // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
-  int64_t Spent() const {
-    return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / kFillStepsPerSimulation;
+  int64_t FillSteps() const {
+    const auto devices = static_cast<int64_t>(problem_.usable().size());
+    return kFillStepsPerSimulation * std::max<int64_t>(1, devices / kManyDevices);
   }
+
+  // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
+  int64_t Spent() const { return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / FillSteps(); }
   bool Done() const {
     return Spent() >= limit_ || problem_.Stopped() || (!pool_.empty() && pool_[0].evaluation.cost_s() <= bound_s_ * (1 + kCloseEnough));
   }
 
   void ConsiderFills() {
-    const int64_t share = limit_ / 2;
-    std::vector<EstimatedPlan> plans = fill_.Plans(kSeeds, share * kFillStepsPerSimulation);
+    const int64_t share = problem_.usable().size() > kMaxSkippingDevices ? limit_ * 3 / 4 : limit_ / 2;
+    std::vector<EstimatedPlan> plans = fill_.Plans(kSeeds, share * FillSteps());
     const size_t seeds = plans.size();
     for (size_t i = 0; i < std::min(kRecut, seeds); ++i) {
       if (Spent() > limit_) break;

@@ -19,7 +19,7 @@ namespace fusionllm::scheduler {
 inline constexpr int kMaxOps = 20'000;
 inline constexpr int kMaxDevices = 10'000;
 inline constexpr int kMaxLinks = 2'000'000;      // pairs of devices
-inline constexpr int kMaxSiteLinks = 1'000'000;  // with a site at one end at least
+inline constexpr int kMaxSiteLinks = 2'000'000;  // with a site at one end at least
 inline constexpr int kMaxMicroBatches = 4'096;
 inline constexpr int kMaxCostClasses = 256;
 
@@ -118,6 +118,10 @@ enum class Schedule {
   k1F1B,   // forwards while fewer than in_flight micro-batches are open, and backwards; in turns where both are ready
 };
 
+// What op-fence may spend by default, and for a plan that is good rather than polished: about 100 ms on 64 devices and 1,000 ops.
+inline constexpr int64_t kFullSearchBudget = 20'000;
+inline constexpr int64_t kQuickSearchBudget = 3'000;
+
 struct PlanRequest {
   std::vector<OpNode> ops;  // in a topological order
   std::vector<ValueNode> values;
@@ -152,7 +156,9 @@ struct PlanRequest {
   int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)
 
   uint64_t seed = 0;
-  int64_t search_budget = 20'000;  // simulations that a search may spend, about 10 us each (exact: 50 times as many)
+  // Simulations of up to 512 passes (stages and links x micro-batches x 2) that a search may spend, 10 to 20 us each; a longer one counts
+  // as several, other work by what it takes. (exact: 50 times as many simulations, whatever their length.)
+  int64_t search_budget = kFullSearchBudget;
 };
 
 // Refuses what cannot be planned on at all: NaN, negative or infinite numbers, indices out of range, links that repeat, ops out of

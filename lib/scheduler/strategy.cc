@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -165,13 +166,16 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     lines.push_back(absl::StrFormat("tied parameter %s: used in stages %s, which exchange %s of gradients after each step", tied.parameter,
                                     absl::StrJoin(tied.stages, ", "), Size(static_cast<double>(tied.bytes))));
   }
+  std::set<absl::string_view> spares;
+  for (const Device& device : request.devices) {
+    if (device.spare) spares.insert(device.name);
+  }
   for (const std::string& name : plan.left_out) {
-    const auto device = std::find_if(request.devices.begin(), request.devices.end(), [&](const Device& d) { return d.name == name; });
     const bool capped = static_cast<int>(plan.stages.size()) >= problem.max_stages();
     lines.push_back(absl::StrFormat("%s has no stage: %s", name,
-                                    device->spare ? "a spare"
-                                    : capped      ? absl::StrFormat("the job may use %d executors", problem.max_stages())
-                                                  : std::string("a stage there would not make the step faster")));
+                                    spares.contains(name) ? "a spare"
+                                    : capped              ? absl::StrFormat("the job may use %d executors", problem.max_stages())
+                                                          : std::string("a stage there would not make the step faster")));
   }
   return lines;
 }
@@ -186,9 +190,9 @@ Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& a
   plan.gap = plan.lower_bound_s > 0 ? plan.predicted_step_s / plan.lower_bound_s - 1 : 0;
   std::vector<char> used(request.devices.size(), 0);
   for (const PlanStage& stage : plan.stages) used[stage.devices[0]] = 1;
+  const std::set<absl::string_view> excluded(request.exclude.begin(), request.exclude.end());
   for (size_t d = 0; d < request.devices.size(); ++d) {
-    const bool excluded = std::find(request.exclude.begin(), request.exclude.end(), request.devices[d].name) != request.exclude.end();
-    if (!used[d] && !excluded) plan.left_out.push_back(request.devices[d].name);
+    if (!used[d] && !excluded.contains(request.devices[d].name)) plan.left_out.push_back(request.devices[d].name);
   }
   plan.explain = Explain(problem, plan);
   return plan;

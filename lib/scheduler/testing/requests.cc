@@ -1,6 +1,7 @@
 #include "lib/scheduler/testing/requests.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 
@@ -81,6 +82,83 @@ void JoinSites(PlanRequest& request, double inside_bytes_per_s, double inside_la
         link.bytes_per_s = across_bytes_per_s;
         link.resources = {static_cast<int>(request.resources.size())};
         request.resources.push_back({.name = request.sites[from] + "->" + request.sites[to], .bytes_per_s = across_bytes_per_s});
+      }
+      request.site_links.push_back(std::move(link));
+    }
+  }
+}
+
+PlanRequest Transformer(const TransformerSpec& spec, int micro_batches) {
+  PlanRequest request;
+  request.micro_batches = micro_batches;
+  request.ops = {Placeholder("tokens"), Placeholder("labels")};
+  const int64_t bytes = spec.activation_bytes;
+  const auto op = [&](const std::string& name, double times, int64_t parameters) {
+    request.ops.push_back({.name = name,
+                           .flops = 3 * times * spec.op_s * 1e9,
+                           .forward_s = {times * spec.op_s},
+                           .backward_s = {2 * times * spec.op_s},
+                           .parameter_bytes = parameters,
+                           .gradient_bytes = parameters,
+                           .optimizer_bytes = 2 * parameters});
+    return static_cast<int>(request.ops.size()) - 1;
+  };
+  const auto value = [&](int producer, const std::vector<int>& readers, int64_t size, bool differentiable) {
+    request.values.push_back({.name = request.ops[producer].name,
+                              .producer = producer,
+                              .consumers = readers,
+                              .kept_by = readers,
+                              .bytes = size,
+                              .differentiable = differentiable,
+                              .lossless_only = !differentiable});
+  };
+  int residual = op("embedding", 1, 20 * bytes);
+  value(0, {residual}, 1'000, false);
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    const std::string in = "h" + std::to_string(layer) + ".";
+    const int norm = op(in + "ln_1", 0.1, 1'000), qkv = op(in + "qkv", 3, 3 * bytes), attention = op(in + "attn", 1, 0);
+    const int projection = op(in + "proj", 1, bytes);
+    value(residual, {norm, projection}, bytes, true);
+    value(norm, {qkv}, bytes, true);
+    value(qkv, {attention}, 3 * bytes, true);
+    value(attention, {projection}, bytes, true);
+    const int second = op(in + "ln_2", 0.1, 1'000), up = op(in + "up", 4, 4 * bytes), gelu = op(in + "gelu", 0.3, 0);
+    const int down = op(in + "down", 4, 4 * bytes);
+    value(projection, {second, down}, bytes, true);
+    value(second, {up}, bytes, true);
+    value(up, {gelu}, 4 * bytes, true);
+    value(gelu, {down}, 4 * bytes, true);
+    residual = down;
+  }
+  const int loss = op("loss", 5, 20 * bytes);
+  value(residual, {loss}, bytes, true);
+  value(1, {loss}, 1'000, false);
+  return request;
+}
+
+void AddCities(PlanRequest& request, uint64_t seed, int devices, int per_city, int64_t memory_bytes) {
+  std::mt19937_64 generator(seed);
+  const auto real = [&](double low, double high) { return low + (high - low) * (static_cast<double>(generator() >> 11) * 0x1p-53); };
+  int left = 0;  // devices to come of the last city
+  for (int d = 0; d < devices; ++d, --left) {
+    if (left == 0) {
+      left = 1 + static_cast<int>(generator() % static_cast<uint64_t>(2 * per_city - 1));
+      request.sites.push_back("city" + std::to_string(request.sites.size()));
+    }
+    request.devices.push_back(
+        {.name = "d" + std::to_string(d), .site = request.sites.back(), .time_scale = real(1, 4), .memory_bytes = memory_bytes});
+  }
+  std::vector<std::pair<double, double>> places;
+  for (size_t city = 0; city < request.sites.size(); ++city) places.emplace_back(real(0, 1), real(0, 1));
+  for (int from = 0; from < static_cast<int>(places.size()); ++from) {
+    for (int to = 0; to < static_cast<int>(places.size()); ++to) {
+      SiteLink link{.src = {.site = from}, .dst = {.site = to}, .latency_s = 1e-4, .bytes_per_s = real(1e8, 1e9)};
+      if (from != to) {
+        const double distance = std::hypot(places[from].first - places[to].first, places[from].second - places[to].second);
+        link.latency_s = 0.002 + 0.1 * distance;
+        link.bytes_per_s = 1.2e8 / (1 + 10 * distance) * real(0.3, 1);
+        link.resources = {static_cast<int>(request.resources.size())};
+        request.resources.push_back({.name = request.sites[from] + "->" + request.sites[to], .bytes_per_s = link.bytes_per_s});
       }
       request.site_links.push_back(std::move(link));
     }

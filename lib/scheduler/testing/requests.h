@@ -28,6 +28,19 @@ void LinkSites(PlanRequest& request, double inside_bytes_per_s, double inside_la
 void JoinSites(PlanRequest& request, double inside_bytes_per_s, double inside_latency_s, double across_bytes_per_s,
                double across_latency_s);
 
+struct TransformerSpec {
+  int layers = 12;      // of eight ops: norms, projections, attention, the two halves of the MLP
+  double op_s = 0.004;  // forward of one projection from width to width
+  int64_t activation_bytes = 1 << 20;
+};
+
+// tokens -> embedding -> layers with two residuals each -> loss. Times and bytes in the proportions of GPT-2; no devices.
+PlanRequest Transformer(const TransformerSpec& spec, int micro_batches);
+
+// Devices of one to four times the fastest one's time in cities of about `per_city`, drawn from the seed: 0.1 to 1 GB/s inside; between
+// two, latency grows and bandwidth falls with the distance (2 to 140 ms, 120 to 3 MB/s), each direction a shared resource of its own.
+void AddCities(PlanRequest& request, uint64_t seed, int devices, int per_city, int64_t memory_bytes);
+
 struct RandomSpec {
   int max_ops = 8;
   int max_devices = 4;
