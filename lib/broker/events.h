@@ -164,6 +164,15 @@ struct AskCalibrate {
 struct AskProbe {
   std::string src, dst;
 };
+// The plan in force, for a question whether to leave it.
+struct PlanInForce {
+  std::string document;
+  std::vector<std::string> devices;  // by stage: those of now, where spares have taken stages over
+  int64_t steps_left = 0;
+  double step_s = 0;  // as measured lately
+  double bias = 1;    // measured over predicted, while it ran well
+  double move_s = 0;  // what leaving it costs, whatever the new plan
+};
 struct AskPlan {
   uint64_t id = 0;                   // an answer to an earlier question is about executors that were there then
   std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
@@ -173,6 +182,7 @@ struct AskPlan {
   uint64_t alternative = 0;
   std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
   std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
+  std::optional<PlanInForce> in_force;     // with `alternative`: a plan is wanted only where it pays to leave this one
 };
 struct SendAssign {
   std::string name;

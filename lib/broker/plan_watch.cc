@@ -124,6 +124,15 @@ MigrationJudge::Verdict PlanWatch::Judge(const PlanSummary& other, int64_t last_
   return verdict;
 }
 
+PlanInForce PlanWatch::InForce(int64_t last_step, int64_t total_steps, double move_s) const {
+  return {.document = plan_.document,
+          .devices = plan_.devices,
+          .steps_left = std::max<int64_t>(0, total_steps - last_step),
+          .step_s = recent_s_.empty() ? 0 : Median(recent_s_),
+          .bias = PredictionBias(),
+          .move_s = move_s};
+}
+
 std::map<std::string, double> PlanWatch::Slowness() const {
   std::map<std::string, double> slowness;
   for (const std::string& device : plan_.devices) {

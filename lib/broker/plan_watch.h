@@ -40,6 +40,11 @@ class PlanWatch {
   // Judges a plan that was made from the newest measurements. kMove only twice in a row.
   MigrationJudge::Verdict Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s, std::string* figures);
 
+  // The planner was asked and knows nothing that is worth a move: what was found before counts no more.
+  void Doubt() { judge_.Reset(); }
+  // As a planner must know it to weigh a move that costs move_s.
+  PlanInForce InForce(int64_t last_step, int64_t total_steps, double move_s) const;
+
   bool drifting() const { return drift_.drifting(); }
   // Devices that now take so many times as long as the plan in force counts on; without those that are well.
   std::map<std::string, double> Slowness() const;

@@ -152,6 +152,7 @@ class RunState {
   bool EndedForAnotherPlan() const;
   void Renew();
   AskPlan PlanQuestion(bool with_spares);
+  double MoveSeconds(const PlanSummary& to) const;
   const std::string& SiteOf(const std::string& name) const;
   // A link between two sites, or inside one, is one resource whoever uses it; so is a line.
   using Wire = std::tuple<std::string, std::string, std::string>;

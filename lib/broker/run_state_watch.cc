@@ -104,12 +104,16 @@ AskPlan RunState::PlanQuestion(bool with_spares) {
   return ask;
 }
 
+// A checkpoint, a restart, a restore, and steps that fill the pipeline of the new plan.
+double RunState::MoveSeconds(const PlanSummary& to) const { return load_s_ + shard_s_ + kMoveSeconds + kWarmUpSteps * to.predicted_step_s; }
+
 void RunState::ConsiderMoving() {
   if (!options_.checkpoints || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || awaits_alternative_) return;
   if (last_step_ + kWarmUpSteps >= options_.total_steps || !watch_.AsksForAlternative(last_step_)) return;
   // A straggler is what spares are for; its device becomes one.
   AskPlan ask = PlanQuestion(/*with_spares=*/watch_.AnyStraggler());
   ask.alternative = ++alternatives_asked_;
+  ask.in_force = watch_.InForce(last_step_, options_.total_steps, MoveSeconds(plan_));
   awaits_alternative_ = true;
   Do(std::move(ask));
 }
@@ -117,12 +121,15 @@ void RunState::ConsiderMoving() {
 void RunState::Handle(const AlternativePlanned& event) {
   if (event.alternative != alternatives_asked_ || !awaits_alternative_) return;
   awaits_alternative_ = false;
-  if (phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || !event.plan.ok() || !watch_.drifting()) return;
+  if (phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || !watch_.drifting()) return;
+  if (!event.plan.ok()) {
+    watch_.Doubt();
+    return;
+  }
   const PlanSummary& other = *event.plan;
   if (!std::all_of(other.devices.begin(), other.devices.end(), [this](const std::string& device) { return Present(device); })) return;
-  const double move_s = load_s_ + shard_s_ + kMoveSeconds + kWarmUpSteps * other.predicted_step_s;
   std::string figures;
-  if (watch_.Judge(other, last_step_, options_.total_steps, move_s, &figures) != MigrationJudge::Verdict::kMove) return;
+  if (watch_.Judge(other, last_step_, options_.total_steps, MoveSeconds(other), &figures) != MigrationJudge::Verdict::kMove) return;
   EndEpochFor({.why = figures, .plan = other});
 }
 

@@ -118,6 +118,30 @@ TEST_F(WatchedRun, AStragglerIsToldAndReplacedWhereThatPaysWithoutLosingAStep) {
   EXPECT_THAT(Alternatives(), SizeIs(2)) << "nothing drifts any more";
 }
 
+TEST_F(WatchedRun, ThePlannerHearsOfThePlanInForceAndItsDoubtStartsTheCountAgain) {
+  Start(WithSpare());
+  alternative_devices_ = {"a0", "s0"};
+  Steps(20);
+  Steps(5, /*busy_b0=*/1.2, 1, /*seconds=*/1.8);
+  ASSERT_THAT(Alternatives(), SizeIs(1));
+  const std::optional<PlanInForce> in_force = Alternatives()[0].in_force;
+  ASSERT_TRUE(in_force.has_value());
+  EXPECT_EQ(in_force->devices, (std::vector<std::string>{"a0", "b0"}));
+  EXPECT_EQ(in_force->document, state().plan().document);
+  EXPECT_EQ(in_force->steps_left, 1000 - state().last_step());
+  EXPECT_NEAR(in_force->step_s, 1.8, 1e-9);
+  EXPECT_GT(in_force->move_s, 0);
+
+  run_->ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  while (Alternatives().size() < 2) Step(1.2, 1, 3, 1.8);
+  run_->Feed(AlternativePlanned{.alternative = Alternatives()[1].alternative, .plan = absl::FailedPreconditionError("staying")});
+  run_->ignores = nullptr;
+  while (Alternatives().size() < 3) Step(1.2, 1, 3, 1.8);
+  EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty()) << "found once since the doubt";
+  while (Alternatives().size() < 4) Step(1.2, 1, 3, 1.8);
+  EXPECT_THAT(Of<SendStop>(run_->all), SizeIs(1));
+}
+
 TEST_F(WatchedRun, NothingMovesForNoGain) {
   Start(WithSpare());
   Steps(10);

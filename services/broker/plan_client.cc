@@ -6,11 +6,15 @@
 #include <condition_variable>
 #include <mutex>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/status_macros.h"
 #include "lib/broker/codec_limit.h"
 #include "lib/job/parse.h"
+#include "lib/wire/plan_json.h"
+#include "lib/wire/replan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 
 namespace fusionllm::services {
@@ -46,31 +50,91 @@ bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
   return !stop.stop_requested();
 }
 
+// The plan in force with the devices that run it now: spares that took stages over are not in its document.
+absl::StatusOr<std::string> DocumentOf(const broker::PlanInForce& in_force) {
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(in_force.document));
+  auto* plan = std::get_if<wire::PlanDocument>(&answer);
+  if (plan == nullptr || plan->stages.size() != in_force.devices.size()) {
+    return absl::InternalError("the plan in force has no document to ask with");
+  }
+  for (size_t s = 0; s < in_force.devices.size(); ++s) plan->stages[s].devices = {in_force.devices[s]};
+  for (wire::PlanLink& link : plan->links) {
+    link.src = in_force.devices[link.src_stage];
+    link.dst = in_force.devices[link.dst_stage];
+  }
+  return wire::PrintPlan(answer);
+}
+
+// The plan of an answer to Replan. Errors: FailedPrecondition, saying why, when it is to stay.
+absl::StatusOr<std::string> PlanToMoveTo(const std::string& document) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const wire::ReplanResult answer, wire::ParseReplan(document));
+  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) return wire::PrintPlan(*refusal);
+  const auto& replan = std::get<wire::ReplanDocument>(answer);
+  base::Log(base::LogLevel::kInfo, absl::StrCat("asked whether to leave the plan: ", replan.reason));
+  if (replan.decision == wire::ReplanDecision::kStay) return absl::FailedPreconditionError(replan.reason);
+  return wire::PrintPlan(replan.plan);
+}
+
+class Scheduler {
+ public:
+  Scheduler(const PlanClientOptions& options, const std::stop_token& stop)
+      : options_(options), stop_(stop), stub_(v1::Scheduler::NewStub(options.channel)), deadline_(Clock::now() + options.patience) {}
+
+  // Calls until there is an answer, an error that stays, or no time left.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(grpc::Status (v1::Scheduler::StubInterface::*method)(grpc::ClientContext*, const Request&, Response*),
+                               const Request& request) {
+    while (true) {
+      grpc::ClientContext context;
+      context.set_deadline(deadline_);
+      context.set_wait_for_ready(true);
+      const std::stop_callback hang_up(stop_, [&] { context.TryCancel(); });
+      Response response;
+      const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+      if (status.ok()) return response;
+      const std::string message = absl::StrCat("scheduler: ", status.error_message());
+      const bool again = MayComeBack(status) && Clock::now() + options_.pause < deadline_ && Pause(options_.pause, stop_);
+      if (!again) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
+      base::Log(base::LogLevel::kInfo, absl::StrCat(message, "; asking again"));
+    }
+  }
+
+ private:
+  const PlanClientOptions& options_;
+  const std::stop_token& stop_;
+  const std::unique_ptr<v1::Scheduler::StubInterface> stub_;
+  const Clock::time_point deadline_;
+};
+
+v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& profiles, const broker::AskPlan& ask) {
+  v1::PlanRequest request;
+  request.set_job_document(ask.again ? job::ToYaml(AskedJob(options.job, ask, options.open)) : options.job_document);
+  request.set_profiles_document(profiles);
+  request.set_base_directory(options.base_directory);
+  request.set_data_device(options.data_device);
+  return request;
+}
+
 }  // namespace
 
 PlanFunction AskScheduler(PlanClientOptions options) {
   return [options = std::move(options)](const std::string& profiles, const broker::AskPlan& ask,
                                         std::stop_token stop) -> absl::StatusOr<std::string> {
-    const auto stub = v1::Scheduler::NewStub(options.channel);
-    v1::PlanRequest request;
-    request.set_job_document(ask.again ? job::ToYaml(AskedJob(options.job, ask, options.open)) : options.job_document);
-    request.set_profiles_document(profiles);
-    request.set_base_directory(options.base_directory);
-    request.set_data_device(options.data_device);
-    const auto deadline = Clock::now() + options.patience;
-    while (true) {
-      grpc::ClientContext context;
-      context.set_deadline(deadline);
-      context.set_wait_for_ready(true);
-      const std::stop_callback hang_up(stop, [&] { context.TryCancel(); });
-      v1::PlanResponse response;
-      const grpc::Status status = stub->Plan(&context, request, &response);
-      if (status.ok()) return response.plan_document();
-      const std::string message = absl::StrCat("scheduler: ", status.error_message());
-      const bool again = MayComeBack(status) && Clock::now() + options.pause < deadline && Pause(options.pause, stop);
-      if (!again) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
-      base::Log(base::LogLevel::kInfo, absl::StrCat(message, "; asking again"));
+    Scheduler scheduler(options, stop);
+    const v1::PlanRequest now = RequestOf(options, profiles, ask);
+    if (!ask.in_force.has_value()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, now));
+      return plan.plan_document();
     }
+    v1::ReplanRequest request;
+    *request.mutable_now() = now;
+    FUSIONLLM_ASSIGN_OR_RETURN(*request.mutable_running_document(), DocumentOf(*ask.in_force));
+    request.set_steps_left(ask.in_force->steps_left);
+    request.set_running_step_seconds(ask.in_force->step_s);
+    request.set_bias(ask.in_force->bias);
+    request.set_fixed_seconds(ask.in_force->move_s);
+    FUSIONLLM_ASSIGN_OR_RETURN(const v1::ReplanResponse answer, scheduler.Ask(&v1::Scheduler::StubInterface::Replan, request));
+    return PlanToMoveTo(answer.replan_document());
   };
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 
+#include "lib/wire/replan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 
 namespace fusionllm::services {
@@ -31,6 +32,14 @@ class Scheduler final : public v1::Scheduler::Service {
     response->set_plan_document("the plan");
     return grpc::Status::OK;
   }
+  grpc::Status Replan(grpc::ServerContext*, const v1::ReplanRequest* request, v1::ReplanResponse* response) override {
+    replan_ = *request;
+    response->set_replan_document(replan_answer_);
+    return grpc::Status::OK;
+  }
+  void AnswerReplan(const wire::ReplanResult& answer) { replan_answer_ = wire::PrintReplan(answer); }
+  const v1::ReplanRequest& replan() const { return replan_; }  // the last one, once it is answered
+
   PlanClientOptions Options() {
     return {.channel = server_->InProcessChannel({}), .patience = std::chrono::minutes(1), .pause = std::chrono::milliseconds(1)};
   }
@@ -40,6 +49,8 @@ class Scheduler final : public v1::Scheduler::Service {
  private:
   const std::vector<grpc::StatusCode> errors_;
   std::atomic<size_t> asked_ = 0;
+  v1::ReplanRequest replan_;
+  std::string replan_answer_;
   std::promise<void> first_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -79,6 +90,48 @@ TEST(PlanClientTest, AStopEndsThePauseBetweenTwoAttempts) {
   stop.request_stop();
   EXPECT_FALSE(answer.get().ok());
   EXPECT_EQ(scheduler.asked(), 1u);
+}
+
+wire::PlanDocument TwoStages(const std::string& first, const std::string& second) {
+  wire::PlanDocument plan{.strategy = "op-fence", .predicted_step_seconds = 1, .graph_hash = "0123456789abcdef"};
+  plan.stages = {{.index = 0, .devices = {first}, .ops = {"a"}}, {.index = 1, .devices = {second}, .ops = {"b"}}};
+  plan.links = {{.src = first, .dst = second, .src_stage = 0, .dst_stage = 1, .values = {"a"}}};
+  return plan;
+}
+
+// A spare has taken the second stage over.
+broker::AskPlan Leave() {
+  return {.alternative = 1,
+          .in_force = broker::PlanInForce{.document = wire::PrintPlan(TwoStages("a0", "b0")),
+                                          .devices = {"a0", "s0"},
+                                          .steps_left = 70,
+                                          .step_s = 2,
+                                          .bias = 1.1,
+                                          .move_s = 9}};
+}
+
+TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) {
+  Scheduler scheduler({});
+  const wire::PlanDocument other = TwoStages("s0", "a0");
+  scheduler.AnswerReplan(
+      wire::ReplanDocument{.decision = wire::ReplanDecision::kMove, .reason = "pays", .running_step_seconds = 2, .plan = other});
+  const auto plan = AskScheduler(scheduler.Options())("profiles", Leave(), {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(*plan, wire::PrintPlan(other));
+  EXPECT_EQ(scheduler.replan().running_document(), wire::PrintPlan(TwoStages("a0", "s0"))) << "with the devices of now";
+  EXPECT_EQ(scheduler.replan().steps_left(), 70);
+  EXPECT_EQ(scheduler.replan().running_step_seconds(), 2);
+  EXPECT_EQ(scheduler.replan().bias(), 1.1);
+  EXPECT_EQ(scheduler.replan().fixed_seconds(), 9);
+  EXPECT_EQ(scheduler.replan().now().profiles_document(), "profiles");
+}
+
+TEST(PlanClientTest, ToStayIsNoPlan) {
+  Scheduler scheduler({});
+  scheduler.AnswerReplan(wire::ReplanDocument{.reason = "staying at 2 s", .running_step_seconds = 2, .plan = TwoStages("a0", "s0")});
+  const absl::Status status = AskScheduler(scheduler.Options())("profiles", Leave(), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "staying at 2 s");
 }
 
 }  // namespace
