@@ -115,7 +115,7 @@ std::vector<LivePeak> LivePeaks(const PlanRequest& request, const Plan& plan, co
 
 std::vector<CodecRung> RandomLadder(std::mt19937& random) {
   std::uniform_real_distribution<double> ratio(1, 20);
-  if (random() % 2 == 0) return {};
+  if (std::bernoulli_distribution()(random)) return {};
   return {{"fp32", 1, 1, 0}, {"topk", ratio(random), ratio(random), 1e-3}};
 }
 
