@@ -109,6 +109,27 @@ TEST(RunStatePreparationTest, AnExecutorThatIsAwaitedByNameAndCannotTakePartEnds
   }
 }
 
+TEST(RunStatePreparationTest, AnExecutorThatDoesNotEndItsCalibrationIsLeftOutWhereItIsNotNeeded) {
+  Drill spare(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  spare.ignores = [](const Action& action) {
+    const auto* ask = std::get_if<AskCalibrate>(&action);
+    return ask != nullptr && ask->name == "s0";
+  };
+  for (const char* name : {"a0", "b0"}) spare.Join(name);
+  spare.Join("s0", /*spare=*/true);
+  ASSERT_EQ(spare.state.phase(), Phase::kCalibrating);
+  spare.Feed(Overdue{.id = spare.timer->id});
+  EXPECT_EQ(spare.state.phase(), Phase::kRunning);
+  EXPECT_FALSE(spare.state.members().contains("s0"));
+
+  Drill needed(Options({"a0", "b0"}), {"a0", "b0"});
+  needed.ignores = Is<AskCalibrate>;
+  for (const char* name : {"a0", "b0"}) needed.Join(name);
+  needed.Feed(Overdue{.id = needed.timer->id});
+  EXPECT_EQ(needed.state.phase(), Phase::kFailed);
+  EXPECT_EQ(Of<Finish>(needed.all).back().status.message(), "executor a0: it has not measured itself in 300 s");
+}
+
 TEST(RunStatePreparationTest, AnExecutorThatNobodyNeedsAndThatCannotTakePartEndsNoRun) {
   const Calibrated error{.name = "s0", .status = absl::InternalError("no such file")};
   for (const bool running : {true, false}) {

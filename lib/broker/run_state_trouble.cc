@@ -112,6 +112,11 @@ void RunState::Handle(const Overdue& event) {
       break;
     }
     case Phase::kCalibrating:
+      if (Present(calibrating_)) {
+        CannotTakePart(calibrating_, absl::DeadlineExceededError(absl::StrFormat("it has not measured itself in %g s", kCalibrateSeconds)));
+        break;
+      }
+      [[fallthrough]];
     case Phase::kProbing:
     case Phase::kPlanning:
     case Phase::kFinishing:
