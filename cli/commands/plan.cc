@@ -10,6 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/plan_grid.h"
+#include "cli/commands/plan_running.h"
 #include "cli/run/text_table.h"
 #include "lib/base/status_macros.h"
 #include "lib/report/words.h"
@@ -77,18 +78,22 @@ void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* const command = app.add_subcommand("plan", "Show how a job would be cut into stages, and how long a step would take");
   const auto grid = std::make_shared<GridArguments>();
   arguments->AddTo(*command);
+  const auto running = std::make_shared<RunningArguments>();
   grid->AddTo(*command);
+  running->AddTo(*command);
   // Without a job the objective of DT-FM is planned for.
   command->get_option("JOB")->required(false);
   command->add_flag("--explain", arguments->explain, "say why each stage, link and device left out is as it is");
   command->footer(
       "Example:\n  fusionctl plan examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --explain\n"
+      "  fusionctl plan job.yaml --topology now.yaml --running plan.json --steps-left 5000\n"
       "  fusionctl plan --objective dt-fm --network scenario.json --d-pp 8 --d-dp 8 --grad-gib 0.65 --act-gib 0.4712");
-  command->callback([arguments, grid, &globals, &action] {
+  command->callback([arguments, grid, running, &globals, &action] {
     if (!grid->wanted() && arguments->job.job.empty()) throw CLI::RequiredError("JOB");
-    action = [arguments, grid, &globals] {
-      const absl::StatusOr<int> code =
-          grid->wanted() ? PlanGrid(*grid, arguments->strategy, arguments->seed, globals.format) : Plan(*arguments, globals.format);
+    action = [arguments, grid, running, &globals] {
+      const absl::StatusOr<int> code = grid->wanted()      ? PlanGrid(*grid, arguments->strategy, arguments->seed, globals.format)
+                                       : running->wanted() ? PlanRunning(*arguments, *running, globals.format)
+                                                           : Plan(*arguments, globals.format);
       return code.ok() ? *code : Complain(code.status());
     };
   });
