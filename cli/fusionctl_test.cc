@@ -162,6 +162,21 @@ TEST_F(Fusionctl, TheSameProfilesAndSeedGiveTheSamePlan) {
   EXPECT_GE(plan["gap"].get<double>(), 0);
 }
 
+TEST_F(Fusionctl, AQuickPlanIsAPlanOfTheSameJobAndNoBetterThanAFullOne) {
+  const std::string rest = " --topology topology.yaml --format json --profiles " + Calibrated();
+  json plans[2];
+  for (const int full : {0, 1}) {
+    const Outcome outcome = Run(std::string("plan job.yaml --effort ") + (full ? "full" : "quick") + rest);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    plans[full] = json::parse(outcome.out);
+  }
+  EXPECT_EQ(plans[0]["graph_hash"], plans[1]["graph_hash"]);
+  EXPECT_LE(plans[1]["predicted_step_seconds"].get<double>(), plans[0]["predicted_step_seconds"].get<double>());
+  const Outcome unknown = Run("plan job.yaml --effort enormous" + rest);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--effort"));
+}
+
 TEST_F(Fusionctl, StrategyAndOverridesAreHeeded) {
   const std::string rest = " --topology topology.yaml --profiles " + Calibrated();
   const Outcome outcome = Run("plan job.yaml --strategy equal-ops --set spec.training.globalBatchSize=8 --format json" + rest);

@@ -52,6 +52,9 @@ void PlanArguments::AddTo(CLI::App& command) {
       ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
       ->capture_default_str();
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")->capture_default_str();
+  command.add_option("--effort", effort, "quick: a good plan at once; full: a polished one, in up to ten times as long")
+      ->check(CLI::IsMember({"quick", "full"}))
+      ->capture_default_str();
 }
 
 absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
@@ -126,7 +129,11 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload));
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware));
-  return planning::PlanWorkload(workload, resolved, {.strategy = strategy, .seed = seed, .explain = explain});
+  return planning::PlanWorkload(workload, resolved,
+                                {.strategy = strategy,
+                                 .seed = seed,
+                                 .search_budget = effort == "quick" ? scheduler::kQuickSearchBudget : scheduler::kFullSearchBudget,
+                                 .explain = explain});
 }
 
 }  // namespace fusionllm::cli

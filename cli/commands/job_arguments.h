@@ -29,6 +29,7 @@ struct PlanArguments {
   std::string topology, profiles, strategy;
   std::string arithmetic = "fp32";  // of devices with a profile in the topology
   uint64_t seed = 0;
+  std::string effort = "full";
   bool explain = false;
 
   void AddTo(CLI::App& command);

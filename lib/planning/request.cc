@@ -104,6 +104,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   scheduler::PlanRequest& request = out.request;
   request.micro_batches = workload.micro_batches;
   request.seed = options.seed;
+  request.search_budget = options.search_budget;
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, out));
   request.recompute = recompute == runtime::Recompute::kFull;
   AddNetwork(profiles.network, request);

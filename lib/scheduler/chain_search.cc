@@ -150,7 +150,7 @@ void ChainSearch::Arrive(double cap_s, bool may_skip, int begin) {
     for (int layer = 0; layer < layers_; ++layer) Arrival(layer, begin, device) = {kInfinity, -1, 0};
     for (int before = may_skip ? 0 : std::max(0, device - 1); before < device; ++before) {
       if (!ended_[before]) continue;
-      ++work_;
+      work_ += layers_;
       const double crossing_s = CrossingSeconds(begin, order_[before], order_[device], cap_s);
       if (crossing_s == kInfinity) continue;
       for (int layer = constrained_ ? 1 : 0; layer < layers_; ++layer) {  // layer 0: one stage so far
@@ -168,7 +168,7 @@ void ChainSearch::Extend(double cap_s, bool may_skip, int device, int end) {
   for (int begin = end - 1; begin >= 0; --begin) {
     const double stage_s = time_[device][end] - time_[device][begin];
     if (stage_s > cap_s * kSlack) break;
-    ++work_;
+    work_ += layers_;
     if (!problem_.Allowed(grid_[begin], grid_[end], id)) continue;
     if (static_bytes_[Pair(begin, end)] > problem_.UsableMemory(id)) break;
     if (NeededBytes(begin, end, device) > problem_.UsableMemory(id)) {
@@ -246,7 +246,9 @@ bool ChainSearch::Solve(double cap_s, bool may_skip, Result& result) {
 std::vector<ChainSearch::Result> ChainSearch::Partition(std::span<const int> order, bool may_skip, size_t limit) {
   order_.assign(order.begin(), order.end());
   const int count = static_cast<int>(order_.size());
-  constrained_ = may_skip && (problem_.min_stages() > 1 || problem_.max_stages() < count);
+  // There are never more stages than devices in the order or segments of the grid: a limit beyond that need not be watched.
+  const int most = std::min(count, static_cast<int>(grid_.size()) - 1);
+  constrained_ = may_skip && (problem_.min_stages() > 1 || problem_.max_stages() < most);
   layers_ = constrained_ ? std::min(problem_.max_stages(), count) : 1;
   time_.assign(count, {});
   for (int d = 0; d < count; ++d) {

@@ -75,21 +75,31 @@ double ClosedForm::StepSeconds(const Assignment& assignment) const {
 int ClosedForm::DepthThatFits(int begin, int end, int device) const {
   const PlanRequest& request = problem_.request();
   const int most = request.max_in_flight > 0 ? std::min(request.max_in_flight, request.micro_batches) : request.micro_batches;
-  const int64_t stash = problem_.StashBound(begin, end);
-  if (stash <= 0 || request.schedule == Schedule::kGPipe) return most;
-  const int64_t room = problem_.UsableMemory(device) - NeededBytes(begin, end, device, 0);
-  return static_cast<int>(std::clamp<int64_t>(room / stash, 1, most));
+  if (request.schedule == Schedule::kGPipe) return most;
+  const int64_t with_two = NeededBytes(begin, end, device, 2), room = problem_.UsableMemory(device) - with_two;
+  if (room < 0) return 1;
+  const int64_t with_more = NeededBytes(begin, end, device, 3) - with_two;  // each
+  return with_more > 0 ? static_cast<int>(std::min<int64_t>(2 + room / with_more, most)) : most;
 }
 
 int64_t ClosedForm::NeededBytes(int begin, int end, int device, int in_flight) const {
-  // Two messages each way at each border, as Evaluator counts them, at the most that a codec leaves of them.
-  const auto buffers = [&](int position) -> int64_t {
-    if (position <= 0 || position >= problem_.positions()) return 0;
-    const double lossy = static_cast<double>(problem_.LossyBytesAt(position) + problem_.GradientBytesAt(position)) / problem_.max_ratio();
-    return 2 * (static_cast<int64_t>(lossy) + problem_.LosslessBytesAt(position));
+  // As Evaluator counts messages: two each way at each border, those that wait for a slow link, and those that come early and are more than
+  // what the stage stashes; at the most that a codec leaves of them.
+  struct Messages {
+    int64_t both = 0, larger = 0;
   };
-  return problem_.StaticBytes(begin, end) + in_flight * problem_.StashBound(begin, end) + problem_.ScratchBound(begin, end) +
-         buffers(begin) + buffers(end);
+  const auto messages = [&](int position) -> Messages {
+    if (position <= 0 || position >= problem_.positions()) return {};
+    const double ratio = problem_.max_ratio();
+    const auto forward =
+        static_cast<int64_t>(static_cast<double>(problem_.LossyBytesAt(position)) / ratio) + problem_.LosslessBytesAt(position);
+    const auto backward = static_cast<int64_t>(static_cast<double>(problem_.GradientBytesAt(position)) / ratio);
+    return {forward + backward, std::max(forward, backward)};
+  };
+  const Messages in = messages(begin), out = messages(end);
+  const int64_t stash = problem_.StashBound(begin, end);
+  return problem_.StaticBytes(begin, end) + in_flight * stash + problem_.ScratchBound(begin, end) + 2 * (in.both + out.both) +
+         out.larger * std::max(0, in_flight - 2) + std::max<int64_t>(0, in.larger - stash) * std::max(0, in_flight - 1);
 }
 
 int ClosedForm::FurthestEnd(int begin, int last, int device, double cap_s, int in_flight) const {

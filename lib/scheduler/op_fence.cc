@@ -150,6 +150,14 @@ class OpFenceSearch {
     for (size_t i = 0; i < count && pool_.empty(); ++i) Consider({.begins = {0}, .devices = {devices[i]}});
   }
 
+  // Whom a change of these devices may bring in, themselves included: everybody, or as many near them as a search can go through.
+  std::vector<int> Choice(const std::vector<int>& devices) const {
+    if (problem_.usable().size() <= kMaxSkippingDevices) return problem_.usable();
+    std::vector<int> choice = WithNeighbours(devices);
+    std::sort(choice.begin(), choice.end());
+    return choice;
+  }
+
   // The devices in their order, each kind followed by as many more of it as make the list a long one.
   std::vector<int> WithNeighbours(const std::vector<int>& devices) const {
     if (devices.size() >= kMaxSkippingDevices) return devices;
@@ -256,7 +264,7 @@ class OpFenceSearch {
   std::vector<std::vector<int>> NeighbourOrders(const std::vector<int>& devices) const {
     std::vector<std::vector<int>> orders;
     std::vector<int> unused;
-    for (int device : problem_.usable()) {
+    for (int device : Choice(devices)) {
       if (std::find(devices.begin(), devices.end(), device) == devices.end()) unused.push_back(device);
     }
     const size_t count = devices.size();
@@ -301,7 +309,7 @@ class OpFenceSearch {
 
   bool ChangeDevices(Candidate& current) {
     const std::vector<int> from = current.assignment.devices;
-    if (from.size() > kMaxSkippingDevices || problem_.usable().size() > kMaxSkippingDevices) return false;
+    if (from.size() > kMaxSkippingDevices) return false;
     for (const std::vector<int>& devices : NeighbourOrders(from)) {
       if (Done()) return false;
       if (devices.size() <= kRebalanceBelow) {
@@ -318,7 +326,7 @@ class OpFenceSearch {
   bool SplitStage(Candidate& current) {
     const Assignment from = current.assignment;
     if (!MayHave(from.devices.size() + 1)) return false;
-    for (int device : problem_.usable()) {
+    for (int device : Choice(from.devices)) {
       if (std::find(from.devices.begin(), from.devices.end(), device) != from.devices.end()) continue;
       for (size_t s = 0; s < from.devices.size(); ++s) {
         const int begin = s == 0 ? problem_.first_cut() : from.begins[s] + 1;
@@ -347,8 +355,9 @@ class OpFenceSearch {
   // Out of the valley: by turns the best with some devices swapped, and a random choice of devices, cut afresh.
   void Restart() {
     const base::CounterRng random(problem_.request().seed, "op-fence");
-    const std::vector<int>& usable = problem_.usable();
-    if (usable.size() < 3 || usable.size() > kMaxSkippingDevices) return;
+    const std::vector<int> usable = Choice(pool_[0].assignment.devices);
+    const bool too_few = usable.size() < std::max<size_t>(3, problem_.min_stages());
+    if (too_few || usable.size() > kMaxSkippingDevices) return;
     const auto below = [&](size_t bound) { return static_cast<size_t>(random.Below(draw_++, bound)); };
     for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
       const bool kick = restart % 2 == 0;
@@ -360,9 +369,10 @@ class OpFenceSearch {
         const size_t a = below(order.size()), b = below(order.size());
         std::swap(order[a], order[b]);
       }
-      if (!kick) order.resize(problem_.min_stages() + below(problem_.max_stages() - problem_.min_stages() + 1));
+      const size_t least = problem_.min_stages(), most = std::min<size_t>(problem_.max_stages(), order.size());
+      if (!kick) order.resize(least + below(most - least + 1));
       const bool may_skip = kick && usable.size() > static_cast<size_t>(problem_.min_stages());
-      if (kick && !may_skip) order.resize(problem_.max_stages());
+      if (kick && !may_skip) order.resize(most);
       for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, 1)) {
         Candidate candidate{result.assignment, evaluator_.Evaluate(result.assignment, effort_)};
         if (!candidate.evaluation.feasible()) continue;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "benchmark/benchmark.h"
+#include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/pipeline_model.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
@@ -95,6 +96,32 @@ BENCHMARK_CAPTURE(PlanFromScratch, cities, "op-fence", Cities, 0)
     ->Args({10'000, 10'000})
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(PlanFromScratch, tight_cities, "op-fence", TightCities, 0)
+    ->Args({10'000, 1'000})
+    ->Args({10'000, 10'000})
+    ->Unit(benchmark::kMillisecond);
+
+// After the loss of the device in the middle of the pipeline.
+void PlanNearAKnownOne(benchmark::State& state) {
+  PlanRequest request = Cities(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
+  const auto before = MakePlan("op-fence", request);
+  const Plan* const plan = before.ok() ? std::get_if<Plan>(&*before) : nullptr;
+  if (plan == nullptr) return state.SkipWithError("no plan");
+  const std::vector<NamedStage> stages = StagesOf(*plan);
+  request.exclude = {stages[stages.size() / 2].device};
+  double step_s = 0;
+  for (auto _ : state) {
+    const auto near = PlanNear(request, stages);
+    if (!near.ok() || std::holds_alternative<Refusal>(*near)) return state.SkipWithError("no plan near it");
+    step_s = std::get<Plan>(*near).predicted_step_s;
+  }
+  const auto fresh = MakePlan("op-fence", request);
+  state.counters["step_s"] = step_s;
+  state.counters["before_s"] = plan->predicted_step_s;
+  if (fresh.ok() && std::holds_alternative<Plan>(*fresh)) state.counters["from_scratch_s"] = std::get<Plan>(*fresh).predicted_step_s;
+}
+BENCHMARK(PlanNearAKnownOne)
+    ->Args({400, 48})
+    ->Args({1000, 64})
     ->Args({10'000, 1'000})
     ->Args({10'000, 10'000})
     ->Unit(benchmark::kMillisecond);
