@@ -1,0 +1,43 @@
+#include "lib/scheduler/replicas/replica_explain.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/scheduler/strategy.h"
+
+namespace fusionllm::scheduler::replicas {
+namespace {
+
+std::string Mebibytes(int64_t bytes) { return absl::StrFormat("%.3g MiB", static_cast<double>(bytes) / (1 << 20)); }
+std::string Seconds(double seconds) { return seconds < 1 ? absl::StrFormat("%.3g ms", seconds * 1e3) : absl::StrFormat("%.3g s", seconds); }
+
+}  // namespace
+
+std::vector<std::string> ExplainReplicas(const Problem& problem, const ReplicaPlan& plan) {
+  std::vector<int> shares;
+  size_t slowest = 0;
+  for (size_t d = 0; d < plan.pipelines.size(); ++d) {
+    shares.push_back(plan.pipelines[d].micro_batches);
+    if (plan.pipelines[d].predicted_step_s > plan.pipelines[slowest].predicted_step_s) slowest = d;
+  }
+  std::vector<std::string> lines = {absl::StrFormat(
+      "%d pipelines with the same %d cuts get %s of the %d micro-batches; the slowest, pipeline %d, takes %s, then adding up the gradients "
+      "takes %s (%s over links), without overlap",
+      plan.pipelines.size(), plan.pipelines[0].stages.size() - 1, absl::StrJoin(shares, ", "), problem.request().micro_batches, slowest,
+      Seconds(plan.pipelines_s), Seconds(plan.sync_s), Mebibytes(plan.sync_bytes))};
+  for (size_t s = 0; s < plan.rings.size(); ++s) {
+    const Ring& ring = plan.rings[s];
+    lines.push_back(absl::StrFormat(
+        "stage %d: %s of gradients go round %s", s, Mebibytes(ring.gradient_bytes),
+        absl::StrJoin(ring.devices, " -> ", [&](std::string* out, int d) { absl::StrAppend(out, problem.request().devices[d].name); })));
+  }
+  for (size_t d = 0; d < plan.pipelines.size(); ++d) {
+    for (const std::string& line : Explain(problem, plan.pipelines[d])) lines.push_back(absl::StrCat("pipeline ", d, ", ", line));
+  }
+  for (const std::string& name : plan.left_out) lines.push_back(absl::StrCat(name, " has no stage"));
+  return lines;
+}
+
+}  // namespace fusionllm::scheduler::replicas

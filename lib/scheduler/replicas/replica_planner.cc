@@ -1,0 +1,277 @@
+#include "lib/scheduler/replicas/replica_planner.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/scheduler/bounds.h"
+#include "lib/scheduler/replicas/replica_evaluator.h"
+#include "lib/scheduler/replicas/replica_explain.h"
+#include "lib/scheduler/replicas/replica_search.h"
+#include "lib/scheduler/strategy.h"
+
+namespace fusionllm::scheduler::replicas {
+namespace {
+
+constexpr char kPlanner[] = "op-fence";
+constexpr double kRounding = 1 - 1e-9;  // as LowerBoundSeconds
+constexpr double kSameTime = 1e-9;
+constexpr int kEveryNumberUpTo = 8;  // of pipelines or stages; beyond, steps of about a fifth
+
+// What limits the grid as a whole; of a single pipeline nothing is wished.
+struct Wishes {
+  int replicas = kDecide;
+  int stages = 0;
+  int least_devices = 1;
+  int most_devices = 1;
+};
+
+Wishes WishesOf(const PlanRequest& request, const Problem& problem, int replicas) {
+  const int usable = static_cast<int>(problem.usable().size());
+  Wishes wishes{.replicas = replicas, .stages = request.stages, .least_devices = request.min_executors};
+  wishes.most_devices = request.max_executors > 0 ? std::min(usable, request.max_executors) : usable;
+  if (request.use_all_devices) wishes.least_devices = wishes.most_devices;
+  return wishes;
+}
+
+PlanRequest WithoutWishes(const PlanRequest& request) {
+  PlanRequest free = request;
+  free.pins.clear();
+  free.first_device.clear();
+  free.min_executors = 1;
+  free.max_executors = 0;
+  free.use_all_devices = false;
+  return free;
+}
+
+std::vector<int> NumbersUpTo(int last) {
+  std::vector<int> numbers;
+  for (int i = 1; i <= last; i += i < kEveryNumberUpTo ? 1 : std::max(1, i / 5)) numbers.push_back(i);
+  if (!numbers.empty() && numbers.back() != last) numbers.push_back(last);
+  return numbers;
+}
+
+std::vector<GridShape> Shapes(const Problem& problem, const Wishes& wishes) {
+  const int ops = problem.positions() - problem.first_cut() + 1;
+  std::vector<int> pipelines = NumbersUpTo(std::min(wishes.most_devices, problem.request().micro_batches));
+  if (wishes.replicas != kDecide) pipelines = {wishes.replicas};
+  std::vector<GridShape> shapes;
+  for (const int d : pipelines) {
+    if (d < 2 || d > problem.request().micro_batches) continue;
+    std::vector<int> stages = NumbersUpTo(std::min(wishes.most_devices / d, ops));
+    if (wishes.stages > 0) stages = {wishes.stages};
+    for (const int s : stages) {
+      if (s * d <= wishes.most_devices && s * d >= wishes.least_devices) shapes.push_back({s, d});
+    }
+  }
+  return shapes;
+}
+
+// Why the job's wishes leave no grid with so many pipelines.
+Refusal NoShape(const Problem& problem, const Wishes& wishes) {
+  const int micro_batches = problem.request().micro_batches;
+  if (wishes.replicas > micro_batches) {
+    return {
+        "TooManyReplicas",
+        absl::StrFormat("strategy.replicas is %d, a step has %d micro-batches: every pipeline needs one", wishes.replicas, micro_batches),
+        {"micro_batches", static_cast<double>(wishes.replicas), static_cast<double>(micro_batches)}};
+  }
+  const int64_t needed = std::max<int64_t>(int64_t{wishes.replicas} * std::max(1, wishes.stages), wishes.least_devices);
+  return {"TooFewExecutors",
+          absl::StrFormat("%d pipelines (strategy.replicas)%s%s need %d executors, the job may use %d", wishes.replicas,
+                          wishes.stages > 0 ? absl::StrFormat(" of %d stages", wishes.stages) : "",
+                          wishes.least_devices > 1 ? absl::StrFormat(" on %d executors at least", wishes.least_devices) : "", needed,
+                          wishes.most_devices),
+          {"executors", static_cast<double>(needed), static_cast<double>(wishes.most_devices)}};
+}
+
+// Why several pipelines are out of the question for this job.
+std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanRequest& request, const Problem& problem) {
+  if (strategy != kPlanner) {
+    return Refusal{"NotAvailable",
+                   absl::StrFormat("planner %s lays out one pipeline; strategy.replicas other than 1 is for %s only", strategy, kPlanner),
+                   {}};
+  }
+  if (!request.pins.empty()) {
+    return Refusal{"PinConflict",
+                   absl::StrFormat("ops '%s' are pinned to %s, but with strategy.replicas every op runs on several devices",
+                                   request.pins[0].ops, request.pins[0].device),
+                   {}};
+  }
+  if (!request.first_device.empty()) {
+    return Refusal{"NotAvailable",
+                   absl::StrFormat("%s alone has the training data, but with strategy.replicas the first stage runs on several devices",
+                                   request.first_device),
+                   {}};
+  }
+  const int usable = static_cast<int>(problem.usable().size());
+  if (usable > kMaxDevices) {
+    return Refusal{"InstanceTooLarge",
+                   absl::StrFormat("strategy.replicas is for up to %d executors, %d are usable", kMaxDevices, usable),
+                   {"executors", static_cast<double>(usable), static_cast<double>(kMaxDevices)}};
+  }
+  return std::nullopt;
+}
+
+ReplicaPlan OnePipeline(Plan plan) {
+  ReplicaPlan out{.pipelines_s = plan.predicted_step_s,
+                  .predicted_step_s = plan.predicted_step_s,
+                  .lower_bound_s = plan.lower_bound_s,
+                  .gap = plan.gap,
+                  .evaluations = plan.evaluations,
+                  .left_out = plan.left_out,
+                  .explain = plan.explain};
+  out.pipelines.push_back(std::move(plan));
+  return out;
+}
+
+ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
+  const Problem& problem = evaluator.problem();
+  ReplicaPlan plan;
+  plan.pipelines = evaluator.PipelinePlans(found.grid, found.evaluation.shares, kPlanner);
+  plan.rings = evaluator.Rings(found.grid);
+  plan.pipelines_s = found.evaluation.pipelines_s;
+  plan.sync_s = found.evaluation.sync_s;
+  plan.sync_bytes = AllReduceBytes(plan.rings);
+  plan.predicted_step_s = found.evaluation.step_s();
+  plan.evaluations = evaluator.evaluations();
+  const PlanRequest& request = problem.request();
+  std::vector<char> used(request.devices.size(), 0);
+  for (const std::vector<int>& row : found.grid.devices) {
+    for (const int device : row) used[device] = 1;
+  }
+  for (size_t d = 0; d < used.size(); ++d) {
+    const std::string& name = request.devices[d].name;
+    if (!used[d] && std::find(request.exclude.begin(), request.exclude.end(), name) == request.exclude.end()) plan.left_out.push_back(name);
+  }
+  plan.explain = ExplainReplicas(problem, plan);
+  return plan;
+}
+
+void SetBound(double bound_s, ReplicaPlan& plan) {
+  plan.lower_bound_s = bound_s;
+  plan.gap = bound_s > 0 ? plan.predicted_step_s / bound_s - 1 : 0;
+}
+
+// Of a plan with one pipeline: its seconds to an equal loss.
+double CostOf(const Plan& plan) {
+  double loss_cost = 0;
+  for (const PlanLink& link : plan.links) loss_cost += link.loss_cost;
+  return plan.predicted_step_s * (1 + kTimePerNat * loss_cost);
+}
+
+Refusal RefusalOf(const Problem& problem, const SearchAnswer& answer, const Wishes& wishes) {
+  if (!answer.failed.has_value()) return NoShape(problem, wishes);
+  const FoundGrid& failed = *answer.failed;
+  if (failed.evaluation.failed_pipeline < 0) {
+    return {"DisconnectedDevices", "replicas of a stage must exchange gradients, and no placement joins them all both ways", {}};
+  }
+  Refusal refusal = RefusalFor(problem, failed.grid.Pipeline(failed.evaluation.failed_pipeline), failed.evaluation.failure);
+  refusal.message = absl::StrFormat("no grid of pipelines fits; with %d pipelines of %d stages %s", failed.grid.pipelines(),
+                                    failed.grid.stages(), refusal.message);
+  return refusal;
+}
+
+// The planner decides how many: the better of one pipeline and the best grid.
+ReplicaOutcome Better(PlanOutcome one, const SearchAnswer& answer, ReplicaEvaluator& evaluator, double bound_s) {
+  const auto* single = std::get_if<Plan>(&one);
+  if (single == nullptr && !answer.best.has_value()) return std::get<Refusal>(std::move(one));
+  std::string rejected;
+  ReplicaPlan plan;
+  if (single == nullptr || (answer.best.has_value() && answer.best->evaluation.cost_s() < CostOf(*single) * (1 - kSameTime))) {
+    plan = PlanOf(evaluator, *answer.best);
+    rejected = single == nullptr ? absl::StrCat("one pipeline is not possible: ", std::get<Refusal>(one).message)
+                                 : absl::StrFormat("the best plan with one pipeline takes %.4g s", single->predicted_step_s);
+  } else {
+    plan = OnePipeline(std::get<Plan>(std::move(one)));
+    rejected = answer.best.has_value() ? absl::StrFormat("the best plan with several pipelines has %d and takes %.4g s",
+                                                         answer.best->grid.pipelines(), answer.best->evaluation.step_s())
+                                       : "no plan with several pipelines is possible";
+  }
+  SetBound(bound_s, plan);
+  plan.explain.push_back(std::move(rejected));
+  return plan;
+}
+
+double BalancedSeconds(const Problem& problem, int most_devices) {
+  std::vector<double> speeds;
+  std::map<int, int> device_of_class;
+  for (const int device : problem.usable()) {
+    const double whole_s = WholeSeconds(problem, device);
+    if (whole_s <= 0) return 0;
+    speeds.push_back(1 / whole_s);
+    device_of_class.emplace(problem.request().devices[device].cost_class, device);
+  }
+  std::sort(speeds.rbegin(), speeds.rend());
+  double speed = 0, work = 0;
+  for (int k = 0; k < std::min<int>(most_devices, static_cast<int>(speeds.size())); ++k) speed += speeds[k];
+  for (int p = 0; p < problem.positions(); ++p) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [cost_class, device] : device_of_class) {
+      const double op_s = problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device);
+      least = std::min(least, op_s / WholeSeconds(problem, device));
+    }
+    work += least;
+  }
+  return problem.request().micro_batches * work / speed;
+}
+
+}  // namespace
+
+absl::StatusOr<double> ReplicaBoundSeconds(const Problem& problem, int most_pipelines, int most_devices) {
+  PlanRequest share = problem.request();
+  share.micro_batches = (share.micro_batches + most_pipelines - 1) / most_pipelines;
+  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(share));
+  const auto* of_share = std::get_if<std::unique_ptr<Problem>>(&created);
+  if (of_share == nullptr) return absl::InternalError("a share of a step that is possible is not");
+  const double balanced_s = BalancedSeconds(problem, most_devices) + problem.request().step_overhead_s;
+  return std::max(LowerBoundSeconds(**of_share), balanced_s * kRounding);
+}
+
+absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas, StopFunction stop) {
+  if (replicas < 0) return absl::InvalidArgumentError(absl::StrFormat("%d replicas are asked for", replicas));
+  const auto one_pipeline = [&](const std::string& why) -> absl::StatusOr<ReplicaOutcome> {
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(strategy, request, stop));
+    if (auto* refusal = std::get_if<Refusal>(&outcome)) return ReplicaOutcome(std::move(*refusal));
+    ReplicaPlan plan = OnePipeline(std::get<Plan>(std::move(outcome)));
+    if (!why.empty()) plan.explain.push_back(absl::StrCat("one pipeline: ", why));
+    return ReplicaOutcome(std::move(plan));
+  };
+  if (replicas == 1) return one_pipeline("");
+  const PlanRequest free = WithoutWishes(request);
+  FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(free, stop));
+  if (auto* refusal = std::get_if<Refusal>(&created)) return ReplicaOutcome(std::move(*refusal));
+  const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
+  if (std::optional<Refusal> refusal = OnePipelineOnly(strategy, request, problem); refusal.has_value()) {
+    if (replicas != kDecide || strategy != kPlanner) return ReplicaOutcome(*std::move(refusal));
+    return one_pipeline(refusal->message);
+  }
+  const Wishes wishes = WishesOf(request, problem, replicas);
+  const std::vector<GridShape> shapes = Shapes(problem, wishes);
+  if (shapes.empty()) {
+    if (replicas != kDecide) return ReplicaOutcome(NoShape(problem, wishes));
+    return one_pipeline("neither the micro-batches nor the executors of the job allow more");
+  }
+  ReplicaEvaluator evaluator(problem);
+  const SearchAnswer answer = SearchGrids(evaluator, shapes);
+  if (problem.Stopped()) return absl::CancelledError("planning was stopped");
+  int most_pipelines = 1;
+  for (const GridShape& shape : shapes) most_pipelines = std::max(most_pipelines, shape.pipelines);
+  FUSIONLLM_ASSIGN_OR_RETURN(const double bound_s, ReplicaBoundSeconds(problem, most_pipelines, wishes.most_devices));
+  if (replicas == kDecide) {
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(strategy, request, stop));
+    return Better(std::move(one), answer, evaluator, bound_s);
+  }
+  if (!answer.best.has_value()) return ReplicaOutcome(RefusalOf(problem, answer, wishes));
+  ReplicaPlan plan = PlanOf(evaluator, *answer.best);
+  SetBound(bound_s, plan);
+  return ReplicaOutcome(std::move(plan));
+}
+
+}  // namespace fusionllm::scheduler::replicas

@@ -1,0 +1,51 @@
+// Plans with replicas: data parallelism times pipeline, as the job asks for.
+//
+// Pure and deterministic: equal requests give equal plans, bit for bit. Thread-safe. Limits: kMaxDevices.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/scheduler/plan.h"
+#include "lib/scheduler/problem.h"
+#include "lib/scheduler/replicas/all_reduce.h"
+
+namespace fusionllm::scheduler::replicas {
+
+inline constexpr int kMaxDevices = 256;  // usable, for more than one pipeline
+inline constexpr int kDecide = 0;        // how many pipelines: the planner decides
+
+// Pipelines with equal cuts. Each is a plan of its own for its share of the micro-batches (pipelines[d].micro_batches), without bounds.
+struct ReplicaPlan {
+  std::vector<Plan> pipelines;
+  std::vector<Ring> rings;  // by stage: how its replicas add up gradients; empty with one pipeline
+  double pipelines_s = 0;   // the slowest of them
+  double sync_s = 0;        // then the gradients
+  int64_t sync_bytes = 0;   // that they put on links, all together, once a step
+  double predicted_step_s = 0;
+  double lower_bound_s = 0;  // no plan with as many pipelines as were allowed is faster
+  double gap = 0;
+  int64_t evaluations = 0;
+  std::vector<std::string> left_out;
+  std::vector<std::string> explain;
+  bool operator==(const ReplicaPlan&) const = default;
+};
+
+using ReplicaOutcome = std::variant<ReplicaPlan, Refusal>;
+
+// `replicas`: exactly so many pipelines, or kDecide: the number that is fastest, never slower than the planner's plan with one. One is what
+// MakePlan answers for the strategy. More than one is op-fence's alone, and neither pins nor PlanRequest::first_device go with it: an op
+// then runs on several devices. With kDecide they leave one pipeline, and a sentence says so.
+// Errors: as MakePlan; InvalidArgument for a negative number. Refusals beside MakePlan's: TooManyReplicas (than micro-batches),
+// TooFewExecutors, InstanceTooLarge, PinConflict, NotAvailable.
+absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas,
+                                            StopFunction stop = nullptr);
+
+// No plan with up to so many pipelines on up to so many devices is faster: all work shared out over the fastest of them without idle time;
+// and some pipeline has its share of the micro-batches or more, for which LowerBoundSeconds holds.
+absl::StatusOr<double> ReplicaBoundSeconds(const Problem& problem, int most_pipelines, int most_devices);
+
+}  // namespace fusionllm::scheduler::replicas

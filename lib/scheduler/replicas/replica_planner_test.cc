@@ -1,0 +1,241 @@
+#include "lib/scheduler/replicas/replica_planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/requests.h"
+
+namespace fusionllm::scheduler::replicas {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr double kOp = 0.1;  // forward; backward takes twice as long
+constexpr int kOps = 8;
+
+ReplicaPlan PlanFor(const PlanRequest& request, int replicas) {
+  return std::get<ReplicaPlan>(PlanReplicas("op-fence", request, replicas).value());
+}
+
+Refusal RefusalFor(const PlanRequest& request, int replicas, const char* strategy = "op-fence") {
+  return std::get<Refusal>(PlanReplicas(strategy, request, replicas).value());
+}
+
+std::vector<int> Shares(const ReplicaPlan& plan) {
+  std::vector<int> shares;
+  for (const Plan& pipeline : plan.pipelines) shares.push_back(pipeline.micro_batches);
+  return shares;
+}
+
+// Two sites of two devices each.
+PlanRequest TwoSites(int micro_batches, int64_t parameter_bytes, int64_t cut_bytes, double across_bytes_per_s) {
+  PlanRequest request =
+      testing::Chain({.ops = kOps, .op_s = kOp, .cut_bytes = cut_bytes, .parameter_bytes = parameter_bytes}, micro_batches);
+  for (const char* site : {"paris", "paris", "tokyo", "tokyo"}) testing::AddDevice(request, site, 1);
+  testing::LinkSites(request, 1e10, 1e-6, across_bytes_per_s, 0.01);
+  request.search_budget = 4'000;
+  return request;
+}
+
+TEST(ReplicaPlannerTest, OneReplicaIsOpFencesPlan) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const PlanRequest request = testing::RandomRequest(seed, {});
+    const PlanOutcome one = MakePlan("op-fence", request).value();
+    const ReplicaOutcome outcome = PlanReplicas("op-fence", request, 1).value();
+    if (const auto* refusal = std::get_if<Refusal>(&one)) {
+      EXPECT_EQ(std::get<Refusal>(outcome), *refusal);
+      continue;
+    }
+    const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
+    ASSERT_EQ(plan.pipelines.size(), 1u);
+    EXPECT_EQ(plan.pipelines[0], std::get<Plan>(one));
+    EXPECT_EQ(plan.predicted_step_s, std::get<Plan>(one).predicted_step_s);
+  }
+}
+
+// Two devices, one stage each: the whole model on both, half of the micro-batches each, then all gradients over the link.
+TEST(ReplicaPlannerTest, PureDataParallelismTakesHalfTheWorkAndTheAllReduce) {
+  PlanRequest request = testing::Chain({.ops = kOps, .op_s = kOp, .parameter_bytes = 1'000'000}, 6);
+  for (const char* site : {"paris", "tokyo"}) testing::AddDevice(request, site, 1);
+  testing::LinkSites(request, 1e10, 0, 4e6, 0.02);
+  request.step_exchange = false;
+  request.stages = 1;
+  const ReplicaPlan plan = PlanFor(request, 2);
+  EXPECT_THAT(Shares(plan), ElementsAre(3, 3));
+  const double pipeline_s = 3 * kOps * 3 * kOp, sync_s = 2 * 0.02 + kOps * 1e6 / 4e6;
+  EXPECT_NEAR(plan.pipelines_s, pipeline_s, 1e-9);
+  EXPECT_NEAR(plan.sync_s, sync_s, 1e-12);
+  EXPECT_NEAR(plan.predicted_step_s, pipeline_s + sync_s, 1e-9);
+  EXPECT_EQ(plan.sync_bytes, 2 * kOps * 1'000'000);
+}
+
+TEST(ReplicaPlannerTest, AFasterDeviceGetsMoreMicroBatches) {
+  PlanRequest request = testing::Chain({.ops = kOps, .op_s = kOp, .parameter_bytes = 0}, 12);
+  testing::AddDevice(request, "paris", 1);
+  testing::AddDevice(request, "paris", 2);
+  testing::LinkSites(request, 1e10, 0, 1, 1);
+  request.stages = 1;
+  std::vector<int> shares = Shares(PlanFor(request, 2));
+  std::sort(shares.begin(), shares.end());
+  EXPECT_THAT(shares, ElementsAre(4, 8));
+}
+
+// Memory wants two devices at least, and activations are far too long for the line between the sites. So a pipeline stays inside one site:
+// two stages of C = 4 ops (1.2 s) take (m + 1) C for m micro-batches. Either one of them does all the work, or two share it and add up the
+// gradients G of the model over the line, those of both stages at once: replicas win exactly when
+//   (m / 2 + 1) C + 2 latency + G / rate < (m + 1) C
+TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbersSaySo) {
+  constexpr int kMicroBatches = 8;
+  constexpr double kRate = 10e6, kStage = kOps / 2 * 3 * kOp;
+  for (const int64_t parameter_bytes : {5'900'000, 6'100'000}) {
+    PlanRequest request = TwoSites(kMicroBatches, parameter_bytes, 30'000'000, kRate);
+    for (OpNode& op : request.ops) op.optimizer_bytes = op.placeholder ? 0 : int64_t{1} << 30;
+    for (ValueNode& value : request.values) value.kept_by.clear();
+    for (Device& device : request.devices) device.memory_bytes = int64_t{6} << 30;
+    const double one_pipeline_s = (kMicroBatches + 1) * kStage;
+    const double all_reduce_s = 2 * 0.01 + kOps * static_cast<double>(parameter_bytes) / kRate;
+    const double two_pipelines_s = (kMicroBatches / 2 + 1) * kStage + all_reduce_s;
+    const ReplicaPlan plan = PlanFor(request, kDecide);
+    ASSERT_EQ(plan.pipelines.size(), two_pipelines_s < one_pipeline_s ? 2u : 1u) << parameter_bytes;
+    EXPECT_NEAR(plan.predicted_step_s, std::min(one_pipeline_s, two_pipelines_s), 0.05);
+    if (plan.pipelines.size() == 1) continue;
+    EXPECT_NEAR(plan.sync_s, all_reduce_s, 1e-9);
+    for (const Plan& pipeline : plan.pipelines) {
+      std::set<std::string> sites;
+      for (const PlanStage& stage : pipeline.stages) sites.insert(request.devices[stage.devices[0]].site);
+      EXPECT_EQ(sites.size(), 1u) << "activations stay inside a site";
+    }
+  }
+}
+
+// Devices of a site cannot talk to each other and none holds the whole model, so both pipelines cross the line: each has half of its rate.
+TEST(ReplicaPlannerTest, PipelinesThatShareALineShareItsRate) {
+  PlanRequest request = testing::Chain({.ops = 2, .op_s = 0.001, .cut_bytes = 1'000'000, .parameter_bytes = 0}, 2);
+  for (const char* site : {"paris", "paris", "tokyo", "tokyo"}) testing::AddDevice(request, site, 1);
+  testing::LinkSites(request, 1e10, 0, 1e6, 0);
+  for (Device& device : request.devices) device.memory_bytes = 45'000'000;
+  request.ops[2].parameter_bytes = request.ops[3].parameter_bytes = 25'000'000;
+  std::erase_if(request.links, [&](const Link& link) { return request.devices[link.src].site == request.devices[link.dst].site; });
+  request.step_exchange = false;
+  const ReplicaPlan plan = PlanFor(request, 2);
+  ASSERT_EQ(plan.pipelines[0].stages.size(), 2u);
+  // One micro-batch each: 1 MB there and 1 MB back at 0.5 MB/s, and 6 ms of work.
+  EXPECT_NEAR(plan.pipelines_s, 4.006, 0.01);
+}
+
+class RandomReplicasTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomReplicasTest, PlansAreWholeFeasibleDeterministicAndNeverWorseThanOnePipeline) {
+  PlanRequest request = testing::RandomRequest(GetParam(), {.max_ops = 12, .max_devices = 9, .max_micro_batches = 12});
+  request.search_budget = 2'000;
+  const int usable = static_cast<int>(request.devices.size());
+  for (const int replicas : {kDecide, 2, 3}) {
+    const ReplicaOutcome outcome = PlanReplicas("op-fence", request, replicas).value();
+    EXPECT_EQ(outcome, PlanReplicas("op-fence", request, replicas).value()) << "equal requests, equal plans";
+    const PlanOutcome one = MakePlan("op-fence", request).value();
+    if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
+      EXPECT_TRUE(replicas != kDecide || std::holds_alternative<Refusal>(one)) << "one pipeline is possible, " << refusal->message;
+      if (usable < replicas) {
+        EXPECT_EQ(refusal->reason, request.micro_batches < replicas ? "TooManyReplicas" : "TooFewExecutors");
+      }
+      continue;
+    }
+    const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
+    if (replicas != kDecide) {
+      EXPECT_EQ(static_cast<int>(plan.pipelines.size()), replicas);
+    } else if (std::holds_alternative<Plan>(one)) {
+      EXPECT_LE(plan.predicted_step_s, std::get<Plan>(one).predicted_step_s * (1 + 1e-9));
+    }
+    std::set<std::string> devices(plan.left_out.begin(), plan.left_out.end());
+    size_t named = plan.left_out.size();
+    int micro_batches = 0;
+    double slowest_s = 0;
+    for (const Plan& pipeline : plan.pipelines) {
+      micro_batches += pipeline.micro_batches;
+      EXPECT_GE(pipeline.micro_batches, 1);
+      slowest_s = std::max(slowest_s, pipeline.predicted_step_s);
+      ASSERT_EQ(pipeline.stages.size(), plan.pipelines[0].stages.size());
+      for (size_t s = 0; s < pipeline.stages.size(); ++s) {
+        const PlanStage& stage = pipeline.stages[s];
+        EXPECT_EQ(stage.ops, plan.pipelines[0].stages[s].ops) << "all pipelines have the same cuts";
+        const double memory = static_cast<double>(request.devices[stage.devices[0]].memory_bytes) * (1 - request.memory_headroom);
+        EXPECT_LE(static_cast<double>(stage.memory_bytes), memory);
+        EXPECT_LE(stage.in_flight, pipeline.micro_batches);
+        devices.insert(stage.device_names[0]);
+        ++named;
+      }
+    }
+    EXPECT_EQ(devices.size(), named) << "no device twice";
+    EXPECT_EQ(named, request.devices.size());
+    EXPECT_EQ(micro_batches, request.micro_batches);
+    EXPECT_DOUBLE_EQ(plan.pipelines_s, slowest_s);
+    EXPECT_DOUBLE_EQ(plan.predicted_step_s, plan.pipelines_s + plan.sync_s);
+    EXPECT_GE(plan.gap, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomReplicasTest, ::testing::Range<uint64_t>(1, 41));
+
+TEST(ReplicaPlannerTest, WishesAreKept) {
+  PlanRequest request = TwoSites(8, 1'000, 1'000, 1e9);
+  request.exclude = {"tokyo-1"};
+  request.stages = 1;
+  const ReplicaPlan plan = PlanFor(request, 3);
+  ASSERT_EQ(plan.pipelines.size(), 3u);
+  EXPECT_TRUE(plan.left_out.empty()) << "what is excluded is no reserve";
+  for (const Plan& pipeline : plan.pipelines) {
+    EXPECT_EQ(pipeline.stages.size(), 1u);
+    EXPECT_NE(pipeline.stages[0].device_names[0], "tokyo-1");
+  }
+  request.max_executors = 2;
+  EXPECT_EQ(RefusalFor(request, 3).reason, "TooFewExecutors");
+}
+
+TEST(ReplicaPlannerTest, RefusalsNameWhatIsInTheWay) {
+  const PlanRequest whole = TwoSites(4, 1'000, 1'000, 1e9);
+  EXPECT_THAT(RefusalFor(whole, 5).message, HasSubstr("strategy.replicas is 5, a step has 4 micro-batches"));
+  PlanRequest request = whole;
+  request.stages = 3;
+  EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("2 pipelines (strategy.replicas) of 3 stages need 6 executors, the job may use 4"));
+  request = whole;
+  request.pins = {{.ops = "op3", .device = "paris-1"}};
+  EXPECT_EQ(RefusalFor(request, 2).reason, "PinConflict");
+  EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("ops 'op3' are pinned to paris-1"));
+  request = whole;
+  request.first_device = "tokyo-0";
+  EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("tokyo-0 alone has the training data"));
+  EXPECT_EQ(RefusalFor(whole, 2, "equal-ops").reason, "NotAvailable");
+  EXPECT_EQ(RefusalFor(whole, kDecide, "exact").reason, "NotAvailable");
+  request = whole;
+  for (Device& device : request.devices) device.memory_bytes = 1'000'000;
+  request.ops[4].parameter_bytes = 2'000'000;
+  EXPECT_EQ(RefusalFor(request, 2).reason, "InsufficientMemory");
+  EXPECT_FALSE(PlanReplicas("op-fence", whole, -1).ok());
+}
+
+TEST(ReplicaPlannerTest, PinsLeaveOnePipelineWhereThePlannerDecidesAndItSaysSo) {
+  PlanRequest request = TwoSites(8, 1'000, 1'000, 1e9);
+  request.pins = {{.ops = "op3", .device = "paris-1"}};
+  const ReplicaPlan plan = PlanFor(request, kDecide);
+  EXPECT_EQ(plan.pipelines.size(), 1u);
+  EXPECT_THAT(plan.explain, Contains(HasSubstr("one pipeline: ops 'op3' are pinned")));
+}
+
+TEST(ReplicaPlannerTest, ASearchThatIsStoppedGivesNoPlan) {
+  int asked = 0;
+  const auto outcome = PlanReplicas("op-fence", TwoSites(8, 1'000, 1'000, 1e9), kDecide, [&] { return ++asked > 20; });
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler::replicas
