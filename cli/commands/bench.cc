@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands/command.h"
+#include "cli/commands/emulated_links.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/run/text_table.h"
 #include "lib/base/status_macros.h"
@@ -143,13 +144,22 @@ absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
   if (document.devices.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(flags.topology, ": every device has a profile: there is nothing to measure"));
   }
+  if (flags.calibrate && topology.has_value()) {
+    std::vector<std::string> devices;
+    for (const wire::DeviceProfile& device : document.devices) devices.push_back(device.name);
+    if (devices.size() <= kMostLinkedDevices) {
+      FUSIONLLM_ASSIGN_OR_RETURN(document.links, MeasureEmulatedLinks(*topology, devices));
+    } else {
+      absl::FPrintF(stderr, "fusionctl: more than %d devices: their links are left out; plan with --topology\n", kMostLinkedDevices);
+    }
+  }
   const std::string text = wire::PrintProfiles(document);
   if (flags.calibrate) FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text + "\n"));
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", text);
   } else if (flags.calibrate) {
-    absl::PrintF("%s: times of %d ops on %d device(s); use them with --profiles\n", flags.output, document.devices[0].ops.size(),
-                 document.devices.size());
+    absl::PrintF("%s: times of %d ops on %d device(s), %d links; use them with --profiles\n", flags.output, document.devices[0].ops.size(),
+                 document.devices.size(), document.links.size());
   } else {
     PrintRates(*workload, document.devices[0]);
   }

@@ -116,7 +116,7 @@ Network NetworkOf(const std::vector<wire::DeviceProfile>& devices, const std::ve
     const double rate = link->bandwidth_bytes_per_second;
     scheduler::SiteLink rule{.src = {.site = site_of[sites.first]},
                              .dst = {.site = site_of[sites.second]},
-                             .latency_s = link->rtt_seconds / 2,
+                             .latency_s = link->OneWaySeconds(),
                              .bytes_per_s = rate,
                              .through_ports = sites.first == sites.second};
     if (!rule.through_ports) rule.resources = {resources.IdOf(absl::StrCat("link:", sites.first, "->", sites.second), rate)};
@@ -127,14 +127,14 @@ Network NetworkOf(const std::vector<wire::DeviceProfile>& devices, const std::ve
   for (const wire::MeasuredLink& link : links) of_devices[{link.src, link.dst}] = &link;
   for (const auto& [ends, own] : of_devices) {
     const int src = device_of[own->src], dst = device_of[own->dst];
-    scheduler::Link link{.src = src, .dst = dst, .latency_s = own->rtt_seconds / 2};
+    scheduler::Link link{.src = src, .dst = dst, .latency_s = own->OneWaySeconds()};
     if (!own->line.empty()) {
       link.bytes_per_s = own->bandwidth_bytes_per_second;
       link.resources = {resources.IdOf(absl::StrCat("line:", own->line), link.bytes_per_s)};
     } else {
       const Pair sites(devices[src].site, devices[dst].site);
       const wire::MeasuredLink& rule = *of_sites[sites];
-      if (rule.rtt_seconds == own->rtt_seconds) continue;  // as the rule says
+      if (rule.OneWaySeconds() == own->OneWaySeconds()) continue;  // as the rule says
       link.bytes_per_s = rule.bandwidth_bytes_per_second;
       if (sites.first == sites.second) {
         link.resources = {network.ports[src].out, network.ports[dst].in};

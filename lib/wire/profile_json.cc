@@ -138,10 +138,11 @@ std::string PrintProfiles(const ProfilesDocument& profiles) {
                                  {"bandwidth_bytes_per_second", link.bandwidth_bytes_per_second}});
     json& entry = document["links"].back();
     if (!link.line.empty()) entry["line"] = link.line;
+    AddOptional(entry, "latency_seconds", link.latency_seconds);
     if (link.samples == 0) continue;
     entry["samples"] = link.samples;
     entry["relative_error"] = link.relative_error;
-    AddOptional(entry, "rtt_seconds_ci95", link.rtt_ci95_seconds);
+    AddOptional(entry, "latency_seconds_ci95", link.latency_ci95_seconds);
     AddOptional(entry, "bandwidth_bytes_per_second_ci95", link.bandwidth_ci95_bytes_per_second);
   }
   return PrintJson(document);
@@ -171,10 +172,11 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
     entry.Text("line", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
+    ReadOptional(entry, "latency_seconds", kMaxSeconds, link.latency_seconds);
     entry.Integer("samples", link.samples, 0, kMaxSamples, ObjectReader::kOptional);
     if (link.samples > 0) {
       entry.Number("relative_error", link.relative_error, 0, 1e9);
-      ReadOptional(entry, "rtt_seconds_ci95", kMaxHalfWidth, link.rtt_ci95_seconds);
+      ReadOptional(entry, "latency_seconds_ci95", kMaxHalfWidth, link.latency_ci95_seconds);
       ReadOptional(entry, "bandwidth_bytes_per_second_ci95", kMaxHalfWidth, link.bandwidth_ci95_bytes_per_second);
     }
     if (entry.ok() && !names.contains(link.src)) entry.Fail("src", absl::StrCat("no device '", link.src, "'"));

@@ -69,7 +69,9 @@ struct MeasuredLink {
   // How certain it is (estimator::LinkFit): transfers, their relative error, half widths of 95 % confidence intervals. 0 samples: not told.
   int samples = 0;
   double relative_error = 0;
-  std::optional<double> rtt_ci95_seconds, bandwidth_ci95_bytes_per_second;
+  std::optional<double> latency_ci95_seconds, bandwidth_ci95_bytes_per_second;
+  std::optional<double> latency_seconds;  // one way, where that could be told; else it is half of rtt_seconds
+  double OneWaySeconds() const { return latency_seconds.value_or(rtt_seconds / 2); }
   bool operator==(const MeasuredLink&) const = default;
 };
 

@@ -37,7 +37,7 @@ ProfilesDocument Document() {
   return {.devices = {Device("a-0", "a"), Device("b-0", "b"), Device("spare-0", "b")},
           .links = {{"a-0", "b-0", 0.08, 2.5e6},
                     {"b-0", "a-0", 0.08, 1.25e6},
-                    {"a-0", "spare-0", 0.01, 1e7, "link:a-0->spare-0", 7, 0.02, 1e-4, std::nullopt}}};
+                    {"a-0", "spare-0", 0.01, 1e7, "link:a-0->spare-0", 7, 0.02, 1e-4, std::nullopt, 0.004}}};
 }
 
 TEST(ProfileJson, ProfileReadsBackAsItWas) {
@@ -96,7 +96,8 @@ TEST(ProfileJson, WrongFieldsAreNamed) {
       {"\"overhead_seconds\":1e-06", "\"overhead_seconds\":-1", "rates[\"matmul\"].overhead_seconds"},
       {"\"seconds_per_byte\":2e-10", "\"seconds_per_byte\":null", "profiles.devices[0].data[\"text\"].seconds_per_byte"},
       {"\"overhead_seconds_ci95\":1e-07", "\"overhead_seconds_ci95\":-1", "rates[\"matmul\"].overhead_seconds_ci95"},
-      {"\"rtt_seconds_ci95\":0.0001", "\"rtt_seconds_ci95\":\"?\"", "profiles.links[2].rtt_seconds_ci95"},
+      {"\"latency_seconds_ci95\":0.0001", "\"latency_seconds_ci95\":\"?\"", "profiles.links[2].latency_seconds_ci95"},
+      {"\"latency_seconds\":0.004", "\"latency_seconds\":-1", "profiles.links[2].latency_seconds"},
       {"\"samples\":7", "\"samples\":-7", "profiles.links[2].samples"},
       {"\"version\":1", "\"version\":0", "profiles.version"},
       {"\"spare\":true", "\"spare\":\"yes\"", "profiles.devices[2].spare"},
