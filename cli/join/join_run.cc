@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/join/join_folder.h"
+#include "cli/join/log_echo.h"
 #include "cli/run/child_process.h"
 #include "cli/run/run_job.h"
 #include "lib/base/status_macros.h"
@@ -27,7 +29,7 @@ namespace {
 
 // As services/executor/main.cc says it.
 constexpr int kExecutorRunFailed = 5;
-constexpr int kLogLines = 8;
+constexpr int kEchoMs = 500;  // between two looks at the executor's log
 constexpr size_t kMaxAnswerBytes = 16 << 20;
 constexpr int kKillAfterMs = 10'000;  // from the wish to end to SIGKILL
 
@@ -72,23 +74,31 @@ absl::Status Explain(const grpc::Status& status, const std::string& address) {
 }
 
 class Work {
- public:
-  Work(ChildProcess child, SignalWatch& signals) : child_(std::move(child)), signals_(signals) {}
+  using Clock = std::chrono::steady_clock;
 
-  // Until the executor has ended: asked to after a first signal, made to after a second or when it takes too long.
+ public:
+  Work(ChildProcess child, SignalWatch& signals, std::string log)
+      : child_(std::move(child)), signals_(signals), echo_(std::move(log), stderr) {}
+
+  // Shows what the executor has to say: that its run is away, say. Until the executor has ended: asked to after a first signal, made to
+  // after a second or when it takes too long.
   ChildEnd Wait() {
     while (!child_.Poll()) {
       pollfd fd = {signals_.fd(), POLLIN, 0};
-      const int ready = poll(&fd, 1, interrupted_ ? kKillAfterMs : -1);
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(kill_at_ - Clock::now());
+      const int ready = poll(&fd, 1, interrupted_ ? static_cast<int>(std::clamp<int64_t>(left.count(), 0, kEchoMs)) : kEchoMs);
+      echo_.Show();
       const int before = signals_.stop_requests();
       signals_.Take();
       const bool asked = signals_.stop_requests() > before;
-      if (interrupted_ && (asked || ready == 0)) child_.Kill();
+      if (interrupted_ && (asked || (ready == 0 && Clock::now() >= kill_at_))) child_.Kill();
       if (asked && !interrupted_) {
         interrupted_ = true;
+        kill_at_ = Clock::now() + std::chrono::milliseconds(kKillAfterMs);
         child_.Signal(SIGTERM);
       }
     }
+    echo_.ShowRest();
     return *child_.Poll();
   }
   bool interrupted() const { return interrupted_; }
@@ -96,7 +106,9 @@ class Work {
  private:
   ChildProcess child_;
   SignalWatch& signals_;
+  LogEcho echo_;
   bool interrupted_ = false;
+  Clock::time_point kill_at_;
 };
 
 }  // namespace
@@ -139,21 +151,19 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   std::vector<std::string> argv = {
       bin + "/fusion-executor", "--broker", options.address, "--name", enrolled.name, "--tls", folder, "--relay"};
   if (options.spare) argv.push_back("--spare");
-  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning")});  // its log is shown when it fails
+  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning")});  // its log is shown as it comes
   if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
   const std::string log = folder + "/executor.log";
   FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({"fusion-executor", std::move(argv), log, /*pipe_stdout=*/false}));
   absl::FPrintF(stderr, "joined the run at %s as %s\n", options.address, enrolled.name);
 
-  Work work(std::move(child), signals);
+  Work work(std::move(child), signals, log);
   const ChildEnd end = work.Wait();
   if (work.interrupted()) return kExitInterrupted;
   if (end.exit_code == kExitDone) {
     absl::FPrintF(stderr, "the run is over\n");
     return kExitDone;
   }
-  const std::string tail = TailOfFile(log, kLogLines);
-  if (!tail.empty()) absl::FPrintF(stderr, "%s\n", tail);
   if (end.exit_code != kExecutorRunFailed) absl::FPrintF(stderr, "fusionctl: fusion-executor ended: %s\n", Describe(end));
   return kExitFailed;
 }

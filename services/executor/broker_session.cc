@@ -4,6 +4,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/log.h"
 #include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {
@@ -19,12 +21,15 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
   using Clock = std::chrono::steady_clock;
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.patience_seconds));
   Clock::time_point give_up = Clock::now() + patience;
+  bool away = false;  // and said so
   while (true) {
     bool over = false, welcomed = false;
     const absl::Status status = Attend(
         *stub, hello,
         [&](const v1::BrokerMessage& message) {
           welcomed = true;
+          if (away) base::Log(base::LogLevel::kWarning, absl::StrCat("the broker at ", options_.address, " is back"));
+          away = false;
           on_message(message);
         },
         &over);
@@ -41,6 +46,11 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
       news_.notify_all();
       return absl::UnavailableError(absl::StrCat("broker at ", options_.address, " cannot be reached: ", std::string(status.message())));
     }
+    if (!away) {
+      base::Log(base::LogLevel::kWarning, absl::StrFormat("the broker at %s cannot be reached (%s); trying for up to %g s",
+                                                          options_.address, std::string(status.message()), options_.patience_seconds));
+    }
+    away = true;
     RunTasks(lock);
     news_.wait_for(lock, kRedialPause, [this] { return stopped_ || !tasks_.empty(); });
   }

@@ -133,6 +133,35 @@ TEST(BrokerSessionTest, ReportsAreRepeatedUntilTheyAreAcknowledged) {
   EXPECT_THAT(heard, ::testing::ElementsAre(1, 2, 0, 2));
 }
 
+TEST(BrokerSessionTest, SaysOnceThatTheBrokerIsAwayAndOnceThatItIsBack) {
+  std::atomic<int> attempts = 0;
+  ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage hello;
+    stream.Read(&hello);
+    const int attempt = ++attempts;
+    if (attempt > 1 && attempt < 4) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "later");
+    stream.Write(Welcome());
+    if (attempt == 1) return grpc::Status::OK;
+    v1::BrokerMessage shutdown;
+    shutdown.mutable_shutdown()->set_reason("done");
+    stream.Write(shutdown);
+    return grpc::Status::OK;
+  });
+  BrokerSession session(broker.Options());
+  ::testing::internal::CaptureStderr();
+  const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(status.ok()) << status;
+  const auto count = [&](const char* words) {
+    int found = 0;
+    for (size_t at = log.find(words); at != std::string::npos; at = log.find(words, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("cannot be reached"), 1) << log;
+  EXPECT_EQ(count("is back"), 1) << log;
+  EXPECT_LT(log.find("cannot be reached"), log.find("is back"));
+}
+
 TEST(BrokerSessionTest, ABrokerThatStaysAwayIsGivenUp) {
   BrokerSession session({.address = "127.0.0.1:0", .credentials = grpc::InsecureChannelCredentials(), .patience_seconds = 0});
   const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
