@@ -13,6 +13,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kCapStep = 1.04;
 constexpr double kSlack = 1 + 1e-9;
+constexpr int64_t kDevicesOfAStep = 4;  // that a device may follow, as a step of the work; whatever their kinds, lest these change a plan
 
 // Of each run of positions with an equal share of work, the one with the least alive; pinned borders always.
 std::vector<int> ChooseGrid(const Problem& problem, int limit) {
@@ -143,20 +144,45 @@ double ChainSearch::CrossingSeconds(int grid, int src, int dst, double cap_s) co
   return seconds;
 }
 
-// The least sums with which a device can begin at a grid point, from those of the devices before it that end there.
+// The least sums with which a device can begin at a grid point, from those of the devices before it that end there. Devices of one kind
+// have the same way to every other, so the best of each kind so far stands for all of it.
 void ChainSearch::Arrive(double cap_s, bool may_skip, int begin) {
   const int count = static_cast<int>(order_.size());
+  const auto kinds = static_cast<int>(kinds_.size());
+  best_of_kind_.assign(static_cast<size_t>(layers_) * kinds, {kInfinity, -1, 0});
+  crossing_s_.assign(static_cast<size_t>(kinds) * kinds, -1);
+  best_before_.assign(kinds, -1);
+  int64_t before_count = 0;
   for (int device = 0; device < count; ++device) {
+    const int kind = kind_in_order_[device];
     for (int layer = 0; layer < layers_; ++layer) Arrival(layer, begin, device) = {kInfinity, -1, 0};
-    for (int before = may_skip ? 0 : std::max(0, device - 1); before < device; ++before) {
-      if (!ended_[before]) continue;
-      work_ += layers_;
-      const double crossing_s = CrossingSeconds(begin, order_[before], order_[device], cap_s);
+    for (int other = 0; other < kinds; ++other) {
+      const Cell* const best = &best_of_kind_[static_cast<size_t>(other) * layers_];
+      const int before = best_before_[other];
+      if (before < 0) continue;
+      double& crossing_s = crossing_s_[static_cast<size_t>(other) * kinds + kind];
+      if (crossing_s < 0) crossing_s = CrossingSeconds(begin, order_[before], order_[device], cap_s);
       if (crossing_s == kInfinity) continue;
       for (int layer = constrained_ ? 1 : 0; layer < layers_; ++layer) {  // layer 0: one stage so far
-        const double sum_s = At(constrained_ ? layer - 1 : 0, begin, before).sum_s + crossing_s;
-        if (sum_s < Arrival(layer, begin, device).sum_s) Arrival(layer, begin, device) = {sum_s, static_cast<int16_t>(before), 0};
+        const Cell& from = best[constrained_ ? layer - 1 : 0];
+        const double sum_s = from.sum_s + crossing_s;
+        Cell& arrival = Arrival(layer, begin, device);
+        if (sum_s < arrival.sum_s || (sum_s == arrival.sum_s && from.from_device < arrival.from_device)) {
+          arrival = {sum_s, from.from_device, 0};
+        }
       }
+    }
+    work_ += layers_ * (1 + before_count / kDevicesOfAStep);
+    if (!may_skip) {  // only the next device may follow
+      std::fill(best_of_kind_.begin(), best_of_kind_.end(), Cell{kInfinity, -1, 0});
+      std::fill(best_before_.begin(), best_before_.end(), -1);
+    }
+    if (!ended_[device]) continue;
+    ++before_count;
+    best_before_[kind] = device;
+    for (int layer = 0; layer < layers_; ++layer) {
+      Cell& best = best_of_kind_[static_cast<size_t>(kind) * layers_ + layer];
+      if (At(layer, begin, device).sum_s < best.sum_s) best = {At(layer, begin, device).sum_s, static_cast<int16_t>(device), 0};
     }
   }
 }
@@ -250,6 +276,14 @@ std::vector<ChainSearch::Result> ChainSearch::Partition(std::span<const int> ord
   const int most = std::min(count, static_cast<int>(grid_.size()) - 1);
   constrained_ = may_skip && (problem_.min_stages() > 1 || problem_.max_stages() < most);
   layers_ = constrained_ ? std::min(problem_.max_stages(), count) : 1;
+  kind_in_order_.assign(count, 0);
+  kinds_.clear();
+  for (int d = 0; d < count; ++d) {
+    const int kind = problem_.links().kind(order_[d]);
+    const auto known = std::find(kinds_.begin(), kinds_.end(), kind);
+    kind_in_order_[d] = static_cast<int>(known - kinds_.begin());
+    if (known == kinds_.end()) kinds_.push_back(kind);
+  }
   time_.assign(count, {});
   for (int d = 0; d < count; ++d) {
     for (int p : grid_) time_[d].push_back(problem_.ForwardSeconds(0, p, order_[d]) + problem_.BackwardSeconds(0, p, order_[d]));

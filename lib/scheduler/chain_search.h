@@ -4,7 +4,7 @@
 // slowest, the least sum is a shortest path over (position, last device); the cap is swept over the range where it can pay, in steps of
 // kCapStep, so the result is within that factor of the best for cuts on the grid. The grid holds the positions where little is alive.
 //
-// One thread; borrows the Problem. Cost: caps x grid x devices x (devices / 2 (skipping) + cuts that a stage may reach back over).
+// One thread; borrows the Problem. Cost: caps x grid x devices x (kinds of links (skipping) + cuts that a stage may reach back over).
 // Memory: grid x (grid x 24 + devices x 32) bytes.
 #pragma once
 
@@ -76,7 +76,12 @@ class ChainSearch {
   std::vector<std::vector<double>> time_;  // by index in the order: compute seconds of positions before each grid point
   std::vector<Cell> cells_;                // least sums with which a device's stage ends at a grid point
   std::vector<Cell> arrivals_;             // and with which it may begin there
-  std::vector<char> ended_;                // by device: whether its stage can end at the grid point at hand
+  // By kind of link: of each device of the order, the kinds there are; while arrivals are found, the best device that ends at the point,
+  // for each layer, some device that does, and the crossings from kind to kind (-1: not asked yet).
+  std::vector<int> kind_in_order_, kinds_, best_before_;
+  std::vector<Cell> best_of_kind_;
+  std::vector<double> crossing_s_;
+  std::vector<char> ended_;  // by device: whether its stage can end at the grid point at hand
   Depth depth_ = Depth::kTextbook;
   bool memory_refused_ = false;
   int64_t work_ = 0;

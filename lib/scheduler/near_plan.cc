@@ -15,7 +15,7 @@
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr size_t kFewStages = 64;        // up to which
+constexpr size_t kFewStages = 40;        // up to which
 constexpr size_t kTries = 4;             // so many stages lose their device, and so many devices without a stage are tried; beyond,
 constexpr size_t kTriesOfMany = 2;       // so many
 constexpr size_t kSimulated = 3;         // candidates that the simulator looks at

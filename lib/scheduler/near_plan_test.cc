@@ -16,6 +16,7 @@ using ::testing::Not;
 PlanRequest Cities(int devices) {
   PlanRequest request = testing::Transformer({.layers = 40}, 16);
   testing::AddCities(request, 3, devices, 6, int64_t{16} << 30);
+  request.search_budget = kQuickSearchBudget;  // of plans from scratch
   return request;
 }
 
