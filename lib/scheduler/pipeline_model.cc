@@ -142,16 +142,21 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
   const auto kind = forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage;
   const int micro_batch = kPlain ? 0 : (forward ? forward_sent_ : backward_sent_)[link]++;
   const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(kind, link, micro_batch);
-  double start_s = now_s;
-  for (const WireUse& use : channel.wires) start_s = std::max(start_s, wire_free_s_[use.wire]);
-  double carried_s = start_s;
+  // Other wires carry others' messages until this one's turn comes there: only its own stays taken until all have carried it.
+  double* const own_free_s = channel.wires.empty() ? nullptr : &wire_free_s_[channel.wires.front().wire];
+  const double ready_s = own_free_s == nullptr ? now_s : std::max(now_s, *own_free_s);
+  double carried_s = ready_s, longest_s = 0;
   for (const WireUse& use : channel.wires) {
-    const double free_s = start_s + (kPlain ? use.hold_s : use.hold_s * factor);
-    wire_free_s_[use.wire] = free_s;
+    const double hold_s = kPlain ? use.hold_s : use.hold_s * factor;
+    double& free_s = wire_free_s_[use.wire];
+    free_s = std::max(free_s, ready_s) + hold_s;
     carried_s = std::max(carried_s, free_s);
+    if (!kPlain) longest_s = std::max(longest_s, hold_s);
   }
+  if (own_free_s != nullptr) *own_free_s = carried_s;
   const double arrives_s = carried_s + channel.latency_s;
-  if (!kPlain && spans_ != nullptr) spans_->Add({kind, link, micro_batch, start_s, carried_s, now_s, arrives_s});
+  if (!kPlain && spans_ != nullptr)
+    spans_->Add({kind, link, micro_batch, std::max(ready_s, carried_s - longest_s), carried_s, now_s, arrives_s});
   Push(arrives_s, forward ? kForwardArrives : kBackwardArrives, link);
 }
 

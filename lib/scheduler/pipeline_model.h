@@ -1,10 +1,11 @@
 // Time of one training step of a pipeline: an event-driven simulation of the schedule that the runtime really runs.
 //
 // Stages are serial. A stage runs forwards while fewer than in_flight micro-batches are open, and backwards, in turns where both are ready
-// (1F1B), or all forwards before any backward (GPipe); both in micro-batch order. A message leaves when its stage ends, waits until every
-// wire it needs is free, holds each for bytes / rate (first come, first served) and arrives a latency after the slowest has carried it;
-// sends never block the stage. After its last backward a stage exchanges gradients of shared parameters, reports to stage 0, awaits its
-// decision (norm, loss) and updates.
+// (1F1B), or all forwards before any backward (GPipe); both in micro-batch order. A message is handed over when its stage ends. It
+// waits for the one before it on its link, the first of its wires; each of its wires then carries it for bytes / rate in its turn (first
+// come, first served; a wire that others share is not held while the message waits for another), and it arrives a latency after the last of
+// them has. That is how the link emulator passes a message through its path. Sends never block the stage. After its last backward a stage
+// exchanges gradients of shared parameters, reports to stage 0, awaits its decision (norm, loss) and updates.
 //
 // With the backward split (zero bubble, arXiv 2401.10241) its message leaves when the gradients of the inputs are there; those of the
 // weights fill the time in which the stage could do nothing else. Interleaved (arXiv 2104.04473, section 2.2), worker w of p runs the
@@ -51,8 +52,8 @@ struct WireUse {
 struct Channel {
   bool used = false;
   double latency_s = 0;
-  std::vector<WireUse> wires;
-  int64_t bytes = 0;  // of one message: for reports
+  std::vector<WireUse> wires;  // the pair's own first
+  int64_t bytes = 0;           // of one message: for reports
   bool operator==(const Channel&) const = default;
 };
 
@@ -95,7 +96,7 @@ struct TimelineSpan {
   int micro_batch = 0;
   double begin_s = 0;
   double end_s = 0;
-  // Of a message, which is on its wires from begin_s to end_s: when its stage handed it over, and when it is there.
+  // Of a message, which its slowest wire has carried at end_s: when its stage handed it over, and when it is there.
   double sent_s = 0;
   double arrives_s = 0;
   bool operator==(const TimelineSpan&) const = default;

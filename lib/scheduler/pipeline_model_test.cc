@@ -156,6 +156,26 @@ TEST(PipelineModelTest, SharedWiresSerialiseWhatOwnWiresOverlap) {
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 1 + 8 + 1 + 1 + 1);
 }
 
+// A port is not taken by a message that waits for a slow link behind it: what goes elsewhere passes.
+TEST(PipelineModelTest, AWireIsNotHeldByWhatWaitsForAnother) {
+  // Stage 0 sends to stage 2 over its port (wire 4) and a slow link (5), twice; and to stage 1 over its port alone.
+  PipelineInput input;
+  input.micro_batches = 2;
+  input.wires = 6;
+  input.stages.assign(3, {.forward_s = 1, .backward_s = 1, .in_flight = 2});
+  input.links = {{0, 1, {true, 0, {{0, 0.1}, {4, 0.1}}}, {}}, {0, 2, {true, 0, {{1, 50}, {4, 0.1}, {5, 50}}}, {}}};
+  std::vector<TimelineSpan> timeline;
+  PipelineSimulator().Run(input, &timeline);
+  int seen = 0;
+  for (const TimelineSpan& span : timeline) {
+    if (span.kind != TimelineSpan::Kind::kForwardMessage) continue;
+    ++seen;
+    const double expected_s = span.stage == 0 ? span.sent_s + 0.1 : 1 + 50 * (1 + span.micro_batch);
+    EXPECT_NEAR(span.arrives_s, expected_s, 1e-12) << "link " << span.stage << ", micro-batch " << span.micro_batch;
+  }
+  EXPECT_EQ(seen, 4);
+}
+
 TEST(PipelineModelTest, TheEndOfAStepCostsWhatNeitherBackwardNorTheNextStepHides) {
   PipelineInput input = EqualChain(2, 1, 0, 0);
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 6);
