@@ -76,7 +76,7 @@ class SchedulerServiceTest : public ::testing::Test {
     std::string job = kJob;
     job.replace(job.find("192, 16, 16"), 11, layers);
     job.replace(job.find("globalBatchSize: 8"), 18, "globalBatchSize: 8192");
-    v1::PlanRequest request = Request(job, 40);
+    v1::PlanRequest request = Request(job, 30);  // more than 31 are refused at once
     request.set_strategy("exact");
     return request;
   }
