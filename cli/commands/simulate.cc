@@ -84,6 +84,13 @@ void PrintWhatIfs(const std::vector<wire::WhatIfDocument>& what_ifs) {
     if (!what_if.same_plan) absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
     if (const auto* refusal = std::get_if<wire::RefusalDocument>(&what_if.replanned)) {
       absl::PrintF("%s: no plan (%s): %s\n", what_if.change, refusal->reason, refusal->message);
+      continue;
+    }
+    // Planners seek the time to an equal loss, so the new plan may be the slower one.
+    const wire::SimulatedStep& anew = std::get<wire::PlannedStep>(what_if.replanned).step;
+    if (what_if.same_plan && anew.loss_cost != what_if.same_plan->loss_cost) {
+      absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change, anew.loss_cost,
+                   what_if.same_plan->loss_cost);
     }
   }
 }

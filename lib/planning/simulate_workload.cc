@@ -117,6 +117,7 @@ class Simulation {
     if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
     if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
     wire::SimulatedStep step = StepDocument(first, simulation, text, options_.plan.stop);
+    for (const scheduler::PlanLink& link : plan.links) step.loss_cost += link.loss_cost;
     if (options_.steps > 1) step.spread = SpreadDocument(scheduler::SimulateSteps(input, noise, options_.steps, options_.plan.stop));
     if (options_.plan.stop && options_.plan.stop()) return absl::CancelledError("simulating was stopped");
     return step;

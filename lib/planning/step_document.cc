@@ -44,7 +44,24 @@ std::string Phrase(const wire::SimulatedLimit& limit) {
   return absl::StrFormat("%s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
 }
 
-std::string Sentence(const std::vector<wire::SimulatedLimit>& limits) {
+// A shared resource and a link that passes it are one limit.
+bool SamePlace(const Limit& a, const Limit& b, const scheduler::PipelineInput& input, const scheduler::Simulation& simulation) {
+  const Limit& shared = a.kind == Limit::Kind::kShared ? a : b;
+  const Limit& link = a.kind == Limit::Kind::kShared ? b : a;
+  if (shared.kind != Limit::Kind::kShared || link.kind != Limit::Kind::kLink) return false;
+  const scheduler::LinkUse& use = simulation.links[link.index];
+  const int wire = simulation.shared[shared.index].wire;
+  return std::any_of(input.links.begin(), input.links.end(), [&](const scheduler::StageLink& candidate) {
+    const int src = candidate.src % input.workers(), dst = candidate.dst % input.workers();
+    if ((use.backward ? dst : src) != use.src || (use.backward ? src : dst) != use.dst) return false;
+    const scheduler::Channel& channel = use.backward ? candidate.backward : candidate.forward;
+    return channel.used &&
+           std::any_of(channel.wires.begin(), channel.wires.end(), [&](const scheduler::WireUse& w) { return w.wire == wire; });
+  });
+}
+
+// `runner_up`: its index among the limits; none: 0.
+std::string Sentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up) {
   if (limits.empty()) return "Nothing takes time in this step.";
   const std::string tenth = absl::StrFormat("%.0f%%", 100 * scheduler::kProbe);
   if (limits[0].gain < kWorthSaying) {
@@ -53,7 +70,7 @@ std::string Sentence(const std::vector<wire::SimulatedLimit>& limits) {
   }
   std::string sentence = absl::StrFormat("The step is limited by %s: if it took %s less time, the step would be %.1f%% shorter.",
                                          Phrase(limits[0]), tenth, 100 * limits[0].gain);
-  if (limits.size() > 1) absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[1]), 100 * limits[1].gain);
+  if (runner_up > 0) absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
   return sentence;
 }
 
@@ -98,12 +115,15 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
     step.resources.push_back({.name = use.name, .bytes = use.bytes, .busy_ratio = share(use.busy_s)});
   }
   std::stable_sort(step.resources.begin(), step.resources.end(), [](const auto& a, const auto& b) { return a.busy_ratio > b.busy_ratio; });
-  for (const Limit& limit : scheduler::FindLimits(input, simulation, kMostProbed, stop)) {
+  const std::vector<Limit> limits = scheduler::FindLimits(input, simulation, kMostProbed, stop);
+  size_t runner_up = 0;
+  for (const Limit& limit : limits) {
     if (step.limits.size() == kMostLimits) break;
+    if (runner_up == 0 && !step.limits.empty() && !SamePlace(limits[0], limit, input, simulation)) runner_up = step.limits.size();
     step.limits.push_back(
         {.kind = KindName(limit.kind), .name = NameOf(limit, simulation, text), .busy_ratio = limit.busy_ratio, .gain = limit.gain});
   }
-  step.bottleneck = Sentence(step.limits);
+  step.bottleneck = Sentence(step.limits, runner_up);
   return step;
 }
 

@@ -114,6 +114,19 @@ std::vector<int> Largest(const std::vector<double>& values, int most) {
   return order;
 }
 
+// A pair's own rate is often no more than the least of those that it shares, and then becomes faster with it.
+void SpeedUpWire(Channel& channel, int wire, double factor) {
+  double shared_s = 0, faster_s = 0;
+  for (size_t i = 1; i < channel.wires.size(); ++i) {
+    WireUse& use = channel.wires[i];
+    shared_s = std::max(shared_s, use.hold_s);
+    if (use.wire == wire) use.hold_s *= factor;
+    faster_s = std::max(faster_s, use.hold_s);
+  }
+  if (channel.wires.size() > 1 && channel.wires[0].hold_s <= shared_s)
+    channel.wires[0].hold_s = std::min(channel.wires[0].hold_s, faster_s);
+}
+
 void SpeedUp(PipelineInput& input, const Simulation& simulation, const Limit& limit) {
   constexpr double kLess = 1 - kProbe;
   if (limit.kind == Limit::Kind::kStage) {
@@ -127,20 +140,17 @@ void SpeedUp(PipelineInput& input, const Simulation& simulation, const Limit& li
     for (const bool forward : {true, false}) {
       Channel& channel = forward ? link.forward : link.backward;
       if (!channel.used) continue;
-      bool meant = false;
       if (limit.kind == Limit::Kind::kShared) {
-        const int wire = simulation.shared[limit.index].wire;
-        meant = std::any_of(channel.wires.begin(), channel.wires.end(), [&](const WireUse& use) { return use.wire == wire; });
-      } else {
-        const LinkUse& use = simulation.links[limit.index];
-        const int src = link.src % input.workers(), dst = link.dst % input.workers();
-        meant = use.backward != forward && use.src == (forward ? src : dst) && use.dst == (forward ? dst : src);
+        SpeedUpWire(channel, simulation.shared[limit.index].wire, kLess);
+        continue;
       }
-      if (!meant) continue;
+      const LinkUse& use = simulation.links[limit.index];
+      const int src = link.src % input.workers(), dst = link.dst % input.workers();
+      if (use.backward == forward || use.src != (forward ? src : dst) || use.dst != (forward ? dst : src)) continue;
       if (limit.kind == Limit::Kind::kLatency) {
         channel.latency_s *= kLess;
       } else {
-        for (WireUse& use : channel.wires) use.hold_s *= kLess;
+        for (WireUse& wire : channel.wires) wire.hold_s *= kLess;
       }
     }
   }

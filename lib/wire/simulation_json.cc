@@ -45,6 +45,7 @@ json ToJson(const SimulatedStep& step) {
               {"virtual_stages", step.virtual_stages},
               {"runnable", step.runnable},
               {"micro_batches", step.micro_batches},
+              {"loss_cost", step.loss_cost},
               {"stages", json::array()},
               {"links", json::array()},
               {"resources", json::array()},

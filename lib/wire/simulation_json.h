@@ -61,6 +61,7 @@ struct SimulatedStep {
   int virtual_stages = 1;
   bool runnable = true;  // the runtime has this schedule
   int micro_batches = 1;
+  double loss_cost = 0;  // expected increase of the loss by the codecs of its links, nats per target
   std::vector<SimulatedStage> stages;
   std::vector<SimulatedLink> links;
   std::vector<SimulatedResource> resources;
