@@ -52,6 +52,12 @@ TEST_F(PlanGpus, APlanIsMadeWithoutMeasuring) {
   EXPECT_EQ(plan["specifications"], json({"nvidia-l4", "nvidia-t4"}));
 }
 
+TEST_F(PlanGpus, ASimulationSaysSoToo) {
+  const Outcome outcome = program_.Run("simulate job.yaml --topology t.yaml --strategy equal-ops");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("predicted from public specifications, not measured (nvidia-l4, nvidia-t4)"));
+}
+
 // With so many samples at once a product of matrices is bound by its arithmetic, with 8 by its weights' way through memory.
 TEST_F(PlanGpus, TheArithmeticOfTheMatrixUnitsMayBeChosen) {
   const auto step = [&](const std::string& arithmetic) {

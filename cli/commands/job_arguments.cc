@@ -11,12 +11,15 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/report/words.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::cli {
@@ -55,6 +58,12 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--effort", effort, "quick: a good plan at once; full: a polished one, in up to ten times as long")
       ->check(CLI::IsMember({"quick", "full"}))
       ->capture_default_str();
+}
+
+std::string SpecificationNote(const wire::PlanDocument& plan) {
+  if (plan.specified_share <= 0) return "";
+  return absl::StrFormat("predicted from public specifications, not measured (%s): compute times may be off by %s\n",
+                         absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
 }
 
 absl::Status WriteTextFile(const std::string& path, absl::string_view text) {

@@ -38,6 +38,9 @@ struct PlanArguments {
   absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
 };
 
+// A line that says what of a plan rests on published figures of GPUs alone; empty when nothing does.
+std::string SpecificationNote(const wire::PlanDocument& plan);
+
 // Writes a file whole. Errors: InvalidArgument naming it.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 

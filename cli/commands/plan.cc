@@ -29,11 +29,7 @@ void PrintText(const wire::PlanDocument& plan) {
                plan.micro_batches, plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds),
                report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute);
-  if (plan.specified_share > 0) {
-    absl::PrintF("predicted from public specifications, not measured (%s): compute times may be off by %s\n",
-                 absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
-  }
-  std::fputs("\n", stdout);
+  absl::PrintF("%s\n", SpecificationNote(plan));
   TextTable stages({">stage", "device", "ops", ">compute/step", ">busy", ">in flight", ">memory"});
   for (const wire::PlanStage& stage : plan.stages) {
     stages.Row({absl::StrCat(stage.index), absl::StrJoin(stage.devices, ","), OpsText(stage), report::StepSeconds(stage.compute_seconds),

@@ -100,6 +100,7 @@ void PrintText(const wire::SimulationDocument& simulation) {
   absl::PrintF("%s, schedule %s%s: a step of %d micro-batches of %d takes %s\n", simulation.plan.strategy, step.schedule,
                step.virtual_stages > 1 ? absl::StrFormat(" with %d stages a device", step.virtual_stages) : std::string(),
                step.micro_batches, simulation.plan.micro_batch_size, report::StepSeconds(step.step_seconds));
+  std::fputs(SpecificationNote(simulation.plan).c_str(), stdout);
   if (!step.runnable) {
     absl::PrintF("a model only: the runtime runs gpipe and 1f1b; the plan itself, with %s, is predicted to take %s\n",
                  simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));
