@@ -21,6 +21,11 @@ double BottleneckMatching::Solve(const std::vector<int>& a, const std::vector<in
     bound = std::max(bound, least);
   }
   if (bound > limit || Perfect(bound)) return bound;
+  if (limit < std::numeric_limits<double>::infinity() && !Perfect(limit)) {
+    double above = std::numeric_limits<double>::infinity();
+    for (const double value : weight_) above = value > limit ? std::min(above, value) : above;
+    return above;
+  }
   values_.clear();
   for (const double value : weight_) {
     if (value > bound) values_.push_back(value);

@@ -8,128 +8,137 @@
 namespace fusionllm::scheduler::grid {
 namespace {
 
-// One cycle a child leaves the world-wide network at 55.1 s; with two to eight the search reaches what its authors report on all five.
-constexpr int kCyclesOfAChild = 4;
-
 // A partition's cost with the best order and matchings.
 double PartitionCost(const GridProblem& problem, const Grid& partition) {
   const Grid grid = Realise(problem, partition);
   return ScoreGrid(problem, grid).total_s();
 }
 
-std::vector<int> GroupOf(const Grid& partition, int devices) {
-  std::vector<int> group(devices);
-  for (size_t g = 0; g < partition.size(); ++g) {
-    for (const int device : partition[g]) group[device] = static_cast<int>(g);
-  }
-  return group;
-}
+using Groups = std::vector<int>;  // of each device
 
-Grid PartitionOf(const std::vector<int>& group_of, int groups) {
+Grid PartitionOf(const Groups& group_of, int groups) {
   Grid partition(groups);
   for (size_t device = 0; device < group_of.size(); ++device) partition[group_of[device]].push_back(static_cast<int>(device));
   return partition;
 }
 
-// The same partition with its groups renamed as they overlap most with those of `model`, greedily: names of groups mean nothing, so
-// without it a crossing of equal parents would differ from both.
-std::vector<int> RenamedLike(const std::vector<int>& model, const std::vector<int>& group_of, int groups) {
-  std::vector<std::vector<int>> overlap(groups, std::vector<int>(groups));
-  for (size_t device = 0; device < model.size(); ++device) ++overlap[group_of[device]][model[device]];
-  std::vector<int> name(groups, -1);
-  std::vector<bool> taken(groups);
-  for (int round = 0; round < groups; ++round) {
-    int best = -1, best_name = -1;
-    for (int g = 0; g < groups; ++g) {
-      for (int m = 0; m < groups && name[g] < 0; ++m) {
-        if (!taken[m] && (best < 0 || overlap[g][m] > overlap[best][best_name])) best = g, best_name = m;
+// A child has the groups of one parent, but for a few devices those of the other; groups that have become too large give their first
+// devices to the first that are too small.
+Groups Cross(const Groups& one, const Groups& other, int group_size, Draws& draws) {
+  constexpr int kTaken = 5;
+  Groups child = one;
+  std::vector<int> devices(one.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  draws.Shuffle(devices);
+  for (int i = 0; i < std::min<int>(kTaken, static_cast<int>(devices.size())); ++i) child[devices[i]] = other[devices[i]];
+  std::vector<int> sizes(one.size() / group_size);
+  for (const int group : child) ++sizes[group];
+  for (int& group : child) {
+    if (sizes[group] <= group_size) continue;
+    const auto small = std::find_if(sizes.begin(), sizes.end(), [&](int size) { return size < group_size; });
+    ++*small;
+    --sizes[group];
+    group = static_cast<int>(small - sizes.begin());
+  }
+  return child;
+}
+
+// The local search (section 4.2): from group to group goes the device whose fastest link
+// inside its group is the fastest, to where its links cost most on average, since that fast link then joins two groups.
+class CyclicMoves {
+ public:
+  CyclicMoves(const GridProblem& problem, Groups groups)
+      : problem_(problem), stages_(problem.stages()), groups_(std::move(groups)), locked_(groups_.size()), visited_(stages_) {}
+
+  // Cycles until every group was visited; of the prefixes of their row the one of the largest gain.
+  Groups Improved() {
+    Groups best = groups_;
+    double gain = 0, best_gain = 0;
+    for (int cycle = 0; cycle < stages_ && std::find(visited_.begin(), visited_.end(), false) != visited_.end(); ++cycle) {
+      if (!Cycle(gain)) break;
+      if (gain <= best_gain) continue;
+      best_gain = gain;
+      best = groups_;
+    }
+    return best;
+  }
+
+ private:
+  static constexpr double kNone = -std::numeric_limits<double>::infinity();
+  struct Move {
+    int device, from;
+    double gain, closing_gain;  // of the move, and of one to where the cycle began instead
+  };
+  // What may leave a group next: none (-1) when all its devices have moved.
+  struct Leaver {
+    int device = -1, to = -1;
+    double gain = kNone;
+    std::vector<double> gains;  // by target
+  };
+
+  Leaver LeaverOf(int group) const {
+    Leaver leaver{.gains = std::vector<double>(stages_, kNone)};
+    double fastest = std::numeric_limits<double>::infinity();
+    const int devices = static_cast<int>(groups_.size());
+    for (int device = 0; device < devices; ++device) {
+      if (groups_[device] != group || locked_[device]) continue;
+      for (int peer = 0; peer < devices; ++peer) {
+        if (peer == device || groups_[peer] != group || problem_.boundary_s(device, peer) >= fastest) continue;
+        fastest = problem_.boundary_s(device, peer);
+        leaver.device = device;
       }
     }
-    name[best] = best_name;
-    taken[best_name] = true;
-  }
-  std::vector<int> renamed;
-  for (const int g : group_of) renamed.push_back(name[g]);
-  return renamed;
-}
-
-// Crossing at several points of the list of devices; groups that are too large give random devices to those that are too small.
-Grid Cross(const Grid& mother, const Grid& father, int devices, int group_size, Draws& draws) {
-  const int groups = static_cast<int>(mother.size());
-  std::vector<int> child = GroupOf(mother, devices);
-  const std::vector<int> other = RenamedLike(child, GroupOf(father, devices), groups);
-  std::vector<int> cuts;
-  for (int i = 0; i < 5; ++i) cuts.push_back(draws.Below(devices));
-  std::sort(cuts.begin(), cuts.end());
-  bool take = false;
-  for (int device = 0, cut = 0; device < devices; ++device) {
-    while (cut < static_cast<int>(cuts.size()) && cuts[cut] == device) take = !take, ++cut;
-    if (take) child[device] = other[device];
-  }
-  Grid partition = PartitionOf(child, groups);
-  std::vector<int> homeless;
-  for (std::vector<int>& group : partition) {
-    while (static_cast<int>(group.size()) > group_size) {
-      const int out = draws.Below(static_cast<int>(group.size()));
-      homeless.push_back(group[out]);
-      group.erase(group.begin() + out);
+    if (leaver.device < 0) return leaver;
+    std::vector<double> sum(stages_);
+    std::vector<int> count(stages_);
+    for (int peer = 0; peer < devices; ++peer) {
+      if (peer != leaver.device) sum[groups_[peer]] += problem_.boundary_s(leaver.device, peer);
+      ++count[groups_[peer]];
     }
-  }
-  draws.Shuffle(homeless);
-  for (std::vector<int>& group : partition) {
-    while (static_cast<int>(group.size()) < group_size) {
-      group.push_back(homeless.back());
-      homeless.pop_back();
+    for (int target = 0; target < stages_; ++target) {
+      if (target == group) continue;
+      leaver.gains[target] = sum[target] / std::max(count[target], 1) - fastest;
+      if (leaver.gains[target] > leaver.gain) leaver.gain = leaver.gains[target], leaver.to = target;
     }
+    return leaver;
   }
-  return partition;
-}
 
-// The gain of moving device d from its group to another (section 4.2): what d's links to that group cost on average less what its fastest
-// link inside its own group costs, since that link would then join the two groups.
-double Gain(const GridProblem& problem, const Grid& partition, int from, int device, int to) {
-  double fastest = std::numeric_limits<double>::infinity(), sum = 0;
-  for (const int peer : partition[from]) {
-    if (peer != device) fastest = std::min(fastest, problem.boundary_s(device, peer));
-  }
-  for (const int peer : partition[to]) sum += problem.boundary_s(device, peer);
-  return sum / static_cast<double>(partition[to].size()) - fastest;
-}
-
-// A cycle of moves: each takes the device of the best gain from the present group to an unlocked one, and goes on from there; the last
-// returns to the first group.
-void MoveInCycles(const GridProblem& problem, Grid& partition, Draws& draws) {
-  const int groups = static_cast<int>(partition.size());
-  std::vector<bool> locked(groups);
-  const int start = draws.Below(groups);
-  int from = start;
-  for (int moves = 0; moves < groups; ++moves) {
-    double best_gain = -std::numeric_limits<double>::infinity();
-    size_t best_device = 0;
-    int best_to = -1;
-    for (size_t i = 0; i < partition[from].size(); ++i) {
-      for (int to = 0; to < groups; ++to) {
-        if (to == from || to == start || locked[to]) continue;
-        const double gain = Gain(problem, partition, from, partition[from][i], to);
-        if (gain > best_gain) best_gain = gain, best_device = i, best_to = to;
-      }
+  // One cycle, cut short and closed where that gains most; false when there is no device to begin with.
+  bool Cycle(double& total_gain) {
+    int start = 0;
+    for (int group = 1; group < stages_; ++group) {
+      if (LeaverOf(group).gain > LeaverOf(start).gain) start = group;
     }
-    if (best_to < 0 || best_gain <= 0) break;
-    partition[best_to].push_back(partition[from][best_device]);
-    partition[from].erase(partition[from].begin() + static_cast<std::ptrdiff_t>(best_device));
-    locked[from] = true;
-    from = best_to;
+    std::vector<Move> moves;
+    for (int from = start; moves.size() < groups_.size();) {
+      const Leaver leaver = LeaverOf(from);
+      // A group without a device to give passes the one it has just got on to where the cycle began.
+      if (leaver.device < 0 && moves.empty()) return false;
+      const int device = leaver.device < 0 ? moves.back().device : leaver.device, to = leaver.device < 0 ? start : leaver.to;
+      moves.push_back({device, from, leaver.gain, leaver.gains[start]});
+      groups_[device] = to;
+      locked_[device] = true;
+      visited_[to] = true;
+      from = to;
+      if (to == start) break;
+    }
+    double gain = 0, best_gain = 0;
+    size_t last = 0;  // the move that closes the cycle
+    for (size_t i = 1; i < moves.size(); ++i) {
+      gain += moves[i - 1].gain;
+      if (gain + moves[i].closing_gain > best_gain) best_gain = gain + moves[i].closing_gain, last = i;
+    }
+    for (size_t i = moves.size(); i-- > last + 1;) groups_[moves[i].device] = moves[i].from;
+    groups_[moves[last].device] = start;
+    total_gain += best_gain;
+    return true;
   }
-  if (from == start) return;
-  size_t back = 0;
-  double best_gain = -std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < partition[from].size(); ++i) {
-    const double gain = Gain(problem, partition, from, partition[from][i], start);
-    if (gain > best_gain) best_gain = gain, back = i;
-  }
-  partition[start].push_back(partition[from][back]);
-  partition[from].erase(partition[from].begin() + static_cast<std::ptrdiff_t>(back));
-}
+
+  const GridProblem& problem_;
+  const int stages_;
+  Groups groups_;
+  std::vector<bool> locked_, visited_;
+};
 
 Grid RandomPartition(const GridProblem& problem, Draws& draws) {
   std::vector<int> devices(problem.devices());
@@ -151,33 +160,36 @@ GridPlan DealRandomly(const GridProblem& problem, uint64_t seed) {
 
 GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOptions& options) {
   struct Member {
-    Grid partition;
+    Groups groups;
     double cost = 0;
   };
   Draws draws(seed);
   GridPlan plan;
   std::vector<Member> population;
-  const auto judged = [&](Grid partition) {
+  const auto judged = [&](Groups groups) {
     ++plan.evaluations;
-    const double cost = PartitionCost(problem, partition);
-    return Member{std::move(partition), cost};
+    const double cost = PartitionCost(problem, PartitionOf(groups, problem.stages()));
+    return Member{std::move(groups), cost};
   };
-  for (int i = 0; i < std::max(options.population, 2); ++i) {
-    Grid partition = RandomPartition(problem, draws);
-    if (problem.stages() > 1) MoveInCycles(problem, partition, draws);
-    population.push_back(judged(std::move(partition)));
+  const int size = std::max(options.population, 2);
+  for (int i = 0; i < size; ++i) {
+    Groups groups(problem.devices());
+    const Grid partition = RandomPartition(problem, draws);
+    for (int stage = 0; stage < problem.stages(); ++stage) {
+      for (const int device : partition[stage]) groups[device] = stage;
+    }
+    population.push_back(judged(std::move(groups)));
   }
-  const auto by_cost = [](const Member& a, const Member& b) { return a.cost < b.cost; };
   for (int trial = 0; trial < options.trials && problem.stages() > 1; ++trial) {
-    const int mother = draws.Below(static_cast<int>(population.size()));
-    const int father = (mother + 1 + draws.Below(static_cast<int>(population.size()) - 1)) % static_cast<int>(population.size());
-    Grid child = Cross(population[mother].partition, population[father].partition, problem.devices(), problem.pipelines(), draws);
-    for (int cycle = 0; cycle < kCyclesOfAChild; ++cycle) MoveInCycles(problem, child, draws);
+    Member &mother = population[draws.Below(size)], &father = population[draws.Below(size)];
+    Groups child = Cross(mother.groups, father.groups, problem.pipelines(), draws);
+    for (int round = 0; round < options.rounds; ++round) child = CyclicMoves(problem, std::move(child)).Improved();
     Member member = judged(std::move(child));
-    const auto worst = std::max_element(population.begin(), population.end(), by_cost);
-    if (member.cost < worst->cost) *worst = std::move(member);
+    Member& worse = mother.cost > father.cost ? mother : father;
+    if (member.cost <= worse.cost) worse = std::move(member);
   }
-  plan.grid = Realise(problem, std::min_element(population.begin(), population.end(), by_cost)->partition);
+  const auto best = std::min_element(population.begin(), population.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; });
+  plan.grid = Realise(problem, PartitionOf(best->groups, problem.stages()));
   plan.cost = ScoreGrid(problem, plan.grid);
   return plan;
 }

@@ -16,20 +16,23 @@ struct GridPlan {
 // Devices dealt to the grid at random, as they fall.
 GridPlan DealRandomly(const GridProblem& problem, uint64_t seed);
 
-// DT-FM's own search (arXiv 2206.01288, section 4): a population of balanced partitions; two parents are crossed and repaired, the child is
-// improved by cyclic moves that turn the fastest link inside a stage into one between stages, and takes the place of the worst if it is
-// better. `trials` counts children. The defaults are the study's.
+// DT-FM's own search (arXiv 2206.01288, section 4, and what its public artefact does where the paper is brief): a population of balanced
+// partitions; a child of two is improved by cyclic moves that turn the fastest links inside stages into links between stages, and takes the
+// place of the worse parent if it is no worse. `trials` counts children. The defaults are the study's. Unlike the artefact the matchings
+// are right, the seed counts, a child is held against both parents, and the last cycle of moves can be the best one, too.
 struct EvolutionOptions {
   int population = 100;
   int trials = 4900;
+  int rounds = 1;  // of the local search, for each child
 };
 GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOptions& options = {});
 
 // OP-Fence under this objective: communities of the network at every resolution laid across stages and along pipelines, the most promising
-// then annealed by swaps of devices and reversals of stages, which cost four matchings instead of one for every pair of stages.
+// then annealed by swaps of devices, of pieces of pipelines through stages that are alike, and reversals of stages, which cost a few
+// matchings instead of one for every pair of stages.
 struct FenceOptions {
-  int starts = 6;                // layouts that are annealed
-  int64_t evaluations = 60'000;  // of each
+  int starts = 6;                 // layouts that are annealed
+  int64_t evaluations = 140'000;  // of each
 };
 GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions& options = {});
 

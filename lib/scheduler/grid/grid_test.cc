@@ -195,5 +195,14 @@ TEST(GridSearch, TheEvolutionarySearchReachesItsPublishedCosts) {
   }
 }
 
+// Uneven groups of cities: most good layouts repeat a stage, so a single device cannot change without making two boundaries dear.
+// docs/perf/dt-fm.md has more networks.
+TEST(GridSearch, IsFarBelowTheEvolutionarySearchOnIrregularNetworks) {
+  for (const uint64_t seed : {2, 3}) {
+    const GridProblem problem = *GridProblem::Create(IrregularNetwork(seed), StudyShape());
+    EXPECT_LE(FenceGrid(problem, 1).cost.total_s(), 0.88 * Evolve(problem, 1).cost.total_s()) << "seed " << seed;
+  }
+}
+
 }  // namespace
 }  // namespace fusionllm::scheduler::grid

@@ -142,6 +142,7 @@ Network IrregularNetwork(uint64_t seed) {
   for (const CityLink& link : kCityLinks) {
     if (cities.empty() || cities.back() != link.a) cities.emplace_back(link.a);
   }
+  cities.emplace_back(std::rbegin(kCityLinks)->b);  // the only one that no link begins with
   Draws draws(seed);
   std::vector<std::string> tickets;  // a city with more tickets has more devices
   for (const std::string& city : cities) tickets.insert(tickets.end(), 1 + draws.Below(5), city);
