@@ -25,6 +25,10 @@ absl::StatusOr<std::vector<std::vector<T>>> Rows(const json& value, const std::s
     }
     std::vector<T>& out = rows.emplace_back();
     for (const json& entry : row) {
+      if (!std::is_integral_v<T> && entry.is_null() && out.size() + 1 == rows.size()) {  // nobody reads a diagonal
+        out.push_back(0);
+        continue;
+      }
       // A whole number of any size is read as a double first: what does not fit must not wrap around into a device that exists.
       const bool whole = entry.is_number_integer() && entry.get<double>() >= -1e9 && entry.get<double>() <= 1e9;
       if (std::is_integral_v<T> ? !whole : !entry.is_number()) {
