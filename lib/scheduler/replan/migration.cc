@@ -17,7 +17,7 @@ constexpr int kNowhere = -2;  // the op was in no stage
 std::vector<int> DeviceOfOps(const PlanRequest& request, const RunningPlan& running) {
   std::map<absl::string_view, int> device_of_name, device_of_op;
   for (size_t d = 0; d < request.devices.size(); ++d) device_of_name[request.devices[d].name] = static_cast<int>(d);
-  for (const RunningStage& stage : running) {
+  for (const NamedStage& stage : running) {
     const auto found = device_of_name.find(stage.device);
     for (const std::string& op : stage.ops) device_of_op[op] = found == device_of_name.end() ? kGone : found->second;
   }

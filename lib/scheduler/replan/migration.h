@@ -9,16 +9,12 @@
 #include <vector>
 
 #include "lib/scheduler/assignment.h"
+#include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler::replan {
 
-// Where an op ran. Names, since the snapshot of now may list other devices than the one the plan was made for.
-struct RunningStage {
-  std::string device;
-  std::vector<std::string> ops;
-};
-using RunningPlan = std::vector<RunningStage>;  // in pipeline order
+using RunningPlan = std::vector<NamedStage>;  // in pipeline order
 
 struct MovedOp {
   std::string op;

@@ -39,18 +39,11 @@ absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& optio
 
 std::vector<std::string> MissingDevices(const PlanRequest& now, const RunningPlan& running) {
   std::vector<std::string> missing;
-  for (const RunningStage& stage : running) {
+  for (const NamedStage& stage : running) {
     const auto same = [&](const Device& device) { return device.name == stage.device; };
     if (std::none_of(now.devices.begin(), now.devices.end(), same)) missing.push_back(stage.device);
   }
   return missing;
-}
-
-// The plan's stages by the names that a running plan has.
-RunningPlan NamesOf(const Plan& plan) {
-  RunningPlan names;
-  for (const PlanStage& stage : plan.stages) names.push_back({stage.device_names[0], stage.op_names});
-  return names;
 }
 
 class Replanner {
@@ -69,7 +62,7 @@ class Replanner {
     } else {
       for (const Assignment& filled : Fill(problem_, *present)) AddStart(filled);
     }
-    FUSIONLLM_RETURN_IF_ERROR(AddFromScratch());
+    FUSIONLLM_RETURN_IF_ERROR(AddPlansOfOthers());
     if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
     if (starts_.empty()) return ReplanOutcome(ExplainInfeasible(problem_, evaluator_));
     std::stable_sort(starts_.begin(), starts_.end(), [](const Scored& a, const Scored& b) { return a.total_s < b.total_s; });
@@ -129,12 +122,19 @@ class Replanner {
     if (evaluation.feasible()) starts_.push_back({assignment, evaluation, Total(assignment, evaluation)});
   }
 
-  absl::Status AddFromScratch() {
+  void AddStagesOf(const PlanOutcome& outcome) {
+    const auto* plan = std::get_if<Plan>(&outcome);
+    if (plan == nullptr) return;
+    if (const std::optional<Assignment> assignment = AssignmentOf(problem_, StagesOf(*plan))) AddStart(*assignment);
+  }
+
+  absl::Status AddPlansOfOthers() {
+    const StopFunction stop = [this] { return problem_.Stopped(); };
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome near, PlanNear(problem_.request(), running_, stop));
+    AddStagesOf(near);
     if (!options_.from_scratch && !starts_.empty()) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kStrategy, problem_.request(), [this] { return problem_.Stopped(); }));
-    if (const auto* plan = std::get_if<Plan>(&fresh)) {
-      if (const std::optional<Assignment> assignment = AssignmentOf(problem_, NamesOf(*plan))) AddStart(*assignment);
-    }
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kStrategy, problem_.request(), stop));
+    AddStagesOf(fresh);
     return absl::OkStatus();
   }
 

@@ -29,11 +29,7 @@ PlanRequest TwoSites() {
 
 Plan PlanOf(const PlanRequest& request) { return std::get<Plan>(*MakePlan("op-fence", request)); }
 
-RunningPlan Running(const Plan& plan) {
-  RunningPlan running;
-  for (const PlanStage& stage : plan.stages) running.push_back({stage.device_names[0], stage.op_names});
-  return running;
-}
+RunningPlan Running(const Plan& plan) { return StagesOf(plan); }
 
 // The request without a device and its links.
 PlanRequest Without(const PlanRequest& request, const std::string& name) {
