@@ -535,11 +535,20 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
 PlanPipeline Evaluator::DescribePipeline() {
   const PlanRequest& request = problem_.request();
   PlanPipeline pipeline;
+  // What a codec was chosen for: between fast links there may be larger messages, which nobody would send over a slow one.
   int64_t forward_bytes = 0, backward_bytes = 0;
+  double forward_s = -1, backward_s = -1;
+  const auto take_slowest = [](const Channel& channel, double& most_s, int64_t& bytes) {
+    for (const WireUse& use : channel.wires) {
+      if (use.hold_s <= most_s) continue;
+      most_s = use.hold_s;
+      bytes = channel.bytes;
+    }
+  };
   for (const StageLink& link : input_.links) {
     if (link.dst != link.src + 1 || !link.backward.used) continue;
-    forward_bytes = std::max(forward_bytes, link.forward.bytes);
-    backward_bytes = std::max(backward_bytes, link.backward.bytes);
+    take_slowest(link.forward, forward_s, forward_bytes);
+    take_slowest(link.backward, backward_s, backward_bytes);
   }
   for (size_t s = 0; s < stages_.size(); ++s) {
     const Device& device = request.devices[stages_[s].device];

@@ -64,8 +64,8 @@ struct TiedExchange {
 struct PlanPipeline {
   PipelineInput input;
   std::vector<std::string> wires;  // by wire: the shared resource; empty: a pair's own
-  // From the last stage's device to the first's, for schedules that go round: with the largest message between neighbours. Unused when they
-  // are not joined or nothing crosses.
+  // From the last stage's device to the first's, for schedules that go round: with the message between neighbours that takes longest.
+  // Unused when they are not joined or nothing crosses.
   StageLink wrap_around;
   bool operator==(const PlanPipeline&) const = default;
 };

@@ -15,7 +15,7 @@ inline constexpr int kMaxVirtualStages = 64;
 absl::StatusOr<PipelineInput> SplitBackward(const PlanPipeline& pipeline);
 
 // Every stage cut into `chunks` equal parts, chunk c of all stages before chunk c + 1 (arXiv 2104.04473): messages between neighbours are
-// sent once for each chunk, and from the last device back to the first between chunks, as large as the largest of the others. An estimate:
+// sent once for each chunk, and from the last device back to the first between chunks, as large as the slowest of the others. An estimate:
 // the ops are not placed anew, and coding what goes round is not counted.
 // Errors: InvalidArgument for chunks outside 2 .. kMaxVirtualStages or one stage; FailedPrecondition when the last and the first device
 // are not joined or memory does not hold the micro-batches that must be in flight.

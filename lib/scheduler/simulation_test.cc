@@ -283,6 +283,20 @@ TEST(ScheduleVariantsTest, InterleavingPaysForItsCrossingsOnSlowLinks) {
   EXPECT_GT(PipelineSimulator().Run(*interleaved).step_s, plan.predicted_step_s);
 }
 
+// Between the sites messages are shrunk, inside them not: what goes round the sites is not the larger one.
+TEST(ScheduleVariantsTest, WhatGoesRoundIsAsLargeAsWhatCrossesTheSlowLink) {
+  const LadderPolicy ladder({{.name = "fp32"}, {.name = "topk", .forward_ratio = 100, .backward_ratio = 100, .loss_cost = 1e-6}});
+  PlanRequest request = testing::Chain({.ops = 12, .op_s = 0.01, .cut_bytes = 4'000'000}, 8);
+  for (const char* site : {"paris", "paris", "tokyo", "tokyo"}) testing::AddDevice(request, site, 1);
+  testing::LinkSites(request, 1e10, 1e-3, 2.5e6, 0.02);
+  request.stages = 4;
+  request.codec_policy = &ladder;
+  const Plan plan = std::get<Plan>(*MakePlan("equal-compute", request));
+  ASSERT_TRUE(plan.pipeline.wrap_around.forward.used);
+  EXPECT_EQ(plan.pipeline.wrap_around.forward.bytes, 40'000);
+  EXPECT_EQ(plan.pipeline.wrap_around.backward.bytes, 40'000);
+}
+
 TEST(ScheduleVariantsTest, SayWhatCannotBe) {
   Plan plan = ChainPlan(1e10);
   EXPECT_EQ(Interleave(plan.pipeline, 1).status().code(), absl::StatusCode::kInvalidArgument);
