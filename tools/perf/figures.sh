@@ -15,6 +15,8 @@ echo "## the planner: DT-FM's objective"
 "$bin/../benchmarks/dt_fm_report"
 echo "## the planner: OP-Fence against exact on small jobs"
 "$bin/../benchmarks/optimality_report"
+echo "## the planner: steps of GPT-2 XL"
+"$bin/../benchmarks/iteration_report"
 echo "## memory of stages"
 "$python" "$here/memory.py" "$bin"
 if "$python" -c 'import torch, torchvision, transformers' 2>/dev/null; then
