@@ -70,6 +70,7 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
       break;
   }
   request.max_in_flight = static_cast<int>(spec.strategy.in_flight);
+  request.max_egress_bytes = spec.placement.max_egress_bytes_per_step;
   request.stages = static_cast<int>(spec.strategy.stages);
   for (const job::Pin& pin : spec.strategy.pins) request.pins.push_back({.ops = pin.ops, .device = pin.device});
   request.first_device = options.data_device;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -367,6 +371,45 @@ double Evaluator::Simulate() {
   return simulator_.Run(input_).step_s;
 }
 
+// Activations, gradients, gradients of tied parameters, reports and decisions; messages of all micro-batches.
+bool Evaluator::EgressFits(Evaluation& evaluation) const {
+  const PlanRequest& request = problem_.request();
+  if (!request.max_egress_bytes.has_value()) return true;
+  struct Egress {
+    int64_t bytes = 0;
+    int stage = 0;
+  };
+  std::map<absl::string_view, Egress> egress;
+  const auto send = [&](int from, int to, int64_t bytes) {
+    const std::string &src = request.devices[stages_[from].device].site, &dst = request.devices[stages_[to].device].site;
+    if (src == dst || bytes == 0) return;
+    Egress& site = egress[src];
+    site.bytes += bytes;
+    site.stage = from;
+  };
+  for (size_t l = 0; l < link_count_; ++l) {
+    send(links_[l].src, links_[l].dst, codecs_[l].forward_wire_bytes * request.micro_batches);
+    send(links_[l].dst, links_[l].src, codecs_[l].backward_wire_bytes * request.micro_batches);
+  }
+  for (const TiedExchange& exchange : tied_) {
+    for (int from : exchange.stages) {
+      for (int to : exchange.stages) send(from, to, exchange.bytes);
+    }
+  }
+  for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
+    send(s, 0, request.report_bytes);
+    send(0, s, request.report_bytes);
+  }
+  for (const auto& [site, sent] : egress) {
+    if (sent.bytes <= *request.max_egress_bytes) continue;
+    evaluation.verdict = Evaluation::Verdict::kTooMuchEgress;
+    evaluation.stage = sent.stage;
+    evaluation.needed_bytes = sent.bytes;
+    return false;
+  }
+  return true;
+}
+
 bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation) {
   const int count = static_cast<int>(assignment.devices.size());
   stages_.assign(count, Stage{});
@@ -406,6 +449,10 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
       if (exchange.stages.empty() || exchange.stages.back() != stage_of_[position]) exchange.stages.push_back(stage_of_[position]);
     }
     if (exchange.stages.size() > 1) tied_.push_back(std::move(exchange));
+  }
+  if (!EgressFits(evaluation)) {
+    ++evaluations_;  // a search that meets nothing else must end as well
+    return false;
   }
   BuildPipeline();
   return true;

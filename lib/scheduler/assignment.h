@@ -42,11 +42,11 @@ enum class Effort { kQuick, kFull };
 inline constexpr double kTimePerNat = 2.9;
 
 struct Evaluation {
-  enum class Verdict { kFeasible, kTooMuchMemory, kDisconnected, kAgainstPins };
+  enum class Verdict { kFeasible, kTooMuchMemory, kDisconnected, kAgainstPins, kTooMuchEgress };
   Verdict verdict = Verdict::kFeasible;
   int stage = 0;  // that breaks the verdict
   int other_stage = 0;
-  int64_t needed_bytes = 0;
+  int64_t needed_bytes = 0;  // memory of the stage, or what leaves its site in a step
   double step_s = 0;
   double loss_cost = 0;  // sum over links
   bool feasible() const { return verdict == Verdict::kFeasible; }
@@ -104,6 +104,7 @@ class Evaluator {
   PlanPipeline DescribePipeline();
   double Simulate();
   double LeastSeconds();
+  bool EgressFits(Evaluation& evaluation) const;
   Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
   double HopSeconds(int src_stage, int dst_stage, int64_t bytes) const;
   double ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const;

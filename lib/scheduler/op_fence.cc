@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "lib/base/philox.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/branch_and_bound.h"
@@ -63,6 +65,7 @@ class OpFenceSearch {
       for (size_t i = 0; i < seeds; ++i) orders.push_back(WithNeighbours(pool_[i].assignment.devices));
       for (const std::vector<int>& order : orders) ConsiderCuts(order);
     }
+    if (pool_.empty() && problem_.request().max_egress_bytes.has_value()) ConsiderSitesAlone();
     if (pool_.empty()) {
       *proven = Complete();
       if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
@@ -156,6 +159,18 @@ class OpFenceSearch {
     std::vector<int> choice = WithNeighbours(devices);
     std::sort(choice.begin(), choice.end());
     return choice;
+  }
+
+  // What stays inside a site sends nothing to others.
+  void ConsiderSitesAlone() {
+    std::map<absl::string_view, std::vector<int>> sites;
+    for (int device : problem_.usable()) {
+      std::vector<int>& devices = sites[problem_.request().devices[device].site];
+      if (devices.size() < kMaxSkippingDevices) devices.push_back(device);
+    }
+    for (const auto& [site, devices] : sites) {
+      if (devices.size() >= static_cast<size_t>(problem_.min_stages())) ConsiderCuts(devices);
+    }
   }
 
   // The devices in their order, each kind followed by as many more of it as make the list a long one.

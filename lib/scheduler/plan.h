@@ -90,7 +90,7 @@ struct Plan {
 // "gpipe" or "1f1b" ("auto" for kAuto), as in the job file.
 absl::string_view Name(Schedule schedule);
 
-// How much is missing of what; `what` is "memory_bytes", "executors", "ops", "simulations" or "" when nothing is countable.
+// How much is missing of what; `what` is "memory_bytes", "egress_bytes", "executors", "ops", "simulations" or "" when nothing is countable.
 struct Shortfall {
   std::string what;
   double needed = 0;
@@ -99,7 +99,7 @@ struct Shortfall {
 };
 
 // Machine reason (CamelCase) and human sentence. Reasons: NoExecutors, NoOps, TooFewExecutors, TooManyStages, UnknownDevice,
-// PinMatchesNothing, PinConflict, DisconnectedDevices, OpTooLarge, InsufficientMemory, InstanceTooLarge, NotAvailable.
+// PinMatchesNothing, PinConflict, DisconnectedDevices, OpTooLarge, InsufficientMemory, TooMuchEgress, InstanceTooLarge, NotAvailable.
 struct Refusal {
   std::string reason;
   std::string message;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -145,6 +146,10 @@ struct PlanRequest {
   int min_executors = 1;
   int max_executors = 0;         // 0: all there are
   bool use_all_devices = false;  // op-fence and exact: leave none out
+
+  // Bytes that the devices of any one site (Device::site) may send to other sites in a step, all together. Plans keep to it; codecs are not
+  // chosen by it.
+  std::optional<int64_t> max_egress_bytes;
 
   // End of a step: every stage reports (loss, norm) to the first one and gets its decision.
   bool step_exchange = true;

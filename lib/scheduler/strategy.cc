@@ -55,6 +55,19 @@ Refusal GreedyShortfall(const Problem& problem) {
           {"memory_bytes", needed, largest}};
 }
 
+// No placement that was found keeps to the limit: what the declared order would send tells by how much.
+Refusal EgressShortfall(const Problem& problem, Evaluator& evaluator) {
+  const int stages = std::max(problem.min_stages(), std::min(problem.max_stages(), 2));
+  Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
+  for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
+  const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kQuick);
+  if (evaluation.verdict == Evaluation::Verdict::kTooMuchEgress) return RefusalFor(problem, assignment, evaluation);
+  return {"TooMuchEgress",
+          absl::StrFormat("no placement was found that fits memory and sends no more than %s a step from any site to others",
+                          Size(static_cast<double>(*problem.request().max_egress_bytes))),
+          {}};
+}
+
 }  // namespace
 
 Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation) {
@@ -67,6 +80,13 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
       return {"InsufficientMemory",
               absl::StrFormat("stage %d needs %s, device %s has %s", evaluation.stage, Size(needed), device, Size(available)),
               {"memory_bytes", needed, available}};
+    }
+    case Evaluation::Verdict::kTooMuchEgress: {
+      const double needed = static_cast<double>(evaluation.needed_bytes), allowed = static_cast<double>(*request.max_egress_bytes);
+      return {"TooMuchEgress",
+              absl::StrFormat("site %s would send %s to other sites in a step, the job allows %s",
+                              request.devices[assignment.devices[evaluation.stage]].site, Size(needed), Size(allowed)),
+              {"egress_bytes", needed, allowed}};
     }
     case Evaluation::Verdict::kDisconnected: {
       const std::string other = request.devices[assignment.devices[evaluation.other_stage]].name;
@@ -130,6 +150,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
               {}};
     }
   }
+  if (request.max_egress_bytes.has_value()) return EgressShortfall(problem, evaluator);
   if (problem.HasPins()) {
     return {"PinConflict", "no placement honours the pins within the memory of the devices they name", {}};
   }
