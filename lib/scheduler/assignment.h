@@ -35,6 +35,9 @@ struct StageMemory {
 };
 int64_t MemoryOf(const StageMemory& memory, int in_flight);
 
+// Serialisation and latency of one message, alone on the wire. Precondition: bytes_per_s > 0.
+double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s);
+
 enum class Effort { kQuick, kFull };
 
 // How much longer training takes to the same loss for each nat per target that lossy links cost: at 600 of the steps of the probe in
