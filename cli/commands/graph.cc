@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "lib/base/status_macros.h"
@@ -33,7 +34,7 @@ absl::StatusOr<std::string> Draw(const std::string& output, const opdag::Graph& 
 absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, const opdag::Graph& graph) {
   opdag::DrawingOptions options{.stage_of_op = std::vector<int>(graph.ops().size(), 0)};
   for (const wire::PlanStage& stage : plan.stages) {
-    options.stage_labels.push_back(absl::StrCat("stage ", stage.index, ": ", stage.devices[0]));
+    options.stage_labels.push_back(absl::StrCat("stage ", stage.index, ": ", absl::StrJoin(stage.devices, ", ")));
     for (const std::string& name : stage.ops) {
       const opdag::OpId op = graph.FindOp(name);
       if (op == opdag::kNone) return absl::InternalError(absl::StrCat("the plan has op '", name, "', the graph has not"));

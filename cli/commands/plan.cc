@@ -29,6 +29,13 @@ void PrintText(const wire::PlanDocument& plan) {
                plan.micro_batches, plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds),
                report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute);
+  if (plan.replicas > 1) {
+    absl::PrintF(
+        "%d pipelines side by side take %s micro-batches each; then adding up their gradients takes %s of the step (%s over links)\n",
+        plan.replicas, absl::StrJoin(plan.micro_batches_by_replica, ", "), report::StepSeconds(plan.sync_seconds),
+        report::TrafficBytes(static_cast<double>(plan.sync_bytes)));
+    std::fputs("a run has one pipeline today: fusionctl run refuses this job\n", stdout);
+  }
   absl::PrintF("%s\n", SpecificationNote(plan));
   TextTable stages({">stage", "device", "ops", ">compute/step", ">busy", ">in flight", ">memory"});
   for (const wire::PlanStage& stage : plan.stages) {

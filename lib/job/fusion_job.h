@@ -142,7 +142,8 @@ struct Pin {
 
 struct Strategy {
   Planner planner = Planner::kOpFence;
-  int64_t stages = 0;  // 0: the planner decides
+  int64_t stages = 0;    // 0: the planner decides
+  int64_t replicas = 1;  // pipelines side by side; 0: the planner decides
   PipelineSchedule pipeline_schedule = PipelineSchedule::kAuto;
   int64_t in_flight = 0;  // micro-batches in flight; 0: the planner decides
   Backend backend = Backend::kCpu;

@@ -141,6 +141,8 @@ template <class V>
 void Visit(V& v, Strategy& s) {
   v.Field("planner", s.planner, {}, "How ops are placed on devices.");
   v.Field("stages", s.stages, {.min = 0, .max = kMaxExecutors}, "0: the planner decides; N: exactly N.");
+  v.Field("replicas", s.replicas, {.min = 0, .max = kMaxExecutors, .zero_is_auto = true},
+          "Pipelines side by side that share each batch (data parallelism). auto: the planner decides. Plans only: a run has one.");
   v.Field("pipelineSchedule", s.pipeline_schedule, {}, "Order of forward and backward passes.");
   v.Field("inFlight", s.in_flight, {.min = 0, .max = kMaxBatch, .zero_is_auto = true},
           "Micro-batches in flight in the pipeline. auto: the planner decides.");

@@ -8,6 +8,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/plan_document.h"
+#include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/scheduler/strategy.h"
@@ -90,6 +91,7 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
         .answer = wire::RefusalDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
         .outcome = refusal};
   }
+  if (workload.job.spec.strategy.replicas != 1) return PlanReplicatedWorkload(workload, profiles, options);
   const int64_t begin = runtime::ThreadCpuNanoseconds();
   const job::Recompute wish = workload.job.spec.training.recompute;
   Planner planner(workload, profiles, options);

@@ -30,6 +30,10 @@ absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const w
     return absl::InvalidArgumentError(
         absl::StrCat("plan.graph_hash: the plan is of another model (", plan.graph_hash, ") than the job (", hash, ")"));
   }
+  if (plan.replicas > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("plan.replicas: the plan has %d pipelines side by side; a running plan has one", plan.replicas));
+  }
   RunningPlan stages;
   for (const wire::PlanStage& stage : plan.stages) stages.push_back({stage.devices.front(), stage.ops});
   return stages;

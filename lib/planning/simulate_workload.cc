@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/planning/plan_document.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/planning/step_document.h"
 #include "lib/scheduler/schedule_variants.h"
@@ -94,6 +95,10 @@ class Simulation {
 
   absl::Status PlanFor(World& world) const {
     FUSIONLLM_ASSIGN_OR_RETURN(world.planned, PlanWorkloadInFull(*world.workload, world.profiles, world.options));
+    // A plan with replicas has a document, but no single pipeline to simulate.
+    if (const auto* refusal = std::get_if<scheduler::Refusal>(&world.planned.outcome); refusal != nullptr) {
+      if (std::holds_alternative<wire::PlanDocument>(world.planned.answer)) world.planned.answer = RefusalDocumentOf(*refusal, 0);
+    }
     return absl::OkStatus();
   }
 

@@ -1,5 +1,7 @@
 #include "lib/wire/plan_json.h"
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -21,17 +23,19 @@ constexpr size_t kMaxSentences = 100'000;
 constexpr size_t kMaxMessageBytes = 64 << 10;
 
 json ToJson(const PlanStage& stage) {
-  return {{"index", stage.index},
-          {"devices", stage.devices},
-          {"ops", stage.ops},
-          {"compute_seconds", stage.compute_seconds},
-          {"forward_seconds", stage.forward_seconds},
-          {"backward_seconds", stage.backward_seconds},
-          {"codec_seconds", stage.codec_seconds},
-          {"update_seconds", stage.update_seconds},
-          {"in_flight", stage.in_flight},
-          {"memory_bytes", stage.memory_bytes},
-          {"busy_ratio", stage.busy_ratio}};
+  json out = {{"index", stage.index},
+              {"devices", stage.devices},
+              {"ops", stage.ops},
+              {"compute_seconds", stage.compute_seconds},
+              {"forward_seconds", stage.forward_seconds},
+              {"backward_seconds", stage.backward_seconds},
+              {"codec_seconds", stage.codec_seconds},
+              {"update_seconds", stage.update_seconds},
+              {"in_flight", stage.in_flight},
+              {"memory_bytes", stage.memory_bytes},
+              {"busy_ratio", stage.busy_ratio}};
+  if (stage.devices.size() > 1) out["sync_bytes"] = stage.sync_bytes;
+  return out;
 }
 
 json ToJson(const PlanLink& link) {
@@ -61,6 +65,9 @@ json ToJson(const PlanDocument& plan) {
                    {"schedule", plan.schedule},
                    {"recompute", plan.recompute},
                    {"graph_hash", plan.graph_hash},
+                   {"replicas", plan.replicas},
+                   {"sync_seconds", plan.sync_seconds},
+                   {"sync_bytes", plan.sync_bytes},
                    {"stages", json::array()},
                    {"links", json::array()},
                    {"tied", json::array()},
@@ -75,6 +82,7 @@ json ToJson(const PlanDocument& plan) {
   for (const PlanTied& tied : plan.tied) {
     document["tied"].push_back({{"parameter", tied.parameter}, {"stages", tied.stages}, {"bytes", tied.bytes}});
   }
+  if (plan.replicas > 1) document["micro_batches_by_replica"] = plan.micro_batches_by_replica;
   if (!plan.explain.empty()) document["explain"] = plan.explain;
   return document;
 }
@@ -88,7 +96,7 @@ json ToJson(const RefusalDocument& refusal) {
           {"search_cpu_seconds", refusal.search_cpu_seconds}};
 }
 
-PlanStage ReadStage(ObjectReader& in, int index) {
+PlanStage ReadStage(ObjectReader& in, int index, int replicas) {
   PlanStage stage;
   in.Integer("index", stage.index, 0, kMaxPlanStages);
   if (in.ok() && stage.index != index) in.Fail("index", absl::StrCat(stage.index, " where stage ", index, " is expected"));
@@ -102,7 +110,11 @@ PlanStage ReadStage(ObjectReader& in, int index) {
   in.Integer("in_flight", stage.in_flight, 1, kMaxPlanMicroBatches);
   in.Integer("memory_bytes", stage.memory_bytes, 0, kMaxBytes);
   in.Number("busy_ratio", stage.busy_ratio, 0, 1e6);
+  in.Integer("sync_bytes", stage.sync_bytes, 0, kMaxBytes, ObjectReader::kOptional);
   if (in.ok() && stage.devices.empty()) in.Fail("devices", "is empty");
+  if (in.ok() && static_cast<int>(stage.devices.size()) != replicas) {
+    in.Fail("devices", absl::StrFormat("lists %d devices, the plan has %d replicas", stage.devices.size(), replicas));
+  }
   if (in.ok() && stage.ops.empty()) in.Fail("ops", "is empty");
   return stage;
 }
@@ -128,8 +140,12 @@ PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
   if (direction != "forward" && direction != "backward") in.Fail("direction", "must be forward or backward");
   link.backward = direction == "backward";
   if (link.src_stage == link.dst_stage) in.Fail("dst_stage", "is the source itself");
-  if (link.src != stages[link.src_stage].devices[0]) in.Fail("src", absl::StrCat("'", link.src, "' is not the device of its stage"));
-  if (link.dst != stages[link.dst_stage].devices[0]) in.Fail("dst", absl::StrCat("'", link.dst, "' is not the device of its stage"));
+  const std::vector<std::string>&from = stages[link.src_stage].devices, &to = stages[link.dst_stage].devices;
+  const auto src = std::find(from.begin(), from.end(), link.src), dst = std::find(to.begin(), to.end(), link.dst);
+  if (src == from.end()) in.Fail("src", absl::StrCat("'", link.src, "' is not the device of its stage"));
+  if (dst == to.end()) in.Fail("dst", absl::StrCat("'", link.dst, "' is not the device of its stage"));
+  if (in.ok() && src - from.begin() != dst - to.begin())
+    in.Fail("dst", absl::StrCat("'", link.dst, "' is of another replica than its source"));
   if (const auto spec = compression::ParseCodecSpec(link.codec); !spec.ok()) in.Fail("codec", std::string(spec.status().message()));
   return link;
 }
@@ -156,6 +172,21 @@ void CheckOps(ObjectReader& in, const PlanDocument& plan) {
   }
 }
 
+void ReadReplicas(ObjectReader& in, PlanDocument& plan) {
+  constexpr const char* kShares = "micro_batches_by_replica";
+  in.Integer("replicas", plan.replicas, 1, kMaxPlanStages, ObjectReader::kOptional);
+  in.Number("sync_seconds", plan.sync_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+  in.Integer("sync_bytes", plan.sync_bytes, 0, kMaxBytes, ObjectReader::kOptional);
+  if (!in.ok() || (plan.replicas == 1 && !in.Has(kShares))) return;
+  in.Integers(kShares, plan.micro_batches_by_replica, kMaxPlanStages, 1, kMaxPlanMicroBatches);
+  const std::vector<int>& shares = plan.micro_batches_by_replica;
+  if (!in.ok()) return;
+  if (static_cast<int>(shares.size()) != plan.replicas)
+    return in.Fail(kShares, absl::StrFormat("has %d entries for %d replicas", shares.size(), plan.replicas));
+  if (std::accumulate(shares.begin(), shares.end(), int64_t{0}) != plan.micro_batches)
+    in.Fail(kShares, absl::StrFormat("do not add up to the %d micro-batches", plan.micro_batches));
+}
+
 PlanDocument ReadPlan(ObjectReader& in) {
   PlanDocument plan;
   in.Text("strategy", plan.strategy);
@@ -170,8 +201,9 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Text("graph_hash", plan.graph_hash);
   if (in.ok() && plan.schedule != "1f1b" && plan.schedule != "gpipe") in.Fail("schedule", "must be 1f1b or gpipe");
   if (in.ok() && plan.recompute != "none" && plan.recompute != "full") in.Fail("recompute", "must be none or full");
+  ReadReplicas(in, plan);
   in.Objects("stages", kMaxPlanStages,
-             [&](ObjectReader& entry) { plan.stages.push_back(ReadStage(entry, static_cast<int>(plan.stages.size()))); });
+             [&](ObjectReader& entry) { plan.stages.push_back(ReadStage(entry, static_cast<int>(plan.stages.size()), plan.replicas)); });
   if (in.ok() && plan.stages.empty()) in.Fail("stages", "is empty");
   if (in.ok()) CheckOps(in, plan);
   in.Objects("links", kMaxLinks, [&](ObjectReader& entry) { plan.links.push_back(ReadLink(entry, plan.stages)); });

@@ -22,7 +22,7 @@ inline constexpr int kMaxPlanMicroBatches = 1'000'000;
 
 struct PlanStage {
   int index = 0;
-  std::vector<std::string> devices;  // one today, replicas later
+  std::vector<std::string> devices;  // one for each replica
   std::vector<std::string> ops;      // names of forward ops, placeholders included; backward ops follow them (autodiff::Place)
   double compute_seconds = 0;        // forward + backward, without codecs
   double forward_seconds = 0;
@@ -32,6 +32,7 @@ struct PlanStage {
   int in_flight = 1;         // micro-batches that may be under way
   int64_t memory_bytes = 0;  // predicted peak
   double busy_ratio = 0;     // predicted share of the step
+  int64_t sync_bytes = 0;    // gradients that its replicas add up
   bool operator==(const PlanStage&) const = default;
 };
 
@@ -71,6 +72,11 @@ struct PlanDocument {
   std::string schedule = "1f1b";   // or "gpipe"
   std::string recompute = "none";  // or "full"
   std::string graph_hash;          // 16 hex digits of workload::Workload::graph_hash; an executor with another graph must refuse the plan
+  // Pipelines with the same cuts: pipeline d runs on device d of every stage. Nobody runs more than one yet.
+  int replicas = 1;
+  std::vector<int> micro_batches_by_replica;  // sum: micro_batches; empty with one
+  double sync_seconds = 0;                    // part of the step: adding up the gradients of replicas
+  int64_t sync_bytes = 0;                     // that this puts on all links together
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
   std::vector<PlanTied> tied;
@@ -110,7 +116,8 @@ using PlanAnswer = std::variant<PlanDocument, RefusalDocument>;
 std::string PrintPlan(const PlanAnswer& answer);
 
 // Errors: InvalidArgument naming the field ("plan.stages[1].in_flight: ..."). What is returned is consistent: stages are numbered in order,
-// each has a device and ops, no op stands twice, links join stages that exist and name their devices, codecs parse.
+// each has ops and a device for each replica, no op stands twice, links join stages that exist and name their devices of one pipeline,
+// codecs parse.
 absl::StatusOr<PlanAnswer> ParsePlan(absl::string_view text);
 
 }  // namespace fusionllm::wire

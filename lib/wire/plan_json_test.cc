@@ -57,6 +57,64 @@ TEST(PlanJson, PlanReadsBackAsItWas) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
+// Two pipelines of the stages above.
+PlanDocument TwoPipelines() {
+  PlanDocument plan = TwoStages();
+  plan.replicas = 2;
+  plan.micro_batches_by_replica = {5, 3};
+  plan.sync_seconds = 0.05;
+  plan.sync_bytes = 8192;
+  plan.stages[0].devices = {"paris-0", "paris-1"};
+  plan.stages[0].sync_bytes = 1024;
+  plan.stages[1].devices = {"tokyo-0", "tokyo-1"};
+  plan.stages[1].sync_bytes = 3072;
+  for (PlanLink link : TwoStages().links) {
+    for (std::string* name : {&link.src, &link.dst}) *name = name->substr(0, 6) + "1";
+    plan.links.push_back(link);
+  }
+  return plan;
+}
+
+TEST(PlanJson, PipelinesSideBySideReadBackAsTheyWere) {
+  const PlanDocument plan = TwoPipelines();
+  const auto parsed = ParsePlan(PrintPlan(plan));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(std::get<PlanDocument>(*parsed), plan);
+  EXPECT_THAT(PrintPlan(plan), HasSubstr("\"micro_batches_by_replica\":[5,3]"));
+}
+
+TEST(PlanJson, APlanFromBeforeReplicasHasOnePipeline) {
+  const std::string text = PrintPlan(TwoStages());
+  const auto parsed =
+      ParsePlan(absl::StrReplaceAll(text, {{"\"replicas\":1,", ""}, {"\"sync_seconds\":0.0,", ""}, {"\"sync_bytes\":0,", ""}}));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(std::get<PlanDocument>(*parsed), TwoStages());
+}
+
+TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
+  const std::string good = PrintPlan(TwoPipelines());
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\"replicas\":0", "plan.replicas: 0 is not between"},
+      {"\"replicas\":3", "plan.micro_batches_by_replica: has 2 entries for 3 replicas"},
+      {"\"micro_batches_by_replica\":[5,4]", "do not add up to the 8 micro-batches"},
+      {"\"micro_batches_by_replica\":[8,0]", "plan.micro_batches_by_replica"},
+      {"\"devices\":[\"tokyo-0\"]", "plan.stages[1].devices: lists 1 devices, the plan has 2 replicas"},
+      {"\"dst\":\"tokyo-1\"", "'tokyo-1' is of another replica than its source"},
+  };
+  const std::vector<std::string> from = {"\"replicas\":2",
+                                         "\"replicas\":2",
+                                         "\"micro_batches_by_replica\":[5,3]",
+                                         "\"micro_batches_by_replica\":[5,3]",
+                                         "\"devices\":[\"tokyo-0\",\"tokyo-1\"]",
+                                         "\"dst\":\"tokyo-0\""};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ASSERT_THAT(good, HasSubstr(from[i]));
+    const auto parsed = ParsePlan(absl::StrReplaceAll(good, {{from[i], cases[i].first}}));
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << cases[i].first;
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(cases[i].second));
+  }
+}
+
 TEST(PlanJson, RefusalReadsBackAsItWas) {
   const RefusalDocument refusal{
       .reason = "InsufficientMemory", .message = "stage 3 needs 11 GiB", .shortfall = {"memory_bytes", 1.1e10, 8e9}};

@@ -40,6 +40,11 @@ std::string TextOf(const json& object, const char* name, const char* otherwise) 
   return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
+int64_t Replicas(const json& document) {
+  const auto found = document.is_object() ? document.find("replicas") : document.end();
+  return found != document.end() && found->is_number_integer() ? found->get<int64_t>() : 1;
+}
+
 }  // namespace
 
 absl::StatusOr<broker::PlanSummary> SummaryOf(const std::string& document) {
@@ -67,6 +72,11 @@ broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::
     if (document.is_object() && document.contains("refused") && document["refused"].is_object()) {
       const json& refusal = document["refused"];
       refused = {.id = ask.id, .reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};
+    } else if (Replicas(document) > 1) {
+      refused = {.id = ask.id,
+                 .reason = "NotAvailable",
+                 .message = absl::StrCat("the plan has ", Replicas(document),
+                                         " pipelines side by side, a run has one: leave spec.strategy.replicas at 1")};
     } else {
       absl::StatusOr<broker::PlanSummary> plan = SummaryOf(*answer);
       if (ask.alternative > 0) return broker::AlternativePlanned{.alternative = ask.alternative, .plan = std::move(plan)};

@@ -30,6 +30,15 @@ TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
   for (const char* bad : {"", "[]", "{}", R"({"stages": [{"devices": []}]})", R"({"stages": 3})"}) EXPECT_FALSE(SummaryOf(bad).ok()) << bad;
 }
 
+TEST(PlanAnswerTest, APlanOfSeveralPipelinesCannotBeRun) {
+  const std::string several = R"({"predicted_step_seconds": 0.5, "replicas": 2, "stages": [{"devices": ["a", "b"]}]})";
+  const auto refused = std::get<broker::PlanRefused>(PlanEventOf({.id = 7, .devices = {"a", "b"}}, several));
+  EXPECT_EQ(refused.id, 7u);
+  EXPECT_EQ(refused.reason, "NotAvailable");
+  EXPECT_THAT(refused.message, HasSubstr("2 pipelines side by side"));
+  EXPECT_FALSE(std::get<broker::AlternativePlanned>(PlanEventOf({.devices = {"a", "b"}, .alternative = 3}, several)).plan.ok());
+}
+
 TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
   const broker::AskPlan must{.id = 7, .devices = {"a"}}, what_if{.devices = {"a"}, .alternative = 3};
   EXPECT_EQ(std::get<broker::Planned>(PlanEventOf(must, std::string(kPlan))).id, 7u);

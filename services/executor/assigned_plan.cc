@@ -15,6 +15,10 @@ absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, c
   FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(assign.plan_document()));
   auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return absl::InvalidArgumentError("a refusal was assigned as a plan");
+  if (plan->replicas > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the plan has %d pipelines side by side (replicas); an executor can take part in one pipeline only", plan->replicas));
+  }
   if (assign.stage() < 0 || assign.stage() >= static_cast<int>(plan->stages.size()) ||
       assign.peers_size() != static_cast<int>(plan->stages.size())) {
     return absl::InvalidArgumentError(absl::StrFormat("stage %d with %d peers does not fit a plan of %d stages", assign.stage(),

@@ -110,6 +110,9 @@ std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanReq
                                    request.first_device),
                    {}};
   }
+  if (request.max_egress_bytes.has_value()) {
+    return Refusal{"NotAvailable", "what leaves a site in a step can be limited with one pipeline only, not with strategy.replicas", {}};
+  }
   const int usable = static_cast<int>(problem.usable().size());
   if (usable > kMaxDevices) {
     return Refusal{"InstanceTooLarge",

@@ -214,6 +214,9 @@ TEST(ReplicaPlannerTest, RefusalsNameWhatIsInTheWay) {
   request = whole;
   request.first_device = "tokyo-0";
   EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("tokyo-0 alone has the training data"));
+  request = whole;
+  request.max_egress_bytes = int64_t{1} << 40;
+  EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("what leaves a site"));
   EXPECT_EQ(RefusalFor(whole, 2, "equal-ops").reason, "NotAvailable");
   EXPECT_EQ(RefusalFor(whole, kDecide, "exact").reason, "NotAvailable");
   request = whole;

@@ -1,0 +1,117 @@
+// spec.strategy.replicas as users meet it: planned and shown, never run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "cli/testing/fusionctl.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr char kJob[] =
+    "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+    "  model: {family: mlp, config: {layers: [192, 2048, 2048, 2048, 2048, 8], activation: relu}}\n"
+    "  data: {kind: shapes, shapes: {samples: 4096, imageSize: 8, numClasses: 8}}\n"
+    "  training: {steps: 100, globalBatchSize: 4096, microBatchSize: 256}\n";
+
+// GPUs by name: nothing is measured, so the same figures come out everywhere.
+constexpr char kTopology[] =
+    "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n"
+    "  - {name: a, devices: [{name: a-0, profile: nvidia-t4}, {name: a-1, profile: nvidia-t4}]}\n"
+    "  - {name: b, devices: [{name: b-0, profile: nvidia-t4}, {name: b-1, profile: nvidia-a100-40gb}]}\n"
+    "  links: [{from: a, to: b, bandwidth: 1Gbit, latency: 1ms, symmetric: true}]\n";
+
+class PlanReplicas : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    program_.Write("job.yaml", kJob);
+    program_.Write("t.yaml", kTopology);
+  }
+  json PlanWith(const std::string& replicas, const std::string& flags = "") {
+    const Outcome outcome =
+        program_.Run("--format json plan job.yaml --topology t.yaml --set spec.strategy.replicas=" + replicas + " " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? json::parse(outcome.out) : json::object();
+  }
+
+  Fusionctl program_;
+};
+
+TEST_F(PlanReplicas, APlanShowsItsPipelinesAndWhatAddingUpGradientsTakes) {
+  const json plan = PlanWith("2");
+  ASSERT_EQ(plan["replicas"], 2);
+  std::set<std::string> devices;
+  int64_t gradient_bytes = 0;
+  for (const json& stage : plan["stages"]) {
+    ASSERT_EQ(stage["devices"].size(), 2u);
+    devices.insert(stage["devices"].begin(), stage["devices"].end());
+    gradient_bytes += stage["sync_bytes"].get<int64_t>();
+  }
+  EXPECT_EQ(devices.size(), 2 * plan["stages"].size());
+  EXPECT_EQ(plan["micro_batches_by_replica"][0].get<int>() + plan["micro_batches_by_replica"][1].get<int>(), 16);
+  EXPECT_GT(gradient_bytes, 0);
+  EXPECT_EQ(plan["sync_bytes"], 2 * gradient_bytes) << "each of two replicas sends all of them once";
+  EXPECT_GT(plan["sync_seconds"], 0);
+  EXPECT_GT(plan["predicted_step_seconds"], plan["sync_seconds"]);
+  EXPECT_GE(plan["gap"], 0);
+
+  const Outcome text = program_.Run("plan job.yaml --topology t.yaml --explain --set spec.strategy.replicas=2");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("2 pipelines side by side take"));
+  EXPECT_THAT(text.out, HasSubstr("fusionctl run refuses this job"));
+  EXPECT_THAT(text.out, HasSubstr("of gradients go round"));
+}
+
+TEST_F(PlanReplicas, AutoIsNeverSlowerThanOnePipelineAndOneIsTheDefault) {
+  const json one = PlanWith("1"), decided = PlanWith("auto");
+  EXPECT_EQ(one["replicas"], 1);
+  EXPECT_FALSE(one.contains("micro_batches_by_replica"));
+  EXPECT_LE(decided["predicted_step_seconds"], one["predicted_step_seconds"]);
+  const Outcome unsaid = program_.Run("--format json plan job.yaml --topology t.yaml");
+  ASSERT_EQ(unsaid.code, 0) << unsaid.err;
+  EXPECT_EQ(json::parse(unsaid.out)["stages"], one["stages"]);
+}
+
+TEST_F(PlanReplicas, ARunIsRefusedBeforeAnythingStarts) {
+  for (const char* replicas : {"2", "auto"}) {
+    const Outcome run = program_.Run(std::string("run job.yaml --topology t.yaml --output out --set spec.strategy.replicas=") + replicas);
+    EXPECT_EQ(run.code, 3) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("no plan (NotAvailable): spec.strategy.replicas: a run has one pipeline"));
+    EXPECT_EQ(run.out, "");
+  }
+}
+
+TEST_F(PlanReplicas, ASimulationOfSeveralPipelinesIsRefusedWithAReason) {
+  const Outcome simulated = program_.Run("simulate job.yaml --topology t.yaml --set spec.strategy.replicas=2");
+  EXPECT_EQ(simulated.code, 3) << simulated.out;
+  EXPECT_THAT(simulated.err, HasSubstr("NotAvailable"));
+  EXPECT_THAT(simulated.err, HasSubstr("2 pipelines side by side"));
+}
+
+TEST_F(PlanReplicas, APlanWithSeveralPipelinesIsNoRunningPlan) {
+  program_.Write("plan.json", PlanWith("2").dump());
+  const Outcome outcome = program_.Run("plan job.yaml --topology t.yaml --running plan.json");
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_THAT(outcome.err, HasSubstr("plan.replicas: the plan has 2 pipelines side by side"));
+}
+
+TEST_F(PlanReplicas, WhatCannotBeIsRefused) {
+  const auto refused = [&](const std::string& flags) {
+    const Outcome outcome = program_.Run("plan job.yaml --topology t.yaml " + flags);
+    EXPECT_EQ(outcome.code, 3) << flags << outcome.out;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("--set spec.strategy.replicas=5"), HasSubstr("TooFewExecutors"));
+  EXPECT_THAT(refused("--set spec.strategy.replicas=17"), HasSubstr("TooManyReplicas"));
+  EXPECT_THAT(refused("--set spec.strategy.replicas=2 --strategy equal-ops"), HasSubstr("planner equal-ops lays out one pipeline"));
+  EXPECT_EQ(program_.Run("plan job.yaml --topology t.yaml --set spec.strategy.replicas=-1").code, 2);
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

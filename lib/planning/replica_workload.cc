@@ -1,0 +1,177 @@
+#include "lib/planning/replica_workload.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/planning/codec_adapter.h"
+#include "lib/planning/stage_memory.h"
+#include "lib/runtime/device_pacer.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using runtime::Recompute;
+using scheduler::Plan;
+using scheduler::Refusal;
+using scheduler::replicas::ReplicaOutcome;
+using scheduler::replicas::ReplicaPlan;
+
+class ReplicaPlanner {
+ public:
+  ReplicaPlanner(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options)
+      : workload_(workload), profiles_(profiles), options_(options) {
+    strategy_ = options.strategy.empty() ? job::ToString(workload.job.spec.strategy.planner) : options.strategy;
+  }
+
+  const Request& request() const { return request_; }
+
+  // Plans until the exact memory of every stage of every pipeline fits, and puts it into the plan.
+  absl::StatusOr<ReplicaOutcome> PlanWith(Recompute recompute) {
+    FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
+    scheduler::PlanRequest request = request_.request;
+    const auto policy = PolicyOf(workload_.job.spec.compression);
+    const CompressionPolicy codecs(policy, CodecDevice(profiles_));
+    request.codec_policy = &codecs;
+    Refusal refusal;
+    for (int round = 0; round < kMostMemoryRounds; ++round) {
+      const int replicas = static_cast<int>(workload_.job.spec.strategy.replicas);
+      FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome outcome, scheduler::replicas::PlanReplicas(strategy_, request, replicas, options_.stop));
+      if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : ReplicaOutcome(refusal);
+      bool fits = true;
+      for (Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
+        FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload_, profiles_, recompute, pipeline, request));
+        if (!misfit.has_value()) continue;
+        refusal = *std::move(misfit);
+        fits = false;
+      }
+      if (fits) return outcome;
+    }
+    return ReplicaOutcome(refusal);
+  }
+
+ private:
+  const workload::Workload& workload_;
+  const Profiles& profiles_;
+  const PlanOptions& options_;
+  std::string strategy_;
+  Request request_;
+};
+
+// A pipeline of so much of a device's memory that it may have limited its depth.
+constexpr double kTightMemory = 0.6;
+
+bool MemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
+  if (const auto* refusal = std::get_if<Refusal>(&outcome)) return refusal->shortfall.what == "memory_bytes";
+  for (const Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
+    for (const scheduler::PlanStage& stage : pipeline.stages) {
+      const double room = kTightMemory * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
+      if (static_cast<double>(stage.memory_bytes) > room) return true;
+    }
+  }
+  return false;
+}
+
+bool IsFaster(const ReplicaOutcome& outcome, const ReplicaOutcome& than) {
+  const auto *a = std::get_if<ReplicaPlan>(&outcome), *b = std::get_if<ReplicaPlan>(&than);
+  return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
+}
+
+double BusySeconds(const wire::PlanStage& stage) { return stage.compute_seconds + stage.codec_seconds + stage.update_seconds; }
+
+// Stage s of all pipelines as one.
+wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, size_t s, double step_seconds) {
+  const auto busiest = std::max_element(pipelines.begin(), pipelines.end(),
+                                        [&](const auto& a, const auto& b) { return BusySeconds(a.stages[s]) < BusySeconds(b.stages[s]); });
+  wire::PlanStage merged = busiest->stages[s];
+  merged.devices.clear();
+  for (const wire::PlanDocument& pipeline : pipelines) {
+    merged.devices.push_back(pipeline.stages[s].devices[0]);
+    merged.memory_bytes = std::max(merged.memory_bytes, pipeline.stages[s].memory_bytes);
+    merged.in_flight = std::max(merged.in_flight, pipeline.stages[s].in_flight);
+  }
+  merged.busy_ratio = step_seconds > 0 ? BusySeconds(merged) / step_seconds : 0;
+  return merged;
+}
+
+}  // namespace
+
+wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
+  std::vector<wire::PlanDocument> pipelines;
+  std::set<std::string> specifications;
+  size_t slowest = 0;
+  for (size_t d = 0; d < plan.pipelines.size(); ++d) {
+    pipelines.push_back(PlanDocumentOf(plan.pipelines[d], context, cpu_seconds));
+    specifications.insert(pipelines[d].specifications.begin(), pipelines[d].specifications.end());
+    if (plan.pipelines[d].predicted_step_s > plan.pipelines[slowest].predicted_step_s) slowest = d;
+  }
+  // How certain the prediction is, the slowest pipeline says: it decides.
+  wire::PlanDocument document = pipelines[slowest];
+  document.specifications.assign(specifications.begin(), specifications.end());
+  document.predicted_step_seconds = plan.predicted_step_s;
+  document.lower_bound_seconds = plan.lower_bound_s;
+  document.gap = plan.gap;
+  document.left_out = plan.left_out;
+  document.replicas = static_cast<int>(pipelines.size());
+  document.sync_seconds = plan.sync_s;
+  document.sync_bytes = plan.sync_bytes;
+  document.stages.clear();
+  document.links.clear();
+  document.micro_batches = 0;
+  for (const wire::PlanDocument& pipeline : pipelines) {
+    document.micro_batches += pipeline.micro_batches;
+    document.in_flight = std::max(document.in_flight, pipeline.in_flight);
+    if (pipelines.size() > 1) document.micro_batches_by_replica.push_back(pipeline.micro_batches);
+    document.links.insert(document.links.end(), pipeline.links.begin(), pipeline.links.end());
+  }
+  for (size_t s = 0; s < pipelines[0].stages.size(); ++s) {
+    document.stages.push_back(MergeStages(pipelines, s, plan.predicted_step_s));
+    if (s < plan.rings.size()) document.stages.back().sync_bytes = plan.rings[s].gradient_bytes;
+  }
+  if (context.explain) {
+    const std::string certainty = document.explain.empty() ? "" : document.explain.back();
+    document.explain = plan.explain;
+    if (!certainty.empty()) document.explain.push_back(certainty);
+  }
+  return document;
+}
+
+absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload& workload, const Profiles& profiles,
+                                                       const PlanOptions& options) {
+  const int64_t begin = runtime::ThreadCpuNanoseconds();
+  const job::Recompute wish = workload.job.spec.training.recompute;
+  ReplicaPlanner planner(workload, profiles, options);
+  PlannedWorkload planned{.recompute = wish == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone};
+  FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome outcome, planner.PlanWith(planned.recompute));
+  if (wish == job::Recompute::kAuto && MemoryIsTight(outcome, profiles)) {
+    FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome sparing, planner.PlanWith(Recompute::kFull));
+    if (IsFaster(sparing, outcome)) {
+      outcome = std::move(sparing);
+      planned.recompute = Recompute::kFull;
+    }
+  }
+  const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
+  if (auto* refusal = std::get_if<Refusal>(&outcome)) {
+    planned.answer = RefusalDocumentOf(*refusal, cpu_seconds);
+    planned.outcome = std::move(*refusal);
+    return planned;
+  }
+  const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
+  planned.answer = ReplicaDocumentOf(plan, {workload, planner.request(), planned.recompute, options.explain}, cpu_seconds);
+  if (plan.pipelines.size() == 1) {
+    planned.outcome = plan.pipelines[0];
+  } else {
+    planned.outcome = Refusal{
+        "NotAvailable",
+        absl::StrFormat("the plan has %d pipelines side by side, which is looked at with fusionctl plan only", plan.pipelines.size()),
+        {}};
+  }
+  return planned;
+}
+
+}  // namespace fusionllm::planning
