@@ -193,8 +193,8 @@ void Visit(V& v, Placement& p) {
   v.Field("clusters", p.clusters, {.kubernetes_only = true}, "Member clusters that may be used. Omitted: all.");
   v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
   v.Field("minMemory", p.min_memory, {}, "Memory that a device must have to be used.");
-  v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed, .kubernetes_only = true},
-          "Bytes that may leave a cluster in one step. Omitted: no limit.");
+  v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed},
+          "Bytes that may leave a site (on Kubernetes: a cluster) for others in one step. Omitted: no limit.");
 }
 
 template <class V>
