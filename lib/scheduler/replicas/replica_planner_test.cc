@@ -96,7 +96,7 @@ TEST(ReplicaPlannerTest, AFasterDeviceGetsMoreMicroBatches) {
 //   (m / 2 + 1) C + 2 latency + G / rate < (m + 1) C
 TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbersSaySo) {
   constexpr int kMicroBatches = 8;
-  constexpr double kRate = 10e6, kStage = kOps / 2 * 3 * kOp;
+  constexpr double kRate = 10e6, kStage = 0.5 * kOps * 3 * kOp;
   for (const int64_t parameter_bytes : {5'900'000, 6'100'000}) {
     PlanRequest request = TwoSites(kMicroBatches, parameter_bytes, 30'000'000, kRate);
     for (OpNode& op : request.ops) op.optimizer_bytes = op.placeholder ? 0 : int64_t{1} << 30;
@@ -104,7 +104,7 @@ TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbers
     for (Device& device : request.devices) device.memory_bytes = int64_t{6} << 30;
     const double one_pipeline_s = (kMicroBatches + 1) * kStage;
     const double all_reduce_s = 2 * 0.01 + kOps * static_cast<double>(parameter_bytes) / kRate;
-    const double two_pipelines_s = (kMicroBatches / 2 + 1) * kStage + all_reduce_s;
+    const double two_pipelines_s = (0.5 * kMicroBatches + 1) * kStage + all_reduce_s;
     const ReplicaPlan plan = PlanFor(request, kDecide);
     ASSERT_EQ(plan.pipelines.size(), two_pipelines_s < one_pipeline_s ? 2u : 1u) << parameter_bytes;
     EXPECT_NEAR(plan.predicted_step_s, std::min(one_pipeline_s, two_pipelines_s), 0.05);

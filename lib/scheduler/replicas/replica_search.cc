@@ -132,7 +132,10 @@ class GridSearch {
     return best;
   }
 
-  int MeanShare(const ReplicaGrid& grid) const { return (problem_.request().micro_batches + grid.pipelines() - 1) / grid.pipelines(); }
+  int MeanShare(const ReplicaGrid& grid) const {
+    const int pipelines = std::max(1, grid.pipelines());
+    return (problem_.request().micro_batches + pipelines - 1) / pipelines;
+  }
 
   // By number of ops: to know which pipelines share what, before there are better cuts.
   ReplicaGrid EquallyCut(const DeviceGrid& devices) const {
