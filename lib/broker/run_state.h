@@ -180,6 +180,13 @@ class RunState {
   std::map<int64_t, std::map<int, ShardWritten>> shards_;  // by step, stage
   std::set<int64_t> committing_;
   bool stop_asked_ = false;
+  // The last checkpoint of the epoch under way cannot be saved, which fails the run once its last step has been told: a stage that cannot
+  // write says so before the step is reported by another.
+  struct LostCheckpoint {
+    int64_t step = 0;
+    absl::Status status;
+  };
+  std::optional<LostCheckpoint> last_checkpoint_lost_;
   bool plan_is_stale_ = false;     // no spare fitted: plan anew
   bool codecs_are_stale_ = false;  // too harsh: plan anew
   int recoveries_ = 0;

@@ -70,7 +70,12 @@ void RunState::Handle(const CheckpointCommitted& event) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
     // In the middle of a run training goes on, the earlier checkpoints are whole; at the end there is nothing left to try.
     if ((phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_) {
-      Fail(absl::Status(event.status.code(), message));
+      const absl::Status failure(event.status.code(), message);
+      if (phase_ == Phase::kRunning && event.step > last_step_) {
+        last_checkpoint_lost_ = {event.step, failure};
+      } else {
+        Fail(failure);
+      }
       return;
     }
     Do(Announce{.reason = "CheckpointFailed", .step = event.step, .message = message});

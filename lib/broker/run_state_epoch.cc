@@ -17,6 +17,7 @@ void RunState::Load() {
   last_step_ = checkpoint_step_;
   shards_.clear();
   ended_at_.clear();
+  last_checkpoint_lost_.reset();
   Do(PublishPlan{});
   if (first) {
     for (const auto& [name, member] : members_) {
@@ -78,6 +79,10 @@ void RunState::Handle(const StepDone& event) {
   last_step_ = event.record.step;
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
+  if (last_checkpoint_lost_.has_value() && last_step_ >= last_checkpoint_lost_->step) {
+    Fail(last_checkpoint_lost_->status);
+    return;
+  }
   Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
   Tell(watch_.OnStep(event.record.step, event.record.step_seconds));
   WatchLoss(event.record);
@@ -121,6 +126,10 @@ void RunState::Handle(const Ended& event) {
 
 void RunState::FinishWhenAllEnded() {
   if (ended_at_.size() < plan_.devices.size()) return;
+  if (last_checkpoint_lost_.has_value()) {
+    Fail(last_checkpoint_lost_->status);
+    return;
+  }
   phase_ = Phase::kFinishing;
   Await(kFinishSeconds, "the last checkpoint");
   MaybeFinish();

@@ -195,7 +195,30 @@ TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("/ckpt/x"));
   run.Feed(run.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "its step has not been told yet";
+  run.Step(100);
+  EXPECT_EQ(Of<PublishStep>(run.all).back().record.step, 100);
   EXPECT_EQ(run.state.phase(), Phase::kFailed) << "the last checkpoint is what the user wanted";
+}
+
+TEST(RunStateTest, ALastCheckpointThatCannotBeSavedFailsTheRunWhoeverIsHeardFirst) {
+  const absl::Status full = absl::ResourceExhaustedError("no space left on /ckpt/x");
+  for (const bool step_first : {true, false}) {
+    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    run.Join("a0");
+    run.Join("b0");
+    if (step_first) run.Step(100);
+    run.Feed(run.Shard(100, 1, full));
+    if (!step_first) run.Step(100);
+    EXPECT_EQ(Of<PublishStep>(run.all).back().record.step, 100);
+    EXPECT_EQ(run.state.phase(), Phase::kFailed);
+    EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
+  }
+  Drill silent(Options({"a0"}), {"a0"});
+  silent.Join("a0");
+  silent.Feed(silent.Shard(100, 0, full));
+  silent.EndAll(100);
+  EXPECT_EQ(silent.state.phase(), Phase::kFailed) << "nobody is left who could tell the step";
 }
 
 TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {

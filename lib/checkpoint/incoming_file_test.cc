@@ -103,13 +103,14 @@ TEST_F(IncomingFileTest, ShardsThatWereSentMakeTheSameCheckpointAsThoseWrittenIn
     ASSERT_TRUE(incoming->Stage().ok());
     manifest.files.push_back({.name = file.name, .bytes = written->bytes, .sha256 = written->sha256, .tensors = file.image.tensors()});
   }
-  const auto path = CommitCheckpoint(folder_.path(), manifest, 0);
-  ASSERT_TRUE(path.ok()) << path.status();
+  const auto committed = CommitCheckpoint(folder_.path(), manifest, 0);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  const std::string& path = committed->path;
   for (const auto& entry : fs::directory_iterator(other / "step-000007")) {
     const std::string name = entry.path().filename().string();
-    EXPECT_EQ(*base::ReadSmallFile(*path + "/" + name, 1 << 20), *base::ReadSmallFile(entry.path().string(), 1 << 20)) << name;
+    EXPECT_EQ(*base::ReadSmallFile(path + "/" + name, 1 << 20), *base::ReadSmallFile(entry.path().string(), 1 << 20)) << name;
   }
-  EXPECT_FALSE(fs::exists(*path + "/.model-00002-of-00002.safetensors.99")) << "no part of the checkpoint";
+  EXPECT_FALSE(fs::exists(path + "/.model-00002-of-00002.safetensors.99")) << "no part of the checkpoint";
 }
 
 }  // namespace

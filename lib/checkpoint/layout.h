@@ -5,6 +5,7 @@
 //   ROOT/step-000050/model.safetensors   or model-00001-of-00003.safetensors ... and model.safetensors.index.json; optimizer and
 //                                        residuals likewise, without an index
 //   ROOT/latest                          a symbolic link to the newest, relative, replaced atomically
+//   ROOT/step-000050.earlier-1/          an earlier run's, set aside for one of this run: nothing lists or removes it
 //   ROOT/.step-000050.partial/           being written, or left by a crash
 #pragma once
 

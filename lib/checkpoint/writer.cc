@@ -98,6 +98,21 @@ absl::Status MoveIntoPlace(const std::string& staging, const std::string& target
   return RemoveTree(aside);
 }
 
+// Another run's checkpoint does not make room by going for good. Returns its new path; empty: there is none, or none that tells whose it
+// is.
+absl::StatusOr<std::string> SetAside(const std::string& target, int64_t first_sequence) {
+  const absl::StatusOr<Manifest> manifest = LoadManifest(target);
+  if (!manifest.ok() || manifest->sequence >= first_sequence) return "";
+  std::error_code error;
+  for (int number = 1; !error; ++number) {
+    const std::string aside = absl::StrCat(target, ".earlier-", number);
+    if (fs::exists(aside, error)) continue;
+    FUSIONLLM_RETURN_IF_ERROR(Rename(target, aside));
+    return aside;
+  }
+  return FileError(error.value(), "set aside", target);
+}
+
 absl::Status PointLatest(const std::string& root, const std::string& name) {
   const std::string temporary = absl::StrCat(root, "/", kTemporaryLink);
   if (unlink(temporary.c_str()) != 0 && errno != ENOENT) return FileError(errno, "remove", temporary);
@@ -155,7 +170,7 @@ absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64
   return entries;
 }
 
-absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep) {
+absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStage(manifest.step, 0, 1));
   const std::string staging = StagingFolder(root, manifest.step);
   const std::string name = StepFolderName(manifest.step);
@@ -164,13 +179,15 @@ absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest m
     RemoveTree(staging).IgnoreError();  // the first error is the one to tell
     return status;
   }
+  CommittedCheckpoint committed{.path = target};
+  FUSIONLLM_ASSIGN_OR_RETURN(committed.set_aside, SetAside(target, manifest.first_sequence));
   FUSIONLLM_RETURN_IF_ERROR(MoveIntoPlace(staging, target));
   FUSIONLLM_RETURN_IF_ERROR(SyncFolder(root));
   // A new root must survive as well. Its parent may be out of reach, which then is not ours to make durable.
   SyncFolder(absl::StrCat(root, "/..")).IgnoreError();
   FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
   FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep, manifest.first_sequence));
-  return target;
+  return committed;
 }
 
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step) { return RemoveTree(StagingFolder(root, step)); }

@@ -41,14 +41,19 @@ absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage,
 absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
                                                   const ShardContents& contents);
 
+struct CommittedCheckpoint {
+  std::string path;
+  std::string set_aside;  // ROOT/step-NNNNNN.earlier-K, where another run's checkpoint of that step is now; empty: there was none
+};
+
 // Makes the staged checkpoint of manifest.step appear as ROOT/step-NNNNNN and returns that path: checks that the files are there with their
 // sizes, removes others, writes index and manifest, syncs, renames, points `latest` to it and removes all but the `keep` newest (0: keeps
-// all; never the one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step: after a fresh
-// start in an old folder the old run's checkpoints are the first to go. A checkpoint of the same step is replaced. manifest.files come from
-// WriteShard; the index and manifest.sequence are added here. On an error before the rename the staging folder is removed. Errors: as
-// above, and FailedPrecondition for missing or wrong files or a tensor in two shards. An error after the rename (updating `latest`,
-// removing old ones) is returned, but the checkpoint is there.
-absl::StatusOr<std::string> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep);
+// all; never the one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step. Those of a
+// sequence below manifest.first_sequence are another run's: they stay, and one of the same step is set aside, where one of this run is
+// replaced. manifest.files come from WriteShard; the index and manifest.sequence are added here. On an error before the rename the staging
+// folder is removed. Errors: as above, and FailedPrecondition for missing or wrong files or a tensor in two shards. An error after the
+// rename (updating `latest`, removing old ones) is returned, but the checkpoint is there.
+absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep);
 
 // Removes what has been staged for `step`. OK when there is nothing.
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step);

@@ -69,10 +69,10 @@ TEST(WriterTest, WritesASingleStageWithoutNumbers) {
   EXPECT_THAT((*files)[1].tensors, ElementsAre("layer.0.weight.exp_avg", "layer.0.weight.exp_avg_sq"));
   Manifest manifest = SampleManifest(0);
   manifest.files = *files;
-  const auto path = CommitCheckpoint(folder.path(), manifest, 0);
-  ASSERT_TRUE(path.ok()) << path.status();
-  EXPECT_THAT(Listing(*path), ElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors"));
-  EXPECT_TRUE(VerifyCheckpoint(*path).ok());
+  const auto committed = CommitCheckpoint(folder.path(), manifest, 0);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_THAT(Listing(committed->path), ElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors"));
+  EXPECT_TRUE(VerifyCheckpoint(committed->path).ok());
 }
 
 TEST(WriterTest, ACrashBeforeTheCommitLeavesTheEarlierCheckpoint) {
@@ -131,6 +131,26 @@ TEST(WriterTest, ReplacesACheckpointOfTheSameStep) {
   EXPECT_TRUE(VerifyCheckpoint(folder / "step-000050").ok());
   EXPECT_THAT(Listing(folder.path()), ElementsAre("latest", "step-000050"));
   EXPECT_EQ(LoadManifest(folder / "step-000050")->files.size(), 3u);
+}
+
+TEST(WriterTest, SetsAsideWhatAnEarlierRunLeftOfTheSameStep) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 50, 3).ok());
+  // Fresh runs begin with sequences of their own.
+  const auto save = [&](int64_t first_sequence) {
+    Manifest manifest = *StageSample(folder.path(), 50, 1);
+    manifest.first_sequence = first_sequence;
+    return *CommitCheckpoint(folder.path(), manifest, 1);
+  };
+  const CommittedCheckpoint second = save(2);
+  EXPECT_EQ(second.path, folder / "step-000050");
+  EXPECT_EQ(second.set_aside, folder / "step-000050.earlier-1");
+  EXPECT_EQ(save(2).set_aside, "") << "its own";
+  EXPECT_EQ(save(4).set_aside, folder / "step-000050.earlier-2");
+  EXPECT_THAT(Listing(folder.path()), ElementsAre("latest", "step-000050", "step-000050.earlier-1", "step-000050.earlier-2"));
+  EXPECT_TRUE(VerifyCheckpoint(folder / "step-000050.earlier-1").ok());
+  EXPECT_EQ(LoadManifest(folder / "step-000050.earlier-1")->sequence, 1);
+  EXPECT_THAT(*ListCheckpoints(folder.path()), ::testing::SizeIs(1)) << "what is set aside is no checkpoint of the folder";
 }
 
 TEST(WriterTest, KeepsTheNewestAndTheOneBeingRead) {

@@ -84,8 +84,11 @@ struct MonitoringServer::Http {
     const mg_request_info& request = *mg_get_request_info(connection);
     const absl::string_view method = request.request_method, path = request.local_uri == nullptr ? "" : request.local_uri;
     const bool head = method == "HEAD";
-    if (path != "/metrics" && path != "/healthz" && path != "/readyz") {
-      Answer(connection, 404, "Not Found", "text/plain; charset=utf-8", "there are /metrics, /healthz and /readyz\n", !head);
+    const bool progress = handlers.progress && path == "/progress";
+    if (path != "/metrics" && path != "/healthz" && path != "/readyz" && !progress) {
+      Answer(connection, 404, "Not Found", "text/plain; charset=utf-8",
+             handlers.progress ? "there are /metrics, /healthz, /readyz and /progress\n" : "there are /metrics, /healthz and /readyz\n",
+             !head);
       return 404;
     }
     if (method != "GET" && !head) {
@@ -94,6 +97,10 @@ struct MonitoringServer::Http {
     }
     if (path == "/metrics") {
       Answer(connection, 200, "OK", "text/plain; version=0.0.4; charset=utf-8", handlers.metrics(), !head);
+      return 200;
+    }
+    if (progress) {
+      Answer(connection, 200, "OK", "application/json", absl::StrCat(handlers.progress(), "\n"), !head);
       return 200;
     }
     const absl::Status status = path == "/healthz" ? handlers.alive() : handlers.ready();

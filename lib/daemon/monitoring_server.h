@@ -1,4 +1,5 @@
-// How a process is watched from outside, over HTTP: /metrics (Prometheus), /healthz (alive) and /readyz (serving).
+// How a process is watched from outside, over HTTP: /metrics (Prometheus), /healthz (alive), /readyz (serving), and /progress where a
+// program has one.
 //
 // Two threads answer, so that a health check is not behind a scrape; a request that is not complete within seconds is dropped. Plain HTTP
 // without passwords: it shows figures and no tensors, and listens on loopback unless told otherwise. CivetWeb does the HTTP.
@@ -18,6 +19,7 @@ struct MonitoringHandlers {
   // OK: 200 "ok"; else 503 with the sentence. May block for a few seconds.
   std::function<absl::Status()> alive;
   std::function<absl::Status()> ready;
+  std::function<std::string()> progress = {};  // JSON; empty: there is no such page
 };
 
 class MonitoringServer {

@@ -38,6 +38,16 @@ TEST(MonitoringServerTest, AnswersScrapesAndProbes) {
   }
 }
 
+TEST(MonitoringServerTest, ShowsProgressWhereThereIsAny) {
+  const auto server = Serve({[] { return std::string(); }, Fine, Fine, [] { return std::string("{\"step\":3}"); }});
+  const HttpResponse page = HttpGet(server->address(), "/progress");
+  EXPECT_EQ(page.code, 200);
+  EXPECT_EQ(page.body, "{\"step\":3}\n");
+  EXPECT_THAT(page.head, HasSubstr("Content-Type: application/json"));
+  const auto without = Serve({[] { return std::string(); }, Fine, Fine});
+  EXPECT_EQ(HttpGet(without->address(), "/progress").code, 404);
+}
+
 TEST(MonitoringServerTest, SaysWhatIsWrong) {
   bool ready = false;
   const auto server = Serve({[] { return std::string(); }, [] { return absl::UnavailableError("the loop is stuck"); },

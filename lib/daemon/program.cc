@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/daemon/standard_files.h"
 
 namespace fusionllm::daemon {
 
@@ -18,6 +19,7 @@ void AddCommonFlags(CLI::App& app, const std::string& program, const std::string
 }
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags) {
+  HoldStandardFiles();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -38,11 +40,13 @@ int Complain(const absl::Status& status) {
 }
 
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
-                                                                  std::function<absl::Status()> alive,
-                                                                  std::function<absl::Status()> ready) {
+                                                                  std::function<absl::Status()> alive, std::function<absl::Status()> ready,
+                                                                  std::function<std::string()> progress) {
   if (flags.metrics_address == "off") return nullptr;
-  auto server = MonitoringServer::Start(
-      flags.metrics_address, {.metrics = [&registry] { return registry.Text(); }, .alive = std::move(alive), .ready = std::move(ready)});
+  auto server = MonitoringServer::Start(flags.metrics_address, {.metrics = [&registry] { return registry.Text(); },
+                                                                .alive = std::move(alive),
+                                                                .ready = std::move(ready),
+                                                                .progress = std::move(progress)});
   if (!server.ok()) {
     return absl::Status(server.status().code(), absl::StrCat("--metrics-address: ", std::string(server.status().message())));
   }

@@ -29,8 +29,8 @@ struct CommonFlags {
 // --metrics-address, --log-level and --version.
 void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags);
 
-// Parses and starts the log. An exit code when the program is to end now: 0 after --help and --version, 2 after bad usage, which is told on
-// stderr.
+// Parses, holds the standard files (standard_files.h) and starts the log. An exit code when the program is to end now: 0 after --help and
+// --version, 2 after bad usage, which is told on stderr.
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags);
 
 // Logs the error and gives the code back.
@@ -39,8 +39,10 @@ int Complain(const absl::Status& status, int code);
 int Complain(const absl::Status& status);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout; nothing for
-// "off". `registry` must outlive the result. Errors name the flag and the address; see MonitoringServer::Start.
+// "off". `progress`, if given, is the page of that name. `registry` must outlive the result. Errors name the flag and the address; see
+// MonitoringServer::Start.
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
-                                                                  std::function<absl::Status()> alive, std::function<absl::Status()> ready);
+                                                                  std::function<absl::Status()> alive, std::function<absl::Status()> ready,
+                                                                  std::function<std::string()> progress = {});
 
 }  // namespace fusionllm::daemon

@@ -82,6 +82,14 @@ void CheckPlacement(const Placement& placement, const Report& report) {
   }
 }
 
+void CheckFailurePolicy(const FailurePolicy& policy, const Report& report) {
+  std::set<std::string> names;
+  for (size_t i = 0; i < policy.rules.size(); ++i) {
+    if (names.insert(policy.rules[i].name).second) continue;
+    report({absl::StrCat("spec.failurePolicy.rules[", i, "].name")}, absl::StrCat(policy.rules[i].name, " is given twice"));
+  }
+}
+
 }  // namespace
 
 void CheckJob(const FusionJob& job, const Report& report) {
@@ -94,6 +102,7 @@ void CheckJob(const FusionJob& job, const Report& report) {
   CheckStrategy(job.spec.strategy, report);
   CheckExecutors(job.spec.executors, report);
   CheckPlacement(job.spec.placement, report);
+  CheckFailurePolicy(job.spec.failure_policy, report);
 }
 
 }  // namespace fusionllm::job

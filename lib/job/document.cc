@@ -25,7 +25,7 @@ struct Refused {
 // its memory for hostile input is not ours to bound.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(Node& root) : root_(root) {}
+  TreeBuilder(Node& root, const DocumentLimits& limits) : root_(root), most_values_(limits.values) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -83,8 +83,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void Count(int line, size_t values) {
     values_ += values;
-    if (values_ > kMaxDocumentValues) {
-      throw Refused{line, absl::StrCat("the document has more than ", kMaxDocumentValues, " values (aliases are counted expanded)")};
+    if (values_ > most_values_) {
+      throw Refused{line, absl::StrCat("the document has more than ", most_values_, " values (aliases are counted expanded)")};
     }
   }
 
@@ -135,15 +135,16 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   Node& root_;
+  const size_t most_values_;
   std::vector<OpenNode> open_;
   std::map<YAML::anchor_t, std::pair<Node, size_t>> anchored_;  // complete anchored nodes and how many values they hold
   size_t values_ = 0;
 };
 
 // Refuses what must not reach the parser: it takes byte 4 for the end of the text and replaces malformed UTF-8 silently.
-std::optional<Refused> CheckText(absl::string_view text) {
-  if (text.size() > kMaxDocumentBytes) {
-    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", kMaxDocumentBytes)};
+std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
+  if (text.size() > most_bytes) {
+    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", most_bytes)};
   }
   int line = 1;
   for (size_t i = 0; i < text.size();) {
@@ -159,15 +160,15 @@ std::optional<Refused> CheckText(absl::string_view text) {
   return std::nullopt;
 }
 
-std::optional<Refused> ParseYaml(absl::string_view text, Node& root) {
-  if (std::optional<Refused> refused = CheckText(text)) return refused;
+std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const DocumentLimits& limits) {
+  if (std::optional<Refused> refused = CheckText(text, limits.bytes)) return refused;
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
-    TreeBuilder builder(root);
+    TreeBuilder builder(root, limits);
     if (!parser.HandleNextDocument(builder)) return Refused{1, "the document is empty"};
     Node second;
-    TreeBuilder second_builder(second);
+    TreeBuilder second_builder(second, limits);
     if (parser.HandleNextDocument(second_builder)) return Refused{second.line, "a second document: one file holds one document"};
   } catch (const Refused& refused) {
     return refused;
@@ -254,8 +255,8 @@ const Node* Node::Find(absl::string_view key) const {
   return found == keys.end() ? nullptr : &items[found - keys.begin()];
 }
 
-bool LoadDocument(absl::string_view text, Node& root, Problems& problems) {
-  if (const std::optional<Refused> refused = ParseYaml(text, root)) {
+bool LoadDocument(absl::string_view text, Node& root, Problems& problems, const DocumentLimits& limits) {
+  if (const std::optional<Refused> refused = ParseYaml(text, root, limits)) {
     problems.AddAtLine(refused->line, "", refused->why);
     return false;
   }
@@ -285,7 +286,7 @@ void ApplyOverrides(std::span<const std::string> overrides, Node& root, Problems
     Node value;
     const std::string text = overrides[i].substr(equals + 1);
     if (text.find_first_not_of(" \t\r\n") != std::string::npos) {
-      if (const std::optional<Refused> refused = ParseYaml(text, value)) {
+      if (const std::optional<Refused> refused = ParseYaml(text, value, {})) {
         problems.AddAtOverride(index, "", refused->why);
         continue;
       }

@@ -1,7 +1,7 @@
 // A YAML document from outside as a tree of plain values, within limits, every value with the place it came from; and the list of all
 // that is wrong with it.
 //
-// Limits: 1 MiB of text, 100'000 values after aliases are expanded, 64 levels. Text must be UTF-8 without control characters. Anchors and
+// Limits: DocumentLimits after aliases are expanded, and 64 levels. Text must be UTF-8 without control characters. Anchors and
 // aliases are followed; tags other than !!str, merge keys and further documents in the same text are refused. Not thread-safe.
 #pragma once
 
@@ -17,6 +17,13 @@ namespace fusionllm::job {
 inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
 inline constexpr size_t kMaxDocumentValues = 100'000;
 inline constexpr int kMaxDocumentDepth = 64;
+
+struct DocumentLimits {
+  size_t bytes = kMaxDocumentBytes;
+  size_t values = kMaxDocumentValues;  // about 150 bytes of memory each
+};
+// The 10,000 devices that a topology may have, at a hundred sites that are all joined, take 1.5 MiB and 180,000 values.
+inline constexpr DocumentLimits kTopologyLimits = {.bytes = size_t{4} << 20, .values = 400'000};
 
 struct Node {
   enum class Kind { kNull, kScalar, kList, kMap };
@@ -35,6 +42,7 @@ struct Node {
 // Collects what is wrong with one document: at most 20 findings are kept, the rest counted.
 class Problems {
  public:
+  // An empty name: the document is no file's, and findings name no line.
   explicit Problems(absl::string_view file_name) : file_name_(file_name) {}
 
   // The document whose places Add() looks up; it must outlive this object's use.
@@ -73,7 +81,7 @@ class Problems {
 
 // Reads text into root. False when it cannot be used at all (not YAML, over a limit, empty); the reason is then in problems.
 // Duplicate keys are reported and the first of them kept.
-bool LoadDocument(absl::string_view text, Node& root, Problems& problems);
+bool LoadDocument(absl::string_view text, Node& root, Problems& problems, const DocumentLimits& limits = {});
 
 // Applies "spec.training.steps=50" to the tree: the value is YAML, missing maps on the way are made, "pins[0].device" reaches into lists
 // that exist. Tells problems the paths; call it once.

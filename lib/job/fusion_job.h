@@ -29,6 +29,9 @@ enum class Backend { kCpu, kRef };
 enum class CompressionPolicy { kNone, kUniform, kAdatopk };
 enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
 enum class TopkValues { kInt8, kFp16 };
+enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
+enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
+enum class CleanPodPolicy { kRunning, kAll, kNone };
 
 struct Metadata {
   std::string name;
@@ -53,6 +56,7 @@ struct ModelSettings {
 struct GraphSource {
   std::optional<std::string> file;
   std::optional<std::string> inline_text;
+  Opaque volume;  // holds file
   bool operator==(const GraphSource&) const = default;
 };
 
@@ -93,6 +97,7 @@ struct Data {
   std::optional<Validation> validation;
   Shapes shapes;
   Opaque volume;
+  std::vector<std::string> clusters;  // members that can reach the data; empty: all
   bool operator==(const Data&) const = default;
 };
 
@@ -167,6 +172,7 @@ struct Checkpoint {
   int64_t every_steps = 100;    // 0: only the last step
   int64_t keep = 3;             // 0: all
   std::string resume = "auto";  // auto | never | PATH
+  Opaque volume;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -196,6 +202,36 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+// One rule for what went wrong: it holds when the exit code or the reason is among those given, or when neither is given.
+struct FailureRule {
+  std::string name;
+  FailureAction action = FailureAction::kRestartJob;
+  std::vector<int64_t> on_exit_codes;
+  std::vector<std::string> on_reasons;
+  bool operator==(const FailureRule&) const = default;
+};
+
+struct FailurePolicy {
+  int64_t max_restarts = 3;
+  std::vector<FailureRule> rules;  // the first that holds decides; none: the executor is restarted, and that counts
+  bool operator==(const FailurePolicy&) const = default;
+};
+
+// How executors of different clusters reach each other.
+struct Network {
+  NetworkMode mode = NetworkMode::kDirect;
+  int64_t port = 7000;
+  std::optional<std::string> address;  // absent: chosen
+  bool operator==(const Network&) const = default;
+};
+
+// The process that leads the job's executors.
+struct BrokerSettings {
+  Opaque volume;
+  Opaque pod_template;  // "template"
+  bool operator==(const BrokerSettings&) const = default;
+};
+
 struct Spec {
   Model model;
   Data data;
@@ -208,10 +244,16 @@ struct Spec {
   // Kubernetes only.
   bool suspend = false;
   std::optional<std::string> managed_by;
-  Opaque failure_policy;
+  std::optional<std::string> queue_name;
+  FailurePolicy failure_policy;
   std::optional<int64_t> active_deadline_seconds;
+  std::optional<int64_t> pending_deadline_seconds;
   std::optional<int64_t> ttl_seconds_after_finished;
-  Opaque network;
+  CleanPodPolicy clean_pod_policy = CleanPodPolicy::kRunning;
+  int64_t force_delete_after_seconds = 300;  // 0: never
+  bool preserve_resources_on_deletion = false;
+  Network network;
+  BrokerSettings broker;
   bool operator==(const Spec&) const = default;
 };
 
@@ -239,5 +281,11 @@ FUSIONLLM_JOB_ENUM(CompressionPolicy, {"none", E::kNone}, {"uniform", E::kUnifor
 FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16},
                    {"bf16", E::kBf16}, {"fp32", E::kFp32});
 FUSIONLLM_JOB_ENUM(TopkValues, {"int8", E::kInt8}, {"fp16", E::kFp16});
+FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kRestartJob},
+                   {"RestartJobAndIgnoreMaxRestarts", E::kRestartJobAndIgnoreMaxRestarts}, {"RestartExecutor", E::kRestartExecutor},
+                   {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});
+FUSIONLLM_JOB_ENUM(NetworkMode, {"Direct", E::kDirect}, {"NodePort", E::kNodePort}, {"LoadBalancer", E::kLoadBalancer},
+                   {"Relay", E::kRelay});
+FUSIONLLM_JOB_ENUM(CleanPodPolicy, {"Running", E::kRunning}, {"All", E::kAll}, {"None", E::kNone});
 
 }  // namespace fusionllm::job

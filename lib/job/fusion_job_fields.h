@@ -10,6 +10,7 @@ inline constexpr double kMaxSteps = 1e9;
 inline constexpr double kMaxBatch = 1 << 20;
 inline constexpr double kMaxSequence = 1 << 20;
 inline constexpr double kMaxExecutors = 10000;
+inline constexpr size_t kMaxClusters = 64;
 
 template <class V>
 void Visit(V& v, Metadata& m) {
@@ -40,6 +41,8 @@ template <class V>
 void Visit(V& v, GraphSource& g) {
   v.Field("file", g.file, {}, "File with the text form of an OP-DAG, relative to the job file.");
   v.Field("inline", g.inline_text, {.max_length = 1 << 19}, "The text itself.");
+  v.Field("volume", g.volume, {.kubernetes_only = true},
+          "Kubernetes volume source that holds file, such as a configMap. Omitted: data.volume.");
 }
 
 template <class V>
@@ -84,6 +87,8 @@ void Visit(V& v, Data& d) {
   v.Field("validation", d.validation, {}, "Data for evaluation: exactly one of path and fraction. Omitted: none.");
   v.Field("shapes", d.shapes, {.applies = !files, .belongs_to = "data of kind shapes"}, "For kind shapes.");
   v.Field("volume", d.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path.");
+  v.Field("clusters", d.clusters, {.name = true, .max_items = kMaxClusters, .kubernetes_only = true},
+          "Member clusters that can reach the data: the ops that read samples and targets are placed there. Omitted: all.");
 }
 
 template <class V>
@@ -97,7 +102,8 @@ void Visit(V& v, Optimizer& o) {
   v.Field("epsilon", o.epsilon, {.min = 0, .max = 1, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
   v.Field("momentum", o.momentum, {.min = 0, .max = 1, .below_max = true, .applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd.");
   v.Field("nesterov", o.nesterov, {.applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd: needs momentum above 0.");
-  v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000}, "On parameters of two or more dimensions. Omitted with sgd: 0.");
+  v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000, .default_depends = true},
+          "On parameters of two or more dimensions. Omitted with sgd: 0.");
 }
 
 template <class V>
@@ -167,6 +173,7 @@ void Visit(V& v, Checkpoint& c) {
   v.Field("everySteps", c.every_steps, {.min = 0, .max = kMaxSteps}, "0: only the last step, which is always saved.");
   v.Field("keep", c.keep, {.min = 0, .max = 1e6}, "Newest checkpoints to keep; 0: all.");
   v.Field("resume", c.resume, {}, "auto (the newest whole one, if any), never, or the path of a checkpoint, relative to the job file.");
+  v.Field("volume", c.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path; every executor writes its part there.");
 }
 
 template <class V>
@@ -190,11 +197,46 @@ void Visit(V& v, PlacementCluster& c) {
 template <class V>
 void Visit(V& v, Placement& p) {
   v.Field("device", p.device, {.name = true, .kubernetes_only = true}, "Kind of device, or any.");
-  v.Field("clusters", p.clusters, {.kubernetes_only = true}, "Member clusters that may be used. Omitted: all.");
+  v.Field("clusters", p.clusters, {.max_items = kMaxClusters, .list_key = "name", .kubernetes_only = true},
+          "Member clusters that may be used. Omitted: all.");
   v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
   v.Field("minMemory", p.min_memory, {}, "Memory that a device must have to be used.");
   v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed},
           "Bytes that may leave a site (on Kubernetes: a cluster) for others in one step. Omitted: no limit.");
+}
+
+template <class V>
+void Visit(V& v, FailureRule& r) {
+  v.Field("name", r.name, {.required = true, .name = true}, "Name of the rule, told in conditions and events.");
+  v.Field("action", r.action, {.required = true},
+          "FailJob; RestartJob (all executors, counted); RestartJobAndIgnoreMaxRestarts (not counted); RestartExecutor (it alone, "
+          "counted); Ignore (it is not replaced); ReplaceCluster (its executors move to another member).");
+  v.Field("onExitCodes", r.on_exit_codes, {.min = 1, .max = 255, .max_items = 255}, "Exit codes of an executor.");
+  v.Field("onReasons", r.on_reasons, {.max_items = 32, .max_length = 256},
+          "Reasons of a Pod or of its Disrupted condition, such as OOMKilled, Evicted, PreemptionByScheduler, NodeLost or ClusterLost.");
+}
+
+template <class V>
+void Visit(V& v, FailurePolicy& p) {
+  v.Field("maxRestarts", p.max_restarts, {.min = 0, .max = 1e6}, "Counted restarts after which the job fails.");
+  v.Field("rules", p.rules, {.max_items = 20, .list_key = "name"},
+          "The first that holds decides; a rule holds when the exit code or the reason is one of its own, or when it names neither. None "
+          "holds: RestartExecutor.");
+}
+
+template <class V>
+void Visit(V& v, Network& n) {
+  v.Field("mode", n.mode, {},
+          "Direct: by Pod address, in one cluster or a flat network; NodePort and LoadBalancer: by a Service for each executor; Relay: "
+          "through the broker, for members that can only dial out.");
+  v.Field("port", n.port, {.min = 1, .max = 65535}, "Port that an executor listens on.");
+  v.Field("address", n.address, {.max_length = 253}, "Host name or address at which other clusters reach the broker. Omitted: chosen.");
+}
+
+template <class V>
+void Visit(V& v, BrokerSettings& b) {
+  v.Field("volume", b.volume, {}, "Kubernetes volume source for the journal of the run. Omitted: lost with the broker's Pod.");
+  v.Field("template", b.pod_template, {}, "PodTemplateSpec.");
 }
 
 template <class V>
@@ -208,12 +250,23 @@ void Visit(V& v, Spec& s) {
   v.Field("executors", s.executors, {}, "How many processes train.");
   v.Field("placement", s.placement, {}, "Where they may run.");
   v.Field("suspend", s.suspend, {.kubernetes_only = true}, "Create nothing, or save a checkpoint and stop.");
-  v.Field("managedBy", s.managed_by, {.kubernetes_only = true}, "Controller that owns the job.");
+  v.Field("managedBy", s.managed_by, {.max_length = 63, .kubernetes_only = true},
+          "Controller that owns the job, as DOMAIN/NAME; never changes. Omitted: this operator.");
+  v.Field("queueName", s.queue_name, {.name = true, .kubernetes_only = true}, "Queue that admits the job.");
   v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true}, "What restarts and what fails the job.");
-  v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true}, "Longest run.");
+  v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
+          "Longest run, from the start or the last resumption; then the job fails.");
+  v.Field("pendingDeadlineSeconds", s.pending_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
+          "Longest wait for enough executors to be ready; then the job fails. Omitted: it waits.");
   v.Field("ttlSecondsAfterFinished", s.ttl_seconds_after_finished, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
-          "When a finished job is deleted.");
-  v.Field("network", s.network, {.kubernetes_only = true}, "Network of the executors.");
+          "When a finished job is deleted. Omitted: never.");
+  v.Field("cleanPodPolicy", s.clean_pod_policy, {.kubernetes_only = true}, "Pods that are deleted when the job has finished.");
+  v.Field("forceDeleteAfterSeconds", s.force_delete_after_seconds, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
+          "How long a Pod may take to terminate, as on a lost node, until it is deleted by force; 0: as long as it takes.");
+  v.Field("preserveResourcesOnDeletion", s.preserve_resources_on_deletion, {.kubernetes_only = true},
+          "Deleting the job leaves what it made in the member clusters.");
+  v.Field("network", s.network, {.kubernetes_only = true}, "How executors reach each other.");
+  v.Field("broker", s.broker, {.kubernetes_only = true}, "The process that leads the executors.");
 }
 
 template <class V>

@@ -199,6 +199,13 @@ INSTANTIATE_TEST_SUITE_P(
                "8: spec.executors.replicas: must be at most max, which is 4, got 5"},
         BadJob{"MemoryInDecimal", 8, "  placement: {minMemory: 2GB}",
                "8: spec.placement.minMemory: \"2GB\" is no size: write a number and Ki, Mi, Gi or Ti (bytes), as in 2Gi"},
+        BadJob{"UnknownFailureAction", 8, "  failurePolicy: {rules: [{name: a, action: restartJob}]}",
+               "8: spec.failurePolicy.rules[0].action: must be one of FailJob, RestartJob, RestartJobAndIgnoreMaxRestarts, "
+               "RestartExecutor, Ignore, ReplaceCluster, got \"restartJob\"; did you mean RestartJob?"},
+        BadJob{"FailureRuleTwice", 8, "  failurePolicy: {rules: [{name: a, action: Ignore}, {name: a, action: FailJob}]}",
+               "8: spec.failurePolicy.rules[1].name: a is given twice"},
+        BadJob{"ExitCodeOfSuccess", 8, "  failurePolicy: {rules: [{name: a, action: Ignore, onExitCodes: [0]}]}",
+               "8: spec.failurePolicy.rules[0].onExitCodes[0]: must be at least 1, got 0"},
         BadJob{"ClusterTwice", 8, "  placement: {clusters: [{name: a}, {name: a}]}",
                "8: spec.placement.clusters[1].name: a is given twice"},
         BadJob{"SuspendAsNumber", 8, "  suspend: 1", "8: spec.suspend: must be true or false, got 1"},

@@ -4,8 +4,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/job/document.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
 #include "lib/job/reference.h"
@@ -71,6 +74,7 @@ spec:
     path: [README.md, docs/]
     validation: {path: [held-out.txt]}
     volume: {persistentVolumeClaim: {claimName: texts}}
+    clusters: [paris]
   training:
     steps: 200
     globalBatchSize: 32
@@ -92,15 +96,25 @@ spec:
     pins: [{ops: "block.0.*", device: paris-0}]
     exclude: [lab-3]
   compression: {policy: adatopk, codec: auto, ratio: 100, errorFeedback: false}
-  checkpoint: {path: checkpoints/, everySteps: 50, keep: 3, resume: auto}
+  checkpoint: {path: checkpoints/, everySteps: 50, keep: 3, resume: auto, volume: {emptyDir: {}}}
   executors: {replicas: 6, min: 2, max: 8, spares: 1, threads: 2, template: {}}
   placement: {device: any, clusters: [{name: paris, min: 1, max: 4}], clusterSelector: {}, minMemory: 2Gi, maxEgressBytesPerStep: null}
   suspend: false
   managedBy: kueue.x-k8s.io/multikueue
-  failurePolicy: {maxRestarts: 3}
+  queueName: night
+  failurePolicy:
+    maxRestarts: 5
+    rules:
+    - {name: bad-input, action: FailJob, onExitCodes: [2, 3]}
+    - {name: evicted, action: RestartJobAndIgnoreMaxRestarts, onReasons: [Evicted]}
   activeDeadlineSeconds: 3600
+  pendingDeadlineSeconds: 600
   ttlSecondsAfterFinished: 0
-  network: {subdomain: s}
+  cleanPodPolicy: All
+  forceDeleteAfterSeconds: 30
+  preserveResourcesOnDeletion: true
+  network: {mode: NodePort, port: 7100, address: 192.0.2.7}
+  broker: {volume: {persistentVolumeClaim: {claimName: journal}}, template: {}}
 )";
 
 TEST(JobExamplesTest, AJobWithEveryFieldIsReadAndKept) {
@@ -112,8 +126,32 @@ TEST(JobExamplesTest, AJobWithEveryFieldIsReadAndKept) {
   EXPECT_EQ(job->spec.executors.pod_template.json, "{}");
   EXPECT_EQ(job->spec.placement.min_memory->bytes, int64_t{2} << 30);
   EXPECT_EQ(job->spec.data.volume.json, R"({"persistentVolumeClaim": {"claimName": "texts"}})");
-  EXPECT_EQ(job->spec.failure_policy.json, R"({"maxRestarts": 3})");
+  EXPECT_EQ(job->spec.data.clusters, std::vector<std::string>{"paris"});
+  EXPECT_EQ(job->spec.checkpoint->volume.json, R"({"emptyDir": {}})");
+  EXPECT_EQ(job->spec.failure_policy.max_restarts, 5);
+  EXPECT_EQ(job->spec.failure_policy.rules[0], (FailureRule{"bad-input", FailureAction::kFailJob, {2, 3}, {}}));
+  EXPECT_EQ(job->spec.failure_policy.rules[1], (FailureRule{"evicted", FailureAction::kRestartJobAndIgnoreMaxRestarts, {}, {"Evicted"}}));
+  EXPECT_EQ(job->spec.pending_deadline_seconds, 600);
+  EXPECT_EQ(job->spec.clean_pod_policy, CleanPodPolicy::kAll);
+  EXPECT_EQ(job->spec.force_delete_after_seconds, 30);
+  EXPECT_TRUE(job->spec.preserve_resources_on_deletion);
+  EXPECT_EQ(job->spec.network, (Network{NetworkMode::kNodePort, 7100, "192.0.2.7"}));
+  EXPECT_EQ(job->spec.broker.volume.json, R"({"persistentVolumeClaim": {"claimName": "journal"}})");
   EXPECT_EQ(*ParseFusionJob(ToYaml(*job), "printed.yaml"), *job);
+}
+
+TEST(JobExamplesTest, FindingsInATreeThatIsNoFileNameTheFieldAlone) {
+  Problems problems("any.yaml");
+  Node tree;
+  ASSERT_TRUE(LoadDocument(kEveryField, tree, problems)) << problems.ToStatus();
+  EXPECT_EQ(*FusionJobFromTree(tree), *ParseFusionJob(kEveryField, "everything.yaml"));
+
+  Node broken;
+  const std::string text = absl::StrReplaceAll(kEveryField, {{"steps: 200", "steps: -3"}, {"max: 8", "max: 5"}});
+  ASSERT_TRUE(LoadDocument(text, broken, problems)) << problems.ToStatus();
+  EXPECT_EQ(std::string(FusionJobFromTree(broken).status().message()),
+            "spec.training.steps: must be at least 0, got -3\n"
+            "spec.executors.replicas: must be at most max, which is 5, got 6");
 }
 
 TEST(JobExamplesTest, EveryTopologyParsesAndFitsTwoCores) {
@@ -137,6 +175,22 @@ TEST(JobExamplesTest, ALoadedJobsPathsAreAbsoluteAndAMissingFileIsNamed) {
   EXPECT_EQ(job->spec.data.path[0], (std::filesystem::absolute(SourceDir()) / "README.md").lexically_normal().string());
   EXPECT_EQ(LoadFusionJob("no/such.yaml").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadTopology(SourceDir().string()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(JobExamplesTest, AGraphFileThatCannotBeReadIsNamedWithItsLine) {
+  const base::TempFolder folder;
+  const std::string text =
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: t}\nspec:\n  model: {graph: {file: g.dag}}\n"
+      "  data: {kind: shapes, shapes: {samples: 8}}\n  training: {steps: 1}\n";
+  const std::string job = folder.Write("job.yaml", text);
+  EXPECT_EQ(std::string(LoadFusionJob(job).status().message()),
+            job + ":5: spec.model.graph.file: cannot read " + (folder / "g.dag") + ": No such file or directory");
+  std::filesystem::create_directory(folder / "g.dag");
+  EXPECT_THAT(std::string(LoadFusionJob(job).status().message()), ::testing::HasSubstr(":5: spec.model.graph.file: cannot read"));
+  std::filesystem::remove(folder / "g.dag");
+  folder.Write("g.dag", "graph");
+  const absl::StatusOr<FusionJob> loaded = LoadFusionJob(job);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
 }
 
 TEST(JobExamplesTest, TheReferencePageIsTheOneTheFieldTablesGive) {

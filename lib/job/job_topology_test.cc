@@ -179,5 +179,28 @@ TEST(TopologyErrorsTest, ATopologyOfThousandsOfDevicesIsAnsweredAtOnce) {
   EXPECT_THAT(ErrorOf(yaml), HasSubstr("no link leads from s0-0 to s1-0"));
 }
 
+// A topology as large as the planner takes: 10,000 devices and as many links, in more text than a job may have.
+TEST(TopologyTest, TenThousandDevicesAreRead) {
+  std::string yaml = "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: large}\nspec:\n  sites:\n";
+  for (int site = 0; site < 100; ++site) {
+    absl::StrAppend(&yaml, "  - name: site-", site, "\n    internal: {bandwidth: 10Gbit, latency: 50us}\n    devices:\n");
+    for (int device = 0; device < 100; ++device) {
+      absl::StrAppend(&yaml, "    - {name: site-", site, "-device-", device, ", computeScale: 0.5, memory: 24Gi, threads: 1}\n");
+    }
+  }
+  absl::StrAppend(&yaml, "  links:\n");
+  for (int from = 0; from < 100; ++from) {
+    for (int to = 0; to < 100; ++to) {
+      if (from != to) absl::StrAppend(&yaml, "  - {from: site-", from, ", to: site-", to, ", bandwidth: 100Mbit, latency: 20ms}\n");
+    }
+  }
+  ASSERT_GT(yaml.size(), size_t{1} << 20);
+  const absl::StatusOr<Topology> topology = ParseTopology(yaml, "large.yaml");
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  EXPECT_EQ(topology->spec.sites.size(), 100u);
+  EXPECT_EQ(topology->spec.sites[99].devices.size(), 100u);
+  EXPECT_EQ(topology->spec.links.size(), 9'900u);
+}
+
 }  // namespace
 }  // namespace fusionllm::job

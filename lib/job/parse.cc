@@ -1,9 +1,12 @@
 #include "lib/job/parse.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -28,13 +31,11 @@ bool IsOtherKind(const Node& root, absl::string_view kind) {
 }
 
 template <class T>
-absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, absl::string_view kind,
-                        std::span<const std::string> overrides) {
-  Problems problems(file_name);
-  Node root;
-  if (!LoadDocument(yaml, root, problems)) return problems.ToStatus();
+using FurtherCheck = std::function<void(const T&, const Report&)>;
+
+template <class T>
+absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& problems, const FurtherCheck<T>& check_further = nullptr) {
   problems.SetRoot(&root);
-  ApplyOverrides(overrides, root, problems);
   Reader reader(root, problems);
   T value;
   if (IsOtherKind(root, kind)) {
@@ -44,18 +45,38 @@ absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, abs
   }
   reader.ReadObject(value);
   const Problems reading = problems;
-  Check(value, [&](std::initializer_list<absl::string_view> paths, absl::string_view message) {
+  const Report report = [&](std::initializer_list<absl::string_view> paths, absl::string_view message) {
     // A field that could not be read stands at its default: what that breaks is not the user's doing.
     for (const absl::string_view path : paths) {
       if (reading.Touches(path)) return;
     }
     problems.Add(*paths.begin(), message);
-  });
+  };
+  Check(value, report);
+  if (check_further != nullptr) check_further(value, report);
   FUSIONLLM_RETURN_IF_ERROR(problems.ToStatus());
   return value;
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+template <class T>
+absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, absl::string_view kind, std::span<const std::string> overrides,
+                        const DocumentLimits& limits, const FurtherCheck<T>& check_further = nullptr) {
+  Problems problems(file_name);
+  Node root;
+  if (!LoadDocument(yaml, root, problems, limits)) return problems.ToStatus();
+  problems.SetRoot(&root);
+  ApplyOverrides(overrides, root, problems);
+  return Interpret<T>(root, kind, problems, check_further);
+}
+
+// Empty: it can be read. Does not open it: it may be a pipe.
+std::string WhyUnreadable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return "it is a folder";
+  return access(path.c_str(), R_OK) == 0 ? "" : std::strerror(errno);
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(path, error);
   errno = 0;
@@ -63,7 +84,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (folder || !stream) {
     return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", folder ? "it is a folder" : std::strerror(errno)));
   }
-  std::string text(kMaxDocumentBytes + 1, '\0');  // one more than is allowed: LoadDocument then says so
+  std::string text(most_bytes + 1, '\0');  // one more than is allowed: LoadDocument then says so
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad()) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
   text.resize(static_cast<size_t>(stream.gcount()));
@@ -73,25 +94,37 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides) {
-  return Parse<FusionJob>(yaml, file_name, "FusionJob", overrides);
+  return Parse<FusionJob>(yaml, file_name, "FusionJob", overrides, {});
+}
+
+absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root) {
+  Problems problems("");
+  return Interpret<FusionJob>(root, "FusionJob", problems);
 }
 
 absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name) {
-  return Parse<Topology>(yaml, file_name, "Topology", {});
+  return Parse<Topology>(yaml, file_name, "Topology", {}, kTopologyLimits);
 }
 
 absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, ParseFusionJob(text, path, overrides));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
   if (error) return absl::NotFoundError(absl::StrCat(path, ": has no absolute path: ", error.message()));
-  ResolvePaths(absolute.parent_path().string(), job);
+  // Data may be elsewhere, but without its graph a job says nothing. Here, where the line is known.
+  const FurtherCheck<FusionJob> check_graph = [&](const FusionJob& job, const Report& report) {
+    if (!job.spec.model.graph || !job.spec.model.graph->file) return;
+    const std::string file = (folder / *job.spec.model.graph->file).lexically_normal().string();
+    const std::string why = WhyUnreadable(file);
+    if (!why.empty()) report({"spec.model.graph.file"}, absl::StrCat("cannot read ", file, ": ", why));
+  };
+  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, check_graph));
+  ResolvePaths(folder.string(), job);
   return job;
 }
 
 absl::StatusOr<Topology> LoadTopology(const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kTopologyLimits.bytes));
   return ParseTopology(text, path);
 }
 

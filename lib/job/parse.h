@@ -17,13 +17,18 @@
 
 namespace fusionllm::job {
 
+struct Node;  // document.h
+
 // file_name is used in messages only; paths in the job stay as they are written.
 // overrides: "spec.training.steps=50"; the value is YAML, "spec.strategy.pins[0].device=lab-1" reaches into a list.
 absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides = {});
 
 // Reads a file, and makes data, graph and init.from paths, which are relative to the job file, absolute: the job can then be handed to a
-// process with another working directory. Blocks on the disk.
+// process with another working directory. A graph file that cannot be read is a finding. Blocks on the disk.
 absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {});
+
+// From a tree that is no file's, such as a Kubernetes object's spec: messages name the field alone.
+absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root);
 
 absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name);
 absl::StatusOr<Topology> LoadTopology(const std::string& path);

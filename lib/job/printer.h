@@ -1,4 +1,5 @@
-// Visitor that writes structs as YAML: every field that holds, defaults included, absent optionals left out. Internal to lib/job.
+// Visitor that writes structs as YAML: every field that holds, defaults included, absent optionals left out. For lib/job, and
+// lib/kubeapi whose structs are described the same way.
 #pragma once
 
 #include <string>

@@ -61,7 +61,8 @@ void Problems::AddAtNode(const Node& node, absl::string_view path, absl::string_
 }
 
 void Problems::AddAtLine(int line, absl::string_view path, absl::string_view message) {
-  Push(line, path, absl::StrCat(file_name_, ":", line, ": ", path, path.empty() ? "" : ": ", message));
+  const std::string place = file_name_.empty() ? "" : absl::StrCat(file_name_, ":", line, ": ");
+  Push(line, path, absl::StrCat(place, path, path.empty() ? "" : ": ", message));
 }
 
 void Problems::AddAtOverride(int index, absl::string_view path, absl::string_view message) {
@@ -75,7 +76,8 @@ absl::Status Problems::ToStatus() const {
   std::vector<Finding> sorted = findings_;
   std::stable_sort(sorted.begin(), sorted.end(), [](const Finding& a, const Finding& b) { return a.order < b.order; });
   std::string text = absl::StrJoin(sorted, "\n", [](std::string* out, const Finding& finding) { absl::StrAppend(out, finding.text); });
-  if (count_ > static_cast<int>(kMaxFindings)) absl::StrAppend(&text, "\n", file_name_, ": and ", count_ - kMaxFindings, " more");
+  if (count_ > static_cast<int>(kMaxFindings))
+    absl::StrAppend(&text, "\n", file_name_, file_name_.empty() ? "" : ": ", "and ", count_ - kMaxFindings, " more");
   return absl::InvalidArgumentError(text);
 }
 

@@ -79,7 +79,7 @@ std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
 
 std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
   if (node.kind != Node::Kind::kScalar) return absl::StrCat("must be text", Got(node));
-  if (node.text.empty()) return "must not be empty";
+  if (node.text.empty() && !rule.may_be_empty) return "must not be empty";
   if (node.text.size() > rule.max_length) {
     return absl::StrCat("must have at most ", rule.max_length, " bytes, got ", node.text.size());
   }
@@ -94,6 +94,14 @@ std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
     return "must not contain a zero byte";
   }
   out = node.text;
+  return "";
+}
+
+std::string ReadScalar(const Node& node, const Rule& rule, absl::Time& out) {
+  std::string error;
+  if (node.kind != Node::Kind::kScalar || !absl::ParseTime(absl::RFC3339_full, node.text, &out, &error)) {
+    return absl::StrCat("must be a time such as 2026-01-31T12:00:00Z", Got(node));
+  }
   return "";
 }
 
@@ -123,6 +131,7 @@ void Reader::Constant(absl::string_view name, absl::string_view expected) {
 }
 
 void Reader::ReportUnknownKeys() {
+  if (unknown_keys_ == UnknownKeys::kTolerated) return;
   for (size_t i = 0; i < map_->keys.size(); ++i) {
     const std::string& key = map_->keys[i];
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;

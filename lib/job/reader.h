@@ -1,4 +1,5 @@
-// Visitor that fills structs from a document and reports everything that does not fit. Internal to lib/job.
+// Visitor that fills structs from a document and reports everything that does not fit. For lib/job, and lib/kubeapi whose structs are
+// described the same way.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@ std::string ReadScalar(const Node& node, const Rule& rule, bool& out);
 std::string ReadScalar(const Node& node, const Rule& rule, int64_t& out);
 std::string ReadScalar(const Node& node, const Rule& rule, double& out);
 std::string ReadScalar(const Node& node, const Rule& rule, std::string& out);
+std::string ReadScalar(const Node& node, const Rule& rule, absl::Time& out);
 std::string ReadScalar(const Node& node, const Rule& rule, Bandwidth& out);
 std::string ReadScalar(const Node& node, const Rule& rule, ByteSize& out);
 std::string ReadScalar(const Node& node, const Rule& rule, Duration& out);
@@ -36,7 +38,11 @@ class Reader {
  public:
   static constexpr bool kFillsIn = true;  // defaults that depend on earlier fields are set on the way
 
-  Reader(const Node& root, Problems& problems) : map_(&root), problems_(problems) {}
+  // kTolerated: what a newer program wrote is read without the fields that this one does not know.
+  enum class UnknownKeys { kRefused, kTolerated };
+
+  Reader(const Node& root, Problems& problems, UnknownKeys unknown_keys = UnknownKeys::kRefused)
+      : map_(&root), problems_(problems), unknown_keys_(unknown_keys) {}
 
   template <class T>
   void ReadObject(T& value) {
@@ -95,7 +101,7 @@ class Reader {
       problems_.AddAtNode(node, path, absl::StrCat("must be a mapping, got ", Describe(node)));
       return;
     }
-    Reader inner(node, problems_);
+    Reader inner(node, problems_, unknown_keys_);
     inner.path_ = path;
     inner.ReadObject(value);
   }
@@ -124,6 +130,7 @@ class Reader {
 
   const Node* map_;
   Problems& problems_;
+  UnknownKeys unknown_keys_;
   std::string path_;
   std::vector<std::string> known_;
 };

@@ -11,6 +11,9 @@ namespace fusionllm::job {
 FieldSchema FusionJobSchema();
 FieldSchema TopologySchema();
 
+// Appends Markdown: one table for the object at `path` (empty: the root) and one for each object below it.
+void AppendTables(const FieldSchema& object, const std::string& path, std::string& page);
+
 // Markdown; docs/job-reference.md is this text.
 std::string ReferencePage();
 

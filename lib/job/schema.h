@@ -1,8 +1,8 @@
 // The one description of what may stand in a job or topology file.
 //
 // fusion_job_fields.h and topology_fields.h name each field once: `v.Field("steps", training.steps, {.min = 0, .max = 1e9}, "doc")`.
-// Visitors over that table do everything else: Reader (YAML in), Printer (YAML out), DescribeFields (below; the reference page, and
-// whoever generates a CRD). Defaults are the member initialisers of the structs.
+// Visitors over that table do everything else: Reader (YAML in), Printer (YAML out), Describer (the table as data: the reference page,
+// and whoever generates a CRD). Defaults are the member initialisers of the structs. lib/kubeapi describes its own types the same way.
 #pragma once
 
 #include <cmath>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lib/job/units.h"
 
 namespace fusionllm::job {
@@ -27,12 +28,15 @@ struct Rule {
   bool name = false;  // text: letters, digits, '-', '_', '.'; at most 63, as it becomes part of file names and labels
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;     // min itself is not allowed
-  bool below_max = false;     // max itself is not allowed
-  bool zero_is_auto = false;  // the word auto stands for 0; a written 0 must still satisfy min
-  bool one_or_many = false;   // a list that may be written as its only element
+  bool above_min = false;        // min itself is not allowed
+  bool below_max = false;        // max itself is not allowed
+  bool zero_is_auto = false;     // the word auto stands for 0; a written 0 must still satisfy min
+  bool default_depends = false;  // the default depends on another field's value: schemas state none
+  bool one_or_many = false;      // a list that may be written as its only element
   size_t min_items = 0;
   size_t max_items = 1000;
+  absl::string_view list_key = "";    // of a list of mappings: the field whose value no two elements share
+  bool may_be_empty = false;          // text: empty is a value
   size_t max_length = 4096;           // of text, in bytes
   bool kubernetes_only = false;       // kept, but without effect outside Kubernetes
   bool applies = true;                // false: another field's value rules this one out, giving it is an error
@@ -82,9 +86,10 @@ struct IsVector<std::vector<T>> : std::true_type {};
 template <class T>
 inline constexpr bool kIsQuantity = std::is_same_v<T, Bandwidth> || std::is_same_v<T, ByteSize> || std::is_same_v<T, Duration>;
 template <class T>
-inline constexpr bool kIsScalar = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> || kIsQuantity<T>;
+inline constexpr bool kIsScalar =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> || std::is_same_v<T, absl::Time> || kIsQuantity<T>;
 
-enum class FieldType { kBool, kInteger, kNumber, kText, kEnum, kBandwidth, kSize, kDuration, kObject, kList, kAny };
+enum class FieldType { kBool, kInteger, kNumber, kText, kTime, kEnum, kBandwidth, kSize, kDuration, kObject, kList, kAny };
 
 // One field, without its C++ type: what generators of documents and schemas read.
 struct FieldSchema {

@@ -14,8 +14,6 @@
 namespace fusionllm::metrics {
 namespace {
 
-constexpr char kPrefix[] = "fusionllm_";
-
 [[noreturn]] void Die(const std::string& family, const char* what) {
   std::fprintf(stderr, "metrics: family %s: %s\n", family.c_str(), what);
   std::abort();
@@ -46,6 +44,14 @@ class SeriesMap {
     const std::lock_guard lock(mutex_);
     for (const auto& [values, series] : series_) family_.Remove(series);
     series_.clear();
+  }
+
+  void Remove(const LabelValues& values) {
+    const std::lock_guard lock(mutex_);
+    const auto found = series_.find(values);
+    if (found == series_.end()) return;
+    family_.Remove(found->second);
+    series_.erase(found);
   }
 
  private:
@@ -92,6 +98,7 @@ void Gauge::Add(double change, const LabelValues& labels) const {
   series_->With(labels, [&](prometheus::Gauge& gauge) { gauge.Increment(change); });
 }
 void Gauge::Clear() const { series_->Clear(); }
+void Gauge::Remove(const LabelValues& labels) const { series_->Remove(labels); }
 
 void Counter::Add(double amount, const LabelValues& labels) const {
   series_->With(labels, [&](prometheus::Counter& counter) { counter.Increment(amount); });
@@ -121,7 +128,7 @@ Registry::Registry(const std::string& program, const std::string& version) : imp
 Registry::~Registry() = default;
 
 void Registry::Declare(const FamilySpec& spec, Kind kind) {
-  const FamilyInfo info = {kPrefix + spec.name, kind, spec.labels, spec.help};
+  const FamilyInfo info = {spec.prefix + spec.name, kind, spec.labels, spec.help};
   const auto at =
       std::lower_bound(impl_->families.begin(), impl_->families.end(), info.name, [](const auto& f, const auto& n) { return f.name < n; });
   if (at != impl_->families.end() && at->name == info.name) Die(info.name, "declared twice");
@@ -131,21 +138,21 @@ void Registry::Declare(const FamilySpec& spec, Kind kind) {
 Gauge Registry::AddGauge(const FamilySpec& spec) {
   const std::lock_guard lock(impl_->mutex);
   Declare(spec, Kind::kGauge);
-  auto& family = prometheus::BuildGauge().Name(kPrefix + spec.name).Help(spec.help).Register(impl_->registry);
+  auto& family = prometheus::BuildGauge().Name(spec.prefix + spec.name).Help(spec.help).Register(impl_->registry);
   return Gauge(impl_->gauges.emplace_back(std::make_unique<Gauge::Series>(family, spec.labels)).get());
 }
 
 Counter Registry::AddCounter(const FamilySpec& spec) {
   const std::lock_guard lock(impl_->mutex);
   Declare(spec, Kind::kCounter);
-  auto& family = prometheus::BuildCounter().Name(kPrefix + spec.name).Help(spec.help).Register(impl_->registry);
+  auto& family = prometheus::BuildCounter().Name(spec.prefix + spec.name).Help(spec.help).Register(impl_->registry);
   return Counter(impl_->counters.emplace_back(std::make_unique<Counter::Series>(family, spec.labels)).get());
 }
 
 Histogram Registry::AddHistogram(const FamilySpec& spec, std::vector<double> buckets) {
   const std::lock_guard lock(impl_->mutex);
   Declare(spec, Kind::kHistogram);
-  auto& family = prometheus::BuildHistogram().Name(kPrefix + spec.name).Help(spec.help).Register(impl_->registry);
+  auto& family = prometheus::BuildHistogram().Name(spec.prefix + spec.name).Help(spec.help).Register(impl_->registry);
   return Histogram(impl_->histograms.emplace_back(std::make_unique<Histogram::Series>(family, spec.labels, std::move(buckets))).get());
 }
 

@@ -1,9 +1,10 @@
 // The metrics of one process, in the terms of Prometheus: families of counters, gauges and histograms, each with a fixed list of labels.
 //
 // A Registry is made once for a process; each module that has something to tell makes a probe object, which declares its families here and
-// feeds them. A series appears with its first value, so what was never measured is not exported as zero. Names get the prefix "fusionllm_"
-// and are in base units (seconds, bytes, ratios of 0 to 1 unless said). Labels name what a run has few of (devices, stages, links), and a
-// process that serves one run ends with it, its series too; within a run, Clear() drops those of stages and links that are no more.
+// feeds them. A series appears with its first value, so what was never measured is not exported as zero. Names get the prefix "fusionllm_",
+// unless they are of a vocabulary that others' dashboards know, and are in base units (seconds, bytes, ratios of 0 to 1 unless said).
+// Labels name what a run has few of (devices, stages, links), and a process that serves one run ends with it, its series too; within a run,
+// Clear() drops those of stages and links that are no more.
 //
 // Thread-safe. Families live as long as the registry. At most kMostSeries series a family: further ones are not kept.
 #pragma once
@@ -26,6 +27,7 @@ struct FamilySpec {
   std::string name;  // without the prefix
   std::string help;  // one sentence: what it is and how it is counted
   std::vector<std::string> labels = {};
+  std::string prefix = "fusionllm_";  // another for names that are not ours to choose: "workqueue_"
 };
 
 // As exported: name with its prefix.
@@ -44,7 +46,8 @@ class Gauge {
  public:
   void Set(double value, const LabelValues& labels = {}) const;
   void Add(double change, const LabelValues& labels = {}) const;
-  void Clear() const;  // all series
+  void Clear() const;                            // all series
+  void Remove(const LabelValues& labels) const;  // one series, if it is there
 
   struct Series;
 

@@ -41,6 +41,23 @@ TEST(RegistryTest, ClearedSeriesAreGoneAndMayComeBack) {
   EXPECT_THAT(registry.Text(), Not(HasSubstr("stage=\"1\"")));
 }
 
+TEST(RegistryTest, OneSeriesCanBeRemoved) {
+  Registry registry("p", "1");
+  const Gauge objects = registry.AddGauge({"objects", "Objects.", {"cluster"}});
+  objects.Set(1, {"a"});
+  objects.Set(2, {"b"});
+  objects.Remove({"a"});
+  objects.Remove({"never there"});
+  EXPECT_THAT(registry.Text(), Not(HasSubstr("cluster=\"a\"")));
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_objects{cluster=\"b\"} 2\n"));
+}
+
+TEST(RegistryTest, NamesOfOthersVocabulariesKeepTheirPrefix) {
+  Registry registry("p", "1");
+  registry.AddGauge({.name = "depth", .help = "Depth.", .labels = {"name"}, .prefix = "workqueue_"}).Set(3, {"jobs"});
+  EXPECT_THAT(registry.Text(), HasSubstr("\nworkqueue_depth{name=\"jobs\"} 3\n"));
+}
+
 TEST(RegistryTest, CountersOnlyRise) {
   Registry registry("p", "1");
   const Counter bytes = registry.AddCounter({"bytes_total", "Bytes.", {"src", "dst"}});

@@ -125,4 +125,22 @@ double CompressionPolicy::MaxRatio() const {
   return policy_.codec.has_value() || last != CodecKind::kTopK ? ratio_of(last) : std::max(ratio_of(last), ratio_of(CodecKind::kInt4));
 }
 
+double CompressionPolicy::MaxDirectionRatio() const {
+  if (policy_.kind == compression::PolicyKind::kNone) return 1;
+  // Whole blocks, and the header left out: no number of elements is encoded in fewer bytes each.
+  constexpr int64_t kSample = int64_t{1} << 16;
+  static_assert(kSample % compression::kInt8BlockSize == 0 && kSample % compression::kInt4BlockSize == 0);
+  double most = 1;
+  for (const CodecKind kind : {CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
+    // Of top-k the values alone, kept one in so many; gradients go without the mask.
+    const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values};
+    for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
+      const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
+      const double kept = kind == CodecKind::kTopK ? policy_.max_ratio : 1;
+      if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kBytesOfElement * kSample / bytes);
+    }
+  }
+  return most;
+}
+
 }  // namespace fusionllm::planning

@@ -24,6 +24,7 @@ class CompressionPolicy final : public scheduler::LinkCodecPolicy {
 
   void Choose(std::span<const scheduler::LinkTraffic> links, double target_s, std::span<scheduler::LinkCodec> codecs) const override;
   double MaxRatio() const override;
+  double MaxDirectionRatio() const override;
 
  private:
   using Key = std::vector<double>;  // every number of the question

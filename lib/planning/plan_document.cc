@@ -44,6 +44,12 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocume
 
 }  // namespace
 
+std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
+  std::vector<wire::PlanBound> out;
+  for (const scheduler::LowerBound& bound : bounds) out.push_back({bound.name, bound.seconds, bound.holds, bound.why});
+  return out;
+}
+
 wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, double cpu_seconds) {
   wire::PlanDocument document{.strategy = plan.strategy,
                               .predicted_step_seconds = plan.predicted_step_s,
@@ -57,6 +63,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
                               .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
                               .left_out = plan.left_out,
                               .search_cpu_seconds = cpu_seconds};
+  document.lower_bounds = BoundsOf(plan.lower_bounds);
   const double passes = plan.micro_batches;
   for (const scheduler::PlanStage& stage : plan.stages) {
     document.in_flight = std::max(document.in_flight, stage.in_flight);

@@ -17,6 +17,7 @@ struct PlanContext {
   bool explain = false;  // keep the planner's sentences
 };
 
+std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds);
 // cpu_seconds: of the search.
 wire::PlanDocument PlanDocumentOf(const scheduler::Plan& plan, const PlanContext& context, double cpu_seconds);
 wire::RefusalDocument RefusalDocumentOf(const scheduler::Refusal& refusal, double cpu_seconds);

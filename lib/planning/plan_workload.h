@@ -4,11 +4,14 @@
 // milliseconds to a few seconds. Thread-safe.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "lib/planning/profiles.h"
 #include "lib/planning/request.h"
 #include "lib/scheduler/plan.h"
 #include "lib/scheduler/refit.h"
+#include "lib/scheduler/replicas/replica_planner.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 
@@ -24,6 +27,8 @@ absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload
 struct PlannedWorkload {
   wire::PlanAnswer answer;
   scheduler::PlanOutcome outcome;
+  // With several pipelines, for which the outcome is then a refusal: whoever goes on with one must not take it for all.
+  std::optional<scheduler::replicas::ReplicaPlan> replicated;
   runtime::Recompute recompute = runtime::Recompute::kNone;
 };
 absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,

@@ -107,6 +107,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   const CompressionPolicy codecs(PolicyOf(workload.job.spec.compression), CodecDevice(profiles));
   scheduler::PlanRequest request = made.request;
   request.codec_policy = &codecs;
+  request.weigh_alternatives = true;
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, scheduler::Problem::Create(request, options.stop));
   if (const auto* refusal = std::get_if<Refusal>(&created)) return absl::FailedPreconditionError(refusal->message);
   const scheduler::Problem& problem = *std::get<std::unique_ptr<scheduler::Problem>>(created);

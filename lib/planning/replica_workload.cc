@@ -116,6 +116,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   document.predicted_step_seconds = plan.predicted_step_s;
   document.lower_bound_seconds = plan.lower_bound_s;
   document.gap = plan.gap;
+  document.lower_bounds = BoundsOf(plan.lower_bounds);
   document.left_out = plan.left_out;
   document.replicas = static_cast<int>(pipelines.size());
   document.sync_seconds = plan.sync_s;
@@ -166,10 +167,9 @@ absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload&
   if (plan.pipelines.size() == 1) {
     planned.outcome = plan.pipelines[0];
   } else {
-    planned.outcome = Refusal{
-        "NotAvailable",
-        absl::StrFormat("the plan has %d pipelines side by side, which is looked at with fusionctl plan only", plan.pipelines.size()),
-        {}};
+    planned.outcome =
+        Refusal{"NotAvailable", absl::StrFormat("the plan has %d pipelines side by side, and a run has one", plan.pipelines.size()), {}};
+    planned.replicated = std::move(std::get<ReplicaPlan>(outcome));
   }
   return planned;
 }

@@ -106,6 +106,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   request.micro_batches = workload.micro_batches;
   request.seed = options.seed;
   request.search_budget = options.search_budget;
+  request.weigh_alternatives = options.explain;
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, out));
   request.recompute = recompute == runtime::Recompute::kFull;
   AddNetwork(profiles.network, request);

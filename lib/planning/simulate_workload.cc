@@ -10,6 +10,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/planning/replica_step.h"
 #include "lib/planning/step_document.h"
 #include "lib/scheduler/schedule_variants.h"
 #include "lib/scheduler/simulation.h"
@@ -77,7 +78,15 @@ class Simulation {
     Profiles profiles;
     PlanOptions options;
     PlannedWorkload planned;
-    const Plan* plan() const { return std::get_if<Plan>(&planned.outcome); }
+    // By replica, in pipeline order; empty: refused.
+    std::vector<const Plan*> pipelines() const {
+      std::vector<const Plan*> plans;
+      if (const auto* one = std::get_if<Plan>(&planned.outcome)) plans.push_back(one);
+      for (size_t d = 0; planned.replicated.has_value() && d < planned.replicated->pipelines.size(); ++d) {
+        plans.push_back(&planned.replicated->pipelines[d]);
+      }
+      return plans;
+    }
   };
 
   absl::StatusOr<World> Make(const Hardware& hardware, std::vector<std::string> overrides, const ScheduleWish& wish) const {
@@ -95,36 +104,31 @@ class Simulation {
 
   absl::Status PlanFor(World& world) const {
     FUSIONLLM_ASSIGN_OR_RETURN(world.planned, PlanWorkloadInFull(*world.workload, world.profiles, world.options));
-    // A plan with replicas has a document, but no single pipeline to simulate.
-    if (const auto* refusal = std::get_if<scheduler::Refusal>(&world.planned.outcome); refusal != nullptr) {
-      if (std::holds_alternative<wire::PlanDocument>(world.planned.answer)) world.planned.answer = RefusalDocumentOf(*refusal, 0);
-    }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<wire::SimulatedStep> StepOf(const Plan& plan, const ScheduleWish& wish, scheduler::Timeline* timeline) const {
-    scheduler::PipelineInput input = plan.pipeline.input;
-    StepText text{.schedule = std::string(scheduler::Name(plan.schedule))};
-    if (wish.choice == ScheduleChoice::kSplit) {
-      FUSIONLLM_ASSIGN_OR_RETURN(input, scheduler::SplitBackward(plan.pipeline));
-      text = {.schedule = "1f1b-split", .runnable = false};
-    } else if (wish.choice == ScheduleChoice::kInterleaved) {
-      FUSIONLLM_ASSIGN_OR_RETURN(input, scheduler::Interleave(plan.pipeline, wish.virtual_stages));
-      text = {.schedule = "interleaved", .runnable = false};
+  // The step of a world that has a plan.
+  absl::StatusOr<wire::SimulatedStep> StepOf(const World& world, const ScheduleWish& wish, scheduler::Timeline* timeline) const {
+    const std::vector<const Plan*> pipelines = world.pipelines();
+    std::vector<wire::SimulatedStep> steps;
+    std::vector<scheduler::Timeline> timelines(pipelines.size());
+    std::vector<double> seconds;  // of steps that vary
+    for (size_t d = 0; d < pipelines.size(); ++d) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(*pipelines[d], wish, d));
+      FUSIONLLM_ASSIGN_OR_RETURN(steps.emplace_back(), StepOf(*pipelines[d], prepared, timeline == nullptr ? nullptr : &timelines[d]));
+      if (options_.steps == 1) continue;
+      const std::vector<double> own = scheduler::SimulateStepSeconds(prepared.input, prepared.noise, options_.steps, options_.plan.stop);
+      seconds.resize(d == 0 ? own.size() : std::min(seconds.size(), own.size()), 0);
+      for (size_t i = 0; i < seconds.size(); ++i) seconds[i] = std::max(seconds[i], own[i]);
     }
-    for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
-    const scheduler::NoiseSpec noise = NoiseFor(text.devices);
-    const scheduler::PipelineInput first = scheduler::WithStragglers(input, noise, 0);
-    const scheduler::LogNormalNoise jitter(noise, 0);
-    scheduler::TimelineRecorder recorder(first, text.devices);
-    const scheduler::Simulation simulation =
-        scheduler::Simulate(first, plan.pipeline.wires, noise.jitter > 0 ? &jitter : nullptr, timeline == nullptr ? nullptr : &recorder);
-    if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
-    if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
-    wire::SimulatedStep step = StepDocument(first, simulation, text, options_.plan.stop);
-    for (const scheduler::PlanLink& link : plan.links) step.loss_cost += link.loss_cost;
-    if (options_.steps > 1) step.spread = SpreadDocument(scheduler::SimulateSteps(input, noise, options_.steps, options_.plan.stop));
     if (options_.plan.stop && options_.plan.stop()) return absl::CancelledError("simulating was stopped");
+    const auto& replicated = world.planned.replicated;
+    wire::SimulatedStep step = replicated.has_value() ? ReplicaStep(steps, *replicated) : std::move(steps[0]);
+    if (timeline != nullptr) {
+      *timeline = replicated.has_value() ? ReplicaTimeline(std::move(timelines), *replicated) : std::move(timelines[0]);
+    }
+    for (double& s : seconds) s += replicated.has_value() ? replicated->sync_s : 0;
+    if (options_.steps > 1) step.spread = SpreadDocument(scheduler::SpreadOf(std::move(seconds)));
     return step;
   }
 
@@ -143,11 +147,11 @@ class Simulation {
       FUSIONLLM_ASSIGN_OR_RETURN(what_if.same_plan, same);
     }
     FUSIONLLM_RETURN_IF_ERROR(PlanFor(world));
-    if (world.plan() == nullptr) {
+    if (world.pipelines().empty()) {
       what_if.replanned = std::get<wire::RefusalDocument>(world.planned.answer);
       return what_if;
     }
-    absl::StatusOr<wire::SimulatedStep> step = StepOf(*world.plan(), wish, nullptr);
+    absl::StatusOr<wire::SimulatedStep> step = StepOf(world, wish, nullptr);
     if (absl::IsFailedPrecondition(step.status()) || absl::IsInvalidArgument(step.status())) {
       // The plan has too few stages or too little room for that schedule.
       what_if.replanned = wire::RefusalDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
@@ -159,8 +163,43 @@ class Simulation {
   }
 
  private:
-  scheduler::NoiseSpec NoiseFor(const std::vector<std::string>& devices) const {
-    scheduler::NoiseSpec noise{.jitter = options_.jitter, .seed = options_.noise_seed};
+  // One pipeline under the schedule that is wished for.
+  struct Prepared {
+    scheduler::PipelineInput input;
+    scheduler::NoiseSpec noise;
+    StepText text;
+  };
+
+  absl::StatusOr<Prepared> Prepare(const Plan& plan, const ScheduleWish& wish, size_t pipeline) const {
+    Prepared prepared{.input = plan.pipeline.input, .text = {.schedule = std::string(scheduler::Name(plan.schedule))}};
+    if (wish.choice == ScheduleChoice::kSplit) {
+      FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::SplitBackward(plan.pipeline));
+      prepared.text = {.schedule = "1f1b-split", .runnable = false};
+    } else if (wish.choice == ScheduleChoice::kInterleaved) {
+      FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::Interleave(plan.pipeline, wish.virtual_stages));
+      prepared.text = {.schedule = "interleaved", .runnable = false};
+    }
+    for (const scheduler::PlanStage& stage : plan.stages) prepared.text.devices.push_back(stage.device_names.front());
+    prepared.noise = NoiseFor(prepared.text.devices, pipeline);
+    return prepared;
+  }
+
+  absl::StatusOr<wire::SimulatedStep> StepOf(const Plan& plan, const Prepared& prepared, scheduler::Timeline* timeline) const {
+    const scheduler::PipelineInput first = scheduler::WithStragglers(prepared.input, prepared.noise, 0);
+    const scheduler::LogNormalNoise jitter(prepared.noise, 0);
+    scheduler::TimelineRecorder recorder(first, prepared.text.devices);
+    const scheduler::Simulation simulation = scheduler::Simulate(first, plan.pipeline.wires, prepared.noise.jitter > 0 ? &jitter : nullptr,
+                                                                 timeline == nullptr ? nullptr : &recorder);
+    if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
+    if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
+    wire::SimulatedStep step = StepDocument(first, simulation, prepared.text, options_.plan.stop);
+    for (const scheduler::PlanLink& link : plan.links) step.loss_cost += link.loss_cost;
+    return step;
+  }
+
+  scheduler::NoiseSpec NoiseFor(const std::vector<std::string>& devices, size_t pipeline) const {
+    // Pipelines vary each on its own.
+    scheduler::NoiseSpec noise{.jitter = options_.jitter, .seed = options_.noise_seed + pipeline};
     for (const NamedStraggler& straggler : stragglers_) {
       const auto found = std::find(devices.begin(), devices.end(), straggler.device);
       if (found == devices.end()) continue;
@@ -172,13 +211,16 @@ class Simulation {
   // The stages of `base` in the changed world: as they run, unless the job itself has changed.
   absl::StatusOr<wire::SimulatedStep> SamePlan(const Changed& changed, const World& world, const World& base,
                                                const ScheduleWish& wish) const {
+    if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which are planned anew only");
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
     Schedule schedule = std::get<Plan>(base.planned.outcome).schedule;
     if (other_job) schedule = Schedule::kAuto;  // what its job says, the wish included
-    FUSIONLLM_ASSIGN_OR_RETURN(const Plan plan,
+    FUSIONLLM_ASSIGN_OR_RETURN(Plan plan,
                                RefitWorkload(*world.workload, world.profiles, world.options, base.planned,
                                              other_job ? scheduler::Keep::kStagesOnly : scheduler::Keep::kCodecsAndDepths, schedule));
-    return StepOf(plan, wish, nullptr);
+    World same{.options = world.options};
+    same.planned.outcome = std::move(plan);
+    return StepOf(same, wish, nullptr);
   }
 
   const WorkloadSource& source_;
@@ -196,13 +238,12 @@ absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source,
   FUSIONLLM_ASSIGN_OR_RETURN(Simulation::World base, simulation.Make(hardware, {}, options.schedule));
   FUSIONLLM_RETURN_IF_ERROR(simulation.PlanFor(base));
   SimulationOutcome outcome;
-  if (base.plan() == nullptr) {
+  if (base.pipelines().empty()) {
     outcome.answer = std::get<wire::RefusalDocument>(base.planned.answer);
     return outcome;
   }
   wire::SimulationDocument document{.plan = std::get<wire::PlanDocument>(base.planned.answer)};
-  FUSIONLLM_ASSIGN_OR_RETURN(document.step,
-                             simulation.StepOf(*base.plan(), options.schedule, options.timeline ? &outcome.timeline : nullptr));
+  FUSIONLLM_ASSIGN_OR_RETURN(document.step, simulation.StepOf(base, options.schedule, options.timeline ? &outcome.timeline : nullptr));
   for (const std::string& text : options.what_if) {
     FUSIONLLM_ASSIGN_OR_RETURN(document.what_if.emplace_back(), simulation.WhatIf(text, hardware, base, document.step.step_seconds));
   }

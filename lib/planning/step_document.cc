@@ -37,6 +37,7 @@ std::string NameOf(const Limit& limit, const scheduler::Simulation& simulation, 
 }
 
 std::string Phrase(const wire::SimulatedLimit& limit) {
+  if (limit.kind == "sync") return limit.name;
   if (limit.kind == "latency") return absl::StrFormat("the latency of %s", limit.name);
   if (limit.kind == "link") return absl::StrFormat("the link %s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
   if (limit.kind == "resource")
@@ -60,8 +61,9 @@ bool SamePlace(const Limit& a, const Limit& b, const scheduler::PipelineInput& i
   });
 }
 
-// `runner_up`: its index among the limits; none: 0.
-std::string Sentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up) {
+}  // namespace
+
+std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up) {
   if (limits.empty()) return "Nothing takes time in this step.";
   const std::string tenth = absl::StrFormat("%.0f%%", 100 * scheduler::kProbe);
   if (limits[0].gain < kWorthSaying) {
@@ -73,8 +75,6 @@ std::string Sentence(const std::vector<wire::SimulatedLimit>& limits, size_t run
   if (runner_up > 0) absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
   return sentence;
 }
-
-}  // namespace
 
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
                                  const scheduler::StopFunction& stop) {
@@ -123,7 +123,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
     step.limits.push_back(
         {.kind = KindName(limit.kind), .name = NameOf(limit, simulation, text), .busy_ratio = limit.busy_ratio, .gain = limit.gain});
   }
-  step.bottleneck = Sentence(step.limits, runner_up);
+  step.bottleneck = LimitSentence(step.limits, runner_up);
   return step;
 }
 

@@ -21,6 +21,9 @@ struct StepText {
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
                                  const scheduler::StopFunction& stop);
 
+// What limits a step, most gain first, in a sentence. `runner_up`: its index among the limits; none: 0.
+std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up);
+
 wire::SimulatedSpread SpreadDocument(const scheduler::StepSpread& spread);
 
 }  // namespace fusionllm::planning

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -150,7 +149,10 @@ void Evaluator::ChooseCodecs(Evaluation& evaluation) {
     // A one-way link has no gradient to wait for: any positive rate will do for the policy.
     if (traffic_[l].backward_bytes == 0) traffic_[l].backward_bytes_per_s = traffic_[l].forward_bytes_per_s;
   }
-  if (kept_ == nullptr) problem_.codec_policy().Choose({traffic_.data(), link_count_}, target_s, {codecs_.data(), link_count_});
+  if (kept_ == nullptr) {
+    problem_.codec_policy().Choose({traffic_.data(), link_count_}, target_s, {codecs_.data(), link_count_});
+    KeepWithinEgress(target_s);
+  }
   for (size_t l = 0; kept_ != nullptr && l < link_count_; ++l) {
     for (const PlanLink& kept : kept_->links) {
       if (kept.src_stage == links_[l].src && kept.dst_stage == links_[l].dst) codecs_[l] = kept.Codec();
@@ -287,43 +289,15 @@ double Evaluator::Simulate() {
   return simulator_.Run(input_).step_s;
 }
 
-// Activations, gradients, gradients of tied parameters, reports and decisions; messages of all micro-batches.
-bool Evaluator::EgressFits(Evaluation& evaluation) const {
-  const PlanRequest& request = problem_.request();
-  if (!request.max_egress_bytes.has_value()) return true;
-  struct Egress {
-    int64_t bytes = 0;
-    int stage = 0;
-  };
-  std::map<absl::string_view, Egress> egress;
-  const auto send = [&](int from, int to, int64_t bytes) {
-    const std::string &src = request.devices[stages_[from].device].site, &dst = request.devices[stages_[to].device].site;
-    if (src == dst || bytes == 0) return;
-    Egress& site = egress[src];
-    site.bytes += bytes;
-    site.stage = from;
-  };
-  for (size_t l = 0; l < link_count_; ++l) {
-    send(links_[l].src, links_[l].dst, codecs_[l].forward_wire_bytes * request.micro_batches);
-    send(links_[l].dst, links_[l].src, codecs_[l].backward_wire_bytes * request.micro_batches);
-  }
-  for (const TiedExchange& exchange : tied_) {
-    for (int from : exchange.stages) {
-      for (int to : exchange.stages) send(from, to, exchange.bytes);
+void Evaluator::FindTied() {
+  tied_.clear();
+  for (size_t t = 0; t < problem_.tied().size(); ++t) {
+    TiedExchange exchange{.parameter = problem_.request().tied[t].name, .bytes = problem_.request().tied[t].bytes};
+    for (int position : problem_.tied()[t]) {
+      if (exchange.stages.empty() || exchange.stages.back() != stage_of_[position]) exchange.stages.push_back(stage_of_[position]);
     }
+    if (exchange.stages.size() > 1) tied_.push_back(std::move(exchange));
   }
-  for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
-    send(s, 0, request.report_bytes);
-    send(0, s, request.report_bytes);
-  }
-  for (const auto& [site, sent] : egress) {
-    if (sent.bytes <= *request.max_egress_bytes) continue;
-    evaluation.verdict = Evaluation::Verdict::kTooMuchEgress;
-    evaluation.stage = sent.stage;
-    evaluation.needed_bytes = sent.bytes;
-    return false;
-  }
-  return true;
 }
 
 bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation) {
@@ -356,16 +330,9 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   evaluation.verdict = CheckLinks(evaluation);
   if (!evaluation.feasible()) return false;
   ShareRates();
+  FindTied();
   ChooseCodecs(evaluation);
   if (!LimitDepths(evaluation)) return false;
-  tied_.clear();
-  for (size_t t = 0; t < problem_.tied().size(); ++t) {
-    TiedExchange exchange{.parameter = problem_.request().tied[t].name, .bytes = problem_.request().tied[t].bytes};
-    for (int position : problem_.tied()[t]) {
-      if (exchange.stages.empty() || exchange.stages.back() != stage_of_[position]) exchange.stages.push_back(stage_of_[position]);
-    }
-    if (exchange.stages.size() > 1) tied_.push_back(std::move(exchange));
-  }
   if (!EgressFits(evaluation)) {
     ++evaluations_;  // a search that meets nothing else must end as well
     return false;

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "lib/scheduler/pipeline_model.h"
 #include "lib/scheduler/plan.h"
 #include "lib/scheduler/problem.h"
@@ -97,6 +99,7 @@ class Evaluator {
   void AddValue(const ChainValue& value, int chain_value, bool list_values);
   int LinkBetween(int src, int dst);
   void ShareRates();
+  void FindTied();
   void ChooseCodecs(Evaluation& evaluation);
   bool LimitDepths(Evaluation& evaluation);
   void SetDepths(int extra);
@@ -107,6 +110,14 @@ class Evaluator {
   PlanPipeline DescribePipeline();
   double Simulate();
   double LeastSeconds();
+  // What a site sends to others in a step.
+  struct Egress {
+    int64_t bytes = 0;
+    int64_t encoded_bytes = 0, dense_bytes = 0;  // of that and before its encoding, what codecs may touch
+    int stage = 0;                               // one that sends
+  };
+  std::map<absl::string_view, Egress> EgressBySite() const;
+  void KeepWithinEgress(double target_s);
   bool EgressFits(Evaluation& evaluation) const;
   Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
   double HopSeconds(int src_stage, int dst_stage, int64_t bytes) const;

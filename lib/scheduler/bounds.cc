@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
 // Sums in another order than the simulator's may differ in the last bits; a bound must not exceed the truth for that.
 constexpr double kRounding = 1 - 1e-9;
+constexpr size_t kMostPairwise = 2'048;  // devices whose links are looked at pair by pair
 
 // By device kind: usable devices of the same cost class differ only by their scale, so only the fastest of a class can be the minimum.
 std::vector<int> FastestOfEachClass(const Problem& problem) {
@@ -49,30 +56,33 @@ double BalancedSeconds(const Problem& problem, const std::vector<int>& kinds) {
   return work / speed;
 }
 
-}  // namespace
+struct SlowestOp {
+  int position = 0, device = 0;
+  double seconds = 0;
+};
 
-double LeastBottleneckSeconds(const Problem& problem) {
-  const std::vector<int> kinds = FastestOfEachClass(problem);
-  double largest_op_s = 0;
-  for (int p = 0; p < problem.positions(); ++p) {
-    double least_s = std::numeric_limits<double>::infinity();
-    for (int device : kinds)
-      least_s = std::min(least_s, problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device));
-    largest_op_s = std::max(largest_op_s, least_s);
-  }
-  return std::max(largest_op_s, BalancedSeconds(problem, kinds));
+double BothSeconds(const Problem& problem, int position, int device) {
+  return problem.ForwardSeconds(position, position + 1, device) + problem.BackwardSeconds(position, position + 1, device);
 }
 
-double LowerBoundSeconds(const Problem& problem) {
-  const std::vector<int> kinds = FastestOfEachClass(problem);
-  const int n = problem.positions();
-  std::vector<double> least_s(n), path_s(n, 0);
-  for (int p = 0; p < n; ++p) {
-    least_s[p] = std::numeric_limits<double>::infinity();
-    for (int device : kinds)
-      least_s[p] = std::min(least_s[p], problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device));
+int FastestFor(const Problem& problem, const std::vector<int>& kinds, int position) {
+  return *std::min_element(kinds.begin(), kinds.end(),
+                           [&](int a, int b) { return BothSeconds(problem, position, a) < BothSeconds(problem, position, b); });
+}
+
+SlowestOp LargestOp(const Problem& problem, const std::vector<int>& kinds) {
+  SlowestOp largest{.device = kinds.front()};
+  for (int p = 0; p < problem.positions(); ++p) {
+    const int device = FastestFor(problem, kinds, p);
+    if (const double seconds = BothSeconds(problem, p, device); seconds > largest.seconds) largest = {p, device, seconds};
   }
-  // Backward runs the same path in reverse only over differentiable values: a path counts as far as gradients flow.
+  return largest;
+}
+
+// Backward runs the same path in reverse only over differentiable values: a path counts as far as gradients flow.
+double LongestPathSeconds(const Problem& problem, const std::vector<int>& kinds) {
+  const int n = problem.positions();
+  std::vector<double> path_s(n, 0);
   std::vector<std::vector<int>> inputs(n);
   for (const ChainValue& value : problem.values()) {
     if (!value.differentiable) continue;
@@ -81,11 +91,188 @@ double LowerBoundSeconds(const Problem& problem) {
   double longest_s = 0;
   for (int p = 0; p < n; ++p) {
     for (int producer : inputs[p]) path_s[p] = std::max(path_s[p], path_s[producer]);
-    path_s[p] += least_s[p];
+    path_s[p] += BothSeconds(problem, p, FastestFor(problem, kinds, p));
     longest_s = std::max(longest_s, path_s[p]);
   }
+  return longest_s;
+}
+
+class Components {
+ public:
+  explicit Components(int count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
+  bool Join(int a, int b) {
+    a = Root(a), b = Root(b);
+    parent_[a] = b;
+    return a != b;
+  }
+
+ private:
+  int Root(int a) {
+    while (parent_[a] != a) a = parent_[a] = parent_[parent_[a]];
+    return a;
+  }
+  std::vector<int> parent_;
+};
+
+// How links bound a step. Take the ops as a graph whose edges are the tensors between them, weighted with the fewest bytes that a codec
+// leaves of one, and its maximum spanning tree with edges w_0 <= w_1 <= ...: tensors of w_j bytes and more leave at most j + 1 groups of
+// ops unjoined. A plan of k stages, each with an op of its own, therefore sends w_(k-2) bytes or more from some stage to another, for each
+// micro-batch. Take likewise the devices with the rates of their links, and the spanning tree of greatest rates r_0 <= r_1 <= ...: links
+// faster than r_j leave at least j + 2 groups of devices unjoined. When every device has a stage, joining them by tensors of w_j and more
+// thus needs a link of rate r_j at most, for every j.
+
+// w_0, w_1, ...: the edges of the ops' spanning tree, ascending. A graph that does not hang together: noughts first.
+std::vector<double> LeastBytesOfCuts(const Problem& problem) {
+  struct Edge {
+    double bytes;
+    int a, b;
+  };
+  // Placeholders have no stage of their own: they count as one with the first op that has one.
+  const int first = problem.first_cut() - 1;
+  std::vector<Edge> edges;
+  for (const ChainValue& value : problem.values()) {
+    const bool lossy = value.differentiable && !value.lossless_only;
+    const double bytes = static_cast<double>(value.bytes) / (lossy ? problem.max_direction_ratio() : 1);
+    for (int consumer : value.consumers) edges.push_back({bytes, std::max(first, value.producer), std::max(first, consumer)});
+  }
+  std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.bytes > b.bytes; });
+  Components groups(problem.positions());
+  std::vector<double> tree;
+  for (const Edge& edge : edges) {
+    if (groups.Join(edge.a, edge.b)) tree.push_back(edge.bytes);
+  }
+  tree.resize(std::max(0, problem.positions() - 1 - first), 0);
+  std::reverse(tree.begin(), tree.end());
+  return tree;
+}
+
+// Of a pair, whichever way is faster.
+double RateOf(const Problem& problem, int a, int b) { return std::max(problem.link(a, b).bytes_per_s, problem.link(b, a).bytes_per_s); }
+
+double FastestRate(const Problem& problem) {
+  const std::vector<int>& usable = problem.usable();
+  double fastest = 0;
+  if (usable.size() > kMostPairwise) {  // no pair is faster than the rule it follows
+    for (const Link& link : problem.request().links) fastest = std::max(fastest, link.bytes_per_s);
+    for (const SiteLink& link : problem.request().site_links) fastest = std::max(fastest, link.bytes_per_s);
+    return fastest;
+  }
+  for (size_t a = 0; a < usable.size(); ++a) {
+    for (size_t b = 0; b < a; ++b) fastest = std::max(fastest, RateOf(problem, usable[a], usable[b]));
+  }
+  return fastest;
+}
+
+// r_0, r_1, ...: the edges of the devices' spanning tree (Prim), ascending.
+std::vector<double> RatesOfSpanningTree(const Problem& problem) {
+  const std::vector<int>& usable = problem.usable();
+  std::vector<double> reach(usable.size(), -1), tree;
+  std::vector<char> in(usable.size(), 0);
+  size_t newest = 0;
+  for (size_t joined = 1; joined < usable.size(); ++joined) {
+    in[newest] = 1;
+    size_t next = 0;
+    for (size_t d = 0; d < usable.size(); ++d) {
+      if (in[d]) continue;
+      reach[d] = std::max(reach[d], RateOf(problem, usable[newest], usable[d]));
+      if (in[next] || reach[d] > reach[next]) next = d;
+    }
+    tree.push_back(reach[next]);
+    newest = next;
+  }
+  std::sort(tree.begin(), tree.end());
+  return tree;
+}
+
+LowerBound CutBytes(const Problem& problem, const std::vector<double>& least_bytes) {
+  LowerBound bound{.name = "cut-bytes"};
+  const int stages = problem.min_stages();
+  if (stages < 2) {
+    bound.why = "one device may run the job alone, so that nothing need be sent";
+    return bound;
+  }
+  const double bytes = least_bytes[stages - 2], rate = FastestRate(problem);
+  bound.holds = true;
+  bound.seconds = rate > 0 ? problem.request().micro_batches * bytes / rate : 0;
+  bound.why = absl::StrFormat("%d stages at least: between two of them each of %d micro-batches sends %s or more, over %s/s at most",
+                              stages, problem.request().micro_batches, SizeText(bytes), SizeText(rate));
+  return bound;
+}
+
+LowerBound SpanningTree(const Problem& problem, const std::vector<double>& least_bytes) {
+  LowerBound bound{.name = "spanning-tree"};
+  const size_t devices = problem.usable().size();
+  if (static_cast<size_t>(problem.min_stages()) < devices) {
+    bound.why = "devices may be left out, the badly joined ones among them";
+    return bound;
+  }
+  if (devices < 2 || devices > kMostPairwise) {
+    bound.why = devices < 2 ? "there is one device" : absl::StrFormat("not looked at beyond %d devices", kMostPairwise);
+    return bound;
+  }
+  const std::vector<double> rates = RatesOfSpanningTree(problem);
+  double slowest_s = 0, bytes = 0, rate = rates.front();
+  for (size_t j = 0; j < rates.size(); ++j) {
+    if (rates[j] <= 0 || least_bytes[j] / rates[j] <= slowest_s) continue;
+    bytes = least_bytes[j];
+    rate = rates[j];
+    slowest_s = bytes / rate;
+  }
+  bound.holds = true;
+  bound.seconds = problem.request().micro_batches * slowest_s;
+  bound.why = absl::StrFormat("all %d devices must be used: some link of %s/s or less carries %s or more of each of %d micro-batches",
+                              devices, SizeText(rate), SizeText(bytes), problem.request().micro_batches);
+  return bound;
+}
+
+}  // namespace
+
+double LeastBottleneckSeconds(const Problem& problem) {
+  const std::vector<int> kinds = FastestOfEachClass(problem);
+  return std::max(LargestOp(problem, kinds).seconds, BalancedSeconds(problem, kinds));
+}
+
+double LowerBoundSeconds(const Problem& problem) {
   const double bottleneck_s = LeastBottleneckSeconds(problem);
+  const double longest_s = LongestPathSeconds(problem, FastestOfEachClass(problem));
   return std::max(problem.request().micro_batches * bottleneck_s, longest_s) * kRounding + problem.request().step_overhead_s * kRounding;
+}
+
+std::vector<LowerBound> LowerBounds(const Problem& problem) {
+  const PlanRequest& request = problem.request();
+  const std::vector<int> kinds = FastestOfEachClass(problem);
+  const SlowestOp largest = LargestOp(problem, kinds);
+  std::vector<LowerBound> bounds = {
+      {.name = "work",
+       .seconds = request.micro_batches * BalancedSeconds(problem, kinds),
+       .holds = true,
+       .why = absl::StrFormat("%d micro-batches shared out over the %d fastest devices that may be used, none of them ever idle",
+                              request.micro_batches, problem.max_stages())},
+      {.name = "largest-op",
+       .seconds = request.micro_batches * largest.seconds,
+       .holds = true,
+       .why = absl::StrFormat("one device runs op '%s' for all %d micro-batches, %s each on %s, which is fastest at it",
+                              request.ops[problem.op_at(largest.position)].name, request.micro_batches, DurationText(largest.seconds),
+                              request.devices[largest.device].name)},
+      {.name = "longest-path",
+       .seconds = LongestPathSeconds(problem, kinds),
+       .holds = true,
+       .why = "one micro-batch down the longest path of the graph and back, each op on the device that is fastest at it"}};
+  const std::vector<double> least_bytes = problem.min_stages() > 1 ? LeastBytesOfCuts(problem) : std::vector<double>();
+  bounds.push_back(CutBytes(problem, least_bytes));
+  bounds.push_back(SpanningTree(problem, least_bytes));
+  for (LowerBound& bound : bounds) {
+    if (bound.holds) bound.seconds = (bound.seconds + request.step_overhead_s) * kRounding;
+  }
+  return bounds;
+}
+
+const LowerBound* BindingBound(const std::vector<LowerBound>& bounds) {
+  const LowerBound* binding = nullptr;
+  for (const LowerBound& bound : bounds) {
+    if (bound.holds && (binding == nullptr || bound.seconds > binding->seconds)) binding = &bound;
+  }
+  return binding;
 }
 
 }  // namespace fusionllm::scheduler

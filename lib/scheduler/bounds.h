@@ -1,15 +1,25 @@
-// What no plan can beat. Each bound holds for every plan the model allows, so a gap is never negative.
+// What no plan can beat. Each bound that is said to hold does so for every plan the model allows, so a gap is never negative.
 #pragma once
 
+#include <vector>
+
+#include "lib/scheduler/plan.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler {
 
-// Seconds of a step: the largest of
-//   balanced work: micro_batches x the work shared out over the fastest devices that may be used, without any idle time;
-//   the largest op on the device that runs it fastest, micro_batches times;
-//   one micro-batch down the longest path of the graph and back, each op on its fastest device;
-// plus the fixed cost of a step. Links are left out: a plan may need none.
+// Every bound on the seconds of a step, whether it holds for this job or not:
+//   work           micro-batches x the work shared out over the fastest devices that may be used, without any idle time
+//   largest-op     micro-batches x the largest op on the device that runs it fastest
+//   longest-path   one micro-batch down the longest path of the graph and back, each op on its fastest device
+//   cut-bytes      when a plan needs several stages: micro-batches x what some cut must carry, over the fastest link
+//   spanning-tree  when every device must be used: likewise, over the links that join even the worst connected devices
+// each with the fixed cost of a step. How the last two follow: bounds.cc.
+std::vector<LowerBound> LowerBounds(const Problem& problem);
+// The largest that holds; null when none does.
+const LowerBound* BindingBound(const std::vector<LowerBound>& bounds);
+
+// The largest of the first three, quickly: where searches may stop.
 double LowerBoundSeconds(const Problem& problem);
 
 // Seconds of one micro-batch in the busiest stage: the first two bounds without the factor. Where searches start.

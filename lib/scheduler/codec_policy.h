@@ -48,6 +48,8 @@ class LinkCodecPolicy {
   virtual void Choose(std::span<const LinkTraffic> links, double target_s, std::span<LinkCodec> codecs) const = 0;
   // The most that Choose may shrink a link, for search heuristics; >= 1.
   virtual double MaxRatio() const = 0;
+  // No direction of a link is ever shrunk by more, for bounds; >= 1.
+  virtual double MaxDirectionRatio() const { return MaxRatio(); }
 };
 
 class ExactPolicy final : public LinkCodecPolicy {

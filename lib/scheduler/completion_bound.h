@@ -47,7 +47,7 @@ class CompletionBound {
   Crossing CrossingOf(const Traffic& traffic, int from, int to) const;
   // What a codec leaves of it at least.
   double LeastBytes(int64_t lossy, int64_t lossless) const {
-    return static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless);
+    return static_cast<double>(lossy) / problem_.max_direction_ratio() + static_cast<double>(lossless);
   }
 
   struct Rest {

@@ -136,31 +136,20 @@ TEST(LargePlanTest, DevicesThatOnlyPairsJoinAreFound) {
   EXPECT_GT(plan.stages.size(), 10u);
 }
 
-std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& plan) {
-  std::map<std::string, int64_t> egress;
-  const auto site = [&](int stage) { return request.devices[plan.stages[stage].devices[0]].site; };
-  for (const PlanLink& link : plan.links) {
-    if (site(link.src_stage) == site(link.dst_stage)) continue;
-    egress[site(link.src_stage)] += link.forward_wire_bytes * plan.micro_batches;
-    egress[site(link.dst_stage)] += link.backward_wire_bytes * plan.micro_batches;
-  }
-  return egress;
-}
-
 TEST(EgressTest, NoSiteSendsMoreThanTheJobAllows) {
   PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.05, .cut_bytes = 400'000}, 8);
   for (int d = 0; d < 6; ++d) testing::AddDevice(request, d % 2 == 0 ? "paris" : "tokyo", 1);
   testing::JoinSites(request, 125e6, 1e-3, 25e6, 0.01);
   const Plan free_plan = PlanOrDie(request);
   int64_t most = 0;
-  for (const auto& [site, bytes] : EgressOf(request, free_plan)) most = std::max(most, bytes);
+  for (const auto& [site, bytes] : testing::EgressOf(request, free_plan)) most = std::max(most, bytes);
   ASSERT_GT(most, 3'000'000) << "the best plan crosses between the sites";
   request.max_egress_bytes = 3'300'000;  // of one crossing: eight messages of 400 kB
   const Plan once = PlanOrDie(request);
-  for (const auto& [site, bytes] : EgressOf(request, once)) EXPECT_LE(bytes, 3'300'000) << site;
+  for (const auto& [site, bytes] : testing::EgressOf(request, once)) EXPECT_LE(bytes, 3'300'000) << site;
   request.max_egress_bytes = 0;
   const Plan inside = PlanOrDie(request);
-  EXPECT_TRUE(EgressOf(request, inside).empty());
+  EXPECT_TRUE(testing::EgressOf(request, inside).empty());
   EXPECT_GT(inside.stages.size(), 1u);
   EXPECT_GE(inside.predicted_step_s, free_plan.predicted_step_s);
 }
@@ -170,7 +159,7 @@ TEST(EgressTest, ManyDevicesKeepToOneSiteWhereNothingMayLeave) {
   request.max_egress_bytes = 0;
   const Plan plan = PlanOrDie(request);
   ExpectSound(request, plan);
-  EXPECT_TRUE(EgressOf(request, plan).empty());
+  EXPECT_TRUE(testing::EgressOf(request, plan).empty());
   EXPECT_GT(plan.stages.size(), 1u);
 }
 

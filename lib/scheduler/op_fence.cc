@@ -14,6 +14,8 @@
 #include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
+#include "lib/scheduler/neighbour_orders.h"
+#include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
@@ -40,6 +42,10 @@ constexpr int kMostCompleteOps = 256;  // likewise
 constexpr int kMaxRestarts = 64;
 constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
 constexpr double kCloseEnough = 1e-6;
+// Closed forms that are annealed under: see StageAnnealing.
+constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};
+constexpr int64_t kMostOfAnAnneal = 100;            // of the budget: long ones get used to what the closed form does not see
+constexpr int64_t kAnnealingPerSimulation = 2'500;  // its work that takes as long as one simulation
 
 struct Candidate {
   Assignment assignment;
@@ -52,7 +58,7 @@ class OpFenceSearch {
       : problem_(problem), evaluator_(evaluator), fill_(problem), bound_s_(LowerBoundSeconds(problem)) {}
 
   std::variant<Assignment, Refusal> Run(bool* proven) {
-    limit_ = problem_.request().search_budget / 2;
+    limit_ = problem_.request().search_budget / (MayAnneal() ? 4 : 2);
     if (problem_.usable().size() >= kFillFrom) ConsiderFills();
     if (problem_.usable().size() <= kMaxSkippingDevices) {
       for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) ConsiderCuts(order);
@@ -72,8 +78,9 @@ class OpFenceSearch {
       return pool_[0].assignment;
     }
     SortPool();
-    KeepDiverse();
     limit_ = problem_.request().search_budget * 3 / 4;
+    if (MayAnneal()) Anneal();
+    KeepDiverse();
     for (size_t i = 0; i < pool_.size() && !Done(); ++i) Climb(pool_[i]);
     SortPool();
     Restart();
@@ -100,7 +107,10 @@ class OpFenceSearch {
   }
 
   // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
-  int64_t Spent() const { return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / FillSteps(); }
+  int64_t Spent() const {
+    return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / FillSteps() +
+           (annealing_ ? annealing_->work() / kAnnealingPerSimulation : 0);
+  }
   bool Done() const {
     return Spent() >= limit_ || problem_.Stopped() || (!pool_.empty() && pool_[0].evaluation.cost_s() <= bound_s_ * (1 + kCloseEnough));
   }
@@ -119,6 +129,24 @@ class OpFenceSearch {
     }
     if (pool_.empty()) ConsiderOneStage();
     SortPool();
+  }
+
+  // Fewer are searched as a whole; of more, too few could be tried.
+  bool MayAnneal() const {
+    const size_t devices = problem_.usable().size();
+    return devices > kMostComplete && devices <= kMaxSkippingDevices;
+  }
+
+  // From the best plan so far, under closed forms from the most to the least hopeful.
+  void Anneal() {
+    if (!annealing_) annealing_.emplace(problem_, problem_.usable());
+    grid::Draws draws(problem_.request().seed);
+    const int64_t budget = std::clamp<int64_t>((limit_ - Spent()) / static_cast<int64_t>(std::size(kShares)), 1, kMostOfAnAnneal);
+    for (size_t i = 0; !Done(); ++i) {
+      const double share = kShares[i % std::size(kShares)];
+      Consider(annealing_->Run(pool_[0].assignment, share, budget * kAnnealingPerSimulation, draws));
+      SortPool();
+    }
   }
 
   void ConsiderCuts(const std::vector<int>& order) {
@@ -275,43 +303,6 @@ class OpFenceSearch {
     return static_cast<int>(stages) >= problem_.min_stages() && static_cast<int>(stages) <= problem_.max_stages();
   }
 
-  // Device lists one change away: two swapped, one moved, one replaced by an unused one, one more, one less.
-  std::vector<std::vector<int>> NeighbourOrders(const std::vector<int>& devices) const {
-    std::vector<std::vector<int>> orders;
-    std::vector<int> unused;
-    for (int device : Choice(devices)) {
-      if (std::find(devices.begin(), devices.end(), device) == devices.end()) unused.push_back(device);
-    }
-    const size_t count = devices.size();
-    for (size_t a = 0; a < count; ++a) {
-      for (size_t b = a + 1; b < count; ++b) {
-        orders.push_back(devices);
-        std::swap(orders.back()[a], orders.back()[b]);
-      }
-      for (size_t b = 0; b < count; ++b) {
-        if (b == a || b == a + 1 || b + 1 == a) continue;
-        orders.push_back(devices);
-        orders.back().erase(orders.back().begin() + a);
-        orders.back().insert(orders.back().begin() + b, devices[a]);
-      }
-      for (int device : unused) {
-        orders.push_back(devices);
-        orders.back()[a] = device;
-      }
-      if (MayHave(count - 1) && count > 1) {
-        orders.push_back(devices);
-        orders.back().erase(orders.back().begin() + a);
-      }
-    }
-    for (size_t a = 0; MayHave(count + 1) && a <= count; ++a) {
-      for (int device : unused) {
-        orders.push_back(devices);
-        orders.back().insert(orders.back().begin() + a, device);
-      }
-    }
-    return orders;
-  }
-
   // A changed order is judged after its own cuts have settled, if it starts anywhere near.
   bool TrySettled(Candidate& current, const Assignment& assignment) {
     Candidate other{assignment, evaluator_.Evaluate(assignment, effort_, kNear * current.evaluation.cost_s())};
@@ -325,7 +316,7 @@ class OpFenceSearch {
   bool ChangeDevices(Candidate& current) {
     const std::vector<int> from = current.assignment.devices;
     if (from.size() > kMaxSkippingDevices) return false;
-    for (const std::vector<int>& devices : NeighbourOrders(from)) {
+    for (const std::vector<int>& devices : NeighbourOrders(from, Choice(from), MayHave(from.size() - 1), MayHave(from.size() + 1))) {
       if (Done()) return false;
       if (devices.size() <= kRebalanceBelow) {
         for (const ChainSearch::Result& result : Chain().Partition(devices, false, 4)) {
@@ -416,6 +407,19 @@ class OpFenceSearch {
     SortPool();
   }
 
+  // What is left when not everything could be ruled out.
+  void LookElsewhere() {
+    if (pool_.empty()) return;
+    const int64_t part = problem_.request().search_budget / 4;
+    limit_ = Spent() + part;
+    Anneal();
+    limit_ = Spent() + part;
+    for (size_t i = 0; i < std::min(kClimbs, pool_.size()) && !Done(); ++i) Climb(pool_[i]);
+    SortPool();
+    limit_ = Spent() + 2 * part;
+    Restart();
+  }
+
   // Few devices leave few enough plans to rule out all that cannot be better, the much better ones first; true when that was done. Takes
   // about as long again as what was before.
   bool Complete() {
@@ -431,8 +435,7 @@ class OpFenceSearch {
         search.Consider(pool_[0].assignment);
       }
       if (found_all) continue;
-      limit_ = Spent() + problem_.request().search_budget;
-      Restart();
+      LookElsewhere();
       return false;
     }
     return true;
@@ -442,6 +445,7 @@ class OpFenceSearch {
   Evaluator& evaluator_;
   CappedFill fill_;
   std::optional<ChainSearch> chain_;  // made when first asked: its tables take time
+  std::optional<StageAnnealing> annealing_;
   double bound_s_;
   Effort effort_ = Effort::kQuick;
   int64_t limit_ = 0;

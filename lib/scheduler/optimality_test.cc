@@ -104,6 +104,19 @@ TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
   EXPECT_GE(compared, 30);
 }
 
+// Nothing is feasible, and the budget does not suffice to rule everything out.
+TEST(OptimalityTest, WhatNoMemoryHoldsIsRefusedWithTheLeastBudget) {
+  PlanRequest request = testing::Chain({.ops = 60, .op_s = 0.01, .parameter_bytes = 10'000'000}, 4);
+  for (int d = 0; d < 8; ++d) testing::AddDevice(request, "lab", 1 + d);
+  testing::LinkSites(request, 1e8, 1e-3, 1e8, 1e-3);
+  for (Device& device : request.devices) device.memory_bytes = 200'000'000;  // together less than the job
+  request.search_budget = 1;
+  const absl::StatusOr<PlanOutcome> outcome = MakePlan("op-fence", request);
+  ASSERT_TRUE(outcome.ok());
+  ASSERT_TRUE(std::holds_alternative<Refusal>(*outcome));
+  EXPECT_EQ(std::get<Refusal>(*outcome).reason, "InsufficientMemory");
+}
+
 TEST(OptimalityTest, TheSameJobGivesTheSameExactPlan) {
   const SmallInstance instance = DrawSmallInstance(7, {});
   EXPECT_EQ(std::get<Plan>(*MakePlan("exact", instance.request)), std::get<Plan>(*MakePlan("exact", instance.request)));

@@ -70,6 +70,15 @@ struct PlanPipeline {
   bool operator==(const PlanPipeline&) const = default;
 };
 
+// A time that no plan of the job can beat, and why; lib/scheduler/bounds.h lists them by name.
+struct LowerBound {
+  std::string name;
+  double seconds = 0;  // of a step; 0 when it does not hold
+  bool holds = false;
+  std::string why;  // it holds, or does not
+  bool operator==(const LowerBound&) const = default;
+};
+
 struct Plan {
   std::string strategy;
   std::vector<PlanStage> stages;  // in pipeline order
@@ -79,7 +88,8 @@ struct Plan {
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;  // never kAuto
   double predicted_step_s = 0;
-  double lower_bound_s = 0;          // no plan of this job on these devices can be faster
+  std::vector<LowerBound> lower_bounds;
+  double lower_bound_s = 0;          // the largest of those that hold: no plan of this job on these devices can be faster
   double gap = 0;                    // predicted / lower bound - 1, >= 0
   int64_t evaluations = 0;           // candidates simulated
   std::vector<std::string> explain;  // why each stage, link and left-out device is as it is

@@ -54,6 +54,7 @@ absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(
   problem->BuildValues();
   problem->BuildMemory();
   problem->max_ratio_ = std::max(1.0, problem->codec_policy().MaxRatio());
+  problem->max_direction_ratio_ = std::max(problem->max_ratio_, problem->codec_policy().MaxDirectionRatio());
   return Created(absl::in_place, std::in_place_type<std::unique_ptr<Problem>>, std::move(problem));
 }
 

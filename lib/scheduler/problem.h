@@ -82,6 +82,7 @@ class Problem {
   int NextPinned(int position) const { return pinned_to_.empty() ? positions() : next_pinned_[position]; }  // first at or after it
 
   double max_ratio() const { return max_ratio_; }
+  double max_direction_ratio() const { return max_direction_ratio_; }
   const LinkCodecPolicy& codec_policy() const;
 
  private:
@@ -116,7 +117,7 @@ class Problem {
   std::vector<int> pinned_to_;    // by position, -1: free; empty without pins
   std::vector<int> next_pinned_;  // by position: first pinned position at or after it
   std::vector<int> pin_run_end_;  // by pinned position: first pinned position after it with another device
-  double max_ratio_ = 1;
+  double max_ratio_ = 1, max_direction_ratio_ = 1;
 };
 
 }  // namespace fusionllm::scheduler

@@ -6,6 +6,7 @@
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
+#include "lib/scheduler/neighbour_orders.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -130,6 +131,18 @@ TEST(GlobTest, StarsAndQuestionMarks) {
   EXPECT_TRUE(MatchesGlob("a*b*c", "a-b-b-c"));
   EXPECT_FALSE(MatchesGlob("a*b*c", "a-b-c-d"));
   EXPECT_FALSE(MatchesGlob(std::string(2'000, '*') + "x", std::string(5'000, 'a')));
+}
+
+TEST(NeighbourOrdersTest, EveryListOneChangeAwayComesOnce) {
+  EXPECT_THAT(NeighbourOrders({4, 7}, {4, 7, 9}, true, true),
+              UnorderedElementsAre(ElementsAre(7, 4),                                                   // swapped, which is moved as well
+                                   ElementsAre(9, 7), ElementsAre(4, 9),                                // replaced
+                                   ElementsAre(7), ElementsAre(4),                                      // one less
+                                   ElementsAre(9, 4, 7), ElementsAre(4, 9, 7), ElementsAre(4, 7, 9)));  // one more
+  EXPECT_THAT(
+      NeighbourOrders({1, 2, 3}, {1, 2, 3}, false, true),
+      UnorderedElementsAre(ElementsAre(2, 1, 3), ElementsAre(3, 2, 1), ElementsAre(1, 3, 2), ElementsAre(2, 3, 1), ElementsAre(3, 1, 2)));
+  EXPECT_THAT(NeighbourOrders({5}, {5, 6}, true, false), ElementsAre(ElementsAre(6))) << "a list of one does not become empty";
 }
 
 }  // namespace

@@ -193,13 +193,21 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
   return limits;
 }
 
-StepSpread SimulateSteps(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop) {
+std::vector<double> SimulateStepSeconds(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop) {
   std::vector<double> seconds;
   PipelineSimulator simulator;
   for (int step = 0; step < steps && !(stop != nullptr && stop()); ++step) {
     const LogNormalNoise jitter(noise, step);
     seconds.push_back(simulator.Run(WithStragglers(input, noise, step), nullptr, noise.jitter > 0 ? &jitter : nullptr).step_s);
   }
+  return seconds;
+}
+
+StepSpread SimulateSteps(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop) {
+  return SpreadOf(SimulateStepSeconds(input, noise, steps, stop));
+}
+
+StepSpread SpreadOf(std::vector<double> seconds) {
   StepSpread spread{.steps = static_cast<int>(seconds.size())};
   if (seconds.empty()) return spread;
   for (const double s : seconds) spread.mean_s += s / static_cast<double>(seconds.size());

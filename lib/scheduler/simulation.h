@@ -81,7 +81,10 @@ struct StepSpread {
 
 inline constexpr int kMaxSimulatedSteps = 100'000;
 
-// Steps 0 .. steps - 1, each on its own. Percentiles are of the nearest rank. Returns early once `stop` says so.
+// Steps 0 .. steps - 1, each on its own. Returns early once `stop` says so.
+std::vector<double> SimulateStepSeconds(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop = nullptr);
+// Percentiles are of the nearest rank.
+StepSpread SpreadOf(std::vector<double> seconds);
 StepSpread SimulateSteps(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop = nullptr);
 
 }  // namespace fusionllm::scheduler

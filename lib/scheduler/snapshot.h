@@ -147,8 +147,8 @@ struct PlanRequest {
   int max_executors = 0;         // 0: all there are
   bool use_all_devices = false;  // op-fence and exact: leave none out
 
-  // Bytes that the devices of any one site (Device::site) may send to other sites in a step, all together. Plans keep to it; codecs are not
-  // chosen by it.
+  // Bytes that the devices of any one site (Device::site) may send to other sites in a step, all together. Plans keep to it, with stronger
+  // codecs than links need for their speed if the policy has them.
   std::optional<int64_t> max_egress_bytes;
 
   // End of a step: every stage reports (loss, norm) to the first one and gets its decision.
@@ -159,6 +159,9 @@ struct PlanRequest {
   double step_overhead_s = 0;        // fixed cost of a step, whatever the plan
   double memory_headroom = 0.05;     // share of a device's memory that no plan may use
   int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)
+
+  // Whether Plan::explain also says what other cuts and devices would make of the step.
+  bool weigh_alternatives = false;
 
   uint64_t seed = 0;
   // Simulations of up to 512 passes (stages and links x micro-batches x 2) that a search may spend, 10 to 20 us each; a longer one counts

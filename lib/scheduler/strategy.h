@@ -50,9 +50,6 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 // The plan of a feasible assignment with bound, gap, devices left out and sentences. `proven`: no assignment is faster.
 Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy, bool proven = false);
 
-// One sentence for each stage, link, exchange of tied gradients and device left out.
-std::vector<std::string> Explain(const Problem& problem, const Plan& plan);
-
 std::unique_ptr<Strategy> MakeEqualOps();
 std::unique_ptr<Strategy> MakeEqualCompute();
 std::unique_ptr<Strategy> MakeOpFence();

@@ -117,7 +117,8 @@ TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) 
     crossings += request.devices[fence.stages[s].devices[0]].site != request.devices[fence.stages[s - 1].devices[0]].site;
   }
   EXPECT_LE(crossings, 1);
-  EXPECT_EQ(fence.explain.size(), fence.stages.size() + fence.links.size() + fence.tied.size() + fence.left_out.size());
+  EXPECT_EQ(fence.explain.size(), fence.stages.size() + fence.links.size() + fence.tied.size() + fence.left_out.size() + 1)
+      << "one sentence for each, and one for the bound";
 }
 
 TEST(StrategyTest, ADeviceThatWouldSlowTheJobGoesToTheBackupPool) {

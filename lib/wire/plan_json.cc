@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxReasonBytes = 4096;
+constexpr size_t kMaxBounds = 32;
 constexpr double kMaxSeconds = 1e12;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 constexpr size_t kMaxLinks = 200'000;
@@ -81,6 +82,10 @@ json ToJson(const PlanDocument& plan) {
   for (const PlanLink& link : plan.links) document["links"].push_back(ToJson(link));
   for (const PlanTied& tied : plan.tied) {
     document["tied"].push_back({{"parameter", tied.parameter}, {"stages", tied.stages}, {"bytes", tied.bytes}});
+  }
+  document["lower_bounds"] = json::array();
+  for (const PlanBound& bound : plan.lower_bounds) {
+    document["lower_bounds"].push_back({{"name", bound.name}, {"seconds", bound.seconds}, {"holds", bound.holds}, {"why", bound.why}});
   }
   if (plan.replicas > 1) document["micro_batches_by_replica"] = plan.micro_batches_by_replica;
   if (!plan.explain.empty()) document["explain"] = plan.explain;
@@ -193,6 +198,14 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Number("predicted_step_seconds", plan.predicted_step_seconds, 0, kMaxSeconds);
   in.Number("lower_bound_seconds", plan.lower_bound_seconds, 0, kMaxSeconds);
   in.Number("gap", plan.gap, -1, kMaxSeconds);
+  const auto read_bound = [&](ObjectReader& entry) {
+    PlanBound& bound = plan.lower_bounds.emplace_back();
+    entry.Text("name", bound.name);
+    entry.Number("seconds", bound.seconds, 0, kMaxSeconds);
+    entry.Bool("holds", bound.holds);
+    entry.Text("why", bound.why, kMaxReasonBytes);
+  };
+  in.Objects("lower_bounds", kMaxBounds, read_bound, ObjectReader::kOptional);
   in.Integer("micro_batches", plan.micro_batches, 1, kMaxPlanMicroBatches);
   in.Integer("micro_batch_size", plan.micro_batch_size, 1, int64_t{1} << 40);
   in.Integer("in_flight", plan.in_flight, 1, kMaxPlanMicroBatches);

@@ -61,11 +61,21 @@ struct PlanTied {
   bool operator==(const PlanTied&) const = default;
 };
 
+// What no plan can beat, by lib/scheduler/bounds.h.
+struct PlanBound {
+  std::string name;
+  double seconds = 0;  // 0 when it does not hold
+  bool holds = false;
+  std::string why;
+  bool operator==(const PlanBound&) const = default;
+};
+
 struct PlanDocument {
   std::string strategy;
   double predicted_step_seconds = 0;
   double lower_bound_seconds = 0;
   double gap = 0;
+  std::vector<PlanBound> lower_bounds;  // lower_bound_seconds is the largest that holds
   int micro_batches = 1;
   int64_t micro_batch_size = 1;
   int in_flight = 1;               // the largest of the stages'

@@ -44,6 +44,7 @@ PlanDocument TwoStages() {
                  .ratio = 4}};
   plan.tied = {{.parameter = "transformer.wte.weight", .stages = {0, 1}, .bytes = 4096}};
   plan.left_out = {"lab-3"};
+  plan.lower_bounds = {{.name = "work", .seconds = 0.25, .holds = true, .why = "shared out"}, {.name = "cut-bytes", .why = "one may do"}};
   return plan;
 }
 

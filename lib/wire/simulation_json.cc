@@ -10,6 +10,7 @@ using nlohmann::json;
 
 json ToJson(const SimulatedStage& stage) {
   return {{"index", stage.index},
+          {"replica", stage.replica},
           {"device", stage.device},
           {"busy_ratio", stage.busy_ratio},
           {"forward_seconds", stage.forward_seconds},
@@ -26,7 +27,10 @@ json ToJson(const SimulatedLink& link) {
           {"dst", link.dst},
           {"src_stage", link.src_stage},
           {"dst_stage", link.dst_stage},
-          {"direction", link.backward ? "backward" : "forward"},
+          {"replica", link.replica},
+          {"direction", link.sync       ? "all-reduce"
+                        : link.backward ? "backward"
+                                        : "forward"},
           {"messages", link.messages},
           {"bytes", link.bytes},
           {"busy_ratio", link.busy_ratio},
@@ -45,6 +49,8 @@ json ToJson(const SimulatedStep& step) {
               {"virtual_stages", step.virtual_stages},
               {"runnable", step.runnable},
               {"micro_batches", step.micro_batches},
+              {"replicas", step.replicas},
+              {"sync_seconds", step.sync_seconds},
               {"loss_cost", step.loss_cost},
               {"stages", json::array()},
               {"links", json::array()},

@@ -17,6 +17,7 @@ namespace fusionllm::wire {
 // The seconds add up to the step's.
 struct SimulatedStage {
   int index = 0;
+  int replica = 0;  // pipeline
   std::string device;
   double busy_ratio = 0;
   double forward_seconds = 0, backward_seconds = 0, weights_seconds = 0, codec_seconds = 0, update_seconds = 0, idle_seconds = 0;
@@ -26,7 +27,9 @@ struct SimulatedStage {
 struct SimulatedLink {
   std::string src, dst;
   int src_stage = 0, dst_stage = 0;
+  int replica = 0;        // pipeline; of the sender
   bool backward = false;  // gradients
+  bool sync = false;      // replicas of a stage add up their gradients: all rounds of the ring
   int64_t messages = 0;
   int64_t bytes = 0;
   double busy_ratio = 0;
@@ -43,7 +46,7 @@ struct SimulatedResource {
 };
 
 struct SimulatedLimit {
-  std::string kind;  // stage, link, resource or latency
+  std::string kind;  // stage, link, resource, latency or sync
   std::string name;
   double busy_ratio = 0;
   double gain = 0;  // share of the step that is saved if it took a tenth less time
@@ -61,7 +64,9 @@ struct SimulatedStep {
   int virtual_stages = 1;
   bool runnable = true;  // the runtime has this schedule
   int micro_batches = 1;
-  double loss_cost = 0;  // expected increase of the loss by the codecs of its links, nats per target
+  int replicas = 1;         // pipelines side by side
+  double sync_seconds = 0;  // part of the step: adding up their gradients, after the slowest has finished
+  double loss_cost = 0;     // expected increase of the loss by the codecs of its links, nats per target
   std::vector<SimulatedStage> stages;
   std::vector<SimulatedLink> links;
   std::vector<SimulatedResource> resources;

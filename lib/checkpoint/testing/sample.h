@@ -64,7 +64,9 @@ inline absl::StatusOr<Manifest> StageSample(const std::string& root, int64_t ste
 inline absl::StatusOr<std::string> SaveSample(const std::string& root, int64_t step, int stages, int64_t keep = 0) {
   absl::StatusOr<Manifest> manifest = StageSample(root, step, stages);
   if (!manifest.ok()) return manifest.status();
-  return CommitCheckpoint(root, *manifest, keep);
+  const absl::StatusOr<CommittedCheckpoint> committed = CommitCheckpoint(root, *manifest, keep);
+  if (!committed.ok()) return committed.status();
+  return committed->path;
 }
 
 }  // namespace fusionllm::checkpoint

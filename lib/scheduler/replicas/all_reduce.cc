@@ -22,6 +22,25 @@ void ForEachLink(const Ring& ring, const Visit& visit) {
   for (size_t i = 0; i < ring.devices.size(); ++i) visit(ring.devices[i], ring.devices[(i + 1) % ring.devices.size()]);
 }
 
+std::map<int, double> BytesOfResources(const Problem& problem, std::span<const Ring> rings) {
+  std::map<int, double> resource_bytes;
+  for (const Ring& ring : rings) {
+    if (IsIdle(ring)) continue;
+    ForEachLink(ring, [&](int src, int dst) {
+      problem.links().ForEachResource(src, dst, problem.link(src, dst), [&](int r) { resource_bytes[r] += BytesOfALink(ring); });
+    });
+  }
+  return resource_bytes;
+}
+
+double BusySeconds(const Problem& problem, const Ring& ring, int src, int dst, const std::map<int, double>& resource_bytes) {
+  const DirectedLink link = problem.link(src, dst);
+  double busy_s = BytesOfALink(ring) / link.own_bytes_per_s;
+  problem.links().ForEachResource(
+      src, dst, link, [&](int r) { busy_s = std::max(busy_s, resource_bytes.at(r) / problem.request().resources[r].bytes_per_s); });
+  return busy_s;
+}
+
 Ring NearestNext(const Problem& problem, std::span<const int> devices, size_t start, int64_t gradient_bytes) {
   Ring ring{.devices = {devices[start]}, .gradient_bytes = gradient_bytes};
   const double bytes = static_cast<double>(gradient_bytes) / static_cast<double>(devices.size());
@@ -49,29 +68,41 @@ Ring NearestNext(const Problem& problem, std::span<const int> devices, size_t st
 }  // namespace
 
 double AllReduceSeconds(const Problem& problem, std::span<const Ring> rings) {
-  std::map<int, double> resource_bytes;
-  for (const Ring& ring : rings) {
-    if (IsIdle(ring)) continue;
-    ForEachLink(ring, [&](int src, int dst) {
-      problem.links().ForEachResource(src, dst, problem.link(src, dst), [&](int r) { resource_bytes[r] += BytesOfALink(ring); });
-    });
-  }
+  const std::map<int, double> resource_bytes = BytesOfResources(problem, rings);
   double slowest_s = 0;
   for (const Ring& ring : rings) {
     if (IsIdle(ring)) continue;
     ForEachLink(ring, [&](int src, int dst) {
       const DirectedLink link = problem.link(src, dst);
-      if (link.bytes_per_s <= 0) {
-        slowest_s = kInfinity;
-        return;
-      }
-      double busy_s = BytesOfALink(ring) / link.own_bytes_per_s;
-      problem.links().ForEachResource(
-          src, dst, link, [&](int r) { busy_s = std::max(busy_s, resource_bytes[r] / problem.request().resources[r].bytes_per_s); });
-      slowest_s = std::max(slowest_s, Rounds(ring) * link.latency_s + busy_s);
+      const bool there = link.bytes_per_s > 0;
+      slowest_s =
+          there ? std::max(slowest_s, Rounds(ring) * link.latency_s + BusySeconds(problem, ring, src, dst, resource_bytes)) : kInfinity;
     });
   }
   return slowest_s;
+}
+
+AllReduceUse UseOf(const Problem& problem, std::span<const Ring> rings) {
+  const std::map<int, double> resource_bytes = BytesOfResources(problem, rings);
+  AllReduceUse use;
+  for (size_t stage = 0; stage < rings.size(); ++stage) {
+    const Ring& ring = rings[stage];
+    if (IsIdle(ring)) continue;
+    ForEachLink(ring, [&](int src, int dst) {
+      use.links.push_back({.stage = static_cast<int>(stage),
+                           .src = problem.request().devices[src].name,
+                           .dst = problem.request().devices[dst].name,
+                           .rounds = static_cast<int>(Rounds(ring)),
+                           .bytes = static_cast<int64_t>(BytesOfALink(ring)),
+                           .busy_s = BusySeconds(problem, ring, src, dst, resource_bytes),
+                           .latency_s = Rounds(ring) * problem.link(src, dst).latency_s});
+    });
+  }
+  for (const auto& [resource, bytes] : resource_bytes) {
+    const SharedResource& shared = problem.request().resources[resource];
+    use.resources.push_back({.name = shared.name, .bytes = static_cast<int64_t>(bytes), .busy_s = bytes / shared.bytes_per_s});
+  }
+  return use;
 }
 
 int64_t AllReduceBytes(std::span<const Ring> rings) {

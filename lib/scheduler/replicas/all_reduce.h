@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lib/scheduler/problem.h"
@@ -23,6 +24,30 @@ struct Ring {
   int64_t gradient_bytes = 0;
   bool operator==(const Ring&) const = default;
 };
+
+// What a link of a ring does in all rounds together, and a resource that links of rings share.
+struct RingLink {
+  int stage = 0;
+  std::string src, dst;  // devices
+  int rounds = 0;
+  int64_t bytes = 0;
+  double busy_s = 0;     // waiting for others on what it shares included
+  double latency_s = 0;  // of all rounds
+  bool operator==(const RingLink&) const = default;
+};
+struct RingResource {
+  std::string name;
+  int64_t bytes = 0;
+  double busy_s = 0;
+  bool operator==(const RingResource&) const = default;
+};
+struct AllReduceUse {
+  std::vector<RingLink> links;  // by stage, in the order of the ring
+  std::vector<RingResource> resources;
+  bool operator==(const AllReduceUse&) const = default;
+};
+// Precondition: every link exists. AllReduceSeconds is the largest busy_s + latency_s.
+AllReduceUse UseOf(const Problem& problem, std::span<const Ring> rings);
 
 // Infinite when a ring has a link that the network lacks. Rings of one device and of no bytes take no time.
 double AllReduceSeconds(const Problem& problem, std::span<const Ring> rings);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <variant>
@@ -49,6 +50,27 @@ TEST_F(AllReduceTest, StagesShareTheLineBetweenSites) {
   // Both stages have a replica at each site: the line carries the gradients of both at once.
   EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * kBytes / kAcross);
   EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}, {{2, 3}, kBytes / 2}}), 2 * kInsideLatency + kBytes / kInside);
+}
+
+TEST_F(AllReduceTest, TheUseOfLinksAddsUpToTheSecondsAndBytes) {
+  const std::vector<Ring> rings = {{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}};
+  const AllReduceUse use = UseOf(*problem_, rings);
+  ASSERT_EQ(use.links.size(), 4u);
+  double slowest_s = 0;
+  int64_t bytes = 0;
+  for (const RingLink& link : use.links) {
+    slowest_s = std::max(slowest_s, link.busy_s + link.latency_s);
+    bytes += link.bytes;
+    EXPECT_EQ(link.rounds, 2);
+  }
+  EXPECT_DOUBLE_EQ(slowest_s, Seconds(rings));
+  EXPECT_EQ(bytes, AllReduceBytes(rings));
+  EXPECT_EQ(use.links[0].src, problem_->request().devices[0].name);
+  EXPECT_EQ(use.links[2].stage, 1);
+  // Each way, the line between the sites carries the gradients of both stages.
+  int full = 0;
+  for (const RingResource& resource : use.resources) full += resource.bytes == kBytes + kBytes / 2;
+  EXPECT_EQ(full, 2);
 }
 
 TEST_F(AllReduceTest, APairsOwnRateLimitsItEvenOnAFastLine) {

@@ -5,16 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/explain.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler::replicas {
-namespace {
-
-std::string Mebibytes(int64_t bytes) { return absl::StrFormat("%.3g MiB", static_cast<double>(bytes) / (1 << 20)); }
-std::string Seconds(double seconds) { return seconds < 1 ? absl::StrFormat("%.3g ms", seconds * 1e3) : absl::StrFormat("%.3g s", seconds); }
-
-}  // namespace
-
 std::vector<std::string> ExplainReplicas(const Problem& problem, const ReplicaPlan& plan) {
   std::vector<int> shares;
   size_t slowest = 0;
@@ -26,11 +20,11 @@ std::vector<std::string> ExplainReplicas(const Problem& problem, const ReplicaPl
       "%d pipelines with the same %d cuts get %s of the %d micro-batches; the slowest, pipeline %d, takes %s, then adding up the gradients "
       "takes %s (%s over links), without overlap",
       plan.pipelines.size(), plan.pipelines[0].stages.size() - 1, absl::StrJoin(shares, ", "), problem.request().micro_batches, slowest,
-      Seconds(plan.pipelines_s), Seconds(plan.sync_s), Mebibytes(plan.sync_bytes))};
+      DurationText(plan.pipelines_s), DurationText(plan.sync_s), SizeText(static_cast<double>(plan.sync_bytes)))};
   for (size_t s = 0; s < plan.rings.size(); ++s) {
     const Ring& ring = plan.rings[s];
     lines.push_back(absl::StrFormat(
-        "stage %d: %s of gradients go round %s", s, Mebibytes(ring.gradient_bytes),
+        "stage %d: %s of gradients go round %s", s, SizeText(static_cast<double>(ring.gradient_bytes)),
         absl::StrJoin(ring.devices, " -> ", [&](std::string* out, int d) { absl::StrAppend(out, problem.request().devices[d].name); })));
   }
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
+#include "lib/scheduler/explain.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_explain.h"
 #include "lib/scheduler/replicas/replica_search.h"
@@ -125,6 +126,7 @@ std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanReq
 ReplicaPlan OnePipeline(Plan plan) {
   ReplicaPlan out{.pipelines_s = plan.predicted_step_s,
                   .predicted_step_s = plan.predicted_step_s,
+                  .lower_bounds = plan.lower_bounds,
                   .lower_bound_s = plan.lower_bound_s,
                   .gap = plan.gap,
                   .evaluations = plan.evaluations,
@@ -142,6 +144,7 @@ ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
   plan.pipelines_s = found.evaluation.pipelines_s;
   plan.sync_s = found.evaluation.sync_s;
   plan.sync_bytes = AllReduceBytes(plan.rings);
+  plan.sync = UseOf(problem, plan.rings);
   plan.predicted_step_s = found.evaluation.step_s();
   plan.evaluations = evaluator.evaluations();
   const PlanRequest& request = problem.request();
@@ -157,9 +160,12 @@ ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
   return plan;
 }
 
-void SetBound(double bound_s, ReplicaPlan& plan) {
-  plan.lower_bound_s = bound_s;
-  plan.gap = bound_s > 0 ? plan.predicted_step_s / bound_s - 1 : 0;
+void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan) {
+  plan.lower_bounds = std::move(bounds);
+  const LowerBound* const binding = BindingBound(plan.lower_bounds);
+  plan.lower_bound_s = binding == nullptr ? 0 : binding->seconds;
+  plan.gap = plan.lower_bound_s > 0 ? std::max(0.0, plan.predicted_step_s / plan.lower_bound_s - 1) : 0;
+  plan.explain.push_back(ExplainBound(plan.lower_bounds, plan.gap));
 }
 
 // Of a plan with one pipeline: its seconds to an equal loss.
@@ -182,7 +188,7 @@ Refusal RefusalOf(const Problem& problem, const SearchAnswer& answer, const Wish
 }
 
 // The planner decides how many: the better of one pipeline and the best grid.
-ReplicaOutcome Better(PlanOutcome one, const SearchAnswer& answer, ReplicaEvaluator& evaluator, double bound_s) {
+ReplicaOutcome Better(PlanOutcome one, const SearchAnswer& answer, ReplicaEvaluator& evaluator, std::vector<LowerBound> bounds) {
   const auto* single = std::get_if<Plan>(&one);
   if (single == nullptr && !answer.best.has_value()) return std::get<Refusal>(std::move(one));
   std::string rejected;
@@ -193,12 +199,13 @@ ReplicaOutcome Better(PlanOutcome one, const SearchAnswer& answer, ReplicaEvalua
                                  : absl::StrFormat("the best plan with one pipeline takes %.4g s", single->predicted_step_s);
   } else {
     plan = OnePipeline(std::get<Plan>(std::move(one)));
+    plan.explain.pop_back();  // the bound among plans with one pipeline
     rejected = answer.best.has_value() ? absl::StrFormat("the best plan with several pipelines has %d and takes %.4g s",
                                                          answer.best->grid.pipelines(), answer.best->evaluation.step_s())
                                        : "no plan with several pipelines is possible";
   }
-  SetBound(bound_s, plan);
   plan.explain.push_back(std::move(rejected));
+  SetBounds(std::move(bounds), plan);
   return plan;
 }
 
@@ -227,14 +234,26 @@ double BalancedSeconds(const Problem& problem, int most_devices) {
 
 }  // namespace
 
-absl::StatusOr<double> ReplicaBoundSeconds(const Problem& problem, int most_pipelines, int most_devices) {
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices) {
   PlanRequest share = problem.request();
   share.micro_batches = (share.micro_batches + most_pipelines - 1) / most_pipelines;
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(share));
   const auto* of_share = std::get_if<std::unique_ptr<Problem>>(&created);
   if (of_share == nullptr) return absl::InternalError("a share of a step that is possible is not");
-  const double balanced_s = BalancedSeconds(problem, most_devices) + problem.request().step_overhead_s;
-  return std::max(LowerBoundSeconds(**of_share), balanced_s * kRounding);
+  std::vector<LowerBound> bounds = LowerBounds(**of_share);
+  for (LowerBound& bound : bounds) {
+    if (bound.name == "work") {
+      bound.seconds = (BalancedSeconds(problem, most_devices) + problem.request().step_overhead_s) * kRounding;
+      bound.why = absl::StrFormat("%d micro-batches shared out over the %d fastest devices that may be used, none of them ever idle",
+                                  problem.request().micro_batches, most_devices);
+    } else if (bound.name == "spanning-tree") {
+      bound = {.name = bound.name, .why = "of several pipelines none passes every device"};
+    } else if (bound.holds && bound.name != "longest-path") {
+      absl::StrAppendFormat(&bound.why, " (of %d pipelines at most one has so many of the %d micro-batches, or more)", most_pipelines,
+                            problem.request().micro_batches);
+    }
+  }
+  return bounds;
 }
 
 absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas, StopFunction stop) {
@@ -266,14 +285,14 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
   int most_pipelines = 1;
   for (const GridShape& shape : shapes) most_pipelines = std::max(most_pipelines, shape.pipelines);
-  FUSIONLLM_ASSIGN_OR_RETURN(const double bound_s, ReplicaBoundSeconds(problem, most_pipelines, wishes.most_devices));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, most_pipelines, wishes.most_devices));
   if (replicas == kDecide) {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(strategy, request, stop));
-    return Better(std::move(one), answer, evaluator, bound_s);
+    return Better(std::move(one), answer, evaluator, std::move(bounds));
   }
   if (!answer.best.has_value()) return ReplicaOutcome(RefusalOf(problem, answer, wishes));
   ReplicaPlan plan = PlanOf(evaluator, *answer.best);
-  SetBound(bound_s, plan);
+  SetBounds(std::move(bounds), plan);
   return ReplicaOutcome(std::move(plan));
 }
 

@@ -22,10 +22,12 @@ inline constexpr int kDecide = 0;        // how many pipelines: the planner deci
 struct ReplicaPlan {
   std::vector<Plan> pipelines;
   std::vector<Ring> rings;  // by stage: how its replicas add up gradients; empty with one pipeline
+  AllReduceUse sync;        // what that does to links
   double pipelines_s = 0;   // the slowest of them
   double sync_s = 0;        // then the gradients
   int64_t sync_bytes = 0;   // that they put on links, all together, once a step
   double predicted_step_s = 0;
+  std::vector<LowerBound> lower_bounds;
   double lower_bound_s = 0;  // no plan with as many pipelines as were allowed is faster
   double gap = 0;
   int64_t evaluations = 0;
@@ -44,8 +46,8 @@ using ReplicaOutcome = std::variant<ReplicaPlan, Refusal>;
 absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas,
                                             StopFunction stop = nullptr);
 
-// No plan with up to so many pipelines on up to so many devices is faster: all work shared out over the fastest of them without idle time;
-// and some pipeline has its share of the micro-batches or more, for which LowerBoundSeconds holds.
-absl::StatusOr<double> ReplicaBoundSeconds(const Problem& problem, int most_pipelines, int most_devices);
+// What no plan with up to so many pipelines on up to so many devices can beat: as LowerBounds, with all work shared out over the fastest of
+// the devices; and otherwise for the pipeline that has its share of the micro-batches or more.
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices);
 
 }  // namespace fusionllm::scheduler::replicas

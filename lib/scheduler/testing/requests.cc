@@ -212,4 +212,15 @@ PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
   return request;
 }
 
+std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& plan) {
+  std::map<std::string, int64_t> egress;
+  const auto site = [&](int stage) { return request.devices[plan.stages[stage].devices[0]].site; };
+  for (const PlanLink& link : plan.links) {
+    if (site(link.src_stage) == site(link.dst_stage)) continue;
+    egress[site(link.src_stage)] += link.forward_wire_bytes * plan.micro_batches;
+    egress[site(link.dst_stage)] += link.backward_wire_bytes * plan.micro_batches;
+  }
+  return egress;
+}
+
 }  // namespace fusionllm::scheduler::testing

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
+#include "lib/scheduler/plan.h"
 #include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::scheduler::testing {
@@ -40,6 +42,9 @@ PlanRequest Transformer(const TransformerSpec& spec, int micro_batches);
 // Devices of one to four times the fastest one's time in cities of about `per_city`, drawn from the seed: 0.1 to 1 GB/s inside; between
 // two, latency grows and bandwidth falls with the distance (2 to 140 ms, 120 to 3 MB/s), each direction a shared resource of its own.
 void AddCities(PlanRequest& request, uint64_t seed, int devices, int per_city, int64_t memory_bytes);
+
+// By site: bytes that the links of the plan send to other sites in a step.
+std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& plan);
 
 struct RandomSpec {
   int max_ops = 8;

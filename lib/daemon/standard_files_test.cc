@@ -1,0 +1,42 @@
+#include "lib/daemon/standard_files.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <initializer_list>
+
+namespace fusionllm::daemon {
+namespace {
+
+// Exits with 0 when nothing that is opened afterwards gets one of their numbers.
+void CloseAndHold(std::initializer_list<int> closed) {
+  for (const int fd : closed) close(fd);
+  HoldStandardFiles();
+  for (const int fd : closed) {
+    char byte = 'x';
+    const bool fails = (fd == STDIN_FILENO ? read(fd, &byte, 1) : write(fd, &byte, 1)) == -1 && errno == EBADF;
+    if (!fails) std::_Exit(1);
+  }
+  std::_Exit(open("/dev/null", O_RDWR) > STDERR_FILENO ? 0 : 2);
+}
+
+TEST(StandardFilesTest, NoFileTakesThePlaceOfAClosedOne) {
+  EXPECT_EXIT(CloseAndHold({STDOUT_FILENO}), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(CloseAndHold({STDIN_FILENO, STDERR_FILENO}), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(CloseAndHold({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}), testing::ExitedWithCode(0), "");
+}
+
+TEST(StandardFilesTest, OpenOnesStay) {
+  EXPECT_EXIT(
+      {
+        HoldStandardFiles();
+        std::_Exit(write(STDERR_FILENO, "said", 4) == 4 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "said");
+}
+
+}  // namespace
+}  // namespace fusionllm::daemon

@@ -1,0 +1,25 @@
+// Why a plan is as it is, in sentences. Pure; thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/scheduler/assignment.h"
+
+namespace fusionllm::scheduler {
+
+inline constexpr int kMostStagesWeighed = 32;
+inline constexpr size_t kMostDevicesWeighed = 8;
+
+// One sentence for each stage, link, exchange of tied gradients and device left out.
+std::vector<std::string> Explain(const Problem& problem, const Plan& plan);
+
+// Why not otherwise: for each stage what its cut one op earlier or later would do to the step, and the best of the first
+// kMostDevicesWeighed devices without a stage in place of its own. Nothing for plans of more than kMostStagesWeighed stages. Costs two
+// evaluations a cut, one each stage and device.
+std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, const Plan& plan);
+
+// Which bound is binding, and why it holds.
+std::string ExplainBound(const std::vector<LowerBound>& bounds, double gap);
+
+}  // namespace fusionllm::scheduler

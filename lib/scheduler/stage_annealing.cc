@@ -1,0 +1,417 @@
+#include "lib/scheduler/stage_annealing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace fusionllm::scheduler {
+namespace {
+
+// Temperatures as shares of the cost at the start.
+constexpr double kHottest = 3e-3;
+constexpr double kColdest = 1e-5;
+constexpr int kSteps[] = {1, 1, 2, 3, 4, 8, 8, 16};
+constexpr int kLongestRun = 8;         // parts rearranged together
+constexpr int64_t kStagesOfAStep = 8;  // that are gone over in the time that one is laid anew
+
+}  // namespace
+
+StageAnnealing::StageAnnealing(const Problem& problem, std::vector<int> choice)
+    : problem_(problem),
+      form_(problem),
+      choice_(std::move(choice)),
+      micro_batches_(problem.request().micro_batches),
+      gpipe_(problem.request().schedule == Schedule::kGPipe),
+      used_(problem.request().devices.size()),
+      load_s_(problem.request().resources.size()) {
+  const PlanRequest& request = problem.request();
+  const int n = problem.positions();
+  for (const int device : choice_) {
+    const auto cost_class = static_cast<size_t>(request.devices[device].cost_class);
+    forward_.resize(std::max(forward_.size(), cost_class + 1));
+    backward_.resize(forward_.size());
+    memory_matters_ = memory_matters_ || form_.NeededBytes(0, n, device, request.micro_batches) > problem.UsableMemory(device);
+    if (!forward_[cost_class].empty()) continue;
+    const double scale = request.devices[device].time_scale;
+    for (int p = 0; p <= n; ++p) {
+      forward_[cost_class].push_back(problem.ForwardSeconds(0, p, device) / scale);
+      backward_[cost_class].push_back(problem.BackwardSeconds(0, p, device) / scale);
+    }
+  }
+  const auto alive = [&](int p) { return problem.LossyBytesAt(p) + problem.LosslessBytesAt(p); };
+  std::vector<int> cheap;
+  for (int p = problem.first_cut(); p < n; ++p) {
+    if ((p == problem.first_cut() || alive(p) <= alive(p - 1)) && (p + 1 == n || alive(p) <= alive(p + 1))) cheap.push_back(p);
+  }
+  for (int p = 0; p <= n; ++p) {
+    const auto after = std::lower_bound(cheap.begin(), cheap.end(), p);
+    cheap_.push_back(after == cheap.end() ? (cheap.empty() ? p : cheap.back()) : *after);
+    if (after != cheap.begin() && p - *(after - 1) < std::abs(cheap_[p] - p)) cheap_[p] = *(after - 1);
+  }
+}
+
+StageAnnealing::Part StageAnnealing::PartOf(int begin, int end, int device) const {
+  const double forward_s = Seconds(forward_, begin, end, device), backward_s = Seconds(backward_, begin, end, device);
+  return {.device = device, .begin = begin, .end = end, .stage_s = forward_s + backward_s, .longer_s = std::max(forward_s, backward_s)};
+}
+
+StageAnnealing::Crossing StageAnnealing::CrossingOf(int cut, int src, int dst) const {
+  Crossing crossing;
+  const auto message = [&](int from, int to, int64_t lossy, int64_t lossless) -> Message {
+    if (lossy + lossless == 0) return {};
+    const DirectedLink link = problem_.link(from, to);
+    if (link.bytes_per_s <= 0) {
+      crossing.possible = false;
+      return {};
+    }
+    crossing.latency_s += link.latency_s;
+    return {.dense_s = static_cast<double>(lossy + lossless) / link.bytes_per_s,
+            .least_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s,
+            .bytes_per_s = link.bytes_per_s,
+            .src = from,
+            .dst = to};
+  };
+  crossing.there = message(src, dst, problem_.LossyBytesAt(cut), problem_.LosslessBytesAt(cut));
+  crossing.back = message(dst, src, problem_.GradientBytesAt(cut), 0);
+  Squeeze(crossing);
+  return crossing;
+}
+
+void StageAnnealing::Squeeze(Crossing& crossing) const {
+  const auto squeezed = [&](const Message& message) { return std::min(message.dense_s, std::max(LeastMessage(), message.least_s)); };
+  crossing.there_s = squeezed(crossing.there);
+  crossing.back_s = squeezed(crossing.back);
+}
+
+// `whole_s`: the way to the last stage and back.
+void StageAnnealing::GoOn(Way& way, double whole_s, const Crossing& before, const Part& part) const {
+  const double slower_s = std::max(before.there_s, before.back_s), others = micro_batches_ - 1;
+  way.way_s += before.latency_s + before.there_s + before.back_s;
+  way.longest_s = std::max({way.longest_s, slower_s, part.longer_s});
+  const double behind_s = share_ * (whole_s - way.way_s);
+  const double wire_s = way.way_s + behind_s + others * slower_s;
+  const double stage_s = way.way_s + behind_s + (micro_batches_ - share_) * part.stage_s;
+  way.late_s += Late(wire_s) + Late(stage_s);
+  way.way_s += part.stage_s;
+}
+
+// What the first stage waits for when its last backward is done: that its gradients of shared parameters are with the other stages that use
+// these, and that those have said so.
+template <class PartAt>
+double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
+  const PlanRequest& request = problem_.request();
+  double longest_s = 0;
+  if (!request.step_exchange || count < 2) return longest_s;
+  for (size_t t = 0; t < problem_.tied().size(); ++t) {
+    const std::vector<int>& uses = problem_.tied()[t];
+    if (uses.front() >= at(0).end) continue;
+    for (size_t s = 1; s < count; ++s) {
+      const Part& part = at(s);
+      const auto use = std::lower_bound(uses.begin(), uses.end(), part.begin);
+      if (use == uses.end()) break;
+      if (*use >= part.end) continue;
+      const DirectedLink there = problem_.link(at(0).device, part.device), back = problem_.link(part.device, at(0).device);
+      if (there.bytes_per_s <= 0) continue;
+      longest_s = std::max(longest_s, static_cast<double>(request.tied[t].bytes) / there.bytes_per_s + there.latency_s + back.latency_s);
+    }
+  }
+  return longest_s;
+}
+
+double StageAnnealing::EndOf(const Way& way) const {
+  return target_s_ + way.late_s + Late(way.way_s + (micro_batches_ - 1) * way.longest_s);
+}
+
+void StageAnnealing::AddLoad(const Message& message, double seconds, int sign) {
+  if (message.dense_s <= 0) return;
+  const DirectedLink link = problem_.link(message.src, message.dst);
+  problem_.links().ForEachResource(message.src, message.dst, link, [&](int r) {
+    load_late_s_ -= Late(micro_batches_ * load_s_[r]);
+    load_s_[r] += sign * seconds * message.bytes_per_s / problem_.request().resources[r].bytes_per_s;
+    load_late_s_ += Late(micro_batches_ * load_s_[r]);
+  });
+}
+
+void StageAnnealing::AddLoad(const Crossing& crossing, int sign) {
+  AddLoad(crossing.there, crossing.there_s, sign);
+  AddLoad(crossing.back, crossing.back_s, sign);
+}
+
+void StageAnnealing::Start(const Assignment& start) {
+  parts_.clear();
+  target_s_ = 0;
+  for (size_t s = 0; s < start.devices.size(); ++s) {
+    const int end = s + 1 < start.begins.size() ? start.begins[s + 1] : problem_.positions();
+    parts_.push_back(PartOf(start.begins[s], end, start.devices[s]));
+    if (s > 0) parts_[s].before = CrossingOf(start.begins[s], start.devices[s - 1], start.devices[s]);
+  }
+  Total();
+  // A target that is hard to meet: then everything late counts at first, which shakes off the start.
+  target_s_ = ways_.back().way_s + (micro_batches_ - 1) * ways_.back().longest_s;
+  Total();
+}
+
+void StageAnnealing::Total() {
+  load_late_s_ = 0;
+  std::fill(load_s_.begin(), load_s_.end(), 0);
+  for (Part& part : parts_) {
+    Squeeze(part.before);
+    AddLoad(part.before, 1);
+  }
+  FindWays();
+}
+
+double StageAnnealing::WayOf(const Crossing& before, const Part& part) {
+  return before.latency_s + before.there_s + before.back_s + part.stage_s;
+}
+
+void StageAnnealing::FindWays() {
+  whole_s_ = 0;
+  for (const Part& part : parts_) whole_s_ += WayOf(part.before, part);
+  ways_.resize(parts_.size() + 1);
+  for (size_t s = 0; s < parts_.size(); ++s) {
+    ways_[s + 1] = ways_[s];
+    GoOn(ways_[s + 1], whole_s_, parts_[s].before, parts_[s]);
+  }
+}
+
+bool StageAnnealing::Fits(const Part& part, int in_flight) const {
+  if (!problem_.Allowed(part.begin, part.end, part.device)) return false;
+  if (!memory_matters_) return true;
+  const PlanRequest& request = problem_.request();
+  in_flight = gpipe_ ? request.micro_batches : std::min(in_flight, request.micro_batches);
+  if (!gpipe_ && request.max_in_flight > 0) in_flight = std::min(in_flight, request.max_in_flight);
+  return form_.NeededBytes(part.begin, part.end, part.device, in_flight) <= problem_.UsableMemory(part.device);
+}
+
+// The largest end up to `last` with which the device, so far along the way, is not late; at least one op.
+int StageAnnealing::Furthest(int begin, int last, int device, double way_s) const {
+  const Device& d = problem_.request().devices[device];
+  const std::vector<double>&forward = forward_[d.cost_class], &backward = backward_[d.cost_class];
+  const double room_s = (target_s_ - way_s - share_ * (whole_s_ - way_s)) / (micro_batches_ - share_) / d.time_scale;
+  const double most = forward[begin] + backward[begin] + room_s * (1 + 1e-12);
+  int low = begin + 1, high = last;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (forward[middle] + backward[middle] <= most) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+void StageAnnealing::Draft(int first, int last) {
+  first_ = first;
+  last_ = last;
+  draft_.clear();
+}
+
+// Lays the drafted devices over what the replaced parts had; with `refill` each as far as the target lets it, otherwise by their lengths.
+// Devices that nothing is left for go.
+bool StageAnnealing::Lay(bool refill) {
+  laid_.clear();
+  const int end = parts_[last_ - 1].end;
+  int at = parts_[first_].begin;
+  double way_s = ways_[first_].way_s;
+  for (size_t i = 0; i < draft_.size() && at < end; ++i) {
+    const auto [device, length] = draft_[i];
+    Crossing before;
+    if (i > 0 || first_ > 0) {
+      before = CrossingOf(at, i > 0 ? laid_.back().device : parts_[first_ - 1].device, device);
+      if (!before.possible) return false;
+      way_s += before.latency_s + before.there_s + before.back_s;
+    }
+    int to = end;
+    if (i + 1 < draft_.size()) {
+      to = refill ? Furthest(at, end, device, way_s) : std::min(end, at + std::max(1, length));
+      if (at == 0) to = std::min(end, std::max(to, problem_.first_cut()));
+      const int cheap = cheap_[to];
+      if (snap_ && to < end && cheap > at && cheap < end && (cheap <= to || !refill)) to = cheap;
+    }
+    laid_.push_back(PartOf(at, to, device));
+    laid_.back().before = before;
+    way_s += laid_.back().stage_s;
+    at = to;
+  }
+  return at == end;
+}
+
+bool StageAnnealing::Propose(double limit, bool refill) {
+  work_ += kStagesOfAStep * static_cast<int64_t>(draft_.size() + 1) + static_cast<int64_t>(parts_.size());
+  if (draft_.empty() || !Lay(refill)) return false;
+  const int old_count = static_cast<int>(parts_.size()), laid = static_cast<int>(laid_.size());
+  const int count = old_count - (last_ - first_) + laid;
+  if (count < problem_.min_stages() || count > problem_.max_stages()) return false;
+  for (int i = 0; i < laid; ++i) {
+    if (!Fits(laid_[i], count - first_ - i)) return false;
+  }
+  double whole_s = whole_s_;
+  for (const Part& part : laid_) whole_s += WayOf(part.before, part);
+  for (int s = first_; s < last_; ++s) whole_s -= WayOf(parts_[s].before, parts_[s]);
+  if (last_ < old_count) {
+    behind_ = CrossingOf(parts_[last_].begin, laid_.back().device, parts_[last_].device);
+    if (!behind_.possible) return false;
+    whole_s += WayOf(behind_, parts_[last_]) - WayOf(parts_[last_].before, parts_[last_]);
+  }
+  Way way;
+  for (int s = 0; s < first_; ++s) GoOn(way, whole_s, parts_[s].before, parts_[s]);
+  for (const Part& part : laid_) GoOn(way, whole_s, part.before, part);
+  for (int s = last_; s < old_count && target_s_ + way.late_s <= limit; ++s)
+    GoOn(way, whole_s, s == last_ ? behind_ : parts_[s].before, parts_[s]);
+  const double exchange_s = problem_.tied().empty() ? 0 : ExchangeSeconds(count, [&](size_t s) -> const Part& {
+    const int i = static_cast<int>(s) - first_;
+    return i < 0 ? parts_[s] : i < laid ? laid_[i] : parts_[last_ + i - laid];
+  });
+  const double energy = EndOf(way) + exchange_s;
+  if (energy > limit) return false;
+  const double load_late_s = load_late_s_;
+  const auto load = [&](int sign) {
+    for (int s = first_; s <= last_ && s < old_count; ++s) AddLoad(parts_[s].before, -sign);
+    for (const Part& part : laid_) AddLoad(part.before, sign);
+    if (last_ < old_count) AddLoad(behind_, sign);
+  };
+  load(1);
+  if (energy + load_late_s_ > limit) {
+    load(-1);
+    load_late_s_ = load_late_s;
+    return false;
+  }
+  exchange_s_ = exchange_s;
+  Take();
+  return true;
+}
+
+void StageAnnealing::Take() {
+  if (last_ < static_cast<int>(parts_.size())) parts_[last_].before = behind_;
+  if (laid_.size() == static_cast<size_t>(last_ - first_)) {
+    std::copy(laid_.begin(), laid_.end(), parts_.begin() + first_);
+  } else {
+    parts_.erase(parts_.begin() + first_, parts_.begin() + last_);
+    parts_.insert(parts_.begin() + first_, laid_.begin(), laid_.end());
+  }
+  FindWays();
+}
+
+bool StageAnnealing::MoveTarget(double limit, grid::Draws& draws) {
+  const double before = target_s_;
+  target_s_ *= std::exp((draws.Uniform() - 0.5) * (draws.Below(2) == 0 ? 0.1 : 0.01));
+  Total();
+  if (Energy() <= limit) return true;
+  target_s_ = before;
+  Total();
+  return false;
+}
+
+// One cut, or several in a row, by the same number of ops.
+bool StageAnnealing::ShiftCuts(double limit, grid::Draws& draws) {
+  const int count = static_cast<int>(parts_.size());
+  if (count < 2) return false;
+  const int longest = draws.Below(3) == 0 ? kLongestRun : 1;
+  const int cut = 1 + draws.Below(count - 1), until = std::min(count, cut + 1 + draws.Below(longest));
+  const int step = kSteps[draws.Below(std::size(kSteps))], shift = draws.Below(2) == 0 ? step : -step;
+  snap_ = snap_ && draws.Below(2) == 0;
+  Draft(cut - 1, until);
+  for (int s = first_; s < last_; ++s) {
+    const int length = parts_[s].end - parts_[s].begin + (s == first_ ? shift : 0) - (s == last_ - 1 ? shift : 0);
+    if (length < 1) return false;
+    Give(parts_[s].device, length);
+  }
+  return Propose(limit, false);
+}
+
+// The same devices in another order: two exchanged, a run of them reversed or put elsewhere.
+bool StageAnnealing::Rearrange(double limit, grid::Draws& draws) {
+  const int count = static_cast<int>(parts_.size());
+  if (count < 2) return false;
+  int a = draws.Below(count), b = draws.Below(count);
+  if (a == b) return false;
+  if (a > b) std::swap(a, b);
+  const auto give = [&](int s) { Give(parts_[s].device, parts_[s].end - parts_[s].begin); };
+  Draft(a, b + 1);
+  const int kind = draws.Below(4);
+  if (kind == 0) {
+    for (int s = b; s >= a; --s) give(s);
+  } else if (kind == 1) {
+    give(b);
+    for (int s = a + 1; s < b; ++s) give(s);
+    give(a);
+  } else {
+    // The first so many behind the others, which may be more or fewer.
+    const int split = kind == 2 ? a + 1 + draws.Below(b - a) : (draws.Below(2) == 0 ? a + 1 : b);
+    for (int s = split; s <= b; ++s) give(s);
+    for (int s = a; s < split; ++s) give(s);
+  }
+  return Propose(limit, draws.Below(2) == 0);
+}
+
+// One more device, one less, or another one.
+bool StageAnnealing::ChangeDevices(double limit, grid::Draws& draws) {
+  const int count = static_cast<int>(parts_.size());
+  const int kind = draws.Below(3), at = draws.Below(count);
+  if (kind < 2 && unused_.empty()) return false;
+  const int reach = draws.Below(kLongestRun);  // neighbours that take part
+  const int first = std::max(0, at - reach), last = std::min(count, at + 1 + reach);
+  if (kind == 2 && last - first < 2) return false;
+  const size_t chosen = unused_.empty() ? 0 : draws.Below(static_cast<int>(unused_.size()));
+  Draft(first, last);
+  for (int s = first; s < last; ++s) {
+    const int length = parts_[s].end - parts_[s].begin;
+    if (s != at) {
+      Give(parts_[s].device, length);
+    } else if (kind == 0) {
+      Give(unused_[chosen], length);
+    } else if (kind == 1) {
+      Give(unused_[chosen], length / 2);
+      Give(parts_[s].device, length - length / 2);
+    }
+  }
+  return Propose(limit, kind == 2 || draws.Below(3) > 0);
+}
+
+bool StageAnnealing::Move(double limit, grid::Draws& draws) {
+  snap_ = draws.Below(4) > 0;
+  const int kind = draws.Below(100);
+  if (kind < 4) return MoveTarget(limit, draws);
+  if (kind < 45) return ShiftCuts(limit, draws);
+  if (kind < 80) return Rearrange(limit, draws);
+  return ChangeDevices(limit, draws);
+}
+
+Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws) {
+  share_ = gpipe_ ? 1 : share;
+  Start(start);
+  const auto find_unused = [&] {
+    for (const Part& part : parts_) used_[part.device] = 1;
+    unused_.clear();
+    for (const int device : choice_) {
+      if (!used_[device]) unused_.push_back(device);
+    }
+    for (const Part& part : parts_) used_[part.device] = 0;
+  };
+  find_unused();
+  double energy = Energy(), best = energy;
+  const double hottest = kHottest * energy, cooling = std::log(kColdest / kHottest);
+  std::vector<Part> best_parts = parts_;
+  const int64_t begin = work_;
+  while (work_ - begin < most_work && !problem_.Stopped()) {
+    ++work_;
+    const double temperature = hottest * std::exp(cooling * static_cast<double>(work_ - begin) / static_cast<double>(most_work));
+    if (!Move(energy - temperature * std::log(1 - draws.Uniform()), draws)) continue;
+    energy = Energy();
+    find_unused();
+    if (energy < best * (1 - 1e-12)) {
+      best = energy;
+      best_parts = parts_;
+    }
+  }
+  Assignment assignment;
+  for (const Part& part : best_parts) {
+    assignment.begins.push_back(part.begin);
+    assignment.devices.push_back(part.device);
+  }
+  return assignment;
+}
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,122 @@
+// Simulated annealing of an assignment under a closed form: order of devices, cuts and who takes part, all at once.
+//
+// A candidate costs less than a microsecond here and hundreds in the simulator, so that this is what finds good orders of dozens of
+// devices. The closed form is the latest of: for a stage, the way there and back of one micro-batch, and all of them in the stage; for a
+// wire likewise; and the way to the last stage and back, with the slowest pass or message once for each other micro-batch. Of the way from
+// a stage to the last one and back a share counts as well: all of it under GPipe, where this is what the simulator says; under 1F1B the
+// share that fits differs from plan to plan, nought to 0.2 where it was looked at, and plans found under one share are often better than
+// those under another. Only what is latest counts, which tells most moves nothing; so a target is part of what is annealed, and all that is
+// later than it counts by how much. When nothing is later this is the closed form, otherwise it is more.
+//
+// Memory is judged at the textbook depth; shared wires by what they carry in a step. What codecs cost, reports at the end of a step and
+// values that skip stages are not seen: the simulator has the last word, and short runs from what it likes are better than long ones.
+//
+// Deterministic. One thread; borrows the Problem. Memory: linear in ops x cost classes, devices and shared resources.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "lib/scheduler/assignment.h"
+#include "lib/scheduler/closed_form.h"
+#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/problem.h"
+
+namespace fusionllm::scheduler {
+
+class StageAnnealing {
+ public:
+  // `choice`: whom a stage may be given; the devices of every start are among them.
+  StageAnnealing(const Problem& problem, std::vector<int> choice);
+
+  // The best assignment met in so much work from `start`, which links must carry. `share`: see above, 0 to 1; GPipe's is 1.
+  Assignment Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws);
+
+  // Stages looked at so far, those that are laid anew as eight: what searches charge to their budget.
+  int64_t work() const { return work_; }
+
+ private:
+  // One direction over a cut: seconds of the message as it is, and as far as codecs squeeze it.
+  struct Message {
+    double dense_s = 0, least_s = 0;
+    double bytes_per_s = 0;
+    int src = 0, dst = 0;
+  };
+  struct Crossing {
+    bool possible = true;
+    double latency_s = 0;  // both ways
+    Message there, back;
+    double there_s = 0, back_s = 0;  // squeezed as far as the target asks
+  };
+  struct Part {
+    int device = 0, begin = 0, end = 0;
+    double stage_s = 0;
+    double longer_s = 0;  // the longer of its two passes
+    Crossing before;      // from the part before it
+  };
+  // Of the parts up to some point: the way so far, what is late so far, the longest pass or message.
+  struct Way {
+    double way_s = 0, late_s = 0, longest_s = 0;
+  };
+
+  double Seconds(const std::vector<std::vector<double>>& sums, int begin, int end, int device) const {
+    const Device& d = problem_.request().devices[device];
+    return (sums[d.cost_class][end] - sums[d.cost_class][begin]) * d.time_scale;
+  }
+  double Late(double seconds) const { return std::max(0.0, seconds - target_s_); }
+  double LeastMessage() const { return target_s_ / micro_batches_; }
+  Part PartOf(int begin, int end, int device) const;
+  Crossing CrossingOf(int cut, int src, int dst) const;
+  void Squeeze(Crossing& crossing) const;
+  void GoOn(Way& way, double whole_s, const Crossing& before, const Part& part) const;
+  static double WayOf(const Crossing& before, const Part& part);
+  double EndOf(const Way& way) const;
+  double Energy() const { return EndOf(ways_.back()) + exchange_s_ + load_late_s_; }
+  template <class PartAt>
+  double ExchangeSeconds(size_t count, const PartAt& at) const;
+  void AddLoad(const Message& message, double seconds, int sign);
+  void AddLoad(const Crossing& crossing, int sign);
+  void Start(const Assignment& start);
+  void Total();
+  void FindWays();
+  int Furthest(int begin, int last, int device, double way_s) const;
+  bool Fits(const Part& part, int in_flight) const;
+
+  void Draft(int first, int last);
+  void Give(int device, int length) { draft_.emplace_back(device, length); }
+  bool Lay(bool refill);
+  bool Propose(double limit, bool refill);
+  void Take();
+  bool Move(double limit, grid::Draws& draws);
+  bool MoveTarget(double limit, grid::Draws& draws);
+  bool ShiftCuts(double limit, grid::Draws& draws);
+  bool Rearrange(double limit, grid::Draws& draws);
+  bool ChangeDevices(double limit, grid::Draws& draws);
+
+  const Problem& problem_;
+  const ClosedForm form_;
+  const std::vector<int> choice_;
+  const double micro_batches_;
+  const bool gpipe_;
+  bool memory_matters_ = false;                          // else every device holds everything
+  std::vector<std::vector<double>> forward_, backward_;  // by cost class: seconds of the positions before
+  std::vector<int> cheap_;                               // by position: the nearest one where no more is alive than beside it
+  std::vector<int> unused_;
+  std::vector<char> used_;  // by device: scratch
+  std::vector<Part> parts_;
+  std::vector<Way> ways_;       // behind each part; [0]: before the first
+  std::vector<double> load_s_;  // by shared resource: of a micro-batch
+  double share_ = 1, target_s_ = 0, whole_s_ = 0, load_late_s_ = 0, exchange_s_ = 0;
+  // What the parts first_ .. last_ - 1 are to become.
+  int first_ = 0, last_ = 0;
+  std::vector<std::pair<int, int>> draft_;  // devices and lengths
+  bool snap_ = false;                       // cuts to where little is alive
+  std::vector<Part> laid_;
+  Crossing behind_;  // into last_
+  int64_t work_ = 0;
+};
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,135 @@
+#include "lib/scheduler/stage_annealing.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/scheduler/testing/requests.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+constexpr int64_t kWork = 400'000;
+
+std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
+  auto created = Problem::Create(request);
+  EXPECT_TRUE(created.ok()) << created.status();
+  return std::move(std::get<std::unique_ptr<Problem>>(*created));
+}
+
+void ExpectSound(const Problem& problem, const Assignment& assignment) {
+  ASSERT_EQ(assignment.begins.size(), assignment.devices.size());
+  ASSERT_FALSE(assignment.begins.empty());
+  EXPECT_EQ(assignment.begins[0], 0);
+  for (size_t s = 1; s < assignment.begins.size(); ++s) EXPECT_GT(assignment.begins[s], assignment.begins[s - 1]);
+  EXPECT_LT(assignment.begins.back(), problem.positions());
+  if (assignment.begins.size() > 1) {
+    EXPECT_GE(assignment.begins[1], problem.first_cut());
+  }
+  EXPECT_GE(static_cast<int>(assignment.devices.size()), problem.min_stages());
+  EXPECT_LE(static_cast<int>(assignment.devices.size()), problem.max_stages());
+  std::vector<int> devices = assignment.devices;
+  std::sort(devices.begin(), devices.end());
+  EXPECT_EQ(std::adjacent_find(devices.begin(), devices.end()), devices.end()) << "a device runs two stages";
+}
+
+// Three cities of four, declared in turns, so that the declared order crosses at every border.
+PlanRequest Interleaved(Schedule schedule) {
+  PlanRequest request = testing::Chain({.ops = 96, .op_s = 0.004, .cut_bytes = 400'000}, 16);
+  for (int round = 0; round < 4; ++round) {
+    for (const char* site : {"paris", "tokyo", "quito"}) testing::AddDevice(request, site, 1 + 0.2 * round);
+  }
+  testing::JoinSites(request, 125e6, 1e-3, 2.5e6, 0.04);
+  request.schedule = schedule;
+  return request;
+}
+
+Assignment InDeclaredOrder(const Problem& problem, int stages) {
+  Assignment assignment;
+  for (int s = 0; s < stages; ++s) {
+    assignment.begins.push_back(s * problem.positions() / stages);
+    assignment.devices.push_back(problem.usable()[s]);
+  }
+  return assignment;
+}
+
+class StageAnnealingTest : public ::testing::TestWithParam<Schedule> {};
+
+TEST_P(StageAnnealingTest, FindsOrdersThatTheSimulatorFindsMuchFaster) {
+  const PlanRequest request = Interleaved(GetParam());
+  const auto problem = ProblemOf(request);
+  const Assignment start = InDeclaredOrder(*problem, 12);
+  Evaluator evaluator(*problem);
+  StageAnnealing annealing(*problem, problem->usable());
+  grid::Draws draws(1);
+  const Assignment found = annealing.Run(start, 0.25, kWork, draws);
+  ExpectSound(*problem, found);
+  EXPECT_GE(annealing.work(), kWork);
+  EXPECT_LT(annealing.work(), 2 * kWork);
+  const double start_s = evaluator.Evaluate(start, Effort::kFull).step_s, found_s = evaluator.Evaluate(found, Effort::kFull).step_s;
+  EXPECT_LT(found_s, 0.6 * start_s);
+}
+
+TEST_P(StageAnnealingTest, TheSameDrawsGiveTheSameAssignment) {
+  const PlanRequest request = Interleaved(GetParam());
+  const auto problem = ProblemOf(request);
+  const Assignment start = InDeclaredOrder(*problem, 12);
+  const auto run = [&](uint64_t seed) {
+    grid::Draws draws(seed);
+    return StageAnnealing(*problem, problem->usable()).Run(start, 0.4, kWork / 10, draws);
+  };
+  EXPECT_EQ(run(3), run(3));
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, StageAnnealingTest, ::testing::Values(Schedule::k1F1B, Schedule::kGPipe));
+
+TEST(StageAnnealingTest, KeepsToPinsMemoryAndTheNumberOfStages) {
+  PlanRequest request = Interleaved(Schedule::k1F1B);
+  request.stages = 5;
+  request.pins = {{"op20", "tokyo-0"}};
+  for (Device& device : request.devices) device.memory_bytes = 220'000'000;  // no device holds more than half
+  const auto problem = ProblemOf(request);
+  Assignment start{.begins = {0, 15, 35, 60, 80}, .devices = {0, 1, 2, 3, 4}};
+  Evaluator evaluator(*problem);
+  ASSERT_TRUE(evaluator.Evaluate(start, Effort::kFull).feasible());
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    grid::Draws draws(seed);
+    const Assignment found = StageAnnealing(*problem, problem->usable()).Run(start, 0.25, kWork, draws);
+    ExpectSound(*problem, found);
+    EXPECT_EQ(found.devices.size(), 5u);
+    EXPECT_TRUE(evaluator.Evaluate(found, Effort::kFull).feasible());
+  }
+}
+
+TEST(StageAnnealingTest, StagesOfOneOpAreNotSplit) {
+  PlanRequest request = testing::Chain({.ops = 6, .op_s = 1, .cut_bytes = 1'000}, 16);
+  for (int d = 0; d < 8; ++d) testing::AddDevice(request, "lab", 1 + 0.1 * d);
+  testing::LinkSites(request, 1e9, 1e-4, 1e9, 1e-4);
+  const auto problem = ProblemOf(request);
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    grid::Draws draws(seed);
+    ExpectSound(*problem,
+                StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 3, 4, 5}, .devices = {0, 1, 2, 3}}, 0.25, kWork, draws));
+  }
+}
+
+// Two devices that are alike, the link to one of which takes long for what a tied parameter sends at the end of a step.
+TEST(StageAnnealingTest, TheExchangeOfATiedParameterCounts) {
+  PlanRequest request = testing::Chain({.ops = 8, .op_s = 0.1, .cut_bytes = 1'000}, 2);
+  request.tied.push_back({.name = "wte", .ops = {2, 9}, .bytes = 100'000'000, .optimizer_bytes = 0});
+  for (int d = 0; d < 3; ++d) testing::AddDevice(request, "lab", 1);
+  testing::LinkSites(request, 1e9, 1e-4, 1e9, 1e-4);
+  for (Link& link : request.links) {
+    if (link.src + link.dst == 1) link.bytes_per_s = 1e7;
+  }
+  request.stages = 2;
+  const auto problem = ProblemOf(request);
+  grid::Draws draws(1);
+  const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, draws);
+  ExpectSound(*problem, found);
+  EXPECT_TRUE(std::count(found.devices.begin(), found.devices.end(), 2) == 1) << "between the other two the exchange takes ten seconds";
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler

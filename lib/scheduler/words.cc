@@ -1,0 +1,24 @@
+#include "lib/scheduler/words.h"
+
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::scheduler {
+
+std::string SizeText(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 5) {
+    bytes /= 1024;
+    ++unit;
+  }
+  if (unit == 0 || bytes >= 100) return absl::StrFormat("%.0f %s", bytes, kUnits[unit]);
+  return absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
+}
+
+std::string DurationText(double seconds) {
+  if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
+  if (seconds < 1) return absl::StrFormat("%.3g ms", seconds * 1e3);
+  return absl::StrFormat("%.3g s", seconds);
+}
+
+}  // namespace fusionllm::scheduler

@@ -1,0 +1,11 @@
+// Figures in sentences of plans and refusals. Pure; thread-safe.
+#pragma once
+
+#include <string>
+
+namespace fusionllm::scheduler {
+
+std::string SizeText(double bytes);        // "1.5 MiB"
+std::string DurationText(double seconds);  // "12.3 ms"
+
+}  // namespace fusionllm::scheduler
