@@ -1,0 +1,45 @@
+// Everything that reaching one API server takes, whatever it was read from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fusionllm::kube {
+
+// PEM in memory, or the path of a file that holds it and may be renewed. At most one of the two.
+struct PemSource {
+  std::string data;
+  std::string path;
+  bool empty() const { return data.empty() && path.empty(); }
+  bool operator==(const PemSource&) const = default;
+};
+
+// A program that prints credentials (client.authentication.k8s.io).
+struct ExecConfig {
+  std::string api_version;
+  std::string command;
+  std::vector<std::string> args;
+  std::vector<std::pair<std::string, std::string>> env;  // besides our own environment
+  bool provide_cluster_info = false;
+  std::string install_hint;
+  bool operator==(const ExecConfig&) const = default;
+};
+
+struct ClientConfig {
+  std::string server;
+  std::string tls_server_name;
+  bool insecure = false;
+  std::string proxy_url;
+  PemSource ca, certificate, key;
+  std::string token;
+  std::string token_file;  // goes before `token`
+  std::optional<ExecConfig> exec;
+  std::string ns;  // where objects without one belong; empty: "default"
+  // Ways to say who we are that are not supported: to leave them out would make us somebody else.
+  bool basic_auth = false, auth_provider = false, impersonation = false;
+  bool operator==(const ClientConfig&) const = default;
+};
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,54 @@
+// How we say who we are to an API server: a bearer token or a client certificate, and where they come from.
+//
+// Sources are thread-safe and asked before each request. No token, key or other secret is ever part of an error or a log line.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lib/kube/clock.h"
+
+namespace fusionllm::kube {
+
+struct Credentials {
+  std::string token;  // without "Bearer "; may be empty
+  std::string certificate_pem, key_pem;
+  bool operator==(const Credentials&) const = default;
+};
+
+class CredentialSource {
+ public:
+  virtual ~CredentialSource() = default;
+  // May block on a file or a program.
+  virtual absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) = 0;
+  // The server has answered 401 to a request with `used`: what is kept is not to be given out again unless it is newer.
+  virtual void Refused(const Credentials& used) {}
+};
+
+// The same for ever.
+std::shared_ptr<CredentialSource> FixedCredentials(Credentials credentials);
+
+// A token in a file that somebody renews, as the kubelet does for Pods. Read again once it is older than 50 s, or refused; while it cannot
+// be read, or is empty, the last token goes on being used, for it may still be good.
+class TokenFile : public CredentialSource {
+ public:
+  TokenFile(std::string path, Clock& clock) : path_(std::move(path)), clock_(clock) {}
+  absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) override;
+  void Refused(const Credentials& used) override;
+
+ private:
+  const std::string path_;
+  Clock& clock_;
+  std::mutex mutex_;
+  std::shared_ptr<const Credentials> last_;
+  absl::Duration read_again_ = -absl::InfiniteDuration();
+};
+
+// Text for people that may quote what a server sent: every occurrence of the secret becomes "[redacted]".
+std::string WithoutSecret(absl::string_view text, absl::string_view secret);
+
+}  // namespace fusionllm::kube

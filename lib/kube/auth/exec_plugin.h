@@ -1,0 +1,30 @@
+// Credentials from a program (client.authentication.k8s.io/v1 and v1beta1), as kubeconfigs of cloud clusters name them.
+//
+// The program runs without a shell and without a terminal, at most once at a time for one source; what it prints is kept until it expires
+// or is refused. Its stderr goes to the log, cut. It is killed after `timeout` or when `stop` is requested. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lib/kube/auth/client_config.h"
+#include "lib/kube/auth/credentials.h"
+#include "lib/kube/clock.h"
+
+namespace fusionllm::kube {
+
+// InvalidArgument: an apiVersion that is not known. `config` describes the cluster to a program that wants to know.
+absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfig& exec, const ClientConfig& config, Clock& clock,
+                                                                 absl::Duration timeout = absl::Minutes(1));
+
+struct ExecCredential {
+  Credentials credentials;
+  absl::Time expires = absl::InfiniteFuture();
+};
+
+// What a program has printed. InvalidArgument names what is wrong, never what was printed.
+absl::StatusOr<ExecCredential> ParseExecCredential(absl::string_view text, absl::string_view api_version);
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,262 @@
+#include "lib/kube/auth/kubeconfig.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/auth/small_file.h"
+
+namespace fusionllm::kube {
+namespace {
+
+constexpr size_t kMaxEntries = 1000;
+
+// Reads fields and remembers the first thing that is wrong.
+class Reader {
+ public:
+  Reader(absl::string_view name, absl::string_view folder) : name_(name), folder_(folder) {}
+
+  const absl::Status& status() const { return status_; }
+
+  void Fail(const YAML::Node& at, absl::string_view path, absl::string_view what) {
+    if (!status_.ok()) return;
+    const int line = at.IsDefined() ? at.Mark().line + 1 : 0;
+    status_ = absl::InvalidArgumentError(line > 0 ? absl::StrCat(name_, ":", line, ": ", path, " ", what)
+                                                  : absl::StrCat(name_, ": ", path, " ", what));
+  }
+
+  std::string Text(const YAML::Node& map, const char* key, const std::string& path) {
+    const YAML::Node value = map[key];
+    if (!value.IsDefined() || value.IsNull()) return "";
+    if (!value.IsScalar()) {
+      Fail(value, absl::StrCat(path, ".", key), "must be text");
+      return "";
+    }
+    return value.Scalar();
+  }
+
+  bool Bool(const YAML::Node& map, const char* key, const std::string& path) {
+    const std::string text = Text(map, key, path);
+    if (text.empty() || text == "false") return false;
+    if (text != "true") Fail(map[key], absl::StrCat(path, ".", key), "must be true or false");
+    return true;
+  }
+
+  std::string Path(const YAML::Node& map, const char* key, const std::string& path) {
+    const std::string text = Text(map, key, path);
+    if (text.empty() || folder_.empty() || absl::StartsWith(text, "/")) return text;
+    return absl::StrCat(folder_, "/", text);
+  }
+
+  // `key`-data as base64, which goes before the file of `key`.
+  PemSource Pem(const YAML::Node& map, const std::string& key, const std::string& path) {
+    PemSource pem;
+    const std::string data_key = key + "-data";
+    const std::string encoded = Text(map, data_key.c_str(), path);
+    if (encoded.empty()) {
+      pem.path = Path(map, key.c_str(), path);
+    } else if (!absl::Base64Unescape(encoded, &pem.data) || pem.data.empty()) {
+      Fail(map[data_key], absl::StrCat(path, ".", data_key), "is no base64");
+    }
+    return pem;
+  }
+
+  YAML::Node Map(const YAML::Node& map, const char* key, const std::string& path) {
+    const YAML::Node value = map[key];
+    if (!value.IsDefined() || value.IsNull()) return YAML::Node(YAML::NodeType::Map);
+    if (!value.IsMap()) {
+      Fail(value, path.empty() ? key : absl::StrCat(path, ".", key), "must be a map");
+      return YAML::Node(YAML::NodeType::Map);
+    }
+    return value;
+  }
+
+  YAML::Node List(const YAML::Node& map, const char* key, const std::string& path) {
+    const YAML::Node value = map[key];
+    if (!value.IsDefined() || value.IsNull()) return YAML::Node(YAML::NodeType::Sequence);
+    if (!value.IsSequence() || value.size() > kMaxEntries) {
+      Fail(value, path.empty() ? key : absl::StrCat(path, ".", key), absl::StrCat("must be a list of at most ", kMaxEntries, " entries"));
+      return YAML::Node(YAML::NodeType::Sequence);
+    }
+    return value;
+  }
+
+  // A list of {name, `inner`: {...}} into a map by name.
+  template <class T, class Read>
+  void Named(const YAML::Node& root, const char* list, const char* inner, std::map<std::string, T>& out, const Read& read) {
+    const YAML::Node entries = List(root, list, "");
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const std::string path = absl::StrCat(list, "[", i, "]");
+      const YAML::Node entry = entries[i];
+      if (!entry.IsMap()) return Fail(entry, path, "must be a map");
+      const std::string entry_name = Text(entry, "name", path);
+      if (entry_name.empty()) return Fail(entry, path, "has no name");
+      T value = read(Map(entry, inner, path), absl::StrCat(path, ".", inner));
+      if (!out.emplace(entry_name, std::move(value)).second) return Fail(entry, path, "has a name that was there before");
+    }
+  }
+
+  ExecConfig Exec(const YAML::Node& map, const std::string& path) {
+    ExecConfig exec;
+    exec.api_version = Text(map, "apiVersion", path);
+    exec.command = Text(map, "command", path);
+    // A command with a slash is relative to the file, one without is searched for in $PATH.
+    if (absl::StrContains(exec.command, "/")) exec.command = Path(map, "command", path);
+    exec.provide_cluster_info = Bool(map, "provideClusterInfo", path);
+    exec.install_hint = Text(map, "installHint", path);
+    const YAML::Node args = List(map, "args", path);
+    for (const YAML::Node& arg : args) {
+      if (!arg.IsScalar())
+        Fail(arg, absl::StrCat(path, ".args"), "must be texts");
+      else
+        exec.args.push_back(arg.Scalar());
+    }
+    const YAML::Node env = List(map, "env", path);
+    for (const YAML::Node& entry : env) {
+      const std::string env_path = absl::StrCat(path, ".env");
+      if (!entry.IsMap())
+        Fail(entry, env_path, "must be a list of names and values");
+      else
+        exec.env.emplace_back(Text(entry, "name", env_path), Text(entry, "value", env_path));
+    }
+    if (exec.command.empty()) Fail(map, path, "has no command");
+    return exec;
+  }
+
+ private:
+  const absl::string_view name_, folder_;
+  absl::Status status_;
+};
+
+Kubeconfig::Cluster ReadCluster(Reader& reader, const YAML::Node& map, const std::string& path) {
+  Kubeconfig::Cluster cluster;
+  cluster.server = reader.Text(map, "server", path);
+  cluster.tls_server_name = reader.Text(map, "tls-server-name", path);
+  cluster.proxy_url = reader.Text(map, "proxy-url", path);
+  cluster.insecure = reader.Bool(map, "insecure-skip-tls-verify", path);
+  cluster.ca = reader.Pem(map, "certificate-authority", path);
+  return cluster;
+}
+
+Kubeconfig::User ReadUser(Reader& reader, const YAML::Node& map, const std::string& path) {
+  Kubeconfig::User user;
+  user.certificate = reader.Pem(map, "client-certificate", path);
+  user.key = reader.Pem(map, "client-key", path);
+  user.token = reader.Text(map, "token", path);
+  user.token_file = reader.Path(map, "tokenFile", path);
+  user.basic_auth = !reader.Text(map, "username", path).empty() || !reader.Text(map, "password", path).empty();
+  user.auth_provider = map["auth-provider"].IsDefined() && !map["auth-provider"].IsNull();
+  for (const char* key : {"as", "as-uid", "as-groups", "as-user-extra"}) user.impersonation |= map[key].IsDefined() && !map[key].IsNull();
+  if (map["exec"].IsDefined() && !map["exec"].IsNull()) {
+    const std::string exec_path = path + ".exec";
+    user.exec = reader.Exec(reader.Map(map, "exec", path), exec_path);
+  }
+  return user;
+}
+
+absl::StatusOr<Kubeconfig> Read(const YAML::Node& root, absl::string_view name, absl::string_view folder) {
+  Reader reader(name, folder);
+  Kubeconfig config;
+  if (!root.IsMap()) return absl::InvalidArgumentError(absl::StrCat(name, ": is no kubeconfig: it must be a map"));
+  const std::string kind = reader.Text(root, "kind", "");
+  if (!kind.empty() && kind != "Config")
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is no kubeconfig: its kind is not Config"));
+  config.current_context = reader.Text(root, "current-context", "");
+  reader.Named(root, "clusters", "cluster", config.clusters,
+               [&](const YAML::Node& map, const std::string& path) { return ReadCluster(reader, map, path); });
+  reader.Named(root, "users", "user", config.users,
+               [&](const YAML::Node& map, const std::string& path) { return ReadUser(reader, map, path); });
+  reader.Named(root, "contexts", "context", config.contexts, [&](const YAML::Node& map, const std::string& path) {
+    return Kubeconfig::Context{reader.Text(map, "cluster", path), reader.Text(map, "user", path), reader.Text(map, "namespace", path)};
+  });
+  if (!reader.status().ok()) return reader.status();
+  return config;
+}
+
+}  // namespace
+
+absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_view name, absl::string_view folder) {
+  if (text.size() > kMaxKubeconfigBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is longer than ", kMaxKubeconfigBytes, " bytes"));
+  }
+  try {
+    return Read(YAML::Load(std::string(text)), name, folder);
+  } catch (const YAML::Exception& e) {
+    const int line = e.mark.is_null() ? 0 : e.mark.line + 1;
+    // Not the library's own text: it may quote what it read.
+    return absl::InvalidArgumentError(absl::StrCat(name, ":", line, ": is no YAML"));
+  }
+}
+
+absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths) {
+  Kubeconfig merged;
+  bool found = false;
+  for (const std::string& path : paths) {
+    const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxKubeconfigBytes);
+    if (absl::IsNotFound(text.status())) continue;
+    if (!text.ok()) return text.status();
+    const size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
+    FUSIONLLM_ASSIGN_OR_RETURN(Kubeconfig config, ParseKubeconfig(*text, path, folder));
+    found = true;
+    merged.clusters.merge(config.clusters);
+    merged.users.merge(config.users);
+    merged.contexts.merge(config.contexts);
+    if (merged.current_context.empty()) merged.current_context = config.current_context;
+  }
+  if (!found) {
+    return absl::NotFoundError(paths.empty() ? std::string("no kubeconfig is named")
+                                             : absl::StrCat("there is no kubeconfig at ", paths[0]));
+  }
+  return merged;
+}
+
+std::vector<std::string> DefaultKubeconfigPaths() {
+  const char* const listed = std::getenv("KUBECONFIG");
+  if (listed != nullptr && *listed != '\0') return absl::StrSplit(listed, ':', absl::SkipEmpty());
+  const char* const home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0') return {};
+  return {absl::StrCat(home, "/.kube/config")};
+}
+
+absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::string_view context) {
+  const std::string name(context.empty() ? absl::string_view(config.current_context) : context);
+  if (name.empty()) return absl::NotFoundError("the kubeconfig has no current context");
+  const auto found = config.contexts.find(name);
+  if (found == config.contexts.end()) return absl::NotFoundError(absl::StrCat("the kubeconfig has no context \"", name, "\""));
+  const auto cluster = config.clusters.find(found->second.cluster);
+  if (cluster == config.clusters.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("the context \"", name, "\" names the cluster \"", found->second.cluster, "\", which the kubeconfig does not have"));
+  }
+  ClientConfig client;
+  client.server = cluster->second.server;
+  client.tls_server_name = cluster->second.tls_server_name;
+  client.proxy_url = cluster->second.proxy_url;
+  client.insecure = cluster->second.insecure;
+  client.ca = cluster->second.ca;
+  client.ns = found->second.ns;
+  if (found->second.user.empty()) return client;
+  const auto user = config.users.find(found->second.user);
+  if (user == config.users.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("the context \"", name, "\" names the user \"", found->second.user, "\", which the kubeconfig does not have"));
+  }
+  client.certificate = user->second.certificate;
+  client.key = user->second.key;
+  client.token = user->second.token;
+  client.token_file = user->second.token_file;
+  client.exec = user->second.exec;
+  client.basic_auth = user->second.basic_auth;
+  client.auth_provider = user->second.auth_provider;
+  client.impersonation = user->second.impersonation;
+  return client;
+}
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,52 @@
+// Kubeconfig files: clusters, users, and contexts that join one of each.
+//
+// Limits: 1 MiB a file, 1,000 entries of a kind. Unknown fields are left alone, as kubectl does; a known field of the wrong type, data that
+// is no base64 and a second cluster, user or context of a name are errors that name the file, the line and the field.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/kube/auth/client_config.h"
+
+namespace fusionllm::kube {
+
+inline constexpr size_t kMaxKubeconfigBytes = size_t{1} << 20;
+
+struct Kubeconfig {
+  struct Cluster {
+    std::string server, tls_server_name, proxy_url;
+    bool insecure = false;
+    PemSource ca;
+  };
+  struct User {
+    PemSource certificate, key;
+    std::string token, token_file;
+    std::optional<ExecConfig> exec;
+    bool basic_auth = false, auth_provider = false, impersonation = false;
+  };
+  struct Context {
+    std::string cluster, user, ns;
+  };
+  std::map<std::string, Cluster> clusters;
+  std::map<std::string, User> users;
+  std::map<std::string, Context> contexts;
+  std::string current_context;
+};
+
+// `name` opens every error; paths in the text are relative to `folder`, or stay as they are when it is empty.
+absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_view name, absl::string_view folder);
+
+// As kubectl: of files that name the same cluster, user or context, or a current context, the first wins. Files that do not exist are left
+// out; NotFound when none does. Blocks on the file system.
+absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths);
+// Those of $KUBECONFIG, separated by ':', else ~/.kube/config.
+std::vector<std::string> DefaultKubeconfigPaths();
+
+// What the context names; empty: the current one. NotFound says what is missing.
+absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::string_view context = {});
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,162 @@
+#include "lib/kube/auth/kubeconfig.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::kube {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kConfig[] = R"(
+apiVersion: v1
+kind: Config
+current-context: hub
+clusters:
+- name: hub
+  cluster:
+    server: https://10.0.0.1:6443
+    certificate-authority-data: Q0EgUEVN
+    tls-server-name: kubernetes
+    proxy-url: socks5://proxy:1080
+- name: paris
+  cluster: {server: "https://paris:6443", certificate-authority: pki/ca.pem, insecure-skip-tls-verify: false}
+users:
+- name: admin
+  user: {client-certificate-data: Q0VSVA==, client-key-data: S0VZ}
+- name: robot
+  user: {token: abc, tokenFile: /run/token}
+- name: cloud
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: ./bin/login
+      args: [token, --cluster, c]
+      env: [{name: REGION, value: eu}]
+      provideClusterInfo: true
+      interactiveMode: IfAvailable
+      installHint: install it
+contexts:
+- name: hub
+  context: {cluster: hub, user: admin, namespace: team}
+- name: paris
+  context: {cluster: paris, user: robot}
+- name: cloud
+  context: {cluster: paris, user: cloud}
+- name: lost
+  context: {cluster: tokyo, user: admin}
+)";
+
+ClientConfig Resolve(const std::string& context) {
+  const auto config = ParseKubeconfig(kConfig, "config", "/etc/kube");
+  EXPECT_TRUE(config.ok()) << config.status();
+  const auto client = ResolveContext(*config, context);
+  EXPECT_TRUE(client.ok()) << client.status();
+  return *client;
+}
+
+TEST(Kubeconfig, InlineDataIsDecodedInMemory) {
+  const ClientConfig client = Resolve("");
+  EXPECT_EQ(client.server, "https://10.0.0.1:6443");
+  EXPECT_EQ(client.ca.data, "CA PEM");
+  EXPECT_EQ(client.certificate.data, "CERT");
+  EXPECT_EQ(client.key.data, "KEY");
+  EXPECT_EQ(client.tls_server_name, "kubernetes");
+  EXPECT_EQ(client.proxy_url, "socks5://proxy:1080");
+  EXPECT_EQ(client.ns, "team");
+}
+
+TEST(Kubeconfig, PathsAreRelativeToTheFile) {
+  const ClientConfig client = Resolve("paris");
+  EXPECT_EQ(client.ca.path, "/etc/kube/pki/ca.pem");
+  EXPECT_EQ(client.token_file, "/run/token");
+  EXPECT_EQ(client.token, "abc");
+}
+
+TEST(Kubeconfig, ExecIsReadWhole) {
+  const ClientConfig client = Resolve("cloud");
+  ASSERT_TRUE(client.exec.has_value());
+  EXPECT_EQ(client.exec->command, "/etc/kube/./bin/login");
+  EXPECT_THAT(client.exec->args, ElementsAre("token", "--cluster", "c"));
+  EXPECT_THAT(client.exec->env, ElementsAre(std::pair<std::string, std::string>("REGION", "eu")));
+  EXPECT_TRUE(client.exec->provide_cluster_info);
+}
+
+TEST(Kubeconfig, JsonIsYaml) {
+  const auto config = ParseKubeconfig(R"({"clusters":[{"name":"a","cluster":{"server":"https://a"}}],
+    "contexts":[{"name":"c","context":{"cluster":"a"}}],"users":null,"current-context":"c"})",
+                                      "secret", "");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(ResolveContext(*config)->server, "https://a");
+}
+
+TEST(Kubeconfig, WhatIsMissingIsNamed) {
+  const auto config = *ParseKubeconfig(kConfig, "config", "");
+  EXPECT_THAT(std::string(ResolveContext(config, "nowhere").status().message()), HasSubstr("no context \"nowhere\""));
+  EXPECT_THAT(std::string(ResolveContext(config, "lost").status().message()), HasSubstr("the cluster \"tokyo\""));
+  EXPECT_TRUE(absl::IsNotFound(ResolveContext({}, "").status()));
+}
+
+struct BadCase {
+  const char* text;
+  const char* message;
+};
+
+TEST(Kubeconfig, ErrorsNameFileLineAndField) {
+  const BadCase cases[] = {
+      {"[]", "config: is no kubeconfig"},
+      {"", "config: is no kubeconfig"},
+      {"kind: Pod", "its kind is not Config"},
+      {"clusters:\n- name: a\n  cluster:\n    server: [1]\n", "config:4: clusters[0].cluster.server must be text"},
+      {"clusters:\n- cluster: {server: a}\n", "config:2: clusters[0] has no name"},
+      {"clusters:\n- name: a\n- name: a\n", "config:3: clusters[1] has a name that was there before"},
+      {"clusters: {}", "config:1: clusters must be a list"},
+      {"users:\n- name: a\n  user: {client-key-data: '***secret***'}\n", "users[0].user.client-key-data is no base64"},
+      {"users:\n- name: a\n  user:\n    exec: {apiVersion: v1}\n", "users[0].user.exec has no command"},
+      {"clusters:\n- name: a\n  cluster: {insecure-skip-tls-verify: maybe}\n", "must be true or false"},
+      {"a: b: c\n", "is no YAML"},
+      {"a: &x [*x, *x]\nclusters: *nobody\n", "is no YAML"},
+  };
+  for (const BadCase& bad : cases) {
+    const absl::Status status = ParseKubeconfig(bad.text, "config", "").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message)) << bad.text;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret"))) << bad.text;
+  }
+}
+
+TEST(Kubeconfig, HugeAndDeepTextIsRefused) {
+  EXPECT_FALSE(ParseKubeconfig(std::string(kMaxKubeconfigBytes + 1, ' '), "config", "").ok());
+  EXPECT_FALSE(ParseKubeconfig(std::string(100'000, '['), "config", "").ok());
+}
+
+TEST(Kubeconfig, OfSeveralFilesTheFirstWins) {
+  const base::TempFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.path() + "/" + name) << text;
+    return folder.path() + "/" + name;
+  };
+  const std::string one = write("one", "clusters: [{name: a, cluster: {server: 'https://one', certificate-authority: ca.pem}}]\n");
+  const std::string two = write("two", R"(
+current-context: c
+clusters: [{name: a, cluster: {server: "https://two"}}, {name: b, cluster: {server: "https://b"}}]
+contexts: [{name: c, context: {cluster: a}}, {name: d, context: {cluster: b}}]
+)");
+  const auto config = LoadKubeconfig({folder.path() + "/missing", one, two});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(ResolveContext(*config)->server, "https://one");
+  EXPECT_EQ(ResolveContext(*config)->ca.path, folder.path() + "/ca.pem");
+  EXPECT_EQ(ResolveContext(*config, "d")->server, "https://b");
+  EXPECT_TRUE(absl::IsNotFound(LoadKubeconfig({folder.path() + "/missing"}).status()));
+  EXPECT_EQ(LoadKubeconfig({folder.path()}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace fusionllm::kube

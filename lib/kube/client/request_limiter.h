@@ -1,0 +1,29 @@
+// A token bucket that callers wait at, so that one client does not take an API server for itself. Thread-safe; first come, first served up
+// to the scheduling of threads.
+#pragma once
+
+#include <mutex>
+#include <stop_token>
+
+#include "absl/time/time.h"
+#include "lib/kube/clock.h"
+
+namespace fusionllm::kube {
+
+class RequestLimiter {
+ public:
+  // `per_second` > 0 in the long run, `burst` >= 1 at once.
+  RequestLimiter(double per_second, int burst, Clock& clock);
+
+  // Blocks until the next request may go; the time that took. Infinite when `stop` was requested first.
+  absl::Duration Wait(const std::stop_token& stop);
+
+ private:
+  const absl::Duration interval_;  // between two requests
+  const absl::Duration ahead_;     // how far the bucket may be ahead of the clock
+  Clock& clock_;
+  std::mutex mutex_;
+  absl::Duration next_;  // when the request after all granted ones may go, if the bucket were empty
+};
+
+}  // namespace fusionllm::kube

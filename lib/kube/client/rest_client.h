@@ -1,0 +1,99 @@
+// The verbs of the Kubernetes API over HTTP.
+//
+// What is tried again by itself, at most `max_retries` times: an answer 429 or 5xx with a Retry-After of at most `longest_wait`; a GET
+// whose connection broke, twice; once anything that was answered 401, with new credentials. All else is the caller's: a write may have been
+// carried out although no answer came. Each request waits at a token bucket. Warnings of the server go to the log, each text once; the
+// audit id of a refusal stands in its ApiError. Tokens stand in no error and no log line, not even where a server sends them back.
+//
+// Thread-safe. Lives as long as its last call.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/auth/cluster_access.h"
+#include "lib/kube/client/api_client.h"
+#include "lib/kube/client/request_limiter.h"
+#include "lib/kube/client/rest_metrics.h"
+#include "lib/kube/clock.h"
+#include "lib/kube/http/transport.h"
+
+namespace fusionllm::kube {
+
+struct RestClientOptions {
+  std::string user_agent = "fusionllm";
+  double requests_per_second = 200;
+  int burst = 400;
+  int max_retries = 10;
+  absl::Duration longest_wait = absl::Seconds(30);  // of one call, all retries together; beyond it the server's error is the answer
+  size_t max_response_bytes = size_t{128} << 20;
+  size_t max_list_bytes = size_t{1} << 30;  // of a list that is handed on as it comes
+};
+
+// "fusion-operator/1.2.3 (linux/amd64) 4f2c9d1": who asks, for the server's audit log.
+std::string UserAgent(absl::string_view program, absl::string_view version, absl::string_view commit);
+
+class ListStream;
+
+class RestClient : public ApiClient {
+ public:
+  // `clock` and `metrics` (which may be null) must outlive it.
+  RestClient(ClusterAccess access, RestClientOptions options, Clock& clock, const RestMetrics* metrics = nullptr);
+
+  absl::StatusOr<std::string> Get(const Resource& resource, const ObjectKey& key, const CallOptions& call) override;
+  absl::StatusOr<std::string> List(const Resource& resource, absl::string_view ns, const ListOptions& options,
+                                   const CallOptions& call) override;
+  absl::Status StreamList(const Resource& resource, absl::string_view ns, const ListOptions& options, WatchSink& sink,
+                          const CallOptions& call) override;
+  absl::StatusOr<std::string> Create(const Resource& resource, absl::string_view ns, absl::string_view body, const WriteOptions& options,
+                                     const CallOptions& call) override;
+  absl::StatusOr<std::string> Update(const Resource& resource, const ObjectKey& key, absl::string_view body, const WriteOptions& options,
+                                     const CallOptions& call) override;
+  absl::StatusOr<std::string> Apply(const Resource& resource, const ObjectKey& key, absl::string_view body, const ApplyOptions& options,
+                                    const CallOptions& call) override;
+  absl::StatusOr<std::string> Patch(const Resource& resource, const ObjectKey& key, PatchType type, absl::string_view body,
+                                    const WriteOptions& options, const CallOptions& call) override;
+  absl::StatusOr<std::string> Delete(const Resource& resource, const ObjectKey& key, const DeleteOptions& options,
+                                     const CallOptions& call) override;
+  absl::Status Watch(const Resource& resource, absl::string_view ns, const WatchOptions& options, WatchSink& sink,
+                     std::stop_token stop) override;
+  absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override;
+
+  const std::string& server() const { return access_.server; }
+  const std::string& default_namespace() const { return access_.ns; }
+
+ private:
+  // Sends it, again if need be, and turns a refusal into an error. With a sink the body of the answer goes there, and nothing is tried
+  // again once that has begun.
+  absl::StatusOr<std::string> Call(const HttpRequest& request, const CallOptions& call, ListStream* sink = nullptr);
+  // One attempt, with credentials.
+  absl::StatusOr<HttpResponse> Attempt(HttpRequest request, const CallOptions& call, ListStream* sink,
+                                       std::shared_ptr<const Credentials>& used);
+  // How long to wait before trying again; nothing when that is up to the caller.
+  struct Tries {
+    int retries = 0, broken = 0;
+    bool renewed = false;
+    absl::Duration waited;
+  };
+  std::optional<absl::Duration> WaitBefore(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response,
+                                           const Credentials* used, Tries& tries) const;
+  absl::Status WaitForTurn(const HttpRequest& request, const std::stop_token& stop);
+  absl::StatusOr<std::shared_ptr<const Credentials>> Authorize(HttpRequest& request, const std::stop_token& stop);
+  void Account(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response, absl::Duration time) const;
+  absl::Status Refusal(const HttpRequest& request, const HttpResponse& response, const Credentials& used) const;
+  void LogWarnings(const HttpResponse& response);
+
+  const ClusterAccess access_;
+  const RestClientOptions options_;
+  Clock& clock_;
+  const RestMetrics* const metrics_;
+  RequestLimiter limiter_;
+  std::mutex warnings_mutex_;
+  std::set<std::string> warnings_;  // logged already
+};
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,139 @@
+// Tells users what happened to an object: events of events.k8s.io/v1, which `kubectl describe` shows.
+//
+// Record() never waits: a thread of the recorder writes. What repeats becomes one event with a count; what repeats too often about one
+// object is left out; when the server is away, up to kMostWaitingEvents wait and the rest is dropped. Events are for people: nothing may
+// depend on one arriving. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lib/kube/client/api_client.h"
+#include "lib/kube/clock.h"
+#include "lib/metrics/registry.h"
+
+namespace fusionllm::kube {
+
+inline constexpr size_t kMostWaitingEvents = 1000;
+inline constexpr size_t kMaxEventNoteBytes = 1024;  // the server refuses more; longer notes are cut
+
+struct ObjectReference {
+  std::string api_version, kind;
+  ObjectKey key;  // of the whole cluster: without a namespace; its events are in "default"
+  std::string uid;
+  std::string resource_version = {};  // not part of what makes two events the same
+
+  bool Same(const ObjectReference& other) const {
+    return std::tie(api_version, kind, key, uid) == std::tie(other.api_version, other.kind, other.key, other.uid);
+  }
+};
+
+enum class EventType { kNormal, kWarning };
+
+struct Event {
+  ObjectReference regarding;
+  ObjectReference related = {};  // no kind: none
+  EventType type = EventType::kNormal;
+  std::string reason;  // CamelCase, at most 128 bytes
+  std::string action;  // what was done or tried, CamelCase, at most 128 bytes
+  std::string note;    // a sentence
+};
+
+// fusionllm_events_total{outcome}. One for a process; its registry must outlive it.
+class EventMetrics {
+ public:
+  explicit EventMetrics(metrics::Registry& registry);
+  void Count(const std::string& outcome) const { events_.Add(1, {outcome}); }
+
+ private:
+  metrics::Counter events_;
+};
+
+struct EventTimes {
+  absl::Duration series = absl::Minutes(6);    // what comes again within this is the same event
+  absl::Duration refresh = absl::Minutes(30);  // how often the count of one that goes on is written
+  absl::Duration retry = absl::Seconds(10);    // between tries, of which there are `tries`
+  int tries = 12;
+  int burst = 25;                               // events about one object at once
+  absl::Duration per_event = absl::Minutes(5);  // and then one more in this time
+};
+
+class EventRecorder {
+ public:
+  // `controller`: "fusionllm.io/operator"; `instance`: the Pod. `client`, `clock` and `metrics` (which may be null) must outlive the
+  // recorder.
+  EventRecorder(ApiClient& client, Clock& clock, const EventMetrics* metrics, std::string controller, std::string instance,
+                EventTimes times = {});
+  // Drops what was not written.
+  ~EventRecorder();
+
+  void Record(Event event);
+  // Blocks until all is written or given up, counts of what repeats included. False: not within `patience`.
+  bool Flush(absl::Duration patience);
+
+ private:
+  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string, std::string, std::string, EventType>;
+  struct Waiting {
+    Event event;
+    absl::Time when;
+  };
+  struct Series {
+    ObjectKey name;  // of the Event object
+    int count = 1;
+    int written_count = 1;
+    absl::Time last_observed;
+    absl::Duration last_at, written_at;  // by the monotonic clock
+    Event event;
+  };
+  struct Budget {
+    std::string object;
+    absl::Duration free_at;  // when all of the burst is there again
+  };
+
+  static Key KeyOf(const Event& event);
+  void Run(const std::stop_token& stop);
+  bool Affords(const std::string& object);
+  void Take(Waiting waiting, const std::stop_token& stop);
+  // Ends series that do not go on, and writes the counts that are due. All counts, if asked to.
+  void Sweep(bool all, const std::stop_token& stop);
+  absl::Duration NextSweep() const;
+  void WriteCount(Series& series, const std::stop_token& stop);
+  absl::Status Try(const std::stop_token& stop, const std::function<absl::StatusOr<std::string>(const CallOptions&)>& write);
+  std::string Body(const Event& event, const ObjectKey& name, absl::Time when) const;
+  void Count(const char* outcome) const;
+
+  ApiClient& client_;
+  Clock& clock_;
+  const EventMetrics* const metrics_;
+  const std::string controller_, instance_;
+  const EventTimes times_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Waiting> queue_;
+  int64_t recorded_ = 0, finished_ = 0;  // events taken in; done with
+  bool flushing_ = false;
+
+  // Of the thread alone.
+  std::map<Key, Series> series_;
+  std::list<Budget> budgets_;  // used last first
+  absl::flat_hash_map<std::string, std::list<Budget>::iterator> budget_of_;
+  uint64_t names_ = 0;
+
+  std::jthread thread_;
+};
+
+}  // namespace fusionllm::kube

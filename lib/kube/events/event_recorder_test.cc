@@ -1,0 +1,239 @@
+#include "lib/kube/events/event_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/testing/refusing_client.h"
+
+namespace fusionllm::kube {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Takes events in and remembers the requests.
+class EventServer : public testing::RefusingClient {
+ public:
+  absl::StatusOr<std::string> Create(const Resource& resource, absl::string_view ns, absl::string_view body, const WriteOptions&,
+                                     const CallOptions& call) override {
+    EXPECT_EQ(resource.ApiVersion(), "events.k8s.io/v1");
+    std::unique_lock lock(mutex_);
+    while (held_ && !call.stop.stop_requested()) changed_.wait_for(lock, std::chrono::milliseconds(1));
+    ++tries_;
+    if (!failure_.ok() && failures_-- > 0) return failure_;
+    created_.push_back(json::parse(body.begin(), body.end()));
+    EXPECT_EQ(created_.back()["metadata"]["namespace"], std::string(ns));
+    return std::string(body);
+  }
+  absl::StatusOr<std::string> Patch(const Resource&, const ObjectKey& key, PatchType type, absl::string_view body, const WriteOptions&,
+                                    const CallOptions&) override {
+    EXPECT_EQ(type, PatchType::kMerge);
+    const std::lock_guard lock(mutex_);
+    json patch = json::parse(body.begin(), body.end());
+    patch["name"] = key.name;
+    patches_.push_back(std::move(patch));
+    return std::string(body);
+  }
+  void Fail(absl::Status status, int times) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(status);
+    failures_ = times;
+  }
+  void Hold(bool hold) {
+    const std::lock_guard lock(mutex_);
+    held_ = hold;
+  }
+  std::vector<json> created() const {
+    const std::lock_guard lock(mutex_);
+    return created_;
+  }
+  std::vector<json> patches() const {
+    const std::lock_guard lock(mutex_);
+    return patches_;
+  }
+  int tries() const {
+    const std::lock_guard lock(mutex_);
+    return tries_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<json> created_, patches_;
+  absl::Status failure_;
+  int failures_ = 0, tries_ = 0;
+  bool held_ = false;
+};
+
+class EventRecorderTest : public ::testing::Test {
+ protected:
+  static Event Note(const std::string& note, const std::string& job = "job") {
+    return {.regarding = {"fusionllm.io/v1alpha1", "FusionJob", {"ns", job}, "uid-" + job, "77"},
+            .type = EventType::kWarning,
+            .reason = "ExecutorLost",
+            .action = "Replace",
+            .note = note};
+  }
+  // So that the recorder's thread gets to run.
+  static void Moment() {
+    std::mutex mutex;
+    std::condition_variable never;
+    std::unique_lock lock(mutex);
+    never.wait_for(lock, std::chrono::milliseconds(1));
+  }
+  // All written, except for counts that are not due.
+  void Settle() {
+    while (registry_.Text().find("outcome=\"created\"") == std::string::npos) Moment();
+  }
+  void ExpectOutcome(const std::string& outcome, int count) {
+    EXPECT_THAT(registry_.Text(), HasSubstr(absl::StrCat("fusionllm_events_total{outcome=\"", outcome, "\"} ", count, "\n")));
+  }
+
+  testing::FakeClock clock_;
+  metrics::Registry registry_{"p", "1"};
+  EventMetrics metrics_{registry_};
+  EventServer server_;
+  std::unique_ptr<EventRecorder> recorder_ =
+      std::make_unique<EventRecorder>(server_, clock_, &metrics_, "fusionllm.io/operator", "operator-0");
+};
+
+TEST_F(EventRecorderTest, AnEventIsWhatTheServerTakes) {
+  Event event = Note("lost paris-0");
+  event.related = {"v1", "Pod", {"ns", "pod-0"}, "uid-pod"};
+  recorder_->Record(event);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  ASSERT_EQ(server_.created().size(), 1u);
+  json body = server_.created()[0];
+  const std::string name = body["metadata"]["name"];
+  EXPECT_THAT(name, ::testing::MatchesRegex("job\\.[0-9a-f]+"));
+  body["metadata"].erase("name");
+  EXPECT_EQ(body, json::parse(R"({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"namespace": "ns"},
+    "eventTime": "2023-11-14T22:13:20.000000Z", "reportingController": "fusionllm.io/operator", "reportingInstance": "operator-0",
+    "action": "Replace", "reason": "ExecutorLost", "note": "lost paris-0", "type": "Warning",
+    "regarding": {"apiVersion": "fusionllm.io/v1alpha1", "kind": "FusionJob", "name": "job", "namespace": "ns", "uid": "uid-job", "resourceVersion": "77"},
+    "related": {"apiVersion": "v1", "kind": "Pod", "name": "pod-0", "namespace": "ns", "uid": "uid-pod"}})"));
+}
+
+TEST_F(EventRecorderTest, EventsAboutThingsOfTheWholeClusterAreInDefault) {
+  Event event = Note("unreachable");
+  event.regarding = {"fusionllm.io/v1alpha1", "FusionCluster", {"", "tokyo"}, "uid"};
+  recorder_->Record(event);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created()[0]["metadata"]["namespace"], "default");
+  EXPECT_FALSE(server_.created()[0]["regarding"].contains("namespace"));
+}
+
+TEST_F(EventRecorderTest, LongNotesAreCutBetweenCharacters) {
+  std::string note(1023, 'x');
+  recorder_->Record(Note(note + "€ and more"));
+  recorder_->Record(Note(note + "y"));
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created()[0]["note"], note);
+  EXPECT_EQ(server_.created()[1]["note"], note + "y");
+}
+
+TEST_F(EventRecorderTest, WhatRepeatsIsOneEventWithACount) {
+  for (int i = 0; i < 5; ++i) {
+    recorder_->Record(Note("lost"));
+    clock_.Advance(absl::Seconds(1));
+  }
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  ASSERT_EQ(server_.created().size(), 1u);
+  const std::vector<json> patches = server_.patches();
+  ASSERT_EQ(patches.size(), 2u);  // the first repetition at once, the others at the end
+  EXPECT_EQ(patches[0]["series"]["count"], 2);
+  EXPECT_EQ(patches[1]["series"]["count"], 5);
+  EXPECT_EQ(patches[1]["name"], server_.created()[0]["metadata"]["name"]);
+  EXPECT_EQ(patches[1]["series"]["lastObservedTime"], "2023-11-14T22:13:24.000000Z");
+  ExpectOutcome("created", 1);
+  ExpectOutcome("counted", 4);
+}
+
+TEST_F(EventRecorderTest, ASeriesThatWentOnIsWrittenWhenItIsOver) {
+  for (int i = 0; i < 4; ++i) recorder_->Record(Note("lost"));
+  while (registry_.Text().find("outcome=\"counted\"} 3") == std::string::npos) Moment();
+  while (server_.patches().empty()) Moment();
+  clock_.Advance(absl::Minutes(6));
+  while (server_.patches().size() < 2) Moment();
+  EXPECT_EQ(server_.patches()[1]["series"]["count"], 4);
+  recorder_->Record(Note("lost"));  // later than that it is another event
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().size(), 2u);
+}
+
+TEST_F(EventRecorderTest, ASeriesThatGoesOnIsRefreshed) {
+  for (int minutes = 0; minutes <= 40; minutes += 5) {
+    recorder_->Record(Note("lost"));
+    const int taken = minutes / 5;
+    if (taken > 0) {
+      while (registry_.Text().find(absl::StrCat("outcome=\"counted\"} ", taken, "\n")) == std::string::npos) Moment();
+    } else {
+      Settle();
+    }
+    clock_.Advance(absl::Minutes(5));
+  }
+  while (server_.patches().size() < 2) Moment();
+  EXPECT_EQ(server_.created().size(), 1u);
+  EXPECT_EQ(server_.patches()[1]["series"]["count"], 8);  // 30 minutes after the second
+}
+
+TEST_F(EventRecorderTest, OneObjectCannotFloodTheServer) {
+  for (int i = 0; i < 40; ++i) recorder_->Record(Note(absl::StrCat("lost ", i)));
+  recorder_->Record(Note("lost", "another job"));
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().size(), 26u);
+  EXPECT_EQ(server_.created().back()["regarding"]["name"], "another job");
+  ExpectOutcome("filtered", 15);
+  clock_.Advance(absl::Minutes(5));  // one more
+  recorder_->Record(Note("later"));
+  recorder_->Record(Note("even later"));
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().size(), 27u);
+}
+
+TEST_F(EventRecorderTest, RecordNeverWaitsAndDropsWhenTooManyDo) {
+  server_.Hold(true);
+  for (size_t i = 0; i < 2 * kMostWaitingEvents; ++i) recorder_->Record(Note("lost", absl::StrCat("job-", i)));
+  EXPECT_FALSE(recorder_->Flush(absl::ZeroDuration()));
+  server_.Hold(false);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  // The thread may have taken one out before the queue was full.
+  EXPECT_GE(server_.created().size(), kMostWaitingEvents);
+  EXPECT_LE(server_.created().size(), kMostWaitingEvents + 1);
+}
+
+TEST_F(EventRecorderTest, TriesAgainWhileTheServerIsAwayButNotForEver) {
+  server_.Fail(absl::UnavailableError("no route"), 5);
+  recorder_->Record(Note("kept"));
+  while (server_.created().empty()) clock_.Advance(absl::Seconds(1)), Moment();
+  EXPECT_EQ(server_.tries(), 6);
+  server_.Fail(absl::UnavailableError("no route"), 1000);
+  recorder_->Record(Note("given up"));
+  while (registry_.Text().find("outcome=\"failed\"") == std::string::npos) clock_.Advance(absl::Seconds(1)), Moment();
+  EXPECT_EQ(server_.tries(), 6 + 12);
+}
+
+TEST_F(EventRecorderTest, WhatTheServerRefusesIsNotTriedAgain) {
+  server_.Fail(ToStatus({.code = 403, .reason = "Forbidden", .message = "namespace is being terminated"}), 1000);
+  recorder_->Record(Note("refused"));
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.tries(), 1);
+  ExpectOutcome("failed", 1);
+}
+
+TEST_F(EventRecorderTest, StopsAtOnceThoughTheServerHangs) {
+  server_.Hold(true);
+  recorder_->Record(Note("never"));
+  recorder_.reset();
+  EXPECT_THAT(server_.created().size(), ::testing::Le(1u));
+}
+
+}  // namespace
+}  // namespace fusionllm::kube

@@ -1,0 +1,92 @@
+#include "lib/kube/http/curl_transport.h"
+
+#include <curl/curl.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/http/curl_call.h"
+
+namespace fusionllm::kube {
+namespace {
+
+// libcurl wants this once, before other threads use it.
+bool StartCurl() {
+  static const bool started = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+  return started;
+}
+
+bool IsProxyUrl(absl::string_view url) {
+  for (const char* scheme : {"http://", "https://", "socks5://", "socks5h://"}) {
+    if (absl::StartsWith(url, scheme)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CurlTransport>> CurlTransport::Make(CurlTransportOptions options) {
+  if (!StartCurl()) return absl::InternalError("libcurl does not start");
+  FUSIONLLM_ASSIGN_OR_RETURN(ServerUrl server, ParseServerUrl(options.server));
+  if (!options.proxy_url.empty() && !IsProxyUrl(options.proxy_url)) {
+    return absl::InvalidArgumentError("a proxy address must begin with http://, https:// or socks5://");
+  }
+  return std::unique_ptr<CurlTransport>(new CurlTransport(std::move(options), std::move(server)));
+}
+
+CurlTransport::CurlTransport(CurlTransportOptions options, ServerUrl server) : options_(std::move(options)), server_(std::move(server)) {}
+
+CurlTransport::~CurlTransport() = default;
+
+absl::StatusOr<std::shared_ptr<const TlsMaterial>> CurlTransport::Material() const {
+  static const auto* const kNone = new std::shared_ptr<const TlsMaterial>(std::make_shared<TlsMaterial>());
+  if (!options_.tls) return *kNone;
+  return options_.tls();
+}
+
+absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<const TlsMaterial> material) {
+  std::vector<std::unique_ptr<CurlHandle>> outdated;  // closed after the lock is given up
+  {
+    const std::lock_guard lock(mutex_);
+    while (!idle_.empty()) {
+      std::unique_ptr<CurlHandle> handle = std::move(idle_.back());
+      idle_.pop_back();
+      if (handle->material() == material || *handle->material() == *material) return handle;
+      outdated.push_back(std::move(handle));
+    }
+  }
+  std::unique_ptr<CurlHandle> handle = CurlHandle::Make(std::move(material));
+  if (handle == nullptr) return absl::ResourceExhaustedError("out of memory for a connection");
+  return handle;
+}
+
+void CurlTransport::GiveBack(std::unique_ptr<CurlHandle> handle) {
+  const std::lock_guard lock(mutex_);
+  if (idle_.size() < options_.max_idle_connections) idle_.push_back(std::move(handle));
+}
+
+absl::StatusOr<HttpResponse> CurlTransport::Send(const HttpRequest& request, const UnaryLimits& limits, std::stop_token stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsMaterial> material, Material());
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<CurlHandle> handle, Take(std::move(material)));
+  const CallLimits call_limits = {.total_timeout = limits.timeout, .max_body_bytes = limits.max_response_bytes};
+  absl::StatusOr<HttpResponse> response = CurlCall(*handle, options_, server_, request, call_limits, nullptr).Run(stop);
+  // A connection in an unknown state is closed, not kept.
+  if (response.ok()) GiveBack(std::move(handle));
+  return response;
+}
+
+absl::StatusOr<HttpResponse> CurlTransport::Stream(const HttpRequest& request, const StreamLimits& limits, StreamSink& sink,
+                                                   std::stop_token stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsMaterial> material, Material());
+  const std::unique_ptr<CurlHandle> handle = CurlHandle::Make(std::move(material));
+  if (handle == nullptr) return absl::ResourceExhaustedError("out of memory for a connection");
+  const CallLimits call_limits = {.header_timeout = limits.header_timeout,
+                                  .body_timeout = limits.body_timeout,
+                                  .max_body_bytes = limits.max_error_bytes,
+                                  .compressed = limits.compressed};
+  return CurlCall(*handle, options_, server_, request, call_limits, &sink).Run(stop);
+}
+
+}  // namespace fusionllm::kube

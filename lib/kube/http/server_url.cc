@@ -1,0 +1,65 @@
+#include "lib/kube/http/server_url.h"
+
+#include <curl/curl.h>
+
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace fusionllm::kube {
+namespace {
+
+constexpr size_t kMaxUrlBytes = 2048;
+
+struct FreeUrl {
+  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+};
+
+// A part of the URL; empty if it has none.
+std::string Part(CURLU* url, CURLUPart part, unsigned flags = 0) {
+  char* text = nullptr;
+  if (curl_url_get(url, part, &text, flags) != CURLUE_OK || text == nullptr) return "";
+  std::string copy(text);
+  curl_free(text);
+  return copy;
+}
+
+absl::Status Bad(absl::string_view text, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("the server address \"", text.substr(0, 200), "\" ", why));
+}
+
+}  // namespace
+
+std::string ServerUrl::HostPort() const { return absl::StrCat(host, ":", port); }
+
+absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
+  if (text.size() > kMaxUrlBytes) return Bad(text, "is too long");
+  const std::unique_ptr<CURLU, FreeUrl> url(curl_url());
+  if (url == nullptr) return absl::ResourceExhaustedError("out of memory for a URL");
+  // Without a scheme "host:6443" reads as the scheme "host": kubectl takes it for http, which nobody means.
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, std::string(text).c_str(), 0);
+  if (code == CURLUE_BAD_SCHEME || code == CURLUE_UNSUPPORTED_SCHEME) return Bad(text, "must begin with https:// or http://");
+  if (code != CURLUE_OK) return Bad(text, absl::StrCat("cannot be read: ", curl_url_strerror(code)));
+  ServerUrl server;
+  server.scheme = Part(url.get(), CURLUPART_SCHEME);
+  if (server.scheme != "https" && server.scheme != "http") return Bad(text, "must begin with https:// or http://");
+  if (!Part(url.get(), CURLUPART_USER).empty() || !Part(url.get(), CURLUPART_PASSWORD).empty()) {
+    return absl::InvalidArgumentError("a server address must not hold a user or a password");
+  }
+  if (!Part(url.get(), CURLUPART_QUERY).empty() || !Part(url.get(), CURLUPART_FRAGMENT).empty()) {
+    return Bad(text, "must not hold a query or a fragment");
+  }
+  server.host = Part(url.get(), CURLUPART_HOST);
+  if (server.host.empty()) return Bad(text, "has no host");
+  const std::string port = Part(url.get(), CURLUPART_PORT);
+  server.authority = port.empty() ? server.host : absl::StrCat(server.host, ":", port);
+  if (!absl::SimpleAtoi(Part(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT), &server.port) || server.port == 0)
+    return Bad(text, "has no port");
+  server.base_path = std::string(Part(url.get(), CURLUPART_PATH));
+  while (absl::EndsWith(server.base_path, "/")) server.base_path.pop_back();
+  return server;
+}
+
+}  // namespace fusionllm::kube

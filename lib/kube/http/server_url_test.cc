@@ -1,0 +1,50 @@
+#include "lib/kube/http/server_url.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::kube {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ServerUrl, ReadsWhatKubeconfigsHold) {
+  const auto plain = ParseServerUrl("https://10.0.0.1:6443");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->host, "10.0.0.1");
+  EXPECT_EQ(plain->port, 6443);
+  EXPECT_EQ(plain->base_path, "");
+  EXPECT_EQ(plain->HostPort(), "10.0.0.1:6443");
+  EXPECT_EQ(ParseServerUrl("https://api.example.com/")->port, 443);
+  EXPECT_EQ(ParseServerUrl("https://api.example.com/")->authority, "api.example.com");
+  EXPECT_EQ(ParseServerUrl("http://localhost")->port, 80);
+}
+
+TEST(ServerUrl, KeepsTheBasePath) {
+  // Rancher and Teleport serve many clusters below one host.
+  EXPECT_EQ(ParseServerUrl("https://rancher.example.com/k8s/clusters/c-1/")->base_path, "/k8s/clusters/c-1");
+}
+
+TEST(ServerUrl, KeepsTheBracketsOfIpv6) {
+  const auto url = ParseServerUrl("https://[2001:db8::1]:6443");
+  ASSERT_TRUE(url.ok()) << url.status();
+  EXPECT_EQ(url->host, "[2001:db8::1]");
+  EXPECT_EQ(url->HostPort(), "[2001:db8::1]:6443");
+}
+
+TEST(ServerUrl, RefusesEverythingElse) {
+  for (const char* text : {"", "10.0.0.1:6443", "api.example.com", "ftp://a", "file:///etc/passwd", "https://", "https://a:0",
+                           "https://a:99999", "https://a/?x=1", "https://a/#x"}) {
+    EXPECT_EQ(ParseServerUrl(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_FALSE(ParseServerUrl("https://" + std::string(4000, 'a')).ok());
+}
+
+TEST(ServerUrl, APasswordIsNotRepeated) {
+  const absl::Status status = ParseServerUrl("https://user:hunter2@a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::Not(HasSubstr("hunter2")));
+}
+
+}  // namespace
+}  // namespace fusionllm::kube

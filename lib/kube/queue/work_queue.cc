@@ -1,0 +1,251 @@
+#include "lib/kube/queue/work_queue.h"
+
+#include <algorithm>
+
+namespace fusionllm::kube {
+namespace {
+
+// A waiter looks again this often even if nobody wakes it: insurance against a wake-up that was lost.
+constexpr absl::Duration kHeartbeat = absl::Seconds(10);
+
+}  // namespace
+
+WorkQueue::WorkQueue(std::string name, Clock& clock, QueueMetrics* metrics, RetryLimits limits)
+    : name_(std::move(name)), clock_(clock), metrics_(metrics), limits_(limits) {
+  if (metrics_ != nullptr) metrics_->Enter(this);
+}
+
+WorkQueue::~WorkQueue() {
+  if (metrics_ != nullptr) metrics_->Leave(this);
+}
+
+void WorkQueue::Add(const WorkKey& key, Priority priority) {
+  const std::lock_guard lock(mutex_);
+  if (!Refuses(key)) AddLocked(key, priority);
+}
+
+void WorkQueue::AddAfter(const WorkKey& key, absl::Duration delay, Priority priority) {
+  const std::lock_guard lock(mutex_);
+  if (!Refuses(key)) AddAfterLocked(key, delay, priority);
+}
+
+void WorkQueue::AddRateLimited(const WorkKey& key, Priority priority) {
+  const std::lock_guard lock(mutex_);
+  if (Refuses(key)) return;
+  Entry& entry = entries_[key];
+  const absl::Duration own = BackoffDelay(limits_, entry.failures);
+  if (own < limits_.max_delay) ++entry.failures;
+  auto bucket = buckets_.find(key.cluster);
+  if (bucket == buckets_.end()) bucket = buckets_.emplace(key.cluster, TokenBucket(limits_.per_second, limits_.burst)).first;
+  AddAfterLocked(key, std::max(own, bucket->second.Take(clock_.Monotonic(), limits_.max_delay)), priority);
+}
+
+void WorkQueue::Forget(const WorkKey& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  found->second.failures = 0;
+  EraseIfIdle(found);
+}
+
+int WorkQueue::Failures(const WorkKey& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? 0 : found->second.failures;
+}
+
+std::optional<WorkKey> WorkQueue::Get() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    AddDue();
+    if (std::optional<WorkKey> key = Pop()) return key;
+    if (shut_down_) return std::nullopt;
+    absl::Duration deadline = clock_.Monotonic() + kHeartbeat;
+    if (!due_.empty()) deadline = std::min(deadline, due_.begin()->first);
+    clock_.WaitUntil(lock, changed_, deadline);
+  }
+}
+
+void WorkQueue::Done(const WorkKey& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || !found->second.processing) return;
+  Entry& entry = found->second;
+  entry.processing = false;
+  --processing_;
+  if (metrics_ != nullptr) metrics_->Worked(name_, clock_.Monotonic() - entry.started_at);
+  if (entry.added) {
+    EnterLane(key, entry);
+  } else {
+    EraseIfIdle(found);
+  }
+  changed_.notify_all();  // whoever drains waits for this as well
+}
+
+void WorkQueue::Disengage(absl::string_view cluster) {
+  const std::lock_guard lock(mutex_);
+  disengaged_.insert(std::string(cluster));
+  for (Lane& lane : lanes_) {
+    const auto keys = lane.clusters.find(cluster);
+    if (keys == lane.clusters.end()) continue;
+    lane.clusters.erase(keys);
+    lane.turns.erase(std::find(lane.turns.begin(), lane.turns.end(), cluster));
+  }
+  std::erase_if(due_, [&](const auto& due) { return due.second.cluster == cluster; });
+  absl::erase_if(entries_, [&](auto& of) {
+    auto& [key, entry] = of;
+    if (key.cluster != cluster) return false;
+    if (entry.ticket != 0) --depth_;
+    entry.ticket = 0;
+    entry.added = false;
+    entry.due.reset();
+    entry.failures = 0;
+    return !entry.processing;
+  });
+  if (const auto bucket = buckets_.find(cluster); bucket != buckets_.end()) buckets_.erase(bucket);
+  if (metrics_ != nullptr) metrics_->Depth(name_, depth_);
+  changed_.notify_all();
+}
+
+void WorkQueue::Engage(absl::string_view cluster) {
+  const std::lock_guard lock(mutex_);
+  disengaged_.erase(std::string(cluster));
+}
+
+void WorkQueue::ShutDown() {
+  const std::lock_guard lock(mutex_);
+  shut_down_ = true;
+  due_.clear();
+  changed_.notify_all();
+}
+
+bool WorkQueue::ShutDownWithDrain(absl::Duration patience) {
+  ShutDown();
+  const absl::Duration deadline = clock_.Monotonic() + patience;
+  std::unique_lock lock(mutex_);
+  while (depth_ > 0 || processing_ > 0) {
+    if (clock_.Monotonic() >= deadline) return false;
+    clock_.WaitUntil(lock, changed_, deadline);
+  }
+  return true;
+}
+
+size_t WorkQueue::Depth() const {
+  const std::lock_guard lock(mutex_);
+  return depth_;
+}
+
+QueueMetrics::Unfinished WorkQueue::UnfinishedWork() const {
+  const std::lock_guard lock(mutex_);
+  const absl::Duration now = clock_.Monotonic();
+  QueueMetrics::Unfinished unfinished;
+  for (const auto& [key, entry] : entries_) {
+    if (!entry.processing) continue;
+    unfinished.together += now - entry.started_at;
+    unfinished.longest = std::max(unfinished.longest, now - entry.started_at);
+  }
+  return unfinished;
+}
+
+void WorkQueue::AddLocked(const WorkKey& key, Priority priority) {
+  Entry& entry = entries_[key];
+  if (entry.added) {
+    if (priority <= entry.priority) return;
+    entry.priority = priority;
+    if (entry.ticket == 0) return;  // being worked on: enters its lane when done
+    --depth_;                       // its old place is void
+    EnterLane(key, entry);
+    return;
+  }
+  entry.added = true;
+  entry.priority = priority;
+  entry.added_at = clock_.Monotonic();
+  if (metrics_ != nullptr) metrics_->Added(name_);
+  if (!entry.processing) EnterLane(key, entry);
+}
+
+void WorkQueue::AddAfterLocked(const WorkKey& key, absl::Duration delay, Priority priority) {
+  if (metrics_ != nullptr) metrics_->Retried(name_);
+  if (delay <= absl::ZeroDuration()) return AddLocked(key, priority);
+  Entry& entry = entries_[key];
+  const absl::Duration due = clock_.Monotonic() + delay;
+  if (entry.due.has_value()) {
+    entry.due_priority = std::max(entry.due_priority, priority);
+    if (*entry.due <= due) return;
+    due_.erase({*entry.due, key});
+  } else {
+    entry.due_priority = priority;
+  }
+  entry.due = due;
+  due_.emplace(due, key);
+  if (due_.begin()->second == key) changed_.notify_all();  // everyone sleeps until the first
+}
+
+void WorkQueue::EnterLane(const WorkKey& key, Entry& entry) {
+  entry.ticket = ++last_ticket_;
+  Lane& lane = LaneOf(entry.priority);
+  auto& keys = lane.clusters[key.cluster];
+  if (keys.empty()) lane.turns.push_back(key.cluster);
+  keys.emplace_back(key, entry.ticket);
+  ++depth_;
+  if (metrics_ != nullptr) metrics_->Depth(name_, depth_);
+  changed_.notify_one();
+}
+
+void WorkQueue::AddDue() {
+  const absl::Duration now = clock_.Monotonic();
+  while (!due_.empty() && due_.begin()->first <= now) {
+    const WorkKey key = due_.begin()->second;
+    due_.erase(due_.begin());
+    Entry& entry = entries_[key];
+    entry.due.reset();
+    AddLocked(key, entry.due_priority);
+  }
+}
+
+std::optional<WorkKey> WorkQueue::Pop() {
+  const bool low_first = (taken_ + 1) % kLowPriorityTurn == 0;
+  std::optional<WorkKey> key = PopLane(lanes_[low_first ? 0 : 1]);
+  if (!key.has_value()) key = PopLane(lanes_[low_first ? 1 : 0]);
+  if (!key.has_value()) return key;
+  ++taken_;
+  Entry& entry = entries_[*key];
+  entry.ticket = 0;
+  entry.added = false;
+  entry.processing = true;
+  entry.started_at = clock_.Monotonic();
+  --depth_;
+  ++processing_;
+  if (metrics_ != nullptr) {
+    metrics_->Depth(name_, depth_);
+    metrics_->Waited(name_, entry.started_at - entry.added_at);
+  }
+  return key;
+}
+
+std::optional<WorkKey> WorkQueue::PopLane(Lane& lane) {
+  while (!lane.turns.empty()) {
+    const auto keys = lane.clusters.find(lane.turns.front());
+    auto [key, ticket] = std::move(keys->second.front());
+    keys->second.pop_front();
+    const auto found = entries_.find(key);
+    const bool left = found == entries_.end() || found->second.ticket != ticket;
+    // A cluster whose key had left keeps its turn.
+    if (keys->second.empty()) {
+      lane.turns.pop_front();
+      lane.clusters.erase(keys);
+    } else if (!left) {
+      lane.turns.push_back(std::move(lane.turns.front()));
+      lane.turns.pop_front();
+    }
+    if (!left) return std::move(key);
+  }
+  return std::nullopt;
+}
+
+void WorkQueue::EraseIfIdle(Entries::iterator at) {
+  const Entry& entry = at->second;
+  if (!entry.added && !entry.processing && !entry.due.has_value() && entry.failures == 0) entries_.erase(at);
+}
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,123 @@
+// The keys whose objects somebody has to look at. Adding is cheap and may be done from event handlers; workers take keys out.
+//
+// A key that is added again while it waits is there once. A key is never with two workers at a time: added while it is being worked on, it
+// comes again after Done(). So whoever takes it after an Add() sees the state that led to the Add().
+//
+// Clusters take turns, so one with many keys does not hold up another. High priority goes before low, except that every kLowPriorityTurn-th
+// key is a low one, if there is one: initial lists and resyncs wait for what users do, but not for ever.
+//
+// Thread-safe. Memory: one entry for each key that waits, is worked on or has failed.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lib/kube/clock.h"
+#include "lib/kube/queue/queue_metrics.h"
+#include "lib/kube/queue/rate_limiter.h"
+#include "lib/kube/queue/work_key.h"
+
+namespace fusionllm::kube {
+
+enum class Priority { kLow, kHigh };
+
+inline constexpr int kLowPriorityTurn = 8;
+
+class WorkQueue {
+ public:
+  // `name` in metrics. `clock` and `metrics` (which may be null) must outlive the queue.
+  WorkQueue(std::string name, Clock& clock, QueueMetrics* metrics, RetryLimits limits = {});
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  void Add(const WorkKey& key, Priority priority = Priority::kHigh);
+  // Adds it after `delay`. Of several, the earliest counts.
+  void AddAfter(const WorkKey& key, absl::Duration delay, Priority priority = Priority::kHigh);
+  // For a key that failed: after a delay that grows with each failure in a row, and not faster than the cluster's share allows.
+  void AddRateLimited(const WorkKey& key, Priority priority = Priority::kHigh);
+  // The key has succeeded: its next failure is the first.
+  void Forget(const WorkKey& key);
+  int Failures(const WorkKey& key) const;
+
+  // Blocks for the next key. Nothing when the queue is shut down and empty.
+  std::optional<WorkKey> Get();
+  // The worker has finished with a key that Get() gave.
+  void Done(const WorkKey& key);
+
+  // Drops the keys of a cluster and takes no more of it until Engage(); those being worked on do not come again.
+  void Disengage(absl::string_view cluster);
+  void Engage(absl::string_view cluster);
+
+  // Takes no more keys and drops those whose time has not come. Get() still hands out what waits.
+  void ShutDown();
+  // ShutDown(), then waits until all is handed out and done; keys added again meanwhile by those at work are not. False: not within
+  // `patience`.
+  bool ShutDownWithDrain(absl::Duration patience);
+
+  size_t Depth() const;  // that wait for a worker now
+  const std::string& name() const { return name_; }
+  // Of the keys being worked on: seconds since they were taken, together and the longest.
+  QueueMetrics::Unfinished UnfinishedWork() const;
+
+ private:
+  // Everything known of a key. It is erased when nothing is.
+  struct Entry {
+    uint64_t ticket = 0;  // of its place in a lane; 0: waits in none
+    bool added = false;   // waits, or is to wait once it is done
+    bool processing = false;
+    Priority priority = Priority::kLow;
+    absl::Duration added_at, started_at;
+    std::optional<absl::Duration> due;
+    Priority due_priority = Priority::kLow;
+    int failures = 0;
+  };
+  // Keys of one priority. Those whose ticket is no more that of their entry have left.
+  struct Lane {
+    std::map<std::string, std::deque<std::pair<WorkKey, uint64_t>>, std::less<>> clusters;
+    std::deque<std::string> turns;  // clusters with keys, each once
+  };
+  using Entries = absl::flat_hash_map<WorkKey, Entry>;
+
+  void AddLocked(const WorkKey& key, Priority priority);
+  void AddAfterLocked(const WorkKey& key, absl::Duration delay, Priority priority);
+  void EnterLane(const WorkKey& key, Entry& entry);
+  void AddDue();
+  std::optional<WorkKey> Pop();
+  std::optional<WorkKey> PopLane(Lane& lane);
+  void EraseIfIdle(Entries::iterator at);
+  bool Refuses(const WorkKey& key) const { return shut_down_ || disengaged_.contains(key.cluster); }
+  Lane& LaneOf(Priority priority) { return lanes_[priority == Priority::kHigh ? 1 : 0]; }
+
+  const std::string name_;
+  Clock& clock_;
+  QueueMetrics* const metrics_;
+  const RetryLimits limits_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Entries entries_;
+  Lane lanes_[2];
+  size_t depth_ = 0;
+  size_t processing_ = 0;
+  uint64_t last_ticket_ = 0;
+  uint64_t taken_ = 0;
+  std::set<std::pair<absl::Duration, WorkKey>> due_;
+  std::map<std::string, TokenBucket, std::less<>> buckets_;  // by cluster
+  absl::flat_hash_set<std::string> disengaged_;
+  bool shut_down_ = false;
+};
+
+}  // namespace fusionllm::kube

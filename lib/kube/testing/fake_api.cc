@@ -1,0 +1,445 @@
+#include "lib/kube/testing/fake_api.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/time.h"
+#include "lib/kube/testing/fake_objects.h"
+#include "lib/kube/testing/selectors.h"
+
+namespace fusionllm::kube::testing {
+namespace {
+
+std::optional<int64_t> Version(const std::string& text) {
+  int64_t version = 0;
+  if (!absl::SimpleAtoi(text, &version) || version < 0) return std::nullopt;
+  return version;
+}
+
+FieldManager Manager(const FakeRequest& request) {
+  std::string name = request.Query("fieldManager");
+  if (name.empty()) name = request.user_agent.substr(0, request.user_agent.find('/'));
+  return {name.empty() ? "unknown" : name, request.verb == "apply", request.subresource};
+}
+
+// Parses "VERSION:NS/NAME".
+std::optional<std::pair<int64_t, ObjectKey>> ReadContinue(const std::string& token) {
+  std::string text;
+  if (!absl::WebSafeBase64Unescape(token, &text)) return std::nullopt;
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  const std::optional<int64_t> version = Version(parts[0]);
+  if (parts.size() != 2 || !version.has_value()) return std::nullopt;
+  const std::vector<std::string> key = absl::StrSplit(parts[1], absl::MaxSplits('/', 1));
+  if (key.size() != 2) return std::nullopt;
+  return std::pair(*version, ObjectKey{key[0], key[1]});
+}
+
+std::string WriteContinue(int64_t version, const ObjectKey& last) {
+  return absl::WebSafeBase64Escape(absl::StrCat(version, ":", last.ns, "/", last.name));
+}
+
+}  // namespace
+
+FakeApi::FakeApi(Clock& clock) : clock_(clock) {
+  const KindOptions with_status = {.status_subresource = true, .builtin = true};
+  const KindOptions without = {.status_subresource = false, .builtin = true};
+  Serve({"", "v1", "namespaces", "Namespace", false}, with_status);
+  Serve({"", "v1", "nodes", "Node", false}, with_status);
+  Serve({"", "v1", "pods", "Pod", true}, with_status);
+  Serve({"", "v1", "services", "Service", true}, with_status);
+  for (const auto& [plural, kind] : std::map<std::string, std::string>{{"configmaps", "ConfigMap"},
+                                                                       {"secrets", "Secret"},
+                                                                       {"serviceaccounts", "ServiceAccount"},
+                                                                       {"events", "Event"},
+                                                                       {"endpoints", "Endpoints"}}) {
+    Serve({"", "v1", plural, kind, true}, without);
+  }
+  Serve({"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true}, with_status);
+  Serve({"coordination.k8s.io", "v1", "leases", "Lease", true}, without);
+  Serve({"events.k8s.io", "v1", "events", "Event", true}, without);
+  Serve({"apps", "v1", "deployments", "Deployment", true}, with_status);
+  Serve({"batch", "v1", "jobs", "Job", true}, with_status);
+  Serve({"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true}, without);
+  Serve({"rbac.authorization.k8s.io", "v1", "roles", "Role", true}, without);
+  Serve({"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true}, without);
+  for (const char* name : {"default", "kube-system"}) {
+    const Json object = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", name}}}};
+    (void)Do({.verb = "create", .version = "v1", .plural = "namespaces"}, object.dump());
+  }
+}
+
+void FakeApi::Serve(const Resource& resource, const KindOptions& options) { kinds_[resource.Name()] = {resource, options}; }
+
+absl::StatusOr<const FakeKind*> FakeApi::FindKind(const FakeRequest& request) const {
+  const auto found = kinds_.find(Resource{.group = request.group, .plural = request.plural}.Name());
+  if (found == kinds_.end() || found->second.resource.version != request.version ||
+      (!found->second.resource.namespaced && !request.key.ns.empty())) {
+    return Refuse(404, "NotFound", "the server could not find the requested resource");
+  }
+  const FakeKind& kind = found->second;
+  if (!request.subresource.empty() && !(request.subresource == "status" && kind.options.status_subresource)) {
+    return Refuse(404, "NotFound", "the server could not find the requested resource");
+  }
+  return &kind;
+}
+
+const FakeKind* FakeApi::KindOf(const std::string& collection) const { return &kinds_.at(collection); }
+
+Json FakeApi::Shown(const FakeRequest& request, const Json& object) {
+  if (!request.metadata_only) return object;
+  return {{"kind", "PartialObjectMetadata"}, {"apiVersion", "meta.k8s.io/v1"}, {"metadata", object.value("metadata", Json::object())}};
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Do(const FakeRequest& request, const std::string& body) {
+  if (request.verb == "path") return Path(request);
+  FUSIONLLM_ASSIGN_OR_RETURN(const FakeKind* const kind, FindKind(request));
+  if (request.verb == "get") return Get(*kind, request);
+  if (request.verb == "list") return List(*kind, request);
+  Write write = {*kind, request, request.key, request.Query("dryRun") == "All", Manager(request)};
+  const Json object = body.empty() ? Json::object() : Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) return Refuse(400, "BadRequest", "the object provided is unrecognized: couldn't parse it as JSON");
+  if (request.verb == "delete") {
+    write.dry_run |= object.contains("dryRun");
+    return Delete(write, object);
+  }
+  if (request.verb == "patch") return Patch(write, object);
+  FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(kind->resource, request.key, object));
+  if (request.verb == "create") return Create(write, object);
+  if (request.verb == "update") return Update(write, object);
+  return Apply(write, object);
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Path(const FakeRequest& request) const {
+  if (request.path == "/version") return FakeAnswer{200, {{"major", "1"}, {"minor", "34"}, {"gitVersion", "v1.34.0-fake"}}};
+  if (request.path == "/healthz" || request.path == "/livez" || request.path == "/readyz") return FakeAnswer{200, "ok"};
+  Json resources = Json::array();
+  std::string group_version;
+  for (const auto& [collection, kind] : kinds_) {
+    const Resource& resource = kind.resource;
+    const std::string path = absl::StrCat(resource.group.empty() ? "/api/" : "/apis/", resource.ApiVersion());
+    if (path != request.path) continue;
+    group_version = resource.ApiVersion();
+    resources.push_back({{"name", resource.plural}, {"kind", resource.kind}, {"namespaced", resource.namespaced}});
+  }
+  if (resources.empty()) return Refuse(404, "NotFound", "the server could not find the requested resource");
+  return FakeAnswer{200, {{"kind", "APIResourceList"}, {"apiVersion", "v1"}, {"groupVersion", group_version}, {"resources", resources}}};
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Get(const FakeKind& kind, const FakeRequest& request) const {
+  const SharedJson object = store_.Find(kind.collection(), request.key);
+  if (object == nullptr) return NotFound(kind.resource, request.key.name);
+  return FakeAnswer{200, Shown(request, *object)};
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::List(const FakeKind& kind, const FakeRequest& request) const {
+  int64_t at = store_.version();
+  ObjectKey after;
+  const std::optional<int64_t> asked = Version(request.Query("resourceVersion"));
+  if (asked.value_or(0) > store_.version()) {
+    return Refuse(504, "Timeout", absl::StrCat("Too large resource version: ", *asked, ", current: ", store_.version()),
+                  {{"ResourceVersionTooLarge", "", "Too large resource version"}});
+  }
+  if (const std::string token = request.Query("continue"); !token.empty()) {
+    const auto place = ReadContinue(token);
+    if (!place.has_value()) return Refuse(400, "BadRequest", "continue key is not valid");
+    std::tie(at, after) = *place;
+  } else if (request.Query("resourceVersionMatch") == "Exact" && asked.has_value()) {
+    at = *asked;
+  }
+  if (at < store_.compacted()) return Refuse(410, "Expired", "The provided continue parameter or resource version is too old");
+  // The server's cache takes no notice of a limit when it is asked for what is at hand.
+  int64_t limit = asked == 0 ? 0 : Version(request.Query("limit")).value_or(0);
+  Json items = Json::array();
+  Json metadata = {{"resourceVersion", absl::StrCat(at)}};
+  ObjectKey last;
+  for (const auto& [key, object] : store_.At(kind.collection(), at)) {
+    if (!request.key.ns.empty() && key.ns != request.key.ns) continue;
+    if (!after.name.empty() && key <= after) continue;
+    const absl::StatusOr<bool> selected = Selects(request.Query("labelSelector"), request.Query("fieldSelector"), *object);
+    if (!selected.ok()) return Refuse(400, "BadRequest", std::string(selected.status().message()));
+    if (!*selected) continue;
+    if (limit > 0 && static_cast<int64_t>(items.size()) == limit) {
+      metadata["continue"] = WriteContinue(at, last);
+      break;
+    }
+    Json item = Shown(request, *object);
+    if (kind.options.builtin && !request.metadata_only) {
+      item.erase("kind");
+      item.erase("apiVersion");
+    }
+    items.push_back(std::move(item));
+    last = key;
+  }
+  const std::string list_kind = request.metadata_only ? "PartialObjectMetadataList" : kind.resource.kind + "List";
+  const std::string api_version = request.metadata_only ? "meta.k8s.io/v1" : kind.resource.ApiVersion();
+  return FakeAnswer{200, {{"kind", list_kind}, {"apiVersion", api_version}, {"metadata", metadata}, {"items", std::move(items)}}};
+}
+
+absl::StatusOr<SharedJson> FakeApi::Existing(const Write& write) const {
+  SharedJson object = store_.Find(write.kind.collection(), write.key);
+  if (object == nullptr) return NotFound(write.kind.resource, write.key.name);
+  return object;
+}
+
+absl::Status FakeApi::CheckNamespace(const Write& write) const {
+  if (!write.kind.resource.namespaced) return absl::OkStatus();
+  const SharedJson ns = store_.Find("namespaces", {"", write.key.ns});
+  if (ns == nullptr) return Refuse(404, "NotFound", absl::StrCat("namespaces \"", write.key.ns, "\" not found"));
+  if (!IsBeingDeleted(*ns)) return absl::OkStatus();
+  return Refuse(
+      403, "Forbidden",
+      absl::StrCat(write.kind.resource.Name(), " \"", write.key.name, "\" is forbidden: unable to create new content in namespace ",
+                   write.key.ns, " because it is being terminated"),
+      {{"NamespaceTerminating", "metadata.namespace", absl::StrCat("namespace ", write.key.ns, " is being terminated")}});
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Create(const Write& asked, Json object) {
+  Write write = asked;
+  Json& metadata = object["metadata"];
+  if (metadata.contains("resourceVersion") && metadata["resourceVersion"] != "") {
+    return Refuse(400, "BadRequest", "resourceVersion should not be set on objects to be created");
+  }
+  std::string name = metadata.value("name", "");
+  if (name.empty() && !metadata.value("generateName", "").empty()) {
+    name = absl::StrFormat("%s%05x", metadata["generateName"].get<std::string>(), ++uids_);
+  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckName(write.kind.resource, name));
+  write.key.name = name;
+  FUSIONLLM_RETURN_IF_ERROR(CheckNamespace(write));
+  if (store_.Find(write.kind.collection(), write.key) != nullptr) {
+    return Refuse(409, "AlreadyExists", absl::StrCat(write.kind.resource.Name(), " \"", name, "\" already exists"));
+  }
+  FieldOwners owners;
+  if (write.kind.options.status_subresource) object.erase("status");
+  TakeOwnership(Json::object(), object, write.manager, DefaultListKeys(), owners);
+  return Insert(write, std::move(object), std::move(owners));
+}
+
+FakeAnswer FakeApi::Insert(const Write& write, Json object, FieldOwners owners) {
+  Json& metadata = object["metadata"];
+  metadata["name"] = write.key.name;
+  if (!write.key.ns.empty()) metadata["namespace"] = write.key.ns;
+  metadata["uid"] = NewUid();
+  metadata["creationTimestamp"] = Timestamp();
+  metadata["generation"] = 1;
+  metadata.erase("deletionTimestamp");
+  object["apiVersion"] = write.kind.resource.ApiVersion();
+  object["kind"] = write.kind.resource.kind;
+  if (write.kind.resource.kind == "Pod" && write.kind.resource.group.empty()) object["status"] = {{"phase", "Pending"}};
+  if (write.kind.resource.kind == "Namespace") object["status"] = {{"phase", "Active"}};
+  metadata["managedFields"] = ManagedFields(owners, write.kind.resource.ApiVersion(), Timestamp());
+  if (write.dry_run) return {201, std::move(object)};
+  const std::string uid = metadata["uid"];
+  const std::set<std::string> owner_uids = OwnerUids(object);
+  const SharedJson stored = store_.Put(write.kind.collection(), write.key, std::move(object));
+  owners_[uid] = std::move(owners);
+  const bool owned = std::any_of(owner_uids.begin(), owner_uids.end(), [this](const std::string& owner) { return Exists(owner); });
+  // An owner that is not there, say of another cluster, counts as gone: the garbage collector takes the object away.
+  if (!owner_uids.empty() && !owned) BeginDelete(write.kind, write.key, 0);
+  return {201, *stored};
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Update(const Write& write, Json object) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const SharedJson old, Existing(write));
+  const std::string version = object["metadata"].value("resourceVersion", "");
+  if (version.empty() && !write.kind.options.builtin) {
+    return Refuse(422, "Invalid",
+                  absl::StrCat(write.kind.resource.Name(), " \"", write.key.name,
+                               "\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"),
+                  {{"FieldValueInvalid", "metadata.resourceVersion", "must be specified for an update"}});
+  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckUnchanged(write.kind.resource, *old, object));
+  return Commit(write, *old, std::move(object), owners_[UidOf(*old)]);
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Patch(const Write& write, const Json& patch) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const SharedJson old, Existing(write));
+  Json next = *old;
+  if (write.request.media_type == "application/merge-patch+json") {
+    next.merge_patch(patch);
+  } else if (write.request.media_type == "application/json-patch+json") {
+    try {
+      next = next.patch(patch);
+    } catch (const Json::exception& e) {
+      return Refuse(422, "Invalid", absl::StrCat("the server rejected our request due to an error in our request: ", e.what()));
+    }
+  } else {
+    return Refuse(415, "UnsupportedMediaType",
+                  "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, "
+                  "application/merge-patch+json, application/apply-patch+yaml");
+  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(write.kind.resource, write.key, next));
+  FUSIONLLM_RETURN_IF_ERROR(CheckUnchanged(write.kind.resource, *old, next));
+  return Commit(write, *old, std::move(next), owners_[UidOf(*old)]);
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Apply(const Write& write, Json applied) {
+  if (write.request.Query("fieldManager").empty()) {
+    return Refuse(400, "BadRequest", "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch");
+  }
+  if (applied["metadata"].contains("managedFields")) return Refuse(400, "BadRequest", "metadata.managedFields must be nil");
+  if (write.request.subresource == "status") {
+    const Json status = applied.value("status", Json::object());
+    applied = {{"status", status}, {"metadata", applied["metadata"]}};
+  } else if (write.kind.options.status_subresource) {
+    applied.erase("status");
+  }
+  const SharedJson old = store_.Find(write.kind.collection(), write.key);
+  if (old != nullptr) FUSIONLLM_RETURN_IF_ERROR(CheckUnchanged(write.kind.resource, *old, applied));
+  applied["metadata"].erase("resourceVersion");
+  if (old == nullptr) {
+    if (!write.request.subresource.empty()) return NotFound(write.kind.resource, write.key.name);
+    FUSIONLLM_RETURN_IF_ERROR(CheckNamespace(write));
+    FUSIONLLM_RETURN_IF_ERROR(CheckName(write.kind.resource, write.key.name));
+    FieldOwners owners;
+    const auto made = ApplyFields(Json::object(), applied, write.manager, true, DefaultListKeys(), owners);
+    return Insert(write, *made, std::move(owners));
+  }
+  FieldOwners owners = owners_[UidOf(*old)];
+  const absl::StatusOr<Json> next =
+      ApplyFields(*old, applied, write.manager, write.request.Query("force") == "true", DefaultListKeys(), owners);
+  if (!next.ok()) return Refuse(409, "Conflict", std::string(next.status().message()), {{"FieldManagerConflict", "", "conflict"}});
+  return Commit(write, *old, *next, std::move(owners));
+}
+
+FakeAnswer FakeApi::Commit(const Write& write, const Json& old, Json next, FieldOwners owners) {
+  const bool status = write.request.subresource == "status";
+  if (status) {
+    Json kept = old;
+    if (next.contains("status")) {
+      kept["status"] = next["status"];
+    } else {
+      kept.erase("status");
+    }
+    next = std::move(kept);
+  } else if (write.kind.options.status_subresource) {
+    next.erase("status");
+    if (old.contains("status")) next["status"] = old["status"];
+  }
+  KeepServersOwn(old, next);
+  if (!SameOutside(old, next, {"metadata", "status"})) next["metadata"]["generation"] = old["metadata"].value("generation", 0) + 1;
+  if (write.request.verb != "apply") TakeOwnership(old, next, write.manager, DefaultListKeys(), owners);
+  const std::string uid = UidOf(old);
+  // A write that changes nothing is none: no new version, no event. Whose fields they are may change all the same.
+  if (SameButOwners(old, next) && owners == owners_[uid]) return {200, old};
+  next["metadata"]["managedFields"] = ManagedFields(owners, write.kind.resource.ApiVersion(), Timestamp());
+  if (write.dry_run) return {200, std::move(next)};
+  owners_[uid] = std::move(owners);
+  const bool waits_for_kubelet = next["metadata"].value("deletionGracePeriodSeconds", 0) > 0;
+  const SharedJson stored = store_.Put(write.kind.collection(), write.key, std::move(next));
+  if (IsBeingDeleted(*stored) && !HasFinalizers(*stored) && !waits_for_kubelet && write.kind.resource.kind != "Namespace") {
+    Remove(write.kind.collection(), write.key);
+  }
+  return {200, *stored};
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::Delete(const Write& write, const Json& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const SharedJson old, Existing(write));
+  const Json preconditions = options.value("preconditions", Json::object());
+  for (const auto& [field, word] : {std::pair("uid", "UID"), std::pair("resourceVersion", "ResourceVersion")}) {
+    const std::string has = (*old)["metadata"][field];
+    if (!preconditions.contains(field) || preconditions[field] == has) continue;
+    return Refuse(409, "Conflict",
+                  absl::StrCat("Operation cannot be fulfilled on ", write.kind.resource.Name(), " \"", write.key.name,
+                               "\": Precondition failed: ", word, " in precondition: ", preconditions[field].get<std::string>(), ", ", word,
+                               " in object meta: ", has));
+  }
+  const Json success = {{"kind", "Status"},
+                        {"apiVersion", "v1"},
+                        {"status", "Success"},
+                        {"details", {{"name", write.key.name}, {"kind", write.kind.resource.plural}, {"uid", UidOf(*old)}}}};
+  if (write.dry_run) return FakeAnswer{200, success};
+  std::optional<int> grace;
+  if (options.contains("gracePeriodSeconds")) grace = options["gracePeriodSeconds"].get<int>();
+  if (options.value("propagationPolicy", "") == "Orphan") OrphanDependents(UidOf(*old));
+  BeginDelete(write.kind, write.key, grace);
+  const SharedJson left = store_.Find(write.kind.collection(), write.key);
+  return FakeAnswer{200, left == nullptr ? success : *left};
+}
+
+void FakeApi::BeginDelete(const FakeKind& kind, const ObjectKey& key, std::optional<int> grace_s) {
+  Json next = *store_.Find(kind.collection(), key);
+  Json& metadata = next["metadata"];
+  // A Pod on a node goes when its kubelet says so, by deleting it without grace.
+  const bool on_node = kind.resource.Name() == "pods" && next.contains("spec") && !next["spec"].value("nodeName", "").empty();
+  const int grace = on_node ? grace_s.value_or(30) : 0;
+  const bool is_namespace = kind.resource.Name() == "namespaces";
+  if (grace == 0 && !HasFinalizers(next) && !is_namespace) return Remove(kind.collection(), key);
+  const Json before = next;
+  if (!metadata.contains("deletionTimestamp")) metadata["deletionTimestamp"] = TimeText(clock_.Now() + absl::Seconds(grace));
+  if (on_node) metadata["deletionGracePeriodSeconds"] = grace;
+  if (is_namespace) next["status"]["phase"] = "Terminating";
+  if (next != before) store_.Put(kind.collection(), key, std::move(next));
+  if (!is_namespace) return;
+  for (const auto& [collection, inside] : kinds_) {
+    const ObjectMap all = store_.All(collection);
+    for (const auto& [inner, object] : all) {
+      if (inner.ns == key.name && store_.Find(collection, inner) != nullptr) BeginDelete(inside, inner, 0);
+    }
+  }
+  FinishNamespaces();
+}
+
+void FakeApi::Remove(const std::string& collection, const ObjectKey& key) {
+  const std::string uid = UidOf(*store_.Find(collection, key));
+  store_.Remove(collection, key);
+  owners_.erase(uid);
+  CollectDependents(uid);
+  FinishNamespaces();
+}
+
+void FakeApi::CollectDependents(const std::string& uid) {
+  for (const auto& [collection, kind] : kinds_) {
+    const ObjectMap all = store_.All(collection);
+    for (const auto& [key, object] : all) {
+      const std::set<std::string> owners = OwnerUids(*object);
+      if (!owners.contains(uid) || store_.Find(collection, key) == nullptr || IsBeingDeleted(*object)) continue;
+      const bool others = std::any_of(owners.begin(), owners.end(), [this](const std::string& owner) { return Exists(owner); });
+      if (!others) BeginDelete(kind, key, std::nullopt);
+    }
+  }
+}
+
+void FakeApi::OrphanDependents(const std::string& uid) {
+  for (const auto& [collection, kind] : kinds_) {
+    const ObjectMap all = store_.All(collection);
+    for (const auto& [key, object] : all) {
+      if (!OwnerUids(*object).contains(uid)) continue;
+      Json next = *object;
+      Json& references = next["metadata"]["ownerReferences"];
+      for (size_t i = references.size(); i-- > 0;) {
+        if (references[i].value("uid", "") == uid) references.erase(i);
+      }
+      store_.Put(collection, key, std::move(next));
+    }
+  }
+}
+
+void FakeApi::FinishNamespaces() {
+  const ObjectMap namespaces = store_.All("namespaces");
+  for (const auto& [ns, object] : namespaces) {
+    if (!IsBeingDeleted(*object) || store_.Find("namespaces", ns) == nullptr) continue;
+    const bool empty = std::none_of(store_.collections().begin(), store_.collections().end(), [&](const auto& collection) {
+      return std::any_of(collection.second.begin(), collection.second.end(), [&](const auto& entry) { return entry.first.ns == ns.name; });
+    });
+    if (empty) store_.Remove("namespaces", ns);
+  }
+}
+
+bool FakeApi::Exists(const std::string& uid) const { return owners_.contains(uid); }
+
+std::string FakeApi::NewUid() { return absl::StrFormat("00000000-0000-4000-8000-%012x", ++uids_); }
+
+std::string FakeApi::Timestamp() const { return TimeText(clock_.Now()); }
+
+}  // namespace fusionllm::kube::testing

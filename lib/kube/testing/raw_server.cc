@@ -1,0 +1,195 @@
+#include "lib/kube/testing/raw_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace fusionllm::kube::testing {
+namespace {
+
+void Check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "raw_server: %s\n", what);
+  std::abort();
+}
+
+struct Free {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+};
+
+std::unique_ptr<X509, Free> Certificate(const std::string& pem) {
+  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  return std::unique_ptr<X509, Free>(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+}
+
+SSL_CTX* Context(const RawServerTls& tls) {
+  SSL_CTX* const context = SSL_CTX_new(TLS_server_method());
+  const auto certificate = Certificate(tls.certificate_pem);
+  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(tls.key_pem.data(), static_cast<int>(tls.key_pem.size())));
+  const std::unique_ptr<EVP_PKEY, Free> key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
+  Check(certificate != nullptr && key != nullptr, "the server's certificate or key is no PEM");
+  Check(SSL_CTX_use_certificate(context, certificate.get()) == 1 && SSL_CTX_use_PrivateKey(context, key.get()) == 1, "certificate and key");
+  if (!tls.client_ca_pem.empty()) {
+    const auto ca = Certificate(tls.client_ca_pem);
+    Check(ca != nullptr && X509_STORE_add_cert(SSL_CTX_get_cert_store(context), ca.get()) == 1, "the clients' authority");
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  }
+  return context;
+}
+
+class PlainConnection : public RawConnection {
+ public:
+  explicit PlainConnection(int socket) : socket_(socket) {}
+
+ private:
+  long Read(char* buffer, size_t size) override { return recv(socket_, buffer, size, 0); }
+  long WriteSome(const char* bytes, size_t size) override { return send(socket_, bytes, size, MSG_NOSIGNAL); }
+  const int socket_;
+};
+
+class TlsConnection : public RawConnection {
+ public:
+  TlsConnection(SSL_CTX* context, int socket) : ssl_(SSL_new(context)) { SSL_set_fd(ssl_.get(), socket); }
+  bool Accept() { return SSL_accept(ssl_.get()) == 1; }
+  std::string PeerName() const override {
+    const std::unique_ptr<X509, Free> peer(SSL_get1_peer_certificate(ssl_.get()));
+    if (peer == nullptr) return "";
+    char name[256] = {};
+    X509_NAME_get_text_by_NID(X509_get_subject_name(peer.get()), NID_commonName, name, sizeof(name));
+    return name;
+  }
+
+ private:
+  long Read(char* buffer, size_t size) override { return SSL_read(ssl_.get(), buffer, static_cast<int>(size)); }
+  long WriteSome(const char* bytes, size_t size) override { return SSL_write(ssl_.get(), bytes, static_cast<int>(size)); }
+  const std::unique_ptr<SSL, Free> ssl_;
+};
+
+size_t ContentLength(absl::string_view head) {
+  size_t length = 0;
+  for (const absl::string_view line : absl::StrSplit(head, "\r\n")) {
+    if (absl::StartsWithIgnoreCase(line, "content-length:")) {
+      Check(absl::SimpleAtoi(absl::StripAsciiWhitespace(line.substr(15)), &length), "Content-Length");
+    }
+  }
+  return length;
+}
+
+}  // namespace
+
+std::string RawConnection::ReadRequest() {
+  while (true) {
+    const size_t end = buffer_.find("\r\n\r\n");
+    if (end != std::string::npos) {
+      const size_t size = end + 4 + ContentLength(absl::string_view(buffer_).substr(0, end));
+      if (buffer_.size() >= size) {
+        std::string request = buffer_.substr(0, size);
+        buffer_.erase(0, size);
+        return request;
+      }
+    }
+    char bytes[4096];
+    const long got = Read(bytes, sizeof(bytes));
+    if (got <= 0) return "";
+    buffer_.append(bytes, static_cast<size_t>(got));
+  }
+}
+
+bool RawConnection::Write(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const long sent = WriteSome(bytes.data(), bytes.size());
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+  return true;
+}
+
+bool RawConnection::Answer(int code, absl::string_view body, absl::string_view headers) {
+  return Write(absl::StrCat("HTTP/1.1 ", code, " X\r\nContent-Length: ", body.size(), "\r\n", headers, "\r\n", body));
+}
+
+void RawConnection::WaitForClose() {
+  char bytes[4096];
+  while (Read(bytes, sizeof(bytes)) > 0) {
+  }
+}
+
+RawServer::RawServer(Handler handler, const RawServerTls& tls) : handler_(std::move(handler)) {
+  if (!tls.certificate_pem.empty()) {
+    // OpenSSL writes to sockets without MSG_NOSIGNAL.
+    std::signal(SIGPIPE, SIG_IGN);
+    tls_ = Context(tls);
+  }
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  Check(bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(listener_, 64) == 0, "cannot listen");
+  Check(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
+  port_ = ntohs(address.sin_port);
+  accepting_ = std::thread([this] { Accept(); });
+}
+
+RawServer::~RawServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    shutdown(listener_, SHUT_RDWR);
+    for (const int socket : sockets_) shutdown(socket, SHUT_RDWR);
+  }
+  accepting_.join();
+  for (std::thread& thread : threads_) thread.join();
+  close(listener_);
+  SSL_CTX_free(static_cast<SSL_CTX*>(tls_));
+}
+
+std::string RawServer::Url() const { return absl::StrCat(tls_ == nullptr ? "http" : "https", "://127.0.0.1:", port_); }
+
+void RawServer::Accept() {
+  while (true) {
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || socket < 0) {
+      if (socket >= 0) close(socket);
+      if (stopping_) return;
+      continue;
+    }
+    ++connections_;
+    sockets_.push_back(socket);
+    threads_.emplace_back([this, socket] { Serve(socket); });
+  }
+}
+
+void RawServer::Serve(int socket) {
+  if (tls_ == nullptr) {
+    PlainConnection connection(socket);
+    handler_(connection);
+  } else {
+    TlsConnection connection(static_cast<SSL_CTX*>(tls_), socket);
+    if (connection.Accept()) handler_(connection);
+  }
+  const std::lock_guard lock(mutex_);
+  sockets_.erase(std::find(sockets_.begin(), sockets_.end(), socket));
+  close(socket);
+}
+
+}  // namespace fusionllm::kube::testing

@@ -1,0 +1,244 @@
+#include "lib/kube/watch/informer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "lib/kube/api/resource_version.h"
+
+namespace fusionllm::kube {
+
+Informer::Informer(ApiClient& client, Clock& clock, const InformerMetrics* metrics, Options options)
+    : client_(client),
+      clock_(clock),
+      options_(std::move(options)),
+      probe_(metrics == nullptr ? InformerMetrics::Probe() : metrics->Of(options_.cluster, options_.scope.resource.Name())),
+      reflector_(client, clock, options_.scope, options_.decode, *this, probe_, options_.limits, options_.seed) {}
+
+Informer::~Informer() {
+  Stop();
+  probe_.Leave();
+}
+
+void Informer::AddIndex(const std::string& name, IndexFunction function) {
+  const std::lock_guard lock(mutex_);
+  store_.AddIndex(name, std::move(function));
+}
+
+void Informer::AddHandler(Handler handler, absl::Duration resync) {
+  const std::lock_guard lock(mutex_);
+  auto& listener = *listeners_.emplace_back(std::make_unique<Listener>());
+  listener.handler = std::move(handler);
+  listener.resync = resync;
+  listener.next_resync = clock_.Monotonic() + resync;
+  if (!listed_) return;
+  for (const ObjectPtr& object : store_.All()) {
+    Enqueue(listener, object->meta.Key(), {.now = object, .initial = true, .received = clock_.Monotonic()});
+  }
+  listener.initial_left = static_cast<int64_t>(listener.order.size());
+  changed_.notify_all();
+}
+
+void Informer::Start() {
+  reader_ = std::jthread([this](std::stop_token stop) { reflector_.Run(std::move(stop)); });
+  dispatcher_ = std::jthread([this](const std::stop_token& stop) { Dispatch(stop); });
+}
+
+void Informer::Stop() {
+  for (std::jthread* thread : {&reader_, &dispatcher_}) {
+    if (thread->joinable()) thread->request_stop();
+  }
+  for (std::jthread* thread : {&reader_, &dispatcher_}) {
+    if (thread->joinable()) thread->join();
+  }
+}
+
+bool Informer::HasSynced() const {
+  const std::lock_guard lock(mutex_);
+  return SyncedLocked();
+}
+
+bool Informer::SyncedLocked() const {
+  return listed_ && std::all_of(listeners_.begin(), listeners_.end(), [](const auto& listener) { return listener->initial_left == 0; });
+}
+
+bool Informer::WaitForSync(absl::Duration patience) {
+  const absl::Duration deadline = clock_.Monotonic() + patience;
+  std::unique_lock lock(mutex_);
+  while (!SyncedLocked()) {
+    if (clock_.Monotonic() >= deadline || reader_.get_stop_token().stop_requested()) return false;
+    clock_.WaitUntil(lock, changed_, deadline);
+  }
+  return true;
+}
+
+InformerState Informer::State() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+ObjectPtr Informer::Get(const ObjectKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return store_.Get(key);
+}
+
+std::vector<ObjectPtr> Informer::Find(const std::string& index, const std::string& value) const {
+  const std::lock_guard lock(mutex_);
+  return store_.Find(index, value);
+}
+
+std::vector<ObjectPtr> Informer::All() const {
+  const std::lock_guard lock(mutex_);
+  return store_.All();
+}
+
+size_t Informer::size() const {
+  const std::lock_guard lock(mutex_);
+  return store_.size();
+}
+
+std::string Informer::resource_version() const {
+  const std::lock_guard lock(mutex_);
+  return version_;
+}
+
+void Informer::Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) {
+  const std::lock_guard lock(mutex_);
+  absl::flat_hash_set<ObjectKey> there(unreadable.begin(), unreadable.end());
+  for (ObjectPtr& object : objects) {
+    const ObjectKey key = object->meta.Key();
+    there.insert(key);
+    const ObjectPtr old = store_.Get(key);
+    if (old != nullptr && old->meta.resource_version == object->meta.resource_version) continue;
+    store_.Put(object);
+    NotifyLocked(key, old, object, nullptr);
+  }
+  for (const ObjectKey& key : store_.Keys()) {
+    if (there.contains(key)) continue;
+    const ObjectPtr old = store_.Remove(key);
+    NotifyLocked(key, old, nullptr, old);
+  }
+  version_ = resource_version;
+  if (!listed_) {
+    listed_ = state_.synced = true;
+    for (const auto& listener : listeners_) {
+      for (auto& [key, pending] : listener->pending) pending.initial = true;
+      listener->initial_left = static_cast<int64_t>(listener->order.size());
+    }
+  }
+  StoredLocked();
+}
+
+void Informer::Apply(WatchEventType type, ObjectPtr object) {
+  const std::lock_guard lock(mutex_);
+  const ObjectKey key = object->meta.Key();
+  const std::string& version = object->meta.resource_version;
+  if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
+  if (type == WatchEventType::kDeleted) {
+    const ObjectPtr old = store_.Remove(key);
+    if (old != nullptr) NotifyLocked(key, old, nullptr, object);
+  } else {
+    const ObjectPtr old = store_.Put(object);
+    NotifyLocked(key, old, object, nullptr);
+  }
+  StoredLocked();
+}
+
+void Informer::Advance(const std::string& resource_version) {
+  const std::lock_guard lock(mutex_);
+  version_ = resource_version;
+  StoredLocked();
+}
+
+void Informer::Watching(bool open, const absl::Status& why) {
+  const std::lock_guard lock(mutex_);
+  state_.watching = open;
+  if (!open && !why.ok()) state_.last_error = why;
+  changed_.notify_all();
+}
+
+void Informer::StoredLocked() {
+  probe_.Stored(store_.size(), version_);
+  changed_.notify_all();
+}
+
+void Informer::NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last) {
+  for (const auto& listener : listeners_) {
+    Enqueue(*listener, key, {.told = old, .now = now, .last = last, .received = clock_.Monotonic()});
+  }
+}
+
+void Informer::Enqueue(Listener& listener, const ObjectKey& key, Pending pending) {
+  const auto [at, is_new] = listener.pending.try_emplace(key, pending);
+  if (is_new) {
+    listener.order.push_back(key);
+    return;
+  }
+  // It has not been told the change before either: its picture stays, and so does the time since when it is out of date.
+  at->second.now = std::move(pending.now);
+  at->second.last = std::move(pending.last);
+  at->second.resync = false;
+}
+
+void Informer::Dispatch(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    bool told = false;
+    absl::Duration deadline = absl::InfiniteDuration();
+    size_t queued = 0;
+    for (size_t i = 0; i < listeners_.size(); ++i) {  // handlers may add listeners meanwhile
+      Listener& listener = *listeners_[i];
+      if (listener.initial_left >= 0 && clock_.Monotonic() >= listener.next_resync) ResyncLocked(listener);
+      deadline = std::min(deadline, listener.next_resync);
+      if (listener.order.empty()) continue;
+      const ObjectKey key = std::move(listener.order.front());
+      listener.order.pop_front();
+      const auto found = listener.pending.find(key);
+      const Pending pending = std::move(found->second);
+      listener.pending.erase(found);
+      queued += listener.order.size();
+      lock.unlock();
+      Tell(listener.handler, pending);
+      probe_.Handled(clock_.Monotonic() - pending.received);
+      lock.lock();
+      if (listener.initial_left > 0) --listener.initial_left;
+      told = true;
+      if (stop.stop_requested()) return;
+    }
+    if (told) {
+      probe_.Queued(queued);
+      changed_.notify_all();  // for those who wait for the first list to be told
+      continue;
+    }
+    clock_.WaitUntil(lock, changed_, deadline);
+  }
+}
+
+void Informer::ResyncLocked(Listener& listener) {
+  listener.next_resync = clock_.Monotonic() + listener.resync;
+  for (const ObjectPtr& object : store_.All()) {
+    const ObjectKey key = object->meta.Key();
+    if (listener.pending.contains(key)) continue;
+    Enqueue(listener, key, {.told = object, .now = object, .resync = true, .received = clock_.Monotonic()});
+  }
+}
+
+void Informer::Tell(const Handler& handler, const Pending& pending) {
+  using Kind = InformerEvent::Kind;
+  const auto& [told, now, last, initial, resync, received] = pending;
+  const bool replaced = told != nullptr && now != nullptr && told->meta.uid != now->meta.uid;
+  if (told != nullptr && (now == nullptr || replaced)) {
+    // The state in which it went, unless that was another object's of the same name that came and went untold.
+    const bool same = last != nullptr && last->meta.uid == told->meta.uid;
+    handler({.kind = Kind::kDeleted, .object = same ? last : told, .old = told});
+  }
+  if (now == nullptr) return;
+  if (told == nullptr || replaced) return handler({.kind = Kind::kAdded, .object = now, .initial = initial});
+  handler({.kind = Kind::kUpdated, .object = now, .old = told, .resync = resync});
+}
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,133 @@
+// A cache of the objects of one kind in one cluster, kept up to date, that tells handlers what changed.
+//
+// Handlers are called on one thread of the informer, never two at a time, each change of an object after the one before it. A slow handler
+// holds up neither the reading nor the cache: what changes meanwhile about the same object is told as one change, so what waits is never
+// more than one entry for each object. Handlers may call the informer, but not Stop() it.
+//
+// Objects that vanished while there was no connection are told as deleted all the same, in the last state known. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "lib/kube/client/api_client.h"
+#include "lib/kube/clock.h"
+#include "lib/kube/watch/informer_metrics.h"
+#include "lib/kube/watch/object.h"
+#include "lib/kube/watch/reflector.h"
+#include "lib/kube/watch/store.h"
+
+namespace fusionllm::kube {
+
+struct InformerEvent {
+  enum class Kind { kAdded, kUpdated, kDeleted };
+  Kind kind;
+  ObjectPtr object;  // as it is now; deleted: as it last was
+  ObjectPtr old;     // what this handler was told before; null for kAdded
+  // Not because of a change just now, so not urgent: part of the first list, or told again for safety.
+  bool initial = false;
+  bool resync = false;
+};
+
+struct InformerState {
+  bool synced = false;      // the first list is in the cache
+  bool watching = false;    // a watch is open now
+  absl::Status last_error;  // why there was none, the last time it failed
+};
+
+class Informer : private ReflectorSink {
+ public:
+  using Handler = std::function<void(const InformerEvent& event)>;
+
+  struct Options {
+    std::string cluster = {};  // in metrics
+    WatchScope scope;
+    DecodeObject decode;
+    ReflectorLimits limits = {};
+    uint64_t seed = 0;  // of the random parts of waiting times
+  };
+
+  // `client`, `clock` and `metrics` (which may be null) must outlive the informer.
+  Informer(ApiClient& client, Clock& clock, const InformerMetrics* metrics, Options options);
+  ~Informer() override;
+
+  void AddIndex(const std::string& name, IndexFunction function);  // before Start()
+  // At any time; a handler that comes late is told all objects first. Every `resync` it is told all again, from the cache.
+  void AddHandler(Handler handler, absl::Duration resync = absl::Hours(10));
+
+  void Start();
+  // Waits until no handler runs any more. What was not told is dropped.
+  void Stop();
+
+  // Whether the first list is in the cache and every handler that was there by then has been told all of it.
+  bool HasSynced() const;
+  // Blocks until then. False: not within `patience`, or stopped.
+  bool WaitForSync(absl::Duration patience);
+  InformerState State() const;
+
+  // Asks the server for the names and versions of all objects at the very version that the cache stands at, and compares. False, and
+  // counted, if they differ: the cache is wrong. Errors: the server does not have that version any more, or did not answer. Blocks.
+  absl::StatusOr<bool> IsConsistent(const CallOptions& call = {.timeout = absl::Minutes(2)}) const;
+
+  ObjectPtr Get(const ObjectKey& key) const;
+  std::vector<ObjectPtr> Find(const std::string& index, const std::string& value) const;
+  std::vector<ObjectPtr> All() const;
+  size_t size() const;
+  // Up to where the cache follows the server; empty before the first list.
+  std::string resource_version() const;
+
+ private:
+  struct Pending {
+    ObjectPtr told;  // the handler's picture; null: it knows of none
+    ObjectPtr now;   // null: gone
+    ObjectPtr last;  // of what is gone: as it last was
+    bool initial = false, resync = false;
+    absl::Duration received;
+  };
+  struct Listener {
+    Handler handler;
+    absl::Duration resync, next_resync;
+    absl::flat_hash_map<ObjectKey, Pending> pending;
+    std::deque<ObjectKey> order;
+    int64_t initial_left = -1;  // entries of the first list that it has not been told; -1: there was no list yet
+  };
+
+  void Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) override;
+  void Apply(WatchEventType type, ObjectPtr object) override;
+  void Advance(const std::string& resource_version) override;
+  void Watching(bool open, const absl::Status& why) override;
+
+  void NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last);
+  void Enqueue(Listener& listener, const ObjectKey& key, Pending pending);
+  void StoredLocked();
+  bool SyncedLocked() const;
+  void Dispatch(const std::stop_token& stop);
+  void ResyncLocked(Listener& listener);
+  static void Tell(const Handler& handler, const Pending& pending);
+
+  ApiClient& client_;
+  Clock& clock_;
+  const Options options_;
+  const InformerMetrics::Probe probe_;
+  Reflector reflector_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Store store_;
+  std::string version_;
+  bool listed_ = false;
+  InformerState state_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::jthread reader_, dispatcher_;
+};
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,106 @@
+#include "lib/kube/watch/object.h"
+
+#include "lib/kube/api/resource_version.h"
+#include "lib/kube/watch/object_metadata.h"
+
+namespace fusionllm::kube {
+namespace {
+
+void ReadOwners(JsonValue owners, ObjectMeta& meta) {
+  ForEachElement(owners, [&](JsonValue owner) {
+    std::string uid, kind, name;
+    bool controls = false;
+    ForEachField(owner, [&](std::string_view field, JsonValue value) {
+      if (field == "uid") uid = TextOf(value);
+      if (field == "kind") kind = TextOf(value);
+      if (field == "name") name = TextOf(value);
+      if (field == "controller" && !value.is_null()) controls = value.get_bool();
+    });
+    if (!controls) return;
+    meta.owner_uid = std::move(uid);
+    meta.owner_kind = std::move(kind);
+    meta.owner_name = std::move(name);
+  });
+}
+
+}  // namespace
+
+absl::string_view ObjectMeta::Label(absl::string_view name) const {
+  for (const auto& [key, value] : labels) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields) {
+  ForEachField(metadata, [&](std::string_view field, JsonValue value) {
+    if (field == "namespace") {
+      meta.ns = TextOf(value);
+    } else if (field == "name") {
+      meta.name = TextOf(value);
+    } else if (field == "uid") {
+      meta.uid = TextOf(value);
+    } else if (field == "resourceVersion") {
+      meta.resource_version = TextOf(value);
+    } else if (field == "generation") {
+      meta.generation = value.get_int64();
+    } else if (field == "creationTimestamp") {
+      meta.creation_timestamp = TextOf(value);
+    } else if (field == "deletionTimestamp") {
+      meta.deletion_timestamp = TextOf(value);
+    } else if (field == "ownerReferences") {
+      ReadOwners(value, meta);
+    } else if (field == "labels") {
+      ForEachField(value, [&](std::string_view label, JsonValue text) { meta.labels.emplace_back(label, TextOf(text)); });
+      meta.labels.shrink_to_fit();
+    } else if (field == "finalizers") {
+      ForEachElement(value, [&](JsonValue finalizer) { meta.finalizers.push_back(TextOf(finalizer)); });
+    } else if (field == "managedFields" && managed_fields != nullptr && !value.is_null()) {
+      *managed_fields = value.get_array().value().raw_json();
+    }
+  });
+}
+
+absl::Status CheckMetadata(const ObjectMeta& meta) {
+  if (meta.name.empty()) return absl::InvalidArgumentError("an object without metadata.name");
+  if (!IsResourceVersion(meta.resource_version)) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata.resourceVersion of ", meta.Key().ToString(), " is no resource version: \"",
+                                                   absl::string_view(meta.resource_version).substr(0, 64), "\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json) {
+  const auto object = std::make_shared<Object>();
+  absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
+    for (auto field : root) {
+      if (field.unescaped_key().value() == "metadata") ReadMetadata(field.value(), object->meta);
+    }
+  });
+  if (status.ok()) status = CheckMetadata(object->meta);
+  if (!status.ok()) return status;
+  return object;
+}
+
+absl::StatusOr<ObjectPtr> DecodeJson(absl::string_view json) {
+  const auto object = std::make_shared<JsonObject>();
+  absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
+    const std::string_view text = root.raw_json();
+    root.reset();
+    std::string_view managed;
+    for (auto field : root) {
+      if (field.unescaped_key().value() == "metadata") ReadMetadata(field.value(), object->meta, &managed);
+    }
+    if (managed.empty()) {
+      object->json = text;
+      return;
+    }
+    const auto at = static_cast<size_t>(managed.data() - text.data());
+    object->json = absl::StrCat(View(text.substr(0, at)), "[]", View(text.substr(at + managed.size())));
+  });
+  if (status.ok()) status = CheckMetadata(object->meta);
+  if (!status.ok()) return status;
+  return object;
+}
+
+}  // namespace fusionllm::kube

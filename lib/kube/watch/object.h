@@ -1,0 +1,77 @@
+// What a cache keeps of objects: small structs made from their JSON, never the JSON library's own tree, which takes many times the memory.
+//
+// Objects are immutable once made and shared; whoever wants one changed writes to the server. Whoever caches a kind that is not below
+// derives from Object and passes a decoder of its own. Decoders are thread-safe, take the JSON of one object and answer InvalidArgument
+// when it is none. metadata.managedFields, often the largest part, are never kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/kube/api/resource.h"
+
+namespace fusionllm::kube {
+
+struct ObjectMeta {
+  std::string ns, name, uid;
+  std::string resource_version;
+  int64_t generation = 0;
+  std::string creation_timestamp;
+  std::string deletion_timestamp;                 // empty: nobody has deleted it
+  std::string owner_uid, owner_kind, owner_name;  // of the owner that controls it
+  std::vector<std::pair<std::string, std::string>> labels;
+  std::vector<std::string> finalizers;
+
+  ObjectKey Key() const { return {ns, name}; }
+  // Empty where there is no such label.
+  absl::string_view Label(absl::string_view name) const;
+};
+
+struct Object {
+  virtual ~Object() = default;
+  ObjectMeta meta;
+};
+using ObjectPtr = std::shared_ptr<const Object>;
+using DecodeObject = std::function<absl::StatusOr<ObjectPtr>(absl::string_view json)>;
+
+// The metadata alone. Takes any kind, and PartialObjectMetadata.
+absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json);
+
+// All of it as compact as the server sent it, managedFields emptied.
+struct JsonObject : Object {
+  std::string json;
+};
+absl::StatusOr<ObjectPtr> DecodeJson(absl::string_view json);
+
+struct ContainerStatus {
+  enum class State { kUnknown, kWaiting, kRunning, kTerminated };
+  std::string name;
+  State state = State::kUnknown;
+  std::string reason, message;  // of waiting or having ended
+  int exit_code = 0;            // when terminated
+  int signal = 0;
+  int restarts = 0;
+  bool ready = false;
+};
+
+struct PodCondition {
+  std::string type, status, reason, message;
+};
+
+struct Pod : Object {
+  std::string phase, reason, message;
+  std::string node, pod_ip, host_ip;
+  std::vector<PodCondition> conditions;
+  std::vector<ContainerStatus> init_containers, containers;
+
+  bool Ready() const;
+};
+absl::StatusOr<ObjectPtr> DecodePod(absl::string_view json);
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,88 @@
+#include <algorithm>
+
+#include "lib/kube/watch/object.h"
+#include "lib/kube/watch/object_metadata.h"
+
+namespace fusionllm::kube {
+namespace {
+
+void ReadState(JsonValue state, ContainerStatus& container) {
+  ForEachField(state, [&](std::string_view which, JsonValue detail) {
+    if (detail.is_null()) return;
+    if (which == "waiting") container.state = ContainerStatus::State::kWaiting;
+    if (which == "running") container.state = ContainerStatus::State::kRunning;
+    if (which == "terminated") container.state = ContainerStatus::State::kTerminated;
+    ForEachField(detail, [&](std::string_view field, JsonValue value) {
+      if (field == "reason") container.reason = TextOf(value);
+      if (field == "message") container.message = TextOf(value);
+      if (field == "exitCode") container.exit_code = static_cast<int>(value.get_int64());
+      if (field == "signal") container.signal = static_cast<int>(value.get_int64());
+    });
+  });
+}
+
+void ReadContainers(JsonValue statuses, std::vector<ContainerStatus>& containers) {
+  ForEachElement(statuses, [&](JsonValue status) {
+    ContainerStatus& container = containers.emplace_back();
+    ForEachField(status, [&](std::string_view field, JsonValue value) {
+      if (field == "name") container.name = TextOf(value);
+      if (field == "ready") container.ready = value.get_bool();
+      if (field == "restartCount") container.restarts = static_cast<int>(value.get_int64());
+      if (field == "state") ReadState(value, container);
+    });
+  });
+  containers.shrink_to_fit();
+}
+
+void ReadConditions(JsonValue list, std::vector<PodCondition>& conditions) {
+  ForEachElement(list, [&](JsonValue element) {
+    PodCondition& condition = conditions.emplace_back();
+    ForEachField(element, [&](std::string_view field, JsonValue value) {
+      if (field == "type") condition.type = TextOf(value);
+      if (field == "status") condition.status = TextOf(value);
+      if (field == "reason") condition.reason = TextOf(value);
+      if (field == "message") condition.message = TextOf(value);
+    });
+  });
+  conditions.shrink_to_fit();
+}
+
+void ReadStatus(JsonValue status, Pod& pod) {
+  ForEachField(status, [&](std::string_view field, JsonValue value) {
+    if (field == "phase") pod.phase = TextOf(value);
+    if (field == "reason") pod.reason = TextOf(value);
+    if (field == "message") pod.message = TextOf(value);
+    if (field == "podIP") pod.pod_ip = TextOf(value);
+    if (field == "hostIP") pod.host_ip = TextOf(value);
+    if (field == "conditions") ReadConditions(value, pod.conditions);
+    if (field == "initContainerStatuses") ReadContainers(value, pod.init_containers);
+    if (field == "containerStatuses") ReadContainers(value, pod.containers);
+  });
+}
+
+}  // namespace
+
+bool Pod::Ready() const {
+  return std::any_of(conditions.begin(), conditions.end(), [](const PodCondition& c) { return c.type == "Ready" && c.status == "True"; });
+}
+
+absl::StatusOr<ObjectPtr> DecodePod(absl::string_view json) {
+  const auto pod = std::make_shared<Pod>();
+  absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
+    for (auto field : root) {
+      const std::string_view name = field.unescaped_key();
+      if (name == "metadata") ReadMetadata(field.value(), pod->meta);
+      if (name == "status") ReadStatus(field.value(), *pod);
+      if (name == "spec") {
+        ForEachField(field.value(), [&](std::string_view of_spec, JsonValue value) {
+          if (of_spec == "nodeName") pod->node = TextOf(value);
+        });
+      }
+    }
+  });
+  if (status.ok()) status = CheckMetadata(pod->meta);
+  if (!status.ok()) return status;
+  return pod;
+}
+
+}  // namespace fusionllm::kube

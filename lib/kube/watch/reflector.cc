@@ -1,0 +1,263 @@
+#include "lib/kube/watch/reflector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/api/resource_version.h"
+#include "lib/kube/watch/line_splitter.h"
+#include "lib/kube/watch/list_splitter.h"
+
+namespace fusionllm::kube {
+namespace {
+
+// A watch that ends sooner, without a single event, has done nothing but cost a request.
+constexpr absl::Duration kShortestWatch = absl::Seconds(1);
+
+// Takes in the stream of a list.
+class PageSink : public WatchSink {
+ public:
+  PageSink(const DecodeObject& decode, const InformerMetrics::Probe& probe, const ReflectorLimits& limits, std::vector<ObjectPtr>& objects,
+           std::vector<ObjectKey>& unreadable)
+      : decode_(decode), probe_(probe), limits_(limits), objects_(objects), unreadable_(unreadable), splitter_(limits.max_object_bytes) {}
+
+  absl::Status OnData(absl::string_view chunk) override {
+    return splitter_.Push(chunk, [this](absl::string_view json) { return Take(json); });
+  }
+  absl::StatusOr<ListHead> Finish() const { return splitter_.Finish(); }
+
+ private:
+  absl::Status Take(absl::string_view json) {
+    if (objects_.size() + unreadable_.size() >= limits_.max_objects) {
+      return absl::ResourceExhaustedError(absl::StrCat("a list of more than ", limits_.max_objects, " objects"));
+    }
+    absl::StatusOr<ObjectPtr> object = decode_(json);
+    if (object.ok()) {
+      objects_.push_back(*std::move(object));
+      return absl::OkStatus();
+    }
+    // One object that cannot be read is no reason to do without the others. It is there, though.
+    probe_.Unreadable();
+    const absl::StatusOr<ObjectPtr> metadata = DecodeMetadata(json);
+    if (metadata.ok()) unreadable_.push_back((*metadata)->meta.Key());
+    return absl::OkStatus();
+  }
+
+  const DecodeObject& decode_;
+  const InformerMetrics::Probe& probe_;
+  const ReflectorLimits& limits_;
+  std::vector<ObjectPtr>& objects_;
+  std::vector<ObjectKey>& unreadable_;
+  ListSplitter splitter_;
+};
+
+const char* ReasonOf(const absl::Status& status, bool lived) {
+  if (status.ok()) return lived ? "timeout" : "short";
+  if (IsApiExpired(status)) return "expired";
+  if (ApiErrorOf(status).has_value()) return "refused";
+  return status.code() == absl::StatusCode::kDeadlineExceeded ? "dead" : "unreachable";
+}
+
+}  // namespace
+
+class Reflector::EventSink : public WatchSink {
+ public:
+  explicit EventSink(Reflector& reflector) : reflector_(reflector), lines_(reflector.limits_.max_object_bytes) {}
+  absl::Status OnOpen() override {
+    opened = true;
+    reflector_.sink_.Watching(true, absl::OkStatus());
+    return absl::OkStatus();
+  }
+  absl::Status OnData(absl::string_view chunk) override {
+    return lines_.Push(chunk, [this](absl::string_view line) {
+      ++events;
+      return reflector_.Take(line);
+    });
+  }
+  absl::Duration IdleTimeout() const override {
+    return reflector_.bookmarks_seen_ ? reflector_.limits_.bookmark_silence : absl::InfiniteDuration();
+  }
+
+  bool opened = false;
+  int64_t events = 0;
+
+ private:
+  Reflector& reflector_;
+  LineSplitter lines_;
+};
+
+Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink,
+                     InformerMetrics::Probe probe, ReflectorLimits limits, uint64_t seed)
+    : client_(client),
+      clock_(clock),
+      scope_(std::move(scope)),
+      decode_(std::move(decode)),
+      sink_(sink),
+      probe_(std::move(probe)),
+      limits_(limits),
+      random_(seed),
+      backoff_(limits.first_backoff),
+      header_timeout_(limits.min_header_timeout) {}
+
+void Reflector::Run(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    const absl::Status listed = List(stop);
+    if (listed.ok()) {
+      WatchUntilLost(stop);
+    } else if (!stop.stop_requested()) {
+      sink_.Watching(false, listed);
+      BackOff(listed, stop);
+    }
+  }
+}
+
+absl::Status Reflector::List(const std::stop_token& stop) {
+  const std::string from = version_lost_ ? "" : version_.empty() ? "0" : version_;
+  absl::Status status = ListFrom(from, stop);
+  if (!from.empty() && (IsApiExpired(status) || IsApiResourceVersionTooLarge(status))) {
+    version_lost_ = true;
+    status = ListFrom("", stop);
+  }
+  if (status.ok()) version_lost_ = false;
+  return status;
+}
+
+absl::Status Reflector::ListFrom(const std::string& resource_version, const std::stop_token& stop) {
+  std::vector<ObjectPtr> objects;
+  std::vector<ObjectKey> unreadable;
+  ListOptions options = {.label_selector = scope_.label_selector,
+                         .field_selector = scope_.field_selector,
+                         .resource_version = resource_version,
+                         // Pages of an older state are read from the store behind the server, one by one: only where that is asked anyway.
+                         .limit = resource_version.empty() ? limits_.page_size : 0,
+                         .metadata_only = scope_.metadata_only};
+  for (;;) {
+    PageSink page(decode_, probe_, limits_, objects, unreadable);
+    const absl::Status status =
+        client_.StreamList(scope_.resource, scope_.ns, options, page, {.timeout = limits_.list_timeout, .stop = stop});
+    if (IsApiExpired(status) && !options.continue_token.empty()) {
+      // The rest of this state is no more to be had, and the pages of another would leave some objects out.
+      objects.clear();
+      unreadable.clear();
+      options.continue_token.clear();
+      options.limit = 0;
+      continue;
+    }
+    if (!status.ok()) return status;
+    absl::StatusOr<ListHead> head = page.Finish();
+    if (!head.ok()) return head.status();
+    const std::string kind = scope_.metadata_only ? "PartialObjectMetadataList" : scope_.resource.kind + "List";
+    if (head->kind != kind) return absl::InvalidArgumentError(absl::StrCat("the server sent a ", head->kind, " in place of a ", kind));
+    if (!head->continue_token.empty()) {
+      options.continue_token = head->continue_token;
+      options.resource_version.clear();  // the token says which
+      continue;
+    }
+    if (!IsResourceVersion(head->resource_version)) {
+      return absl::InvalidArgumentError(absl::StrCat("the ", kind, " has no resource version from which to watch"));
+    }
+    probe_.Listed();
+    probe_.Heard(clock_.Now());
+    version_ = head->resource_version;
+    sink_.Replace(std::move(objects), unreadable, version_);
+    return absl::OkStatus();
+  }
+}
+
+void Reflector::WatchUntilLost(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const absl::Duration start = clock_.Monotonic();
+    bool lived = false;
+    const absl::Status status = WatchOnce(stop, lived);
+    if (stop.stop_requested()) return;
+    sink_.Watching(false, status);
+    probe_.WatchEnded(ReasonOf(status, lived));
+    if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
+    if (!status.ok() || !lived) {
+      if (!(IsApiExpired(status) && lived)) BackOff(status, stop);
+    }
+    // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
+    if (IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
+        status.code() == absl::StatusCode::kInvalidArgument) {
+      return;
+    }
+  }
+}
+
+absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
+  const double share = std::uniform_real_distribution<double>(0, 1)(random_);
+  const WatchOptions options = {
+      .label_selector = scope_.label_selector,
+      .field_selector = scope_.field_selector,
+      .resource_version = version_,
+      .metadata_only = scope_.metadata_only,
+      .server_timeout = limits_.min_server_timeout + share * (limits_.max_server_timeout - limits_.min_server_timeout),
+      .header_timeout = header_timeout_};
+  const absl::Duration start = clock_.Monotonic();
+  EventSink sink(*this);
+  const absl::Status status = client_.Watch(scope_.resource, scope_.ns, options, sink, stop);
+  lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch;
+  if (sink.opened) {
+    header_timeout_ = limits_.min_header_timeout;
+  } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
+    // Some proxies hold the head back until the first event, and large caches take minutes: be more patient each time.
+    header_timeout_ = std::min(2 * header_timeout_, limits_.max_header_timeout);
+  }
+  return status;
+}
+
+absl::Status Reflector::Take(absl::string_view line) {
+  absl::StatusOr<WatchEvent> event = ParseWatchEvent(line);
+  if (!event.ok()) return event.status();  // whatever sent this is no watch
+  probe_.Heard(clock_.Now());
+  switch (event->type) {
+    case WatchEventType::kAdded:
+    case WatchEventType::kModified:
+    case WatchEventType::kDeleted:
+      return TakeObject(*std::move(event));
+    case WatchEventType::kBookmark: {
+      absl::StatusOr<Bookmark> bookmark = ParseBookmark(event->object);
+      if (!bookmark.ok()) return bookmark.status();
+      bookmarks_seen_ = true;
+      if (CompareResourceVersions(bookmark->resource_version, version_).value_or(1) <= 0) return absl::OkStatus();
+      version_ = bookmark->resource_version;
+      sink_.Advance(version_);
+      return absl::OkStatus();
+    }
+    case WatchEventType::kError: {
+      absl::Status status = ToStatus(ParseApiError(500, event->object));
+      return status.ok() ? absl::UnknownError("the server ended the watch with an error that says nothing") : status;
+    }
+    case WatchEventType::kUnknown:
+      probe_.Unreadable();
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reflector::TakeObject(WatchEvent event) {
+  const std::string kind = KindOf(event.object);
+  if (kind != (scope_.metadata_only ? "PartialObjectMetadata" : scope_.resource.kind)) {
+    return absl::InvalidArgumentError(absl::StrCat("the server sent a ", kind, " in a watch of ", scope_.resource.Name()));
+  }
+  absl::StatusOr<ObjectPtr> object = decode_(event.object);
+  if (!object.ok()) {
+    probe_.Unreadable();
+    if (event.type != WatchEventType::kDeleted) return absl::OkStatus();
+    object = DecodeMetadata(event.object);  // enough to know that it is gone
+    if (!object.ok()) return absl::OkStatus();
+  }
+  const std::string version = (*object)->meta.resource_version;
+  if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
+  sink_.Apply(event.type, *std::move(object));
+  return absl::OkStatus();
+}
+
+void Reflector::BackOff(const absl::Status& why, const std::stop_token& stop) {
+  const absl::Duration wait = backoff_ * (1 + std::uniform_real_distribution<double>(0, 1)(random_));
+  backoff_ = std::min(2 * backoff_, limits_.max_backoff);
+  clock_.WaitFor(std::max(wait, RetryAfter(why).value_or(absl::ZeroDuration())), stop);
+}
+
+}  // namespace fusionllm::kube

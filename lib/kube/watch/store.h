@@ -1,0 +1,48 @@
+// The objects of one kind as last seen, with indexes, and how far that goes. Not thread-safe: an Informer guards its own.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "lib/kube/api/resource.h"
+#include "lib/kube/watch/object.h"
+
+namespace fusionllm::kube {
+
+// The values under which an object is found in an index: the uid of its owner, the node it runs on. May be none.
+using IndexFunction = std::function<std::vector<std::string>(const Object& object)>;
+
+class Store {
+ public:
+  // Before the first object.
+  void AddIndex(const std::string& name, IndexFunction function);
+
+  // Puts an object in place of that of the same key; the latter, or null, is returned.
+  ObjectPtr Put(ObjectPtr object);
+  ObjectPtr Remove(const ObjectKey& key);
+
+  ObjectPtr Get(const ObjectKey& key) const;
+  // In time linear in the objects found. The index must have been added.
+  std::vector<ObjectPtr> Find(const std::string& index, const std::string& value) const;
+  std::vector<ObjectPtr> All() const;
+  std::vector<ObjectKey> Keys() const;
+  size_t size() const { return objects_.size(); }
+
+ private:
+  struct Index {
+    IndexFunction function;
+    absl::flat_hash_map<std::string, absl::flat_hash_set<ObjectPtr>> values;
+  };
+  void Enter(const ObjectPtr& object);
+  void Leave(const ObjectPtr& object);
+
+  absl::flat_hash_map<ObjectKey, ObjectPtr> objects_;
+  std::map<std::string, Index> indexes_;
+};
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,200 @@
+// What can be known of the CRDs without an API server; e2e/crd_test.sh asks a real one.
+#include "lib/kubeapi/crd.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/job/parse.h"
+#include "lib/kubeapi/objects.h"
+#include "lib/kubeapi/reference.h"
+#include "nlohmann/json.hpp"
+#include "yaml-cpp/yaml.h"
+
+namespace fusionllm::kubeapi {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr size_t kMaxCrdBytes = 256 * 1024;
+
+std::filesystem::path SourceDir() {
+  const char* folder = std::getenv("FUSIONLLM_SOURCE_DIR");
+  return folder == nullptr ? "." : folder;
+}
+
+std::string Content(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+const json& Root(const json& crd) { return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]; }
+
+// As kubectl sends it.
+nlohmann::json FromYaml(const YAML::Node& node) {
+  nlohmann::json value;
+  if (node.IsMap()) {
+    value = nlohmann::json::object();
+    for (const auto& item : node) value[item.first.as<std::string>()] = FromYaml(item.second);
+  } else if (node.IsSequence()) {
+    value = nlohmann::json::array();
+    for (const auto& item : node) value.push_back(FromYaml(item));
+  } else if (node.IsScalar()) {
+    value = node.Tag() == "!" ? nlohmann::json() : nlohmann::json::parse(node.Scalar(), nullptr, false);
+    if (!value.is_number() && !value.is_boolean()) value = node.Scalar();
+  }
+  return value;
+}
+
+// What an API server does before it keeps an object: it drops null, then fills in what is missing inside mappings that are there.
+void FillIn(const json& schema, nlohmann::json& value) {
+  if (value.is_array() && schema.contains("items")) {
+    for (nlohmann::json& item : value) FillIn(schema["items"], item);
+  }
+  if (!value.is_object() || !schema.contains("properties")) return;
+  for (const auto& [name, property] : schema["properties"].items()) {
+    if (value.contains(name) && value[name].is_null()) value.erase(name);
+    if (!value.contains(name) && property.contains("default")) value[name] = property["default"];
+    if (value.contains(name)) FillIn(property, value[name]);
+  }
+}
+
+void ForEachSchema(const json& schema, const std::string& path, const std::function<void(const json&, const std::string&)>& visit) {
+  visit(schema, path);
+  if (schema.contains("items")) ForEachSchema(schema["items"], path + "[]", visit);
+  if (!schema.contains("properties")) return;
+  for (const auto& [name, property] : schema["properties"].items()) ForEachSchema(property, absl::StrCat(path, ".", name), visit);
+}
+
+TEST(CrdTest, AJobMeansTheSameInAFileAndInACluster) {
+  const json crd = FusionJobCrd();
+  size_t jobs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SourceDir() / "examples/jobs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++jobs;
+    const std::string text = Content(entry.path());
+    nlohmann::json object = FromYaml(YAML::Load(text));
+    FillIn(Root(crd), object);
+    const absl::StatusOr<job::FusionJob> in_cluster = FusionJobFromObject(object);
+    ASSERT_TRUE(in_cluster.ok()) << entry.path() << "\n" << in_cluster.status() << "\n" << object.dump(2);
+    EXPECT_EQ(*in_cluster, *job::ParseFusionJob(text, "job.yaml")) << entry.path();
+  }
+  EXPECT_GE(jobs, 5u);
+}
+
+// A default of the schema must not stand where the reader would refuse the field or would choose another value.
+TEST(CrdTest, DefaultsNeverContradictTheReader) {
+  const json crd = FusionJobCrd();
+  for (const char* spec : {
+           R"({"model": {"family": "gpt2"}, "data": {"kind": "text", "path": ["a"]}})",
+           R"({"model": {"family": "gpt2"}, "data": {"path": "a"}, "training": {"optimizer": {"name": "sgd"}, "schedule": {}}})",
+           R"({"model": {"family": "gpt2", "init": {}}, "data": {"kind": "tokens", "path": ["a"]}, "training": {"optimizer": {}}})",
+           R"({"model": {"family": "resnet"}, "data": {"kind": "shapes", "shapes": {}}, "training": {"evaluation": {}}})",
+           R"({"model": {"family": "gpt2"}, "data": {"path": ["a"]}, "strategy": {}, "compression": {}, "checkpoint": {}, "executors": {},
+               "placement": {"clusters": [{"name": "a"}]}, "failurePolicy": {}, "network": {}, "broker": {}})",
+       }) {
+    const nlohmann::json written = {{"metadata", {{"name", "t"}}}, {"spec", nlohmann::json::parse(spec)}};
+    nlohmann::json kept = written;
+    FillIn(Root(crd), kept);
+    EXPECT_NE(kept, written);
+    const absl::StatusOr<job::FusionJob> job = FusionJobFromObject(kept);
+    ASSERT_TRUE(job.ok()) << job.status() << kept.dump(2);
+    EXPECT_EQ(*job, *FusionJobFromObject(written)) << spec;
+  }
+}
+
+TEST(CrdTest, IsSmallEnoughForClientSideApply) {
+  EXPECT_LT(FusionJobCrd().dump().size(), kMaxCrdBytes);
+  EXPECT_LT(FusionClusterCrd().dump().size(), kMaxCrdBytes);
+}
+
+// The cost of a rule is estimated from these bounds, and a field without words helps nobody in kubectl explain.
+TEST(CrdTest, EverythingIsBoundedAndDescribed) {
+  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+    ForEachSchema(Root(crd), "", [](const json& schema, const std::string& path) {
+      const bool element = absl::EndsWith(path, "[]");
+      const bool hand_written = absl::StrContains(path, ".clusterSelector.");
+      EXPECT_TRUE(element || hand_written || path == ".metadata" || schema.contains("description")) << path;
+      const std::string type = schema.value("type", "");
+      if (type.empty()) {
+        EXPECT_TRUE(schema.contains("x-kubernetes-int-or-string") || schema.contains("x-kubernetes-preserve-unknown-fields")) << path;
+      }
+      if (type == "array") {
+        EXPECT_TRUE(schema.contains("maxItems") && schema.contains("items") && schema.contains("x-kubernetes-list-type")) << path;
+        if (schema.value("x-kubernetes-list-type", "") == "map") {
+          const std::string key = schema["x-kubernetes-list-map-keys"][0];
+          EXPECT_TRUE(schema["items"]["properties"].contains(key)) << path;
+          const json& required = schema["items"]["required"];
+          EXPECT_TRUE(std::find(required.begin(), required.end(), key) != required.end()) << path;
+        }
+      }
+      const bool bounded = schema.contains("maxLength") || schema.contains("enum") || schema.value("format", "") == "date-time";
+      EXPECT_TRUE(type != "string" || bounded || path == ".apiVersion" || path == ".kind") << path;
+      EXPECT_TRUE(!schema.contains("additionalProperties") || schema.contains("maxProperties")) << path;
+    });
+  }
+}
+
+TEST(CrdTest, EveryRuleStandsWhereItSaysAndBlamesAFieldThatExists) {
+  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+    size_t rules = 0;
+    ForEachSchema(Root(crd), "", [&](const json& schema, const std::string& path) {
+      if (!schema.contains("x-kubernetes-validations")) return;
+      for (const json& rule : schema["x-kubernetes-validations"]) {
+        ++rules;
+        EXPECT_FALSE(rule["message"].get<std::string>().empty()) << path;
+        const std::string field = rule.value("fieldPath", "");
+        bool found = field.empty();
+        ForEachSchema(schema, "", [&](const json&, const std::string& below) { found |= below == field; });
+        EXPECT_TRUE(found) << path << ": " << field;
+      }
+    });
+    EXPECT_EQ(rules, crd == FusionJobCrd() ? FusionJobRules().size() : FusionClusterRules().size());
+  }
+}
+
+TEST(CrdTest, ColumnsAndSelectableFieldsShowFieldsThatExist) {
+  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+    std::vector<std::string> paths = {".metadata.creationTimestamp"};
+    ForEachSchema(Root(crd), "", [&](const json&, const std::string& path) { paths.push_back(path); });
+    const json& version = crd["spec"]["versions"][0];
+    std::vector<std::string> shown;
+    for (const json& column : version["additionalPrinterColumns"]) shown.push_back(column["jsonPath"]);
+    for (const json& field : version.value("selectableFields", json::array())) shown.push_back(field["jsonPath"]);
+    for (std::string path : shown) {
+      const size_t filter = path.find("[?");
+      if (filter != std::string::npos) path.replace(filter, path.find(')') + 2 - filter, "[]");
+      EXPECT_THAT(paths, ::testing::Contains(path));
+    }
+  }
+}
+
+TEST(CrdTest, TheCommittedFilesAreTheOnesTheTablesGive) {
+  const std::pair<const char*, std::string> files[] = {{"crds/fusionllm.io_fusionjobs.yaml", ToYaml(FusionJobCrd())},
+                                                       {"crds/fusionllm.io_fusionclusters.yaml", ToYaml(FusionClusterCrd())},
+                                                       {"docs/kubernetes-reference.md", ReferencePage()}};
+  for (const auto& [name, text] : files) {
+    const std::string committed = Content(SourceDir() / name);
+    EXPECT_TRUE(absl::EndsWith(committed, text)) << name << " is stale: tools/check-generated.sh --write";
+  }
+}
+
+TEST(BlockYamlTest, ReadersTakeItForTheSameValues) {
+  const json document = {{"a", {{"b", json::array({1, "1", true, "true", 1.5e-8, "x: y", "- z", json::object(), json::array()})}}},
+                         {"list", json::array({json{{"name", "n"}, {"inner", json::array({"p", "q"})}}, json{{"name", "m"}}})},
+                         {"empty", json::object()}};
+  const nlohmann::json same = nlohmann::json::parse(document.dump());
+  EXPECT_EQ(FromYaml(YAML::Load(ToYaml(document))), same) << ToYaml(document);
+  EXPECT_EQ(FromYaml(YAML::Load(ToYaml(FusionJobCrd()))), nlohmann::json::parse(FusionJobCrd().dump()));
+}
+
+}  // namespace
+}  // namespace fusionllm::kubeapi

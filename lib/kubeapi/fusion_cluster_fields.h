@@ -1,0 +1,90 @@
+// The table of FusionCluster's fields (lib/job/schema.h says who reads it).
+#pragma once
+
+#include "lib/kubeapi/fusion_cluster.h"
+#include "lib/kubeapi/fusion_job_status_fields.h"
+
+namespace fusionllm::kubeapi {
+
+template <class V>
+void Visit(V& v, KubeConfigSource& k) {
+  v.Field("location", k.location, {.required = true, .max_length = 253}, "Name of the Secret, in the operator's own namespace.");
+  v.Field("key", k.key, {.max_length = 253}, "Key in it whose value is the kubeconfig.");
+}
+
+template <class V>
+void Visit(V& v, LocalSource& l) {}
+
+template <class V>
+void Visit(V& v, ClusterLink& l) {
+  v.Field("to", l.to, {.required = true, .name = true}, "Another FusionCluster.");
+  v.Field("bandwidth", l.bandwidth, {.required = true}, "In this direction.");
+  v.Field("latency", l.latency, {}, "One way.");
+}
+
+template <class V>
+void Visit(V& v, ClusterNetwork& n) {
+  v.Field("address", n.address, {.max_length = 253},
+          "Host name or address at which other clusters reach its node ports. Omitted: a node's.");
+  v.Field("egressOnly", n.egress_only, {}, "Nothing outside can dial in: its executors are reached through the relay.");
+  v.Field("egress", n.egress, {}, "All that leaves the cluster together. Omitted: no limit is known.");
+  v.Field("ingress", n.ingress, {}, "All that enters the cluster together. Omitted: no limit is known.");
+  v.Field("links", n.links, {.max_items = job::kMaxClusters, .list_key = "to"},
+          "What is known of the way to other clusters, for the first plan of a job. Omitted: what is measured.");
+}
+
+template <class V>
+void Visit(V& v, FusionClusterSpec& s) {
+  v.Field("kubeConfig", s.kube_config, {}, "How to reach it: a kubeconfig in a Secret. Exactly one of kubeConfig and local.");
+  v.Field("local", s.local, {}, "It is the cluster that the operator runs in: `local: {}`.");
+  v.Field("region", s.region, {.max_length = kMaxShortText}, "Region, for people and selectors.");
+  v.Field("zone", s.zone, {.max_length = kMaxShortText}, "Zone.");
+  v.Field("provider", s.provider, {.max_length = kMaxShortText}, "Who runs it.");
+  v.Field("maxConcurrentRequests", s.max_concurrent_requests, {.min = 1, .max = 1000}, "Requests under way to its API server at once.");
+  v.Field("qps", s.qps, {.min = 1, .max = 10000}, "Requests a second to its API server, in the long run.");
+  v.Field("burst", s.burst, {.min = 1, .max = 10000}, "Requests at once when there were none before; at least qps.");
+  v.Field("workerLostTimeoutSeconds", s.worker_lost_timeout_seconds, {.min = 1, .max = 86400},
+          "How long it may be out of reach until its executors count as lost.");
+  v.Field("network", s.network, {}, "Its network, as other clusters see it.");
+}
+
+template <class V>
+void Visit(V& v, DeviceSummary& d) {
+  v.Field("product", d.product, {.required = true, .max_length = kMaxShortText}, "Kind of device.");
+  v.Field("allocatable", d.allocatable, {.min = 0, .max = kMaxCount}, "Devices that Pods may use.");
+  v.Field("allocated", d.allocated, {.min = 0, .max = kMaxCount}, "Devices that Pods use.");
+}
+
+template <class V>
+void Visit(V& v, ResourceSummary& r) {
+  v.Field("nodes", r.nodes, {.min = 0, .max = kMaxCount}, "Nodes.");
+  v.Field("readyNodes", r.ready_nodes, {.min = 0, .max = kMaxCount}, "Nodes that are ready and take Pods.");
+  v.Field("allocatableMillicpus", r.allocatable_millicpus, {.min = 0}, "Thousandths of processor cores that Pods may use.");
+  v.Field("allocatedMillicpus", r.allocated_millicpus, {.min = 0}, "Those that Pods asked for.");
+  v.Field("allocatableMemory", r.allocatable_memory, {}, "Memory that Pods may use.");
+  v.Field("allocatedMemory", r.allocated_memory, {}, "What Pods asked for of it.");
+  v.Field("devices", r.devices, {.max_items = 64, .list_key = "product"}, "Accelerators.");
+}
+
+template <class V>
+void Visit(V& v, FusionClusterStatus& s) {
+  v.Field("observedGeneration", s.observed_generation, {.min = 0}, "Generation of the spec that this status speaks of.");
+  v.Field("conditions", s.conditions, {.max_items = kMaxConditions, .list_key = "type"}, "What is so, and since when.");
+  v.Field("kubernetesVersion", s.kubernetes_version, {.max_length = kMaxShortText}, "Version of its API server.");
+  v.Field("clusterUID", s.cluster_uid, {.max_length = kMaxShortText},
+          "UID of its namespace kube-system: tells a cluster registered twice, or replaced under the same name.");
+  v.Field("apiEnablements", s.api_enablements, {.max_items = 64, .max_length = kMaxShortText}, "Optional APIs that it serves.");
+  v.Field("resourceSummary", s.resource_summary, {}, "What its nodes have.");
+  v.Field("executors", s.executors, {.min = 0, .max = kMaxCount}, "Executors that run there, of all jobs.");
+}
+
+template <class V>
+void Visit(V& v, FusionCluster& c) {
+  v.Constant("apiVersion", job::kApiVersion);
+  v.Constant("kind", "FusionCluster");
+  v.Field("metadata", c.metadata, {.required = true}, "Identity.");
+  v.Field("spec", c.spec, {.required = true}, "How to reach the cluster and what it may be asked for.");
+  v.Field("status", c.status, {}, "What is known of it.");
+}
+
+}  // namespace fusionllm::kubeapi

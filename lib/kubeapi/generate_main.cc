@@ -1,0 +1,40 @@
+// Writes crds/*.yaml and docs/kubernetes-reference.md below the folder that is its argument; tools/generate/crds.sh runs it.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/kubeapi/crd.h"
+#include "lib/kubeapi/reference.h"
+#include "nlohmann/json.hpp"
+
+namespace fusionllm::kubeapi {
+namespace {
+
+constexpr char kNote[] = "# Generated from lib/job and lib/kubeapi: tools/check-generated.sh --write writes it anew.\n";
+
+bool Write(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  std::ofstream stream(path, std::ios::binary);
+  stream << text;
+  stream.close();
+  if (!stream) std::fprintf(stderr, "%s: cannot be written\n", path.c_str());
+  return static_cast<bool>(stream);
+}
+
+}  // namespace
+}  // namespace fusionllm::kubeapi
+
+int main(int argc, char** argv) {
+  namespace kubeapi = fusionllm::kubeapi;
+  if (argc != 2) {
+    std::fputs("usage: kubeapi_generate FOLDER\n", stderr);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  const bool ok =
+      kubeapi::Write(folder / "crds/fusionllm.io_fusionjobs.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionJobCrd())) &&
+      kubeapi::Write(folder / "crds/fusionllm.io_fusionclusters.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionClusterCrd())) &&
+      kubeapi::Write(folder / "docs/kubernetes-reference.md", kubeapi::ReferencePage());
+  return ok ? 0 : 1;
+}

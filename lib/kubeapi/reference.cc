@@ -1,0 +1,92 @@
+#include "lib/kubeapi/reference.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "lib/job/describer.h"
+#include "lib/job/reference.h"
+#include "lib/kubeapi/crd.h"
+#include "lib/kubeapi/fusion_cluster_fields.h"
+
+namespace fusionllm::kubeapi {
+namespace {
+
+struct ConditionDoc {
+  absl::string_view type;
+  absl::string_view doc;
+};
+
+constexpr ConditionDoc kJobConditions[] = {
+    {kAccepted, "False: the operator cannot make sense of the spec; the message names the field."},
+    {kQuotaReserved, "The queue has admitted the job, or there is none."},
+    {kDispatched, "Every chosen cluster has its part of the job."},
+    {kReady, "As many executors as the job needs at least are ready."},
+    {kSuspended, "spec.suspend is set and nothing of the job runs."},
+    {kRestarting, "Executors are being replaced after a failure."},
+    {kDegraded, "Fewer executors than wanted train, or a cluster is lost."},
+    {kCheckpointStale, "The newest checkpoint is much older than spec.checkpoint.everySteps asks for."},
+    {kComplete, "The last step is done. Never taken back."},
+    {kFailed, "The job has failed for good; the reason says why. Never taken back."},
+};
+
+constexpr ConditionDoc kClusterConditions[] = {
+    {kReady, "Jobs may use the cluster: all below that is needed holds."},
+    {kConnected, "Its API server answers and is watched; otherwise the message has the attempts and the time of the next one."},
+    {kCredentialsValid, "The kubeconfig can be used and is allowed what jobs need; the message names what is missing."},
+    {kControlPlaneHealthy, "Its API server calls itself ready."},
+    {kClockSynced, "Its clock and the operator's differ by little."},
+    {kConflict, "Something there has the name of an object of ours and is not ours: it is left alone."},
+    {kDeleting, "The FusionCluster is being deleted; the message says what is left there."},
+};
+
+template <size_t N>
+void AppendConditions(const ConditionDoc (&conditions)[N], std::string& page) {
+  absl::StrAppend(&page, "\n| condition | True means |\n|---|---|\n");
+  for (const ConditionDoc& condition : conditions) absl::StrAppend(&page, "| `", condition.type, "` | ", condition.doc, " |\n");
+}
+
+void AppendRules(const std::vector<Rule>& rules, std::string& page) {
+  absl::StrAppend(&page, "\n| field | rule |\n|---|---|\n");
+  for (const Rule& rule : rules) {
+    const std::string field = absl::StrCat(rule.path, rule.path.empty() && !rule.field.empty() ? rule.field.substr(1) : rule.field);
+    absl::StrAppend(&page, "| ", field.empty() ? "" : absl::StrCat("`", field, "`"), " | ",
+                    absl::StrReplaceAll(rule.message, {{"|", "\\|"}}), " |\n");
+  }
+}
+
+}  // namespace
+
+std::string ReferencePage() {
+  std::string page = absl::StrCat(
+      "# FusionCluster, and the status of a FusionJob\n\n"
+      "<!-- Generated from lib/kubeapi: `tools/check-generated.sh --write` writes it anew. -->\n\n"
+      "The spec of a FusionJob is that of a job file: [job-reference.md](job-reference.md). `kubectl explain fusionjob.spec` says the "
+      "same.\n\n"
+      "In a cluster, besides: a job's name has at most ",
+      kMaxJobName, " characters and a FusionCluster's at most ", kMaxClusterName,
+      "; relative paths of data lie in `data.volume`, those of a graph in `model.graph.volume` or `data.volume`. The API server checks "
+      "types, ranges and the rules below; what no schema can say the operator checks, and answers with the condition `Accepted`.\n\n"
+      "## FusionJob: rules\n");
+  AppendRules(FusionJobRules(), page);
+  absl::StrAppend(&page, "\n## FusionJob: conditions\n");
+  AppendConditions(kJobConditions, page);
+  absl::StrAppend(&page, "\n## FusionJob: status\n");
+  job::AppendTables(job::Describer::Root<FusionJobStatus>(), "status", page);
+  absl::StrAppend(&page,
+                  "\n## FusionCluster\n\n"
+                  "```yaml\n"
+                  "apiVersion: fusionllm.io/v1alpha1\n"
+                  "kind: FusionCluster\n"
+                  "metadata: {name: paris, labels: {region: eu}}\n"
+                  "spec:\n"
+                  "  kubeConfig: {location: paris-kubeconfig}   # a Secret in the operator's namespace\n"
+                  "  network:\n"
+                  "    address: 203.0.113.10\n"
+                  "    links: [{to: tokyo, bandwidth: 20Mbit, latency: 110ms}]\n"
+                  "```\n");
+  AppendRules(FusionClusterRules(), page);
+  AppendConditions(kClusterConditions, page);
+  job::AppendTables(job::Describer::Root<FusionCluster>(), "", page);
+  return page;
+}
+
+}  // namespace fusionllm::kubeapi

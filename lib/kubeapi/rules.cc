@@ -1,0 +1,128 @@
+#include "absl/strings/str_cat.h"
+#include "lib/kubeapi/crd.h"
+
+namespace fusionllm::kubeapi {
+namespace {
+
+constexpr char kRunning[] = "must not change while the job runs: set spec.suspend first";
+
+// Two values of an optional field are the same, absence included.
+std::string Same(const std::string& field) {
+  return absl::StrCat("has(self.", field, ") == has(oldSelf.", field, ") && (!has(self.", field, ") || self.", field, " == oldSelf.", field,
+                      ")");
+}
+
+void AddLifeRules(std::vector<Rule>& rules) {
+  rules.push_back(
+      {"", absl::StrCat("size(self.metadata.name) <= ", kMaxJobName, " && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"),
+       absl::StrCat("metadata.name: must be at most ", kMaxJobName,
+                    " lower-case letters, digits and '-', the first a letter, the last not '-': Pods are named after it"),
+       ""});
+  rules.push_back({"",
+                   "self.spec.suspend == oldSelf.spec.suspend || !has(oldSelf.status) || !has(oldSelf.status.conditions) || "
+                   "!oldSelf.status.conditions.exists(c, c.type in ['Complete', 'Failed'] && c.status == 'True')",
+                   "must not change once the job is Complete or Failed", ".spec.suspend"});
+  rules.push_back({"spec", Same("managedBy"), "must not change", ".managedBy"});
+  for (const char* field : {"model", "data", "training", "strategy", "compression", "network", "broker"}) {
+    rules.push_back({"spec", absl::StrCat("oldSelf.suspend || (", Same(field), ")"), kRunning, absl::StrCat(".", field)});
+  }
+}
+
+void AddModelRules(std::vector<Rule>& rules) {
+  rules.push_back({"spec.model", "has(self.family) != has(self.graph)", "must have exactly one of family and graph", ""});
+  rules.push_back({"spec.model.graph", "has(self.file) != has(self.inline)", "must have exactly one of file and inline", ""});
+  rules.push_back({"spec", "!has(self.model.graph) || !has(self.model.graph.file) || has(self.model.graph.volume) || has(self.data.volume)",
+                   "needs spec.model.graph.volume or spec.data.volume: in a cluster a file comes from a volume", ".model.graph.file"});
+  rules.push_back({"spec.model",
+                   "!has(self.preset) || (has(self.family) && (self.family == 'gpt2' && string(self.preset) in ['tiny', 'small', "
+                   "'medium', 'large', 'xl'] || self.family == 'resnet' && string(self.preset) in ['18', '34', '50', '101', '152']))",
+                   "must be tiny, small, medium, large or xl for family gpt2, 18, 34, 50, 101 or 152 for family resnet; mlp has none",
+                   ".preset"});
+  const struct {
+    const char* family;
+    std::vector<const char*> fields;
+  } owners[] = {{"gpt2", {"nLayer", "nHead", "nEmbd", "vocabSize", "blockSize", "tieWeights"}},
+                {"resnet", {"stem", "numClasses", "imageSize"}},
+                {"mlp", {"layers", "activation"}}};
+  for (const auto& owner : owners) {
+    for (const char* field : owner.fields) {
+      rules.push_back(
+          {"spec.model",
+           absl::StrCat("!has(self.config) || !has(self.config.", field, ") || (has(self.family) && self.family == '", owner.family, "')"),
+           absl::StrCat("belongs to family ", owner.family), absl::StrCat(".config.", field)});
+    }
+  }
+  rules.push_back({"spec.model",
+                   "!has(self.family) || self.family != 'mlp' || (has(self.config) && has(self.config.layers) && "
+                   "size(self.config.layers) >= 2)",
+                   "family mlp needs at least two widths, input and output", ".config.layers"});
+}
+
+void AddDataRules(std::vector<Rule>& rules) {
+  rules.push_back({"spec", "!has(self.model.family) || (self.model.family == 'gpt2') == (self.data.kind in ['text', 'tokens'])",
+                   "family gpt2 trains on text or tokens, the others on images: cifar10, idx, shapes", ".data.kind"});
+  rules.push_back({"spec.data", "!has(self.tokenDtype) || self.kind == 'tokens'", "belongs to data of kind tokens", ".tokenDtype"});
+  rules.push_back({"spec.data", "!has(self.shapes) || self.kind == 'shapes'", "belongs to data of kind shapes", ".shapes"});
+  rules.push_back({"spec",
+                   "!has(self.training) || !has(self.training.evaluation) || self.training.evaluation.everySteps == 0 || "
+                   "has(self.data.validation)",
+                   "needs spec.data.validation: there is nothing to evaluate on", ".training.evaluation.everySteps"});
+}
+
+void AddTrainingRules(std::vector<Rule>& rules) {
+  rules.push_back({"spec.training", "type(self.microBatchSize) == string || self.globalBatchSize % int(self.microBatchSize) == 0",
+                   "must divide globalBatchSize", ".microBatchSize"});
+  rules.push_back({"spec.training",
+                   "!has(self.schedule) || !has(self.optimizer) || self.schedule.minLearningRate <= self.optimizer.learningRate",
+                   "must be at most spec.training.optimizer.learningRate", ".schedule.minLearningRate"});
+  for (const char* field : {"beta1", "beta2", "epsilon"}) {
+    rules.push_back({"spec.training.optimizer", absl::StrCat("self.name == 'adamw' || !has(self.", field, ")"),
+                     "belongs to optimizer adamw", absl::StrCat(".", field)});
+  }
+  for (const char* field : {"momentum", "nesterov"}) {
+    rules.push_back({"spec.training.optimizer", absl::StrCat("self.name == 'sgd' || !has(self.", field, ")"), "belongs to optimizer sgd",
+                     absl::StrCat(".", field)});
+  }
+  rules.push_back({"spec.training.optimizer", "!has(self.nesterov) || !self.nesterov || (has(self.momentum) && self.momentum > 0.0)",
+                   "needs momentum above 0", ".nesterov"});
+}
+
+void AddPlaceRules(std::vector<Rule>& rules) {
+  rules.push_back({"spec.executors", "!has(self.max) || self.min <= self.max", "must be at least min", ".max"});
+  rules.push_back({"spec.executors", "!has(self.replicas) || self.min <= self.replicas", "must be at least min", ".replicas"});
+  rules.push_back(
+      {"spec.executors", "!has(self.replicas) || !has(self.max) || self.replicas <= self.max", "must be at most max", ".replicas"});
+  rules.push_back({"spec.placement.clusters[]", "!has(self.max) || self.min <= self.max", "must be at least min", ".max"});
+  rules.push_back({"spec",
+                   "!has(self.placement) || !has(self.placement.clusters) || !has(self.executors) || !has(self.executors.max) || "
+                   "self.placement.clusters.map(c, c.min).sum() <= self.executors.max",
+                   "the clusters ask for more executors, by their min, than spec.executors.max allows", ".placement.clusters"});
+}
+
+}  // namespace
+
+std::vector<Rule> FusionJobRules() {
+  std::vector<Rule> rules;
+  AddLifeRules(rules);
+  AddModelRules(rules);
+  AddDataRules(rules);
+  AddTrainingRules(rules);
+  AddPlaceRules(rules);
+  return rules;
+}
+
+std::vector<Rule> FusionClusterRules() {
+  return {
+      {"",
+       absl::StrCat("size(self.metadata.name) <= ", kMaxClusterName, " && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')"),
+       absl::StrCat("metadata.name: must be at most ", kMaxClusterName,
+                    " lower-case letters, digits and '-', the first and the last not '-': Pods are named after it"),
+       ""},
+      {"spec", "has(self.kubeConfig) != has(self.local)", "must have exactly one of kubeConfig and local", ""},
+      {"spec", "self.qps <= self.burst", "must be at least qps", ".burst"},
+      {"", "!has(self.spec.network) || !has(self.spec.network.links) || self.spec.network.links.all(l, l.to != self.metadata.name)",
+       "must not lead to the cluster itself", ".spec.network.links"},
+  };
+}
+
+}  // namespace fusionllm::kubeapi
