@@ -1,23 +1,22 @@
 #include "services/broker/broker_setup.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "lib/base/log.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
+#include "services/broker/call_gate.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/plan_client.h"
@@ -99,121 +98,174 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
   setup.attendance.welcome.set_machine(MachineIdentity());
 }
 
-}  // namespace
+// Reads one thing after the other; what it makes of them ends up in `setup`.
+class Preparation {
+ public:
+  Preparation(const BrokerFlags& flags, metrics::Registry& registry) : flags_(flags), registry_(registry) {}
 
-absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& registry) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string job_text, ReadText(flags.job_file));
-  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(job_text, flags.job_file));
-  FUSIONLLM_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(flags.tls_directory, "broker"));
-  BrokerSetup setup{.credentials = credentials.enrolling_server};
+  absl::StatusOr<BrokerSetup> Run() {
+    FUSIONLLM_RETURN_IF_ERROR(ReadJob());
+    FUSIONLLM_RETURN_IF_ERROR(ReadTopology());
+    FUSIONLLM_RETURN_IF_ERROR(SetRunOptions());
+    FUSIONLLM_RETURN_IF_ERROR(ChooseStart());
+    OpenExchange();
+    FUSIONLLM_RETURN_IF_ERROR(MakeLoop());
+    FUSIONLLM_RETURN_IF_ERROR(AdmitOthers());
+    return std::move(setup_);
+  }
 
-  v1::Welcome& welcome = setup.attendance.welcome;
-  welcome.set_job_document(job_text);
-  welcome.set_output_directory(flags.output_directory);
-  welcome.set_base_directory(flags.base_directory);
-  RunLoopOptions loop_options{
-      .job = job, .job_hash = base::StableHash(job_text), .data_device = flags.data_device, .gather_seconds = flags.gather_seconds};
-  loop_options.profiles_file = absl::StrCat(flags.output_directory, "/profiles.json");
-  std::optional<job::LinkTable> links;
-  if (!flags.topology_file.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string topology_text, ReadText(flags.topology_file));
-    FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(topology_text, flags.topology_file));
-    FUSIONLLM_ASSIGN_OR_RETURN(links, job::LinkTable::Create(topology));
-    welcome.set_topology_document(topology_text);
-    for (const job::LinkTable::Place& place : links->devices()) {
-      loop_options.order_of_device.emplace(place.device.name, static_cast<int>(loop_options.order_of_device.size()));
-      loop_options.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
+ private:
+  absl::Status ReadJob() {
+    FUSIONLLM_ASSIGN_OR_RETURN(job_text_, ReadText(flags_.job_file));
+    FUSIONLLM_ASSIGN_OR_RETURN(job_, job::ParseFusionJob(job_text_, flags_.job_file));
+    FUSIONLLM_ASSIGN_OR_RETURN(credentials_, LoadCredentials(flags_.tls_directory, "broker"));
+    setup_.credentials = credentials_.enrolling_server;
+    setup_.attendance.build_version = kBuildVersion;
+    setup_.attendance.require_certificate = credentials_.secure;
+    v1::Welcome& welcome = setup_.attendance.welcome;
+    welcome.set_job_document(job_text_);
+    welcome.set_output_directory(flags_.output_directory);
+    welcome.set_base_directory(flags_.base_directory);
+    loop_options_.job = job_;
+    loop_options_.job_hash = base::StableHash(job_text_);
+    loop_options_.data_device = flags_.data_device;
+    loop_options_.gather_seconds = flags_.gather_seconds;
+    loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTopology() {
+    if (flags_.topology_file.empty()) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadText(flags_.topology_file));
+    FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(text, flags_.topology_file));
+    FUSIONLLM_ASSIGN_OR_RETURN(links_, job::LinkTable::Create(topology));
+    setup_.attendance.welcome.set_topology_document(text);
+    for (const job::LinkTable::Place& place : links_->devices()) {
+      loop_options_.order_of_device.emplace(place.device.name, static_cast<int>(loop_options_.order_of_device.size()));
+      loop_options_.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
     }
     // A broker that takes over finds the state that the executors are already using.
-    if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CreateLinkState(*links, absl::StrCat(flags.output_directory, "/links.state")));
-  }
-  setup.attendance.build_version = kBuildVersion;
-  setup.attendance.require_certificate = credentials.secure;
-
-  broker::RunOptions run_options{.expected = {flags.expected.begin(), flags.expected.end()},
-                                 .min_executors = flags.min_executors,
-                                 .data_device = flags.data_device,
-                                 .excluded = {job.spec.strategy.exclude.begin(), job.spec.strategy.exclude.end()},
-                                 .total_steps = job.spec.training.steps,
-                                 .checkpoints = job.spec.checkpoint.has_value(),
-                                 .gone = {flags.gone.begin(), flags.gone.end()}};
-  if (job.spec.placement.min_memory.has_value()) run_options.least_memory_bytes = job.spec.placement.min_memory->bytes;
-  if (links.has_value()) run_options.lines = LinesOf(*links);
-  if (!flags.profiles_file.empty()) FUSIONLLM_RETURN_IF_ERROR(AddKnownProfiles(flags.profiles_file, job, links, run_options));
-  std::vector<std::string> skipped;
-  std::string changed;
-  if (job.spec.checkpoint.has_value()) {
-    loop_options.checkpoint_directory = CheckpointDirectory(job, flags.output_directory);
-    FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options.checkpoint_directory, flags.resume_journal));
-    if (!flags.fresh) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointFound found, FindCheckpoint(job, loop_options.checkpoint_directory, flags.base_directory));
-      run_options.start_step = found.step;
-      run_options.start_checkpoint = found.path;
-      skipped = found.skipped;
-      changed = found.changed;
-    }
+    if (flags_.resume_journal) return absl::OkStatus();
+    return CreateLinkState(*links_, absl::StrCat(flags_.output_directory, "/links.state"));
   }
 
-  ShareFolder(loop_options.checkpoint_directory.empty() ? flags.output_directory : loop_options.checkpoint_directory, setup);
-  setup.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = loop_options.checkpoint_directory,
-                                                                                  .init_from = InitFrom(job, flags.base_directory),
-                                                                                  .total_steps = job.spec.training.steps,
-                                                                                  .require_certificate = credentials.secure});
-  loop_options.exchange = setup.exchange.get();
+  absl::Status SetRunOptions() {
+    run_options_ = {.expected = {flags_.expected.begin(), flags_.expected.end()},
+                    .min_executors = flags_.min_executors,
+                    .data_device = flags_.data_device,
+                    .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
+                    .total_steps = job_.spec.training.steps,
+                    .checkpoints = job_.spec.checkpoint.has_value(),
+                    .gone = {flags_.gone.begin(), flags_.gone.end()}};
+    if (job_.spec.placement.min_memory.has_value()) run_options_.least_memory_bytes = job_.spec.placement.min_memory->bytes;
+    if (links_.has_value()) run_options_.lines = LinesOf(*links_);
+    if (flags_.profiles_file.empty()) return absl::OkStatus();
+    return AddKnownProfiles(flags_.profiles_file, job_, links_, run_options_);
+  }
 
-  JournalState past;
-  const std::string journal_path = absl::StrCat(flags.output_directory, "/broker.journal");
-  if (!flags.resume_journal) FUSIONLLM_RETURN_IF_ERROR(Journal::Discard(journal_path));
-  FUSIONLLM_ASSIGN_OR_RETURN(Journal journal, Journal::Open(journal_path, &past));
-  std::map<int64_t, std::string> taken_up;  // steps and folders
-  const bool adopt = flags.resume_journal && past.epoch > 0 && !past.ended;
-  if (adopt) {
-    run_options.last_epoch = past.epoch;
-    if (!past.checkpoint_path.empty()) {
-      run_options.start_step = past.checkpoint_step;
-      run_options.start_checkpoint = past.checkpoint_path;
-    }
-    taken_up = TakeUpCommitted(loop_options.checkpoint_directory, past, run_options);
+  absl::Status ChooseStart() {
+    if (!job_.spec.checkpoint.has_value()) return absl::OkStatus();
+    loop_options_.checkpoint_directory = CheckpointDirectory(job_, flags_.output_directory);
+    FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
+    if (flags_.fresh) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(start_, FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory));
+    run_options_.start_step = start_.step;
+    run_options_.start_checkpoint = start_.path;
+    return absl::OkStatus();
   }
-  if (!loop_options.checkpoint_directory.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(loop_options.first_sequence, FirstSequence(loop_options.checkpoint_directory, run_options.start_checkpoint));
+
+  void OpenExchange() {
+    const std::string& checkpoints = loop_options_.checkpoint_directory;
+    ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
+    setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
+                                                                                     .init_from = InitFrom(job_, flags_.base_directory),
+                                                                                     .total_steps = job_.spec.training.steps,
+                                                                                     .require_certificate = credentials_.secure});
+    loop_options_.exchange = setup_.exchange.get();
   }
-  broker::RunState state(run_options);
-  RunLog log(stdout, TargetsPerStep(job.spec), job.spec.training.global_batch_size);
-  if (adopt) {
-    state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
-    log.Recall(past);
-    for (const auto& [step, path] : taken_up) log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
-  } else {
-    for (const std::string& sentence : skipped) {
-      log.Event({.reason = "CheckpointSkipped", .step = run_options.start_step, .message = sentence});
+
+  absl::Status MakeLoop() {
+    JournalState past;
+    const std::string journal_path = absl::StrCat(flags_.output_directory, "/broker.journal");
+    if (!flags_.resume_journal) FUSIONLLM_RETURN_IF_ERROR(Journal::Discard(journal_path));
+    FUSIONLLM_ASSIGN_OR_RETURN(Journal journal, Journal::Open(journal_path, &past));
+    const bool adopt = flags_.resume_journal && past.epoch > 0 && !past.ended;
+    std::map<int64_t, std::string> taken_up;  // steps and folders
+    if (adopt) {
+      run_options_.last_epoch = past.epoch;
+      if (!past.checkpoint_path.empty()) {
+        run_options_.start_step = past.checkpoint_step;
+        run_options_.start_checkpoint = past.checkpoint_path;
+      }
+      taken_up = TakeUpCommitted(loop_options_.checkpoint_directory, past, run_options_);
     }
-    if (!changed.empty()) {
-      log.Event({.reason = "JobChanged",
-                 .step = run_options.start_step,
-                 .message = absl::StrCat("the checkpoint was made by another form of this job; now ", changed)});
+    if (const std::string& folder = loop_options_.checkpoint_directory; !folder.empty()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(loop_options_.first_sequence, FirstSequence(folder, run_options_.start_checkpoint));
     }
+    broker::RunState state(run_options_);
+    RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
+    if (adopt) {
+      state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
+      log.Recall(past);
+      for (const auto& [step, path] : taken_up) log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
+    } else {
+      TellOfStart(log);
+    }
+    setup_.probe = std::make_unique<RunProbe>(registry_, RunProbeOptions{.targets_per_step = TargetsPerStep(job_.spec),
+                                                                         .samples_per_step = job_.spec.training.global_batch_size,
+                                                                         .total_steps = job_.spec.training.steps,
+                                                                         .text = IsText(job_.spec)});
+    setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
+                                            PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
+    setup_.exchange->OnProgress([loop = setup_.loop.get()] { loop->OnTransferProgress(); });
+    return absl::OkStatus();
   }
-  setup.probe = std::make_unique<RunProbe>(registry, RunProbeOptions{.targets_per_step = TargetsPerStep(job.spec),
-                                                                     .samples_per_step = job.spec.training.global_batch_size,
-                                                                     .total_steps = job.spec.training.steps,
-                                                                     .text = IsText(job.spec)});
-  setup.loop = std::make_unique<RunLoop>(std::move(loop_options), std::move(state), std::move(journal), std::move(log),
-                                         PlanFunctionOf(flags, credentials, job, job_text), *setup.probe);
-  setup.exchange->OnProgress([loop = setup.loop.get()] { loop->OnTransferProgress(); });
-  setup.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
-    return absl::UnimplementedError("this run takes no executors from other machines: it was not started with --listen");
-  };
-  if (flags.open) {
-    if (!credentials.secure) return absl::InvalidArgumentError("--open needs --tls: executors of other machines are known by certificates");
-    FUSIONLLM_ASSIGN_OR_RETURN(Enrollment enrollment,
-                               Enrollment::Load(flags.tls_directory, {flags.expected.begin(), flags.expected.end()}, job_text));
-    setup.enroll = [enrollment = std::make_shared<Enrollment>(std::move(enrollment))](const v1::EnrollRequest& request,
-                                                                                      const NameInUse& in_use) {
-      return enrollment->Enroll(request, in_use, absl::Now());
+
+  void TellOfStart(RunLog& log) const {
+    for (const std::string& sentence : start_.skipped) {
+      log.Event({.reason = "CheckpointSkipped", .step = run_options_.start_step, .message = sentence});
+    }
+    if (start_.changed.empty()) return;
+    log.Event({.reason = "JobChanged",
+               .step = run_options_.start_step,
+               .message = absl::StrCat("the checkpoint was made by another form of this job; now ", start_.changed)});
+  }
+
+  absl::Status AdmitOthers() {
+    setup_.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
+      return absl::UnimplementedError(std::string(kTakesNobody));
     };
+    CallGate::TokenCheck check;
+    if (flags_.open) {
+      if (!credentials_.secure) {
+        return absl::InvalidArgumentError("--open needs --tls: executors of other machines are known by certificates");
+      }
+      FUSIONLLM_ASSIGN_OR_RETURN(Enrollment loaded,
+                                 Enrollment::Load(flags_.tls_directory, {flags_.expected.begin(), flags_.expected.end()}, job_text_));
+      const auto enrollment = std::make_shared<Enrollment>(std::move(loaded));
+      check = [enrollment](const std::string& token) { return enrollment->CheckToken(token, absl::Now()); };
+      setup_.enroll = [enrollment](const v1::EnrollRequest& request, const NameInUse& in_use) {
+        return enrollment->Enroll(request, in_use, absl::Now());
+      };
+    }
+    if (credentials_.secure) setup_.credentials->SetAuthMetadataProcessor(std::make_shared<CallGate>(std::move(check)));
+    return absl::OkStatus();
   }
-  return setup;
-}
+
+  const BrokerFlags& flags_;
+  metrics::Registry& registry_;
+  std::string job_text_;
+  job::FusionJob job_;
+  Credentials credentials_;
+  std::optional<job::LinkTable> links_;
+  CheckpointFound start_;
+  RunLoopOptions loop_options_;
+  broker::RunOptions run_options_;
+  BrokerSetup setup_;
+};
+
+}  // namespace
+
+absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& registry) { return Preparation(flags, registry).Run(); }
 
 }  // namespace fusionllm::services

@@ -15,7 +15,6 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
-#include "lib/checkpoint/writer.h"
 #include "lib/job/parse.h"
 
 namespace fusionllm::services {
@@ -103,8 +102,9 @@ absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::s
   return there.empty() ? 0 : there.front().sequence + 1;
 }
 
-absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, int64_t first_sequence,
-                                             const broker::PlanSummary& plan, const broker::CommitCheckpoint& commit) {
+absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
+                                                                 int64_t first_sequence, const broker::PlanSummary& plan,
+                                                                 const broker::CommitCheckpoint& commit) {
   const std::string resolved = job::ToYaml(job);
   checkpoint::Manifest manifest{.job_name = job.metadata.name,
                                 .spec_hash = HashOf(resolved),

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/broker/run_state.h"
+#include "lib/checkpoint/writer.h"
 #include "lib/job/fusion_job.h"
 
 namespace fusionllm::services {
@@ -33,9 +34,10 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);
 
-// Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones. Returns its path.
-absl::StatusOr<std::string> CommitCheckpoint(const job::FusionJob& job, const std::string& directory, int64_t first_sequence,
-                                             const broker::PlanSummary& plan, const broker::CommitCheckpoint& commit);
+// Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones.
+absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
+                                                                 int64_t first_sequence, const broker::PlanSummary& plan,
+                                                                 const broker::CommitCheckpoint& commit);
 
 // The first sequence that a run may remove which goes on from the checkpoint `start` (empty: from none).
 absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::string& start);

@@ -2,9 +2,8 @@
 //
 // Whoever has the token may enroll under any free name until the run ends. What outsiders can make the broker do here is bounded: tokens
 // have at most security::kMaxJoinTokenBytes, wrong ones beyond kWrongTokensPerMinute are not looked at, and kEnrolledMax certificates are
-// issued. All other calls need a certificate before their streams are read, and main.cc bounds the threads that serve calls. Not bounded:
-// how many connections are held open, and what gRPC itself buffers of unary requests, each up to kMaxMessageBytes, before it calls anybody.
-// Thread-safe; blocks for the making of a key.
+// issued. Nothing of a call is read before its caller has shown a certificate or the token (call_gate.h), and main.cc bounds the threads
+// that serve calls. Not bounded: how many connections are held open. Thread-safe; blocks for the making of a key.
 #pragma once
 
 #include <functional>
@@ -37,6 +36,9 @@ class Enrollment {
   // Errors: NotFound or InvalidArgument naming the file.
   static absl::StatusOr<Enrollment> Load(const std::string& folder, std::set<std::string> taken, std::string job_document);
 
+  // Whether this is the run's token. Errors: the first two of Enroll, and InvalidArgument for what is none.
+  absl::Status CheckToken(const std::string& token, absl::Time now);
+
   // Errors: PermissionDenied (wrong token), ResourceExhausted (too many of these, or of certificates), AlreadyExists (the name is in use),
   // InvalidArgument (the token is not one, or a name that no process may have). Messages are sentences and never repeat the token.
   absl::StatusOr<v1::EnrollResponse> Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now);
@@ -58,7 +60,6 @@ class Enrollment {
         job_document_(std::move(job_document)),
         book_(std::make_unique<Book>()) {}
 
-  absl::Status CheckToken(const std::string& token, absl::Time now);
   absl::StatusOr<std::string> TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now);
 
   security::CertificateAuthority authority_;

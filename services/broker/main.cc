@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -37,7 +38,7 @@ int ExitCodeOf(const RunOutcome& outcome) {
   return outcome.interrupted ? kExitInterrupted : kExitDone;
 }
 
-void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone) {
+void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone, std::string& final_report) {
   app.add_option("--job", flags.job_file, "Canonical job file")->required();
   app.add_option("--topology", flags.topology_file, "Topology to emulate");
   app.add_option("--output", flags.output_directory, "Folder of the run")->required();
@@ -54,7 +55,8 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
   app.add_option("--gone", gone, "With --resume-journal: executors that have ended, separated by commas");
-  app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died");
+  app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died; without a journal, begin");
+  app.add_option("--final-report", final_report, "File that gets the last /progress page when the run ends, with why");
 }
 
 // For all calls together. An executor needs one for its stream, two to move checkpoints, and two for each neighbour behind the relay.
@@ -73,12 +75,23 @@ void KeepMetrics(const std::string& path, metrics::Registry& registry) {
   if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
 }
 
+// What a container leaves behind of a run: /progress, the exit code, and of a failure the reason and a sentence.
+void LeaveReport(const std::string& path, const std::string& progress, const RunOutcome& outcome) {
+  nlohmann::json report = nlohmann::json::parse(progress, nullptr, /*allow_exceptions=*/false);
+  report["exit_code"] = ExitCodeOf(outcome);
+  if (!outcome.status.ok()) report["error"] = std::string(outcome.status.message());
+  if (!outcome.refusal_reason.empty()) report["reason"] = outcome.refusal_reason;
+  std::ofstream out(path, std::ios::trunc);
+  out << report.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
+  if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
+}
+
 int Main(int argc, char** argv) {
   BrokerFlags flags;
-  std::string expected, gone;
+  std::string expected, gone, final_report;
   daemon::CommonFlags common;
   CLI::App app("Owns one training run: membership, plans, checkpoints, recovery");
-  AddFlags(app, flags, expected, gone);
+  AddFlags(app, flags, expected, gone, final_report);
   daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
   if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   flags.expected = absl::StrSplit(expected, ',', absl::SkipEmpty());
@@ -120,7 +133,8 @@ int Main(int argc, char** argv) {
   daemon::LoopCheck alive("the loop of the run", [&](std::function<void()> task) { loop.Post(std::move(task)); });
   const auto monitoring = daemon::StartMonitoring(
       common, registry, [&] { return alive.Check(); },
-      [&] { return serving ? absl::OkStatus() : absl::UnavailableError("not serving: starting or ending"); });
+      [&] { return serving ? absl::OkStatus() : absl::UnavailableError("not serving: starting or ending"); },
+      [&] { return setup->probe->ProgressJson(); });
   if (!monitoring.ok()) return daemon::Complain(monitoring.status());
   const auto server = Listen(builder, flags.listen_address, setup->credentials);
   if (!server.ok()) return daemon::Complain(server.status(), kExitFailed);
@@ -130,6 +144,7 @@ int Main(int argc, char** argv) {
   const RunOutcome outcome = loop.Run(attendance);
   serving = false;
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
+  if (!final_report.empty()) LeaveReport(final_report, setup->probe->ProgressJson(), outcome);
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();

@@ -349,11 +349,18 @@ void RunLoop::Carry(const broker::SendStop& action) {
 }
 
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
-  const absl::StatusOr<std::string> path =
+  const absl::StatusOr<checkpoint::CommittedCheckpoint> committed =
       services::CommitCheckpoint(options_.job, options_.checkpoint_directory, options_.first_sequence, state_.plan(), action);
+  if (committed.ok() && !committed->set_aside.empty()) {
+    Carry(broker::Announce{.reason = "CheckpointSetAside",
+                           .step = action.step,
+                           .message = absl::StrCat("the checkpoint that an earlier run made of this step is now ", committed->set_aside)});
+  }
   int64_t bytes = 0;
   for (const broker::ShardFile& file : action.files) bytes += file.bytes;
-  Post([this, bytes, event = broker::CheckpointCommitted{.step = action.step, .path = path.ok() ? *path : "", .status = path.status()}] {
+  broker::CheckpointCommitted event{.step = action.step, .status = committed.status()};
+  if (committed.ok()) event.path = committed->path;
+  Post([this, bytes, event] {
     Feed(event);  // told first, as with steps
     if (!event.status.ok() || !Recorded(journal_.RecordCheckpoint(event.step, event.path))) return;
     probe_.CheckpointCommitted(event.step, bytes);

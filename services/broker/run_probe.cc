@@ -39,6 +39,7 @@ std::string ReasonFor(const broker::Announce& event) {
 RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
     : options_(std::move(options)),
       now_s_(options_.now_s ? options_.now_s : MachineClock),
+      progress_page_(options_.total_steps, options_.targets_per_step),
       stage_metrics_(registry),
       loss_(registry.AddGauge({"loss", "Mean training loss of the last step, of the weights before its update."})),
       perplexity_(registry.AddGauge({"perplexity", "exp(loss), for jobs on text and tokens."})),
@@ -87,6 +88,7 @@ void RunProbe::Plan(const broker::PlanSummary& plan) {
   // Stages and links that are no more must not look alive.
   for (const metrics::Gauge& gauge : {busy_, bubble_, drift_}) gauge.Clear();
   stage_metrics_.NewPlan();
+  progress_page_.Plan(plan);
   const json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
   predicted_step_s_ = document.is_object() ? document.value("predicted_step_seconds", 0.0) : 0.0;
   predicted_.Set(predicted_step_s_);
@@ -117,11 +119,14 @@ void RunProbe::Step(const broker::StepRecord& record) {
   eta_.Set(static_cast<double>(options_.total_steps - record.step) * RecentStepSeconds());
   if (warm && predicted_step_s_ > 0) drift_.Set(RecentStepSeconds() / predicted_step_s_);
 
+  progress_page_.Step(record, RecentStepSeconds());
+
   last_step_ = record.step;
   last_step_s_ = record.step_seconds;
   Busy();
   if (!trouble_since_s_.has_value()) return;
   recoveries_.Add(1);
+  progress_page_.Recovered();
   recovery_seconds_.Observe(now_s_() - *trouble_since_s_);
   trouble_since_s_.reset();
 }
@@ -147,6 +152,7 @@ void RunProbe::StageTimes(const std::string& device, const v1::StageTimes& times
   stage->step = times.step();
   stage->busy_seconds = times.busy_seconds();
   Busy();
+  progress_page_.StageTimes(device, times);
   stage_metrics_.Report(device, static_cast<int>(stage - stages_.begin()), times);
 }
 
@@ -170,6 +176,7 @@ void RunProbe::ShardWritten(int64_t step, double seconds) {
 
 void RunProbe::CheckpointCommitted(int64_t step, int64_t bytes) {
   const std::lock_guard lock(mutex_);
+  progress_page_.CheckpointCommitted(step);
   checkpoint_at_s_ = now_s_();
   checkpoint_bytes_.Set(static_cast<double>(bytes));
   if (const auto begun = shards_since_s_.find(step); begun != shards_since_s_.end()) {
@@ -180,6 +187,7 @@ void RunProbe::CheckpointCommitted(int64_t step, int64_t bytes) {
 
 void RunProbe::State(const broker::RunState& state) {
   const std::lock_guard lock(mutex_);
+  progress_page_.State(state);
   const std::vector<std::string>& planned = state.plan().devices;
   const auto active = std::count_if(planned.begin(), planned.end(), [&](const auto& device) { return state.members().contains(device); });
   nodes_.Set(static_cast<double>(active), {"active"});

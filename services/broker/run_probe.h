@@ -15,6 +15,7 @@
 #include "lib/broker/run_state.h"
 #include "lib/metrics/registry.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/broker/run_progress.h"
 #include "services/stage_metrics.h"
 
 namespace fusionllm::services {
@@ -43,6 +44,9 @@ class RunProbe {
   void Heard(const std::string& device);
   void Left(const std::string& device);
 
+  // The same in one object, for people; see run_progress.h.
+  std::string ProgressJson() const { return progress_page_.Json(); }
+
  private:
   struct Stage {
     std::string device;
@@ -56,6 +60,7 @@ class RunProbe {
 
   const RunProbeOptions options_;
   const std::function<double()> now_s_;
+  RunProgress progress_page_;
   StageMetrics stage_metrics_;
 
   // Progress.

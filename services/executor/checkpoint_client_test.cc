@@ -61,12 +61,12 @@ TEST_F(CheckpointClientTest, ShardsOfTwoMachinesMakeOneCheckpointThatIsReadBackB
   ASSERT_EQ(sent->size(), 3);
   EXPECT_THAT((*sent)[1].tensors, ElementsAre("layer.1.weight.exp_avg", "layer.1.weight.exp_avg_sq"));
   manifest.files.insert(manifest.files.end(), sent->begin(), sent->end());
-  const auto path = checkpoint::CommitCheckpoint(root_, manifest, 0);
-  ASSERT_TRUE(path.ok()) << path.status();
-  EXPECT_TRUE(checkpoint::VerifyCheckpoint(*path).ok());
+  const auto committed = checkpoint::CommitCheckpoint(root_, manifest, 0);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_TRUE(checkpoint::VerifyCheckpoint(committed->path).ok());
 
   Hide();
-  Show(*path);
+  Show(committed->path);
   tensor::Tensor weight({tensor::DType::kF32, {2, 3}}), moment({tensor::DType::kF32, {2, 3}});
   const auto position =
       client_->Fetch(1, v1::FetchTensorsRequest::RESTORE, {{"layer.0.weight", weight.view()}, {"layer.1.weight.exp_avg", moment.view()}});

@@ -93,11 +93,11 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
   switch (message.kind_case()) {
     case v1::BrokerMessage::kWelcome:
       Post([this, welcome = message.welcome()] {
-        if (welcomed_) return;
+        if (!welcomed_) welcome_status_ = Welcome(welcome);
         welcomed_ = true;
-        welcome_status_ = Welcome(welcome);
         if (welcome_status_.ok()) return;
-        v1::ExecutorMessage message;  // now, not when it is asked to do something
+        // Now, not when it is asked to do something; and again to a broker that has come back, which does not know.
+        v1::ExecutorMessage message;
         message.mutable_calibration()->set_error(std::string(welcome_status_.message()));
         report_(std::move(message));
       });

@@ -19,6 +19,7 @@
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
 #include "lib/wire/replan_json.h"
+#include "services/scheduler/sparing_check.h"
 
 namespace fusionllm::services {
 namespace {
@@ -73,7 +74,7 @@ absl::StatusOr<SchedulerService::Subject> SchedulerService::Read(const grpc::Ser
                      .seed = request.seed(),
                      .exclude = {request.exclude().begin(), request.exclude().end()},
                      .data_device = request.data_device(),
-                     .stop = [this, &context] { return !StillWanted(context).ok(); }};
+                     .stop = SparingCheck([this, &context] { return !StillWanted(context).ok(); })};
   FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
   return subject;
 }

@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -13,6 +15,7 @@
 #include "lib/wire/profile_json.h"
 #include "lib/wire/replan_json.h"
 #include "lib/workload/workload.h"
+#include "services/grpc_server.h"
 
 namespace fusionllm::services {
 namespace {
@@ -35,6 +38,7 @@ class SchedulerServiceTest : public ::testing::Test {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -91,6 +95,53 @@ class SchedulerServiceTest : public ::testing::Test {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + limit);
     return stub_->Plan(&context, request, &response);
+  }
+
+  // The four questions about the same job; `plan_document`: a plan of it.
+  struct Question {
+    std::string name;
+    std::function<grpc::Status(grpc::ClientContext&)> ask;
+  };
+  std::vector<Question> Questions(const v1::PlanRequest& plan, const std::string& plan_document) {
+    v1::ReplanRequest replan;
+    *replan.mutable_now() = plan;
+    replan.set_running_document(plan_document);
+    replan.set_steps_left(100);
+    v1::ExplainRequest explain;
+    *explain.mutable_plan() = plan;
+    explain.set_plan_document(plan_document);
+    v1::SimulateRequest simulate;
+    *simulate.mutable_plan() = plan;
+    return {{"Plan",
+             [this, plan](grpc::ClientContext& context) {
+               v1::PlanResponse response;
+               return stub_->Plan(&context, plan, &response);
+             }},
+            {"Replan",
+             [this, replan](grpc::ClientContext& context) {
+               v1::ReplanResponse response;
+               return stub_->Replan(&context, replan, &response);
+             }},
+            {"Explain",
+             [this, explain](grpc::ClientContext& context) {
+               v1::ExplainResponse response;
+               return stub_->Explain(&context, explain, &response);
+             }},
+            {"Simulate", [this, simulate](grpc::ClientContext& context) {
+               v1::SimulateResponse response;
+               return stub_->Simulate(&context, simulate, &response);
+             }}};
+  }
+  static grpc::Status Ask(const Question& question, std::chrono::milliseconds limit = std::chrono::seconds(60)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + limit);
+    return question.ask(context);
+  }
+  std::string PlanOf(v1::PlanRequest request) {
+    request.set_strategy("equal-ops");
+    v1::PlanResponse response;
+    EXPECT_TRUE(Call(request, response).ok());
+    return response.plan_document();
   }
 
   // How often a call ended so, as exported.
@@ -163,6 +214,7 @@ TEST_F(SchedulerServiceTest, ExplainsAPlan) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_GT(response.sentences_size(), 0);
   EXPECT_THAT(response.sentences(0), HasSubstr("stage 0: a-"));
+  EXPECT_THAT(response.sentences(), ::testing::Contains(HasSubstr("no plan can take less than")));
 }
 
 TEST_F(SchedulerServiceTest, RefusalIsAnAnswerNotAnError) {
@@ -312,6 +364,122 @@ TEST_F(SchedulerServiceTest, ASearchEndsWhenTheServiceStops) {
   caller.join();
   EXPECT_EQ(Ended("stopping"), 1);
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_plans_in_flight 0\n"));
+}
+
+TEST_F(SchedulerServiceTest, EveryQuestionIsAnsweredWithinItsDeadlineOrNotAtAll) {
+  const v1::PlanRequest request = Request();
+  const std::string plan = PlanOf(request);
+  for (const Question& question : Questions(request, plan)) {
+    SCOPED_TRACE(question.name);
+    EXPECT_TRUE(Ask(question).ok());
+    EXPECT_EQ(Ask(question, std::chrono::milliseconds(-1)).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+}
+
+TEST_F(SchedulerServiceTest, ANewPlanIsNotSoughtForACallerWhoHangsUp) {
+  const v1::PlanRequest request = HugeRequest();
+  const Question replan = Questions(request, PlanOf(request))[1];
+  grpc::ClientContext context;
+  std::thread caller([&] { EXPECT_EQ(replan.ask(context).error_code(), grpc::StatusCode::CANCELLED); });
+  AwaitSearches(1);
+  context.TryCancel();
+  caller.join();
+  while (Ended("cancelled") == 0) std::this_thread::yield();
+  EXPECT_EQ(service_.searching(), 0);
+}
+
+TEST_F(SchedulerServiceTest, EveryQuestionIsTurnedAwayWhileThePlaceIsTaken) {
+  const v1::PlanRequest request = Request();
+  const std::string plan = PlanOf(request);
+  const v1::PlanRequest huge = HugeRequest();
+  grpc::ClientContext context;
+  v1::PlanResponse response;
+  std::thread caller([&] { EXPECT_EQ(stub_->Plan(&context, huge, &response).error_code(), grpc::StatusCode::CANCELLED); });
+  AwaitSearches(1);
+  for (const Question& question : Questions(request, plan)) {
+    const grpc::Status status = Ask(question);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << question.name;
+    EXPECT_THAT(status.error_message(), HasSubstr("busy with 1 plans"));
+  }
+  context.TryCancel();
+  caller.join();
+}
+
+TEST_F(SchedulerServiceTest, EveryQuestionIsTurnedAwayByAServiceThatStops) {
+  const v1::PlanRequest request = Request();
+  const std::string plan = PlanOf(request);
+  service_.Stop();
+  for (const Question& question : Questions(request, plan)) {
+    EXPECT_EQ(Ask(question).error_code(), grpc::StatusCode::UNAVAILABLE) << question.name;
+  }
+}
+
+TEST_F(SchedulerServiceTest, WhateverIsAskedMalformedDocumentsAreNamed) {
+  const v1::PlanRequest request = Request();
+  const std::string plan = PlanOf(request);
+  v1::PlanRequest bad_job = request, bad_profiles = request, deep_profiles = request;
+  bad_job.set_job_document("kind: Bread");
+  bad_profiles.set_profiles_document("{\"devices\":[{}],\"links\":[]}");
+  deep_profiles.set_profiles_document(std::string(1 << 20, '['));
+  for (const auto& [bad, says] :
+       {std::pair(bad_job, "job_document:1"), std::pair(bad_profiles, "profiles.devices[0].name"), std::pair(deep_profiles, "profiles")}) {
+    for (const Question& question : Questions(bad, plan)) {
+      const grpc::Status status = Ask(question);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << question.name;
+      EXPECT_THAT(status.error_message(), HasSubstr(says)) << question.name;
+    }
+  }
+  for (const char* document : {"", "{}", "[]", "null", R"({"stages":[]})",
+                               R"({"refused":{"reason":"NoExecutors","message":"","shortfall":{"what":"","needed":0,"available":0}}})"}) {
+    for (const int q : {1, 2}) {  // those who speak of a plan
+      const Question question = Questions(request, document)[q];
+      EXPECT_EQ(Ask(question).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << question.name << " " << document;
+    }
+  }
+}
+
+TEST_F(SchedulerServiceTest, NumbersBeyondReasonAreNamed) {
+  const v1::PlanRequest plan = Request();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto simulated = [&](const std::function<void(v1::SimulateRequest&)>& change) {
+    v1::SimulateRequest request;
+    *request.mutable_plan() = plan;
+    change(request);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::SimulateResponse response;
+    const grpc::Status status = stub_->Simulate(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    return status.error_message();
+  };
+  EXPECT_THAT(simulated([&](auto& r) { r.set_jitter(nan); }), HasSubstr("jitter"));
+  EXPECT_THAT(simulated([&](auto& r) { r.set_steps(1'000'000'000); }), HasSubstr("steps"));
+  EXPECT_THAT(simulated([&](auto& r) { r.set_steps(-1); }), HasSubstr("steps"));
+  EXPECT_THAT(simulated([&](auto& r) { r.add_straggler("a-0:nan"); }), HasSubstr("straggler"));
+  EXPECT_THAT(simulated([&](auto& r) { r.set_schedule("sideways"); }), HasSubstr("sideways"));
+  EXPECT_THAT(simulated([&](auto& r) {
+                for (int i = 0; i < 1'000; ++i) r.add_what_if("device:a-0=absent");
+              }),
+              HasSubstr("what-ifs"));
+  v1::ReplanRequest replan;
+  *replan.mutable_now() = plan;
+  replan.set_running_document(PlanOf(plan));
+  replan.set_steps_left(100);
+  replan.set_running_step_seconds(nan);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::ReplanResponse response;
+  EXPECT_EQ(stub_->Replan(&context, replan, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(SchedulerServiceTest, AMessageBeyondTheLimitIsNotRead) {
+  v1::PlanRequest request;
+  request.set_job_document(kJob);
+  request.set_profiles_document(std::string(static_cast<size_t>(kMaxMessageBytes) + 1, ' '));
+  for (const Question& question : Questions(request, "{}")) {
+    EXPECT_EQ(Ask(question).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << question.name;
+  }
+  EXPECT_EQ(Ended("busy"), 0) << "no call came as far as the service";
 }
 
 }  // namespace

@@ -1,0 +1,90 @@
+#include "services/broker/run_progress.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+// JSON has no word for what is not finite; nobody is helped by a made-up number.
+void Put(json& object, const char* key, double value) {
+  if (std::isfinite(value)) object[key] = value;
+}
+
+}  // namespace
+
+void RunProgress::Plan(const broker::PlanSummary& plan) {
+  const std::lock_guard lock(mutex_);
+  plan_ = plan;
+  recent_step_s_ = 0;
+  bytes_per_s_.clear();
+}
+
+void RunProgress::Step(const broker::StepRecord& record, double recent_step_seconds) {
+  const std::lock_guard lock(mutex_);
+  last_ = record;
+  recent_step_s_ = recent_step_seconds;
+}
+
+void RunProgress::StageTimes(const std::string& device, const v1::StageTimes& times) {
+  const std::lock_guard lock(mutex_);
+  for (const v1::LinkBytes& link : times.links()) {
+    if (link.bandwidth_bytes_per_second() > 0) bytes_per_s_[{device, link.peer()}] = link.bandwidth_bytes_per_second();
+  }
+}
+
+void RunProgress::CheckpointCommitted(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  checkpoint_step_ = step;
+}
+
+void RunProgress::Recovered() {
+  const std::lock_guard lock(mutex_);
+  ++recoveries_;
+}
+
+void RunProgress::State(const broker::RunState& state) {
+  const std::lock_guard lock(mutex_);
+  phase_ = broker::Name(state.phase());
+  epoch_ = state.epoch();
+  members_ = state.members().size();
+}
+
+std::string RunProgress::Json() const {
+  const std::lock_guard lock(mutex_);
+  json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", members_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
+  object["step"] = last_.has_value() ? last_->step : 0;
+  if (last_.has_value()) {
+    Put(object, "loss", static_cast<double>(last_->loss));
+    Put(object, "learning_rate", last_->learning_rate);
+    if (last_->step_seconds > 0) Put(object, "tokens_per_second", static_cast<double>(targets_per_step_) / last_->step_seconds);
+  }
+  if (recent_step_s_ > 0) {
+    Put(object, "step_seconds", recent_step_s_);
+    Put(object, "eta_seconds", static_cast<double>(total_steps_ - (last_.has_value() ? last_->step : 0)) * recent_step_s_);
+  }
+  if (plan_.predicted_step_s > 0) Put(object, "predicted_step_seconds", plan_.predicted_step_s);
+  object["stages"] = plan_.devices;
+
+  // The slowest link is the one on which the bytes of a step take longest at the rate that was measured.
+  const broker::PlannedLink* slowest = nullptr;
+  double slowest_s = 0;
+  for (const broker::PlannedLink& link : plan_.links) {
+    const auto measured = bytes_per_s_.find({plan_.devices.at(link.src_stage), plan_.devices.at(link.dst_stage)});
+    if (measured == bytes_per_s_.end() || link.bytes / measured->second <= slowest_s) continue;
+    slowest = &link;
+    slowest_s = link.bytes / measured->second;
+  }
+  if (slowest != nullptr) {
+    const std::string &src = plan_.devices.at(slowest->src_stage), &dst = plan_.devices.at(slowest->dst_stage);
+    object["slowest_link"] = {{"src", src}, {"dst", dst}, {"codec", slowest->codec}};
+    Put(object["slowest_link"], "bandwidth_bytes_per_second", bytes_per_s_.at({src, dst}));
+    Put(object["slowest_link"], "seconds_per_step", slowest_s);
+  }
+  if (checkpoint_step_.has_value()) object["checkpoint_step"] = *checkpoint_step_;
+  return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,48 @@
+// Where a run stands, as one JSON object: what the broker's /progress page answers, for who shows the run to people (a Kubernetes
+// operator's status, a console). docs/metrics.md lists the keys; what is not known yet is absent.
+//
+// Fed by the run loop, read on other threads. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lib/broker/run_state.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+class RunProgress {
+ public:
+  explicit RunProgress(int64_t total_steps, int64_t targets_per_step) : total_steps_(total_steps), targets_per_step_(targets_per_step) {}
+
+  void Plan(const broker::PlanSummary& plan);
+  // `recent_step_seconds`: mean of the last steps of the plan in force.
+  void Step(const broker::StepRecord& record, double recent_step_seconds);
+  void StageTimes(const std::string& device, const v1::StageTimes& times);
+  void CheckpointCommitted(int64_t step);
+  void Recovered();
+  // After every event of the run.
+  void State(const broker::RunState& state);
+
+  std::string Json() const;
+
+ private:
+  const int64_t total_steps_, targets_per_step_;
+  mutable std::mutex mutex_;
+  std::string phase_ = "starting";
+  uint32_t epoch_ = 0;
+  size_t members_ = 0;
+  broker::PlanSummary plan_;
+  std::optional<broker::StepRecord> last_;
+  double recent_step_s_ = 0;
+  std::map<std::pair<std::string, std::string>, double> bytes_per_s_;  // measured, by source and destination
+  std::optional<int64_t> checkpoint_step_;
+  int64_t recoveries_ = 0;
+};
+
+}  // namespace fusionllm::services
