@@ -1,4 +1,4 @@
-// spec.strategy.replicas as users meet it: planned and shown, never run.
+// spec.strategy.replicas as users meet it: planned, simulated and shown, never run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/testing/fusionctl.h"
+#include "lib/base/testing/temp_folder.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -87,11 +88,23 @@ TEST_F(PlanReplicas, ARunIsRefusedBeforeAnythingStarts) {
   }
 }
 
-TEST_F(PlanReplicas, ASimulationOfSeveralPipelinesIsRefusedWithAReason) {
-  const Outcome simulated = program_.Run("simulate job.yaml --topology t.yaml --set spec.strategy.replicas=2");
-  EXPECT_EQ(simulated.code, 3) << simulated.out;
-  EXPECT_THAT(simulated.err, HasSubstr("NotAvailable"));
-  EXPECT_THAT(simulated.err, HasSubstr("2 pipelines side by side"));
+TEST_F(PlanReplicas, ASimulationShowsEveryPipelineAndTakesWhatThePlanPredicts) {
+  const json plan = PlanWith("2");
+  const Outcome outcome = program_.Run("--format json simulate job.yaml --topology t.yaml --set spec.strategy.replicas=2 --timeline step");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json step = json::parse(outcome.out);
+  EXPECT_EQ(step["step_seconds"], plan["predicted_step_seconds"]);
+  EXPECT_EQ(step["sync_seconds"], plan["sync_seconds"]);
+  EXPECT_EQ(step["replicas"], 2);
+  EXPECT_EQ(step["micro_batches"], plan["micro_batches"]);
+  EXPECT_EQ(step["runnable"], false);
+  EXPECT_EQ(step["stages"].size(), 2 * plan["stages"].size());
+  EXPECT_THAT(base::ReadWholeFile(program_.Path("step/timeline.svg")), HasSubstr("all-reduce of stage 0"));
+  EXPECT_THAT(base::ReadWholeFile(program_.Path("step/timeline.json")), HasSubstr("pipeline 1, stage 0"));
+
+  const Outcome text = program_.Run("simulate job.yaml --topology t.yaml --set spec.strategy.replicas=2");
+  EXPECT_THAT(text.out, HasSubstr("2 pipelines side by side; the slowest takes"));
+  EXPECT_THAT(text.out, HasSubstr("all-reduce"));
 }
 
 TEST_F(PlanReplicas, APlanWithSeveralPipelinesIsNoRunningPlan) {

@@ -1,4 +1,5 @@
 // fusionctl plan JOB
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -24,10 +25,29 @@ std::string OpsText(const wire::PlanStage& stage) {
   return ops.size() < 3 ? absl::StrJoin(ops, ", ") : absl::StrFormat("%s .. %s (%d)", ops.front(), ops.back(), ops.size());
 }
 
+// "lower bounds: largest-op 0.41s, work 0.30s; cut-bytes and spanning-tree do not hold here": the largest first.
+std::string BoundsText(const wire::PlanDocument& plan) {
+  std::vector<wire::PlanBound> holding;
+  std::vector<std::string> texts, others;
+  for (const wire::PlanBound& bound : plan.lower_bounds) {
+    if (bound.holds) {
+      holding.push_back(bound);
+    } else {
+      others.push_back(bound.name);
+    }
+  }
+  std::stable_sort(holding.begin(), holding.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  for (const wire::PlanBound& bound : holding) texts.push_back(absl::StrCat(bound.name, " ", report::StepSeconds(bound.seconds)));
+  if (texts.empty()) return "";
+  return absl::StrFormat("lower bounds: %s%s\n", absl::StrJoin(texts, ", "),
+                         others.empty() ? "" : absl::StrCat("; not for this job: ", absl::StrJoin(others, ", ")));
+}
+
 void PrintText(const wire::PlanDocument& plan) {
   absl::PrintF("%s: a step of %d micro-batches of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
                plan.micro_batches, plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds),
                report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
+  std::fputs(BoundsText(plan).c_str(), stdout);
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute);
   if (plan.replicas > 1) {
     absl::PrintF(

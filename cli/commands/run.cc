@@ -75,7 +75,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("JOB", flags->job, "job file")->required();
   command->add_option("--topology", flags->topology, "emulated sites, devices and links; without it one executor on this machine");
   command->add_option("--output", flags->output, "folder for all that the run leaves (default runs/NAME-TIMESTAMP)");
-  command->add_flag("--fresh", flags->fresh, "ignore checkpoints that exist");
+  command->add_flag("--fresh", flags->fresh, "ignore checkpoints that exist, and keep them");
   command->add_option("--set", flags->overrides, "another value for a field of the job, such as spec.training.steps=50 (repeatable)")
       ->allow_extra_args(false);  // what follows its value is the job, not another value
   command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");

@@ -34,8 +34,12 @@ void PrintLinks(const wire::SimulatedStep& step) {
     TextTable links({"from", "to", "carries", ">bytes/step", ">busy", ">queued/message", ">latency"});
     for (const wire::SimulatedLink& link : step.links) {
       const double messages = link.messages > 0 ? static_cast<double>(link.messages) : 1;
-      links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", report::TrafficBytes(static_cast<double>(link.bytes)),
-                 report::Percent(link.busy_ratio), report::Seconds(link.queued_seconds / messages), report::Seconds(link.latency_seconds)});
+      links.Row({link.src, link.dst,
+                 link.sync       ? "all-reduce"
+                 : link.backward ? "gradients"
+                                 : "activations",
+                 report::TrafficBytes(static_cast<double>(link.bytes)), report::Percent(link.busy_ratio),
+                 report::Seconds(link.queued_seconds / messages), report::Seconds(link.latency_seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }
@@ -51,12 +55,14 @@ void PrintLinks(const wire::SimulatedStep& step) {
 
 void PrintStep(const wire::SimulatedStep& step) {
   const double whole = step.step_seconds > 0 ? step.step_seconds : 1;
-  TextTable stages({">stage", "device", ">busy", ">forward", ">backward", ">weights", ">codecs", ">update", ">idle", ">in flight"});
+  TextTable stages({step.replicas > 1 ? ">stage/pipeline" : ">stage", "device", ">busy", ">forward", ">backward", ">weights", ">codecs",
+                    ">update", ">idle", ">in flight"});
   for (const wire::SimulatedStage& stage : step.stages) {
     const auto share = [&](double seconds) { return report::Percent(seconds / whole); };
-    stages.Row({absl::StrCat(stage.index), stage.device, report::Percent(stage.busy_ratio), share(stage.forward_seconds),
-                share(stage.backward_seconds), share(stage.weights_seconds), share(stage.codec_seconds), share(stage.update_seconds),
-                share(stage.idle_seconds), absl::StrCat(stage.peak_in_flight)});
+    stages.Row({step.replicas > 1 ? absl::StrCat(stage.index, "/", stage.replica) : absl::StrCat(stage.index), stage.device,
+                report::Percent(stage.busy_ratio), share(stage.forward_seconds), share(stage.backward_seconds),
+                share(stage.weights_seconds), share(stage.codec_seconds), share(stage.update_seconds), share(stage.idle_seconds),
+                absl::StrCat(stage.peak_in_flight)});
   }
   absl::PrintF("\n%s", stages.ToString());
   PrintLinks(step);
@@ -101,7 +107,10 @@ void PrintText(const wire::SimulationDocument& simulation) {
                step.virtual_stages > 1 ? absl::StrFormat(" with %d stages a device", step.virtual_stages) : std::string(),
                step.micro_batches, simulation.plan.micro_batch_size, report::StepSeconds(step.step_seconds));
   std::fputs(SpecificationNote(simulation.plan).c_str(), stdout);
-  if (!step.runnable) {
+  if (step.replicas > 1) {
+    absl::PrintF("%d pipelines side by side; the slowest takes %s, then adding up their gradients %s; a run has one pipeline today\n",
+                 step.replicas, report::StepSeconds(step.step_seconds - step.sync_seconds), report::StepSeconds(step.sync_seconds));
+  } else if (!step.runnable) {
     absl::PrintF("a model only: the runtime runs gpipe and 1f1b; the plan itself, with %s, is predicted to take %s\n",
                  simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));
   }

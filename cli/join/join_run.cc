@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "cli/join/join_folder.h"
 #include "cli/join/log_echo.h"
 #include "cli/run/child_process.h"
@@ -22,6 +23,7 @@
 #include "lib/security/grpc/credentials.h"
 #include "lib/security/join_token.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
+#include "services/join_metadata.h"
 #include "services/version.h"
 
 namespace fusionllm::cli {
@@ -57,6 +59,7 @@ absl::Status Explain(const grpc::Status& status, const std::string& address) {
   const std::string& said = status.error_message();
   switch (status.error_code()) {
     case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::ALREADY_EXISTS:
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::InvalidArgumentError(said);
@@ -125,6 +128,7 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
                                                               std::chrono::duration<double>(options.enroll_limit_s)));
+  context.AddMetadata(services::kJoinTokenMetadata, std::string(absl::StripAsciiWhitespace(options.token)));
   v1::EnrollRequest request;
   request.set_protocol_version(services::kProtocolVersion);
   request.set_token(options.token);
