@@ -1,0 +1,203 @@
+#include "operator/federation/cluster_registry.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kubeapi/fusion_job_status.h"
+#include "lib/kubeapi/objects.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kubeapi::ConditionStatus;
+using nlohmann::json;
+
+struct ClusterObject : kube::Object {
+  kubeapi::FusionCluster cluster;
+};
+
+absl::StatusOr<kube::ObjectPtr> DecodeCluster(absl::string_view text) {
+  auto decoded = kube::DecodeMetadata(text);
+  if (!decoded.ok()) return decoded.status();
+  auto cluster = kubeapi::FusionClusterFromObject(json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false));
+  if (!cluster.ok()) return cluster.status();
+  auto object = std::make_shared<ClusterObject>();
+  object->meta = (*decoded)->meta;
+  object->cluster = *std::move(cluster);
+  return object;
+}
+
+const ClusterObject& AsCluster(const kube::ObjectPtr& object) { return static_cast<const ClusterObject&>(*object); }
+
+}  // namespace
+
+ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, MemberContext context)
+    : options_(std::move(options)),
+      hub_(hub),
+      context_(std::move(context)),
+      queue_("fusioncluster", *context_.clock, context_.queue_metrics),
+      clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}) {
+  clusters_.AddHandler([this](const kube::InformerEvent& event) { queue_.Add({"", "", event.object->meta.name}); });
+}
+
+ClusterRegistry::~ClusterRegistry() { Stop(); }
+
+void ClusterRegistry::Start() {
+  clusters_.Start();
+  kube::Controller::Options options{.workers = 4};
+  options.report = [](const kube::WorkKey& key, const absl::Status& status) {
+    base::Log(base::LogLevel::kWarning, absl::StrCat("cluster ", key.name, ": ", std::string(status.message())));
+  };
+  controller_ = std::make_unique<kube::Controller>(
+      queue_, *context_.clock, context_.controller_metrics,
+      [this](const kube::WorkKey& key, std::stop_token stop) { return Reconcile(key.name, std::move(stop)); }, options);
+}
+
+void ClusterRegistry::Stop() {
+  clusters_.Stop();
+  if (controller_ != nullptr) controller_->Stop(absl::Seconds(5));
+  controller_.reset();
+  std::map<std::string, Connected> links;
+  {
+    const std::lock_guard lock(mutex_);
+    links.swap(links_);
+  }
+  for (auto& [name, connected] : links) connected.link->Stop();
+}
+
+kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
+  const kube::ObjectPtr object = clusters_.Get({"", name});
+  if (object == nullptr || !object->meta.deletion_timestamp.empty()) {
+    Drop(name);
+    return kube::ReconcileResult::Done();
+  }
+  const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
+  const Finding finding = Connect(cluster, stop);
+  const absl::Status told = Tell(cluster, finding, stop);
+  if (!told.ok()) return kube::ReconcileResult::Failed(told);
+  return kube::ReconcileResult::Again(finding.connection.ok() ? kLookEvery : kLookForConnectionEvery);
+}
+
+ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop) {
+  const std::string& name = cluster.metadata.name;
+  if (!cluster.spec.kube_config.has_value()) {  // the hub, to which there is a connection already
+    Drop(name);
+    return {};
+  }
+  const absl::StatusOr<std::string> kubeconfig = Kubeconfig(*cluster.spec.kube_config, stop);
+  if (!kubeconfig.ok()) {
+    // A Secret that cannot be read now is no reason to leave a cluster that works.
+    const std::shared_ptr<MemberLink> link = Link(name);
+    return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), "SecretUnavailable"};
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = links_.find(name);
+    if (at != links_.end() && at->second.kubeconfig == *kubeconfig) return {absl::OkStatus(), at->second.link->Connection(), ""};
+  }
+  absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, cluster.spec);
+  if (!client.ok()) {
+    Drop(name);
+    return {client.status(), absl::UnavailableError("its kubeconfig is refused"), "KubeconfigRefused"};
+  }
+  auto link = std::make_shared<MemberLink>(name, *std::move(client), context_);
+  Connected before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = std::exchange(links_[name], {*kubeconfig, link});
+  }
+  if (before.link != nullptr) before.link->Stop();
+  base::Log(base::LogLevel::kInfo,
+            absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting with new credentials"));
+  return {absl::OkStatus(), link->Connection(), ""};
+}
+
+absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, hub_.Get(kSecrets, {options_.ns, source.location}, {.stop = std::move(stop)}));
+  const json secret = json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  const json data = secret.is_object() ? secret.value("data", json::object()) : json::object();
+  const auto at = data.find(source.key);
+  std::string text;
+  if (at == data.end() || !at->is_string() || !absl::Base64Unescape(at->get<std::string>(), &text)) {
+    return absl::NotFoundError(absl::StrCat("Secret ", options_.ns, "/", source.location, " has no key ", source.key));
+  }
+  return text;
+}
+
+absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop) {
+  kubeapi::FusionClusterStatus status = cluster.status;
+  const absl::Time now = context_.clock->Now();
+  const auto set = [&](absl::string_view type, bool holds, std::string reason, std::string message) {
+    SetCondition(status.conditions,
+                 {.type = std::string(type),
+                  .status = holds ? ConditionStatus::kTrue : ConditionStatus::kFalse,
+                  .reason = std::move(reason),
+                  .message = std::move(message)},
+                 now);
+  };
+  const std::string credentials(finding.credentials.message()), connection(finding.connection.message());
+  set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason, credentials);
+  set(kubeapi::kConnected, finding.connection.ok(), finding.connection.ok() ? "Connected" : "NotConnected", connection);
+  set(kubeapi::kReady, finding.connection.ok(), finding.connection.ok() ? "Connected" : "NotConnected", connection);
+  if (const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
+      link != nullptr && finding.connection.ok() && !status.cluster_uid.has_value()) {
+    const auto answer = link->client().Get(kNamespaces, {"", "kube-system"}, {.stop = stop});
+    const json object = answer.ok() ? json::parse(*answer, nullptr, /*allow_exceptions=*/false) : json();
+    const std::string uid = object.is_object() ? object.value(json::json_pointer("/metadata/uid"), "") : "";
+    if (!uid.empty()) status.cluster_uid = uid;
+  }
+  if (status == cluster.status) return absl::OkStatus();
+  const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
+                     {"kind", kFusionClusters.kind},
+                     {"metadata", {{"name", cluster.metadata.name}}},
+                     {"status", kubeapi::ToJson(status)}};
+  const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
+                                  {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
+  return kube::IsApiNotFound(applied.status()) ? absl::OkStatus() : applied.status();
+}
+
+void ClusterRegistry::Drop(const std::string& name) {
+  Connected gone;  // ended outside of the lock
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = links_.find(name);
+    if (at == links_.end()) return;
+    gone = std::move(at->second);
+    links_.erase(at);
+  }
+  gone.link->Stop();
+  base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", name, ": left"));
+}
+
+std::shared_ptr<MemberLink> ClusterRegistry::Link(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = links_.find(name);
+  return at == links_.end() ? nullptr : at->second.link;
+}
+
+void ClusterRegistry::Poke(const std::string& cluster, const kube::ObjectKey& job) {
+  if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Poke(job);
+}
+
+std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Member>> members;
+  for (const auto& [name, connected] : links_) members.push_back(connected.link);
+  return members;
+}
+
+std::optional<std::string> ClusterRegistry::LocalName() const {
+  const std::vector<kube::ObjectPtr> all = clusters_.All();
+  for (const kube::ObjectPtr& object : all) {
+    if (AsCluster(object).cluster.spec.local.has_value()) return object->meta.name;
+  }
+  return all.empty() ? std::optional(options_.local_name) : std::nullopt;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,76 @@
+// The member clusters: what FusionClusters on the hub name, connected with what their Secrets hold, and their status.
+//
+// One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up and losses are
+// told. Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/kube/client/api_client.h"
+#include "lib/kube/watch/informer.h"
+#include "lib/kubeapi/fusion_cluster.h"
+#include "operator/federation/member_link.h"
+
+namespace fusionllm::op {
+
+struct RegistryOptions {
+  std::string ns;                    // of the operator: where the Secrets are
+  std::string local_name = "local";  // of the hub where no FusionCluster names it
+  // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
+  std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
+      connect;
+};
+
+class ClusterRegistry : public Members {
+ public:
+  static constexpr absl::Duration kLookEvery = absl::Seconds(15);
+  static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
+
+  // All must outlive it.
+  ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, MemberContext context);
+  ~ClusterRegistry() override;
+
+  void Start();
+  bool WaitForSync(absl::Duration patience) { return clusters_.WaitForSync(patience); }
+  void Stop();
+
+  // Brings one FusionCluster's connection and status up to date; Start() has it called for each.
+  kube::ReconcileResult Reconcile(const std::string& name, std::stop_token stop);
+  void Poke(const std::string& cluster, const kube::ObjectKey& job);
+
+  std::vector<std::shared_ptr<Member>> Remote() const override;
+  std::optional<std::string> LocalName() const override;
+
+ private:
+  struct Connected {
+    std::string kubeconfig;  // by which it was made
+    std::shared_ptr<MemberLink> link;
+  };
+  struct Finding {
+    absl::Status credentials, connection;
+    std::string reason;  // of bad credentials
+  };
+
+  Finding Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop);
+  absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
+  absl::Status Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop);
+  void Drop(const std::string& name);
+  std::shared_ptr<MemberLink> Link(const std::string& name) const;
+
+  const RegistryOptions options_;
+  kube::ApiClient& hub_;
+  const MemberContext context_;
+  kube::WorkQueue queue_;
+  kube::Informer clusters_;
+  std::unique_ptr<kube::Controller> controller_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Connected> links_;
+};
+
+}  // namespace fusionllm::op

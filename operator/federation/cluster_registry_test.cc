@@ -1,0 +1,160 @@
+// A hub and members on API servers in memory.
+#include "operator/federation/cluster_registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kube::testing::FakeApiServer;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kNamespace[] = "default";
+
+class ClusterRegistryTest : public ::testing::Test {
+ protected:
+  ClusterRegistryTest() {
+    hub_server_.Serve(kFusionClusters);
+    hub_ = Client(hub_server_);
+    MemberContext context{.origin = "hub", .clock = &clock_};
+    context.reconcile = [this](const kube::WorkKey& key, std::stop_token) {
+      const std::lock_guard lock(mutex_);
+      looked_at_.insert(key.ToString());
+      return kube::ReconcileResult::Done();
+    };
+    context.changed = [](const kube::ObjectKey&, bool) {};
+    registry_ = std::make_unique<ClusterRegistry>(
+        RegistryOptions{.ns = kNamespace,
+                        .connect = [this](const std::string& kubeconfig,
+                                          const kubeapi::FusionClusterSpec&) -> absl::StatusOr<std::unique_ptr<kube::ApiClient>> {
+                          const auto server = servers_.find(kubeconfig);
+                          if (server == servers_.end()) return absl::InvalidArgumentError("TokenFileNotAllowed: a token file of ours");
+                          return Client(*server->second);
+                        }},
+        *hub_, std::move(context));
+  }
+
+  std::unique_ptr<kube::ApiClient> Client(FakeApiServer& server) {
+    return std::make_unique<kube::RestClient>(
+        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::RestClientOptions{}, clock_);
+  }
+
+  void AddCluster(const std::string& name, const json& spec) {
+    const json object = {
+        {"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionCluster"}, {"metadata", {{"name", name}}}, {"spec", spec}};
+    ASSERT_TRUE(hub_->Create(kFusionClusters, "", object.dump()).ok());
+  }
+  void WriteSecret(const std::string& name, const std::string& kubeconfig) {
+    const json secret = {{"apiVersion", "v1"},
+                         {"kind", "Secret"},
+                         {"metadata", {{"name", name}, {"namespace", kNamespace}}},
+                         {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}};
+    ASSERT_TRUE(hub_->Apply(kSecrets, {kNamespace, name}, secret.dump(), {.field_manager = "test"}).ok());
+  }
+
+  // Threads of informers and queues carry things along: a test waits for what must come, at most a minute.
+  bool Eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
+    return holds();
+  }
+  std::string Condition(const std::string& cluster, const std::string& type) {
+    const auto answer = hub_->Get(kFusionClusters, {"", cluster});
+    const json object = answer.ok() ? json::parse(*answer) : json();
+    const json conditions = object.value(json::json_pointer("/status/conditions"), json::array());
+    for (const json& condition : conditions) {
+      if (condition["type"] == type)
+        return absl::StrCat(condition["status"].get<std::string>(), " ", condition["message"].get<std::string>());
+    }
+    return "none";
+  }
+  std::vector<std::string> Names() {
+    std::vector<std::string> names;
+    for (const auto& member : registry_->Remote()) names.push_back(member->name());
+    return names;
+  }
+
+  kube::Clock& clock_ = kube::RealClock();
+  FakeApiServer hub_server_{clock_}, paris_{clock_}, tokyo_{clock_};
+  std::map<std::string, FakeApiServer*> servers_ = {{"to paris", &paris_}, {"to tokyo", &tokyo_}};
+  std::unique_ptr<kube::ApiClient> hub_;
+  std::mutex mutex_;
+  std::set<std::string> looked_at_;
+  std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
+};
+
+TEST_F(ClusterRegistryTest, WithoutAnyClusterTheHubLendsItsDevices) {
+  registry_->Start();
+  ASSERT_TRUE(registry_->WaitForSync(absl::Minutes(1)));
+  EXPECT_EQ(registry_->LocalName(), "local");
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(ClusterRegistryTest, WithClustersTheHubLendsOnlyWhereOneSaysSo) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Names() == std::vector<std::string>{"paris"}; }));
+  EXPECT_EQ(registry_->LocalName(), std::nullopt);
+  AddCluster("home", {{"local", json::object()}});
+  EXPECT_TRUE(Eventually([&] { return registry_->LocalName() == "home"; }));
+}
+
+TEST_F(ClusterRegistryTest, AClusterIsConnectedAndSaysSo) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; })) << Condition("paris", "Connected");
+  EXPECT_EQ(Condition("paris", "CredentialsValid"), "True ");
+  registry_->Poke("paris", {"default", "train"});
+  EXPECT_TRUE(Eventually([&] {
+    const std::lock_guard lock(mutex_);
+    return looked_at_.contains("paris:default/train");
+  }));
+}
+
+TEST_F(ClusterRegistryTest, WhatIsWrongWithCredentialsIsSaid) {
+  AddCluster("paris", {{"kubeConfig", {{"location", "missing"}}}});
+  WriteSecret("bad", "something else");
+  AddCluster("tokyo", {{"kubeConfig", {{"location", "bad"}}}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "CredentialsValid").find("missing") != std::string::npos; }));
+  EXPECT_TRUE(Eventually([&] { return Condition("tokyo", "CredentialsValid") == "False TokenFileNotAllowed: a token file of ours"; }));
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 2; }));
+  WriteSecret("s", "to tokyo");
+  registry_->Reconcile("paris", {});  // as by its timer
+  EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 2 && paris_.open_watches() == 0; }));
+}
+
+TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 2; }));
+  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  EXPECT_TRUE(Eventually([&] { return Names().empty() && paris_.open_watches() == 0; }));
+}
+
+}  // namespace
+}  // namespace fusionllm::op

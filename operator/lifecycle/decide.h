@@ -1,0 +1,55 @@
+// What to do about a job, as a pure function of what is known of it. Level-based: it needs no memory but the job's status, so an operator
+// that was killed at any point decides the same when it comes back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "operator/lifecycle/observation.h"
+
+namespace fusionllm::op {
+
+// What a job's status says in one word, for people; programs look at the conditions.
+enum class JobState { kPending, kStarting, kRunning, kRestarting, kSuspending, kSuspended, kComplete, kFailed, kDeleting };
+const char* Name(JobState state);
+
+struct ConditionWish {
+  std::string type;
+  bool status = false;
+  std::string reason;   // CamelCase
+  std::string message;  // a sentence
+};
+
+struct Note {
+  bool warning = false;
+  std::string reason;
+  std::string message;
+};
+
+struct PodRemoval {
+  std::string cluster, name, uid;
+  std::optional<int> grace_seconds;  // absent: the pod's own
+};
+
+struct Decision {
+  JobState state = JobState::kPending;
+  std::vector<ConditionWish> conditions;
+  Memory memory;  // to be written before anything that follows from it is done
+  // Everything of the present attempt is wanted: anchors, secrets, the broker, an executor in each slot of `create`.
+  bool prepare = false;
+  bool create_broker = false;
+  std::vector<ExecutorSlot> create;
+  std::vector<PodRemoval> remove;
+  bool delete_anchors = false;    // everything of the job, in all clusters
+  bool remove_finalizer = false;  // nothing is left, or nothing more can be done
+  bool delete_job = false;        // its time after the end is over
+  std::vector<Note> notes;
+  absl::Duration look_again = absl::InfiniteDuration();  // when only time will change something
+};
+
+Decision Decide(const Observation& observed);
+
+}  // namespace fusionllm::op

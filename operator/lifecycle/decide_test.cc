@@ -1,0 +1,392 @@
+#include "operator/lifecycle/decide.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
+
+// A job of two executors in one cluster, and what there is of it.
+class DecideTest : public ::testing::Test {
+ protected:
+  DecideTest() {
+    seen_.identity = {.name = "train", .ns = "team", .uid = "u1", .origin = "hub"};
+    seen_.now = seen_.created_at = kStart;
+    seen_.finalizer = true;
+    seen_.slots = {{"paris", 0, false}, {"paris", 1, false}};
+    seen_.clusters = {{.name = "paris"}};
+  }
+
+  job::Spec& spec() { return seen_.job.spec; }
+  std::vector<PodView>& pods() { return seen_.clusters[0].pods; }
+
+  PodView& AddBroker(PodPhase phase, int64_t attempt = 0) {
+    return pods().emplace_back(PodView{.name = BrokerPodName(seen_.identity, attempt),
+                                       .uid = "b",
+                                       .role = kBrokerRole,
+                                       .cluster = "paris",
+                                       .attempt = attempt,
+                                       .phase = phase});
+  }
+  PodView& AddExecutor(int index, PodPhase phase, bool ready, int64_t attempt = 0) {
+    return pods().emplace_back(PodView{.name = ExecutorPodName(seen_.identity, {"paris", index, false}, attempt),
+                                       .uid = absl::StrCat("e", index),
+                                       .role = kExecutorRole,
+                                       .cluster = "paris",
+                                       .index = index,
+                                       .attempt = attempt,
+                                       .phase = phase,
+                                       .ready = ready});
+  }
+  void AddRunning() {
+    seen_.clusters[0].anchor = true;
+    seen_.memory.started_at = kStart;
+    seen_.memory.was_ready = true;
+    AddBroker(PodPhase::kRunning);
+    AddExecutor(0, PodPhase::kRunning, true);
+    AddExecutor(1, PodPhase::kRunning, true);
+  }
+  void FailBroker(int exit_code, const std::string& reason = "Error") {
+    pods()[0].phase = PodPhase::kFailed;
+    pods()[0].exit_code = exit_code;
+    pods()[0].reason = reason;
+  }
+
+  static std::vector<std::string> Removed(const Decision& decision) {
+    std::vector<std::string> names;
+    for (const PodRemoval& removal : decision.remove) names.push_back(removal.name);
+    return names;
+  }
+  static const ConditionWish* Find(const Decision& decision, const std::string& type) {
+    const auto at = std::find_if(decision.conditions.begin(), decision.conditions.end(), [&](const auto& c) { return c.type == type; });
+    return at == decision.conditions.end() ? nullptr : &*at;
+  }
+  static std::string Reason(const Decision& decision, const std::string& type) {
+    const ConditionWish* condition = Find(decision, type);
+    return condition == nullptr ? "none" : absl::StrCat(condition->status ? "" : "!", condition->reason);
+  }
+
+  Observation seen_;
+};
+
+TEST_F(DecideTest, ANewJobGetsABrokerAndAnExecutorInEachSlot) {
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kStarting);
+  EXPECT_TRUE(decision.prepare);
+  EXPECT_TRUE(decision.create_broker);
+  EXPECT_EQ(decision.create, seen_.slots);
+  EXPECT_EQ(decision.memory.started_at, kStart);
+  EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsStarting");
+}
+
+TEST_F(DecideTest, WhatIsThereIsNotMadeAgain) {
+  AddRunning();
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRunning);
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_THAT(decision.remove, IsEmpty());
+  EXPECT_THAT(decision.notes, IsEmpty());
+  EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
+}
+
+TEST_F(DecideTest, AMissingExecutorIsMadeAgainAndTheOthersAreLeftAlone) {
+  AddRunning();
+  pods().pop_back();
+  const Decision decision = Decide(seen_);
+  EXPECT_THAT(decision.create, ElementsAre(ExecutorSlot{"paris", 1, false}));
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_THAT(decision.remove, IsEmpty());
+  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(Reason(decision, "Degraded"), "ExecutorsStarting");
+}
+
+TEST_F(DecideTest, AnExecutorThatIsStillEndingKeepsItsName) {
+  AddRunning();
+  pods()[2].deleted_at = kStart;
+  const Decision decision = Decide(seen_);
+  EXPECT_THAT(decision.create, IsEmpty()) << "two pods of one name cannot be";
+  EXPECT_THAT(decision.remove, IsEmpty()) << "it is on its way";
+}
+
+TEST_F(DecideTest, APodOnALostNodeIsDeletedByForceWhenItsTimeIsOver) {
+  AddRunning();
+  pods()[2].deleted_at = kStart;
+  seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds) - absl::Seconds(1);
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(1));
+  seen_.now += absl::Seconds(1);
+  const Decision decision = Decide(seen_);
+  ASSERT_THAT(Removed(decision), ElementsAre("train-paris-1-r0"));
+  EXPECT_EQ(decision.remove[0].grace_seconds, 0);
+  spec().force_delete_after_seconds = 0;
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "0 means never";
+}
+
+TEST_F(DecideTest, AnEvictedExecutorIsReplacedAlone) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kFailed;
+  pods()[1].reason = "Evicted";
+  const Decision decision = Decide(seen_);
+  EXPECT_THAT(Removed(decision), ElementsAre("train-paris-0-r0"));
+  EXPECT_EQ(decision.memory.attempt, 0);
+  ASSERT_EQ(decision.notes.size(), 1);
+  EXPECT_EQ(decision.notes[0].reason, "ExecutorLost");
+}
+
+TEST_F(DecideTest, ABrokerThatHasDoneItsWorkCompletesTheJobForEver) {
+  AddRunning();
+  pods()[0].phase = PodPhase::kSucceeded;
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kComplete);
+  EXPECT_EQ(Reason(decision, "Complete"), "Completed");
+  EXPECT_EQ(decision.memory.completed_at, kStart);
+  EXPECT_FALSE(decision.prepare);
+
+  seen_.memory = decision.memory;
+  pods()[0].phase = PodPhase::kFailed;  // of whatever comes later nothing counts
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kComplete);
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_FALSE(decision.create_broker);
+}
+
+TEST_F(DecideTest, AFailedBrokerRestartsTheJobOnceTheOldPodsAreGone) {
+  AddRunning();
+  FailBroker(1);
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(decision.remove.size(), 3);
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_THAT(decision.create, IsEmpty());
+
+  seen_.memory = decision.memory;
+  pods().erase(pods().begin(), pods().begin() + 2);
+  decision = Decide(seen_);
+  EXPECT_THAT(decision.create, IsEmpty()) << "one of the attempt before is left";
+  EXPECT_EQ(decision.memory.attempt, 1) << "counted once";
+
+  pods().clear();
+  decision = Decide(seen_);
+  EXPECT_TRUE(decision.create_broker);
+  EXPECT_EQ(decision.create, seen_.slots);
+  EXPECT_EQ(decision.state, JobState::kStarting);
+}
+
+TEST_F(DecideTest, RestartsAreBounded) {
+  AddRunning();
+  FailBroker(1);
+  seen_.memory.attempt = 0;
+  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kFailed);
+  EXPECT_EQ(Reason(decision, "Failed"), "BackoffLimitExceeded");
+  EXPECT_TRUE(decision.memory.failed);
+}
+
+TEST_F(DecideTest, WhatWouldEndTheSameIsNotTriedAgain) {
+  AddRunning();
+  FailBroker(2);
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "InvalidInput");
+  FailBroker(3);
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PlacementFailed");
+}
+
+TEST_F(DecideTest, RulesDecideBeforeDefaults) {
+  AddRunning();
+  FailBroker(1, "OOMKilled");
+  spec().failure_policy.rules = {{.name = "oom", .action = job::FailureAction::kFailJob, .on_reasons = {"OOMKilled"}}};
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Failed"), "FailurePolicy");
+  EXPECT_THAT(Find(decision, "Failed")->message, HasSubstr("rule oom"));
+
+  spec().failure_policy.rules = {{.name = "spot", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_exit_codes = {1}}};
+  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.memory.counted_restarts, spec().failure_policy.max_restarts);
+}
+
+TEST_F(DecideTest, AnExecutorMayRestartTheJobWhereARuleSaysSo) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kFailed;
+  pods()[1].exit_code = 137;
+  pods().pop_back();  // the other one is missing: it must not be made in the attempt to come before the old pods are gone
+  spec().failure_policy.rules = {{.name = "all", .action = job::FailureAction::kRestartJob, .on_exit_codes = {137}}};
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_THAT(decision.create, IsEmpty());
+}
+
+TEST_F(DecideTest, ABrokerThatIsGoneAfterItRanCountsAsARestart) {
+  AddRunning();
+  pods().erase(pods().begin());
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(Removed(decision).size(), 2);
+}
+
+TEST_F(DecideTest, AJobThatIsCreatedSuspendedMakesNothing) {
+  spec().suspend = true;
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kSuspended);
+  EXPECT_FALSE(decision.prepare);
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_EQ(Reason(decision, "Suspended"), "Suspended");
+}
+
+TEST_F(DecideTest, SuspendingEndsTheBrokerBeforeTheExecutorsThatItsCheckpointNeeds) {
+  AddRunning();
+  spec().suspend = true;
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kSuspending);
+  EXPECT_THAT(Removed(decision), ElementsAre("train-broker-r0"));
+
+  pods().erase(pods().begin());
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kSuspending);
+  EXPECT_EQ(Removed(decision).size(), 2);
+
+  pods().clear();
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kSuspended);
+  EXPECT_FALSE(decision.memory.started_at.has_value()) << "the deadline counts from the resumption";
+
+  seen_.memory = decision.memory;
+  spec().suspend = false;
+  decision = Decide(seen_);
+  EXPECT_TRUE(decision.create_broker);
+  EXPECT_EQ(decision.memory.counted_restarts, 0) << "a resumption is no restart";
+}
+
+TEST_F(DecideTest, DeadlinesAreCountedFromTimesOfTheStatus) {
+  AddRunning();
+  spec().active_deadline_seconds = 60;
+  seen_.now = kStart + absl::Seconds(59);
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRunning);
+  EXPECT_EQ(decision.look_again, absl::Seconds(1));
+  seen_.now = kStart + absl::Seconds(60);
+  decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Failed"), "DeadlineExceeded");
+  EXPECT_EQ(decision.memory.completed_at, seen_.now);
+}
+
+TEST_F(DecideTest, AJobThatDoesNotGetReadyFailsWithWhatIsShort) {
+  spec().pending_deadline_seconds = 30;
+  seen_.slots.clear();
+  seen_.placement_problem = "paris: 2 executors wanted, 1 fits";
+  EXPECT_EQ(Reason(Decide(seen_), "Dispatched"), "!PlacementFailed");
+  seen_.now = kStart + absl::Seconds(30);
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Failed"), "PendingDeadlineExceeded");
+  EXPECT_THAT(Find(decision, "Failed")->message, HasSubstr("1 fits"));
+}
+
+TEST_F(DecideTest, WhyAPodWaitsIsInTheCondition) {
+  seen_.memory.started_at = kStart;
+  AddBroker(PodPhase::kRunning);
+  PodView& pod = AddExecutor(0, PodPhase::kPending, false);
+  pod.reason = "Unschedulable";
+  pod.message = "0/1 nodes are available: 1 Insufficient memory.";
+  AddExecutor(1, PodPhase::kRunning, true);
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsNotReady");
+  EXPECT_THAT(Find(decision, "Ready")->message,
+              HasSubstr("1 of 2 executors are ready. train-paris-0-r0 in paris: Unschedulable: 0/1 nodes"));
+}
+
+TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
+  AddRunning();
+  pods()[0].phase = PodPhase::kSucceeded;
+  seen_.memory.complete = true;
+  seen_.memory.completed_at = kStart;
+  EXPECT_EQ(Removed(Decide(seen_)).size(), 2) << "those that run";
+  spec().clean_pod_policy = job::CleanPodPolicy::kNone;
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
+  spec().clean_pod_policy = job::CleanPodPolicy::kAll;
+  EXPECT_TRUE(Decide(seen_).delete_anchors);
+}
+
+TEST_F(DecideTest, AFinishedJobIsDeletedWhenItsTimeIsOver) {
+  seen_.memory.complete = true;
+  seen_.memory.completed_at = kStart;
+  spec().ttl_seconds_after_finished = 100;
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(100));
+  seen_.now = kStart + absl::Seconds(100);
+  EXPECT_TRUE(Decide(seen_).delete_job);
+}
+
+TEST_F(DecideTest, DeletionNeverCreatesAndLetsGoWhenNothingIsLeft) {
+  AddRunning();
+  pods().pop_back();
+  seen_.deleted_at = kStart;
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kDeleting);
+  EXPECT_TRUE(decision.delete_anchors);
+  EXPECT_FALSE(decision.prepare);
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_FALSE(decision.remove_finalizer);
+  EXPECT_THAT(Find(decision, "Deleting")->message, HasSubstr("paris"));
+  seen_.clusters[0] = {.name = "paris"};
+  EXPECT_TRUE(Decide(seen_).remove_finalizer);
+}
+
+TEST_F(DecideTest, AClusterThatIsAwayDoesNotHoldADeletedJobForEver) {
+  AddRunning();
+  seen_.clusters[0].reachable = false;
+  seen_.deleted_at = kStart;
+  Decision decision = Decide(seen_);
+  EXPECT_FALSE(decision.remove_finalizer);
+  EXPECT_EQ(Reason(decision, "Deleting"), "ClusterUnreachable");
+  seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
+  EXPECT_TRUE(Decide(seen_).remove_finalizer);
+}
+
+TEST_F(DecideTest, ResourcesMayBePreserved) {
+  AddRunning();
+  spec().preserve_resources_on_deletion = true;
+  seen_.deleted_at = kStart;
+  const Decision decision = Decide(seen_);
+  EXPECT_FALSE(decision.delete_anchors);
+  EXPECT_TRUE(decision.remove_finalizer);
+}
+
+TEST_F(DecideTest, AStatusThatWasLostDoesNotEndThePodsOfALaterAttempt) {
+  AddRunning();
+  for (PodView& pod : pods()) pod.attempt = 3;
+  seen_.memory = {};
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.memory.attempt, 3);
+  EXPECT_THAT(decision.remove, IsEmpty());
+  EXPECT_EQ(decision.state, JobState::kRunning);
+}
+
+// An operator that is killed after it wrote the status, or before, decides the same again.
+TEST_F(DecideTest, DecidingTwiceIsDecidingOnce) {
+  AddRunning();
+  FailBroker(1);
+  Decision first = Decide(seen_);
+  EXPECT_EQ(Decide(seen_).memory.attempt, first.memory.attempt);
+  seen_.memory = first.memory;
+  const Decision second = Decide(seen_);
+  EXPECT_EQ(second.memory.attempt, first.memory.attempt);
+  EXPECT_EQ(second.memory.counted_restarts, first.memory.counted_restarts);
+  EXPECT_EQ(Removed(second), Removed(first));
+}
+
+}  // namespace
+}  // namespace fusionllm::op

@@ -1,0 +1,45 @@
+#include "operator/lifecycle/failure.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+constexpr int kExitBadInput = 2;
+constexpr int kExitInfeasible = 3;
+
+bool Holds(const job::FailureRule& rule, const PodView& pod) {
+  if (rule.on_exit_codes.empty() && rule.on_reasons.empty()) return true;
+  const auto named = [](const auto& list, const auto& value) { return std::find(list.begin(), list.end(), value) != list.end(); };
+  return (pod.exit_code.has_value() && named(rule.on_exit_codes, *pod.exit_code)) || named(rule.on_reasons, pod.reason);
+}
+
+std::string Describe(const PodView& pod) {
+  std::string text = pod.role == kBrokerRole ? "the broker" : absl::StrCat("executor ", pod.cluster, "-", pod.index);
+  absl::StrAppend(&text, pod.exit_code.has_value() ? absl::StrCat(" ended with exit code ", *pod.exit_code) : " failed");
+  if (!pod.reason.empty()) absl::StrAppend(&text, " (", pod.reason, ")");
+  if (!pod.message.empty()) absl::StrAppend(&text, ": ", pod.message);
+  return text;
+}
+
+}  // namespace
+
+FailureVerdict Judge(const job::FailurePolicy& policy, const PodView& pod) {
+  FailureVerdict verdict{.description = Describe(pod)};
+  const auto rule = std::find_if(policy.rules.begin(), policy.rules.end(), [&](const auto& each) { return Holds(each, pod); });
+  if (rule != policy.rules.end()) {
+    verdict.action = rule->action;
+    verdict.rule = rule->name;
+    return verdict;
+  }
+  const bool broker = pod.role == kBrokerRole;
+  const bool hopeless = broker && pod.exit_code.has_value() && (*pod.exit_code == kExitBadInput || *pod.exit_code == kExitInfeasible);
+  verdict.action = hopeless ? job::FailureAction::kFailJob
+                   : broker ? job::FailureAction::kRestartJob
+                            : job::FailureAction::kRestartExecutor;
+  return verdict;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,68 @@
+// What is known of one job when somebody looks: the wish, what is remembered of it in its status, and what there is in the clusters.
+// Plain values; whoever decides over them (decide.h) asks nobody.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lib/job/fusion_job.h"
+#include "operator/manifests/identity.h"
+#include "operator/progress/progress.h"
+
+namespace fusionllm::op {
+
+enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
+
+struct PodView {
+  std::string name;
+  std::string uid;
+  std::string role;  // kBrokerRole, kExecutorRole
+  std::string cluster;
+  int index = 0;        // of an executor
+  int64_t attempt = 0;  // -1: its label says none
+  PodPhase phase = PodPhase::kPending;
+  bool ready = false;
+  std::optional<absl::Time> deleted_at;  // it is terminating since then, its grace period included
+  std::optional<int> exit_code;          // of the main container, when it has ended for good
+  std::string reason;                    // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
+  std::string message;                   // of the same, in words
+  std::string address;                   // IP
+  std::optional<Progress> report;        // what the broker left behind when it ended
+  int container_restarts = 0;
+};
+
+struct ClusterView {
+  std::string name;
+  bool reachable = true;
+  bool anchor = false;  // the job's anchor is there
+  bool anchor_terminating = false;
+  std::vector<PodView> pods;
+};
+
+// What the job's status holds that cannot be seen anywhere else.
+struct Memory {
+  int64_t attempt = 0;           // restarts of the whole job
+  int64_t counted_restarts = 0;  // of these, those that count towards failurePolicy.maxRestarts
+  std::optional<absl::Time> started_at;
+  std::optional<absl::Time> completed_at;
+  bool complete = false, failed = false;  // at most one; for ever
+  bool was_ready = false;                 // in this attempt
+};
+
+struct Observation {
+  job::FusionJob job;
+  JobIdentity identity;
+  absl::Time now;
+  absl::Time created_at;
+  std::optional<absl::Time> deleted_at;
+  bool finalizer = false;
+  Memory memory;
+  std::vector<ExecutorSlot> slots;  // the executors wanted, as placed; empty: nothing fits
+  std::string placement_problem;    // why not, with what is short in which cluster
+  std::vector<ClusterView> clusters;
+};
+
+}  // namespace fusionllm::op

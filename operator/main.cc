@@ -1,0 +1,232 @@
+// fusion-operator: brings FusionJobs of a hub cluster to their end. See docs/kubernetes.md.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
+#include "lib/daemon/program.h"
+#include "lib/daemon/stop_signals.h"
+#include "lib/kube/client/connect.h"
+#include "lib/kube/events/event_recorder.h"
+#include "lib/kube/http/curl_transport.h"
+#include "lib/kube/lease/leader_elector.h"
+#include "operator/federation/cluster_registry.h"
+#include "operator/manifests/resources.h"
+#include "operator/members/cluster_cache.h"
+#include "operator/progress/progress_watch.h"
+#include "operator/reconcile/job_cache.h"
+#include "operator/reconcile/job_reconciler.h"
+#include "services/version.h"
+
+namespace fusionllm::op {
+namespace {
+
+using daemon::Complain;
+using daemon::kExitBadInput;
+using daemon::kExitDone;
+using daemon::kExitFailed;
+
+constexpr char kProgram[] = "fusion-operator";
+constexpr absl::Duration kSyncPatience = absl::Minutes(2);
+constexpr absl::Duration kDrainPatience = absl::Seconds(25);
+constexpr absl::Duration kFetchPatience = absl::Seconds(2);
+constexpr absl::Duration kFlushPatience = absl::Seconds(2);
+
+struct Flags {
+  std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, ask_ready;
+  Images images{.broker = "fusionllm/broker:latest", .scheduler = "fusionllm/scheduler:latest", .executor = "fusionllm/executor:latest"};
+  int workers = 8;
+  bool elect = false;
+};
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--kubeconfig", flags.kubeconfig, "Of the hub; default: that of the pod, else $KUBECONFIG or ~/.kube/config");
+  app.add_option("--origin", flags.origin, "Names this hub in the labels of what it makes; one for each hub that shares members")
+      ->capture_default_str();
+  app.add_option("--cluster-name", flags.cluster, "Name of the hub as a cluster that lends devices, where no FusionCluster names it")
+      ->capture_default_str();
+  app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig");
+  app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say");
+  app.add_option("--broker-image", flags.images.broker, "Image of the broker")->capture_default_str();
+  app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->capture_default_str();
+  app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")->capture_default_str();
+  app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
+      ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
+  app.add_option("--ask-ready", flags.ask_ready,
+                 "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes");
+  app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");
+  app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
+}
+
+// A page of a program's monitoring server.
+absl::StatusOr<std::string> FetchPage(const std::string& address, const char* page) {
+  auto transport = kube::CurlTransport::Make({.server = absl::StrCat("http://", address), .connect_timeout = kFetchPatience});
+  if (!transport.ok()) return transport.status();
+  const kube::UnaryLimits limits{.timeout = kFetchPatience, .max_response_bytes = kMaxProgressBytes};
+  auto response = (*transport)->Send({.target = page}, limits, {});
+  if (!response.ok()) return response.status();
+  if (response->code != 200) return absl::UnavailableError(absl::StrCat("HTTP ", response->code, " ", response->body));
+  return response->body;
+}
+
+absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
+                                                               kube::Clock& clock, const kube::RestMetrics& metrics) {
+  const kube::ConnectOptions options{.rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, ""),
+                                              .requests_per_second = static_cast<double>(spec.qps),
+                                              .burst = static_cast<int>(spec.burst)}};
+  auto client = kube::ConnectForeign(kubeconfig, options, clock, &metrics);
+  if (!client.ok()) return client.status();
+  return *std::move(client);
+}
+
+// For whoever has nothing but this program's image to look at a running one with.
+int AskReady(const std::string& address) {
+  const absl::StatusOr<std::string> answer = FetchPage(address, "/readyz");
+  if (!answer.ok()) {
+    return Complain(absl::UnavailableError(absl::StrCat("the operator at ", address, " is not ready: ", answer.status().message())));
+  }
+  std::printf("the operator at %s is ready\n", address.c_str());
+  return kExitDone;
+}
+
+// What happens to a job, as events that `kubectl describe` shows, and in the log.
+class JobEvents : public EventSink {
+ public:
+  JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics& metrics)
+      : recorder_(client, clock, &metrics, "fusionllm.io/operator", kube::NewLeaderIdentity()) {}
+
+  void Record(const JobIdentity& job, const Note& note) override {
+    base::Log(note.warning ? base::LogLevel::kWarning : base::LogLevel::kInfo,
+              absl::StrCat("job ", job.ns, "/", job.name, ": ", note.reason, ": ", note.message));
+    recorder_.Record({.regarding = {kFusionJobs.ApiVersion(), kFusionJobs.kind, {job.ns, job.name}, job.uid},
+                      .type = note.warning ? kube::EventType::kWarning : kube::EventType::kNormal,
+                      .reason = note.reason,
+                      .action = "Reconcile",
+                      .note = note.message});
+  }
+  void Flush() { recorder_.Flush(kFlushPatience); }
+
+ private:
+  kube::EventRecorder recorder_;
+};
+
+void LogFailure(const kube::WorkKey& key, const absl::Status& status) {
+  base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key.ToString(), ": ", std::string(status.message())));
+}
+
+// Ends at once: another may lead from now on, and what is still being done here must not be written any more.
+void StopLeading(const std::string& why) {
+  base::Log(base::LogLevel::kError, absl::StrCat("lost the lead: ", why));
+  std::_Exit(kExitFailed);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  daemon::CommonFlags common;
+  CLI::App app("Brings FusionJobs of a Kubernetes cluster to their end");
+  AddFlags(app, flags);
+  daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, common);
+  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
+  if (!flags.ask_ready.empty()) return AskReady(flags.ask_ready);
+  daemon::HoldStopSignals();
+
+  metrics::Registry registry(kProgram, services::kBuildVersion);
+  kube::Clock& clock = kube::RealClock();
+  const kube::RestMetrics rest_metrics(registry);
+  const kube::InformerMetrics informer_metrics(registry);
+  kube::QueueMetrics queue_metrics(registry);
+  kube::ControllerMetrics controller_metrics(registry);
+  const kube::EventMetrics event_metrics(registry);
+  const kube::LeaderMetrics leader_metrics(registry);
+
+  auto client =
+      kube::Connect({.kubeconfig = flags.kubeconfig, .rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, "")}}, clock,
+                    &rest_metrics);
+  if (!client.ok()) return Complain(client.status());
+
+  kube::WorkQueue queue("fusionjob", clock, &queue_metrics);
+  const JobChanged changed = [&](const kube::ObjectKey& job, bool urgent) {
+    queue.Add({"", job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
+  };
+  ClusterCache hub(flags.cluster, flags.origin, **client, clock, &informer_metrics, changed);
+  JobCache jobs(flags.origin, **client, clock, &informer_metrics, changed);
+  ProgressWatch progress(
+      clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
+      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); });
+  JobEvents events(**client, clock, event_metrics);
+  std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
+  const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {
+    return reconciler->Reconcile(key, std::move(stop_token));
+  };
+  const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
+  ClusterRegistry registry_of_clusters(
+      {.ns = ns,
+       .local_name = flags.cluster,
+       .connect = [&](const std::string& kubeconfig,
+                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, clock, rest_metrics); }},
+      **client,
+      {.origin = flags.origin,
+       .clock = &clock,
+       .informer_metrics = &informer_metrics,
+       .queue_metrics = &queue_metrics,
+       .controller_metrics = &controller_metrics,
+       .reconcile = reconcile,
+       .changed = changed});
+  reconciler = std::make_unique<JobReconciler>(
+      ReconcilerOptions{.images = flags.images,
+                        .hub_address = flags.hub_address,
+                        .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); }},
+      jobs, hub, registry_of_clusters, progress, events, clock);
+
+  std::atomic<bool> ready = false;
+  const auto monitoring = daemon::StartMonitoring(
+      common, registry, [] { return absl::OkStatus(); },
+      [&] { return ready ? absl::OkStatus() : absl::UnavailableError("the caches are not complete yet"); });
+  if (!monitoring.ok()) return Complain(monitoring.status());
+
+  std::stop_source stop;
+  std::promise<void> stopped;
+  const daemon::OnStopSignal on_stop([&] {
+    stop.request_stop();
+    stopped.set_value();
+  });
+  hub.Start();
+  jobs.Start();
+  if (!hub.WaitForSync(kSyncPatience) || !jobs.WaitForSync(kSyncPatience)) {
+    return Complain(absl::DeadlineExceededError("cannot list FusionJobs, pods and config maps of the hub; the log says why"), kExitFailed);
+  }
+  ready = true;  // a standby is ready to take over
+  base::Log(base::LogLevel::kInfo, absl::StrCat("watching FusionJobs on ", (*client)->server()));
+  kube::LeaderElector elector(**client, clock, &leader_metrics, {.lease = {ns, kProgram}, .on_lost = StopLeading});
+  if (flags.elect) {
+    const absl::Status leads = elector.Acquire(stop.get_token());
+    if (absl::IsCancelled(leads)) return kExitDone;
+    if (!leads.ok()) return Complain(leads, kExitFailed);
+    base::Log(base::LogLevel::kInfo, "leading");
+  }
+  registry_of_clusters.Start();
+  if (!registry_of_clusters.WaitForSync(kSyncPatience)) {
+    return Complain(absl::DeadlineExceededError("cannot list FusionClusters; the log says why"), kExitFailed);
+  }
+  kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
+  stopped.get_future().wait();
+  ready = false;
+  controller.Stop(kDrainPatience);
+  registry_of_clusters.Stop();
+  jobs.Stop();
+  hub.Stop();
+  events.Flush();
+  // Last: whoever leads next finds nothing of ours still writing.
+  if (flags.elect) (void)elector.Release();
+  return kExitDone;
+}
+
+}  // namespace
+}  // namespace fusionllm::op
+
+int main(int argc, char** argv) { return fusionllm::op::Main(argc, argv); }

@@ -1,0 +1,56 @@
+#include "operator/manifests/identity.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace fusionllm::op {
+
+std::string DeviceName(const ExecutorSlot& slot) { return absl::StrCat(slot.cluster, "-", slot.index); }
+
+std::string PlacementText(int64_t attempt, const std::vector<ExecutorSlot>& slots) {
+  const auto one = [](std::string* out, const ExecutorSlot& slot) { absl::StrAppend(out, DeviceName(slot), slot.spare ? "*" : ""); };
+  return absl::StrCat(attempt, ":", absl::StrJoin(slots, ",", one));
+}
+
+std::vector<ExecutorSlot> ParsePlacement(int64_t attempt, const std::string& text) {
+  absl::string_view list = text;
+  if (!absl::ConsumePrefix(&list, absl::StrCat(attempt, ":"))) return {};
+  std::vector<ExecutorSlot> slots;
+  for (absl::string_view name : absl::StrSplit(list, ',', absl::SkipEmpty())) {
+    ExecutorSlot slot;
+    slot.spare = absl::ConsumeSuffix(&name, "*");
+    const size_t dash = name.rfind('-');
+    if (dash == absl::string_view::npos || dash == 0 || !absl::SimpleAtoi(name.substr(dash + 1), &slot.index) || slot.index < 0) return {};
+    slot.cluster = std::string(name.substr(0, dash));
+    slots.push_back(std::move(slot));
+  }
+  return slots;
+}
+
+std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, int64_t attempt) {
+  return absl::StrCat(job.name, "-", DeviceName(slot), "-r", attempt);
+}
+
+std::string BrokerPodName(const JobIdentity& job, int64_t attempt) { return absl::StrCat(job.name, "-broker-r", attempt); }
+std::string AnchorName(const JobIdentity& job) { return absl::StrCat(job.name, "-anchor"); }
+std::string JobDocumentName(const JobIdentity& job) { return absl::StrCat(job.name, "-job"); }
+std::string BrokerServiceName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
+std::string BrokerSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
+std::string ExecutorSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-executors"); }
+std::string AuthoritySecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-authority"); }
+
+std::map<std::string, std::string> JobLabels(const JobIdentity& job) {
+  return {{"app.kubernetes.io/name", "fusionllm"},
+          {"app.kubernetes.io/instance", job.name},
+          {"app.kubernetes.io/managed-by", "fusion-operator"},
+          {kOriginLabel, job.origin},
+          {kJobLabel, job.name},
+          {kJobUidLabel, job.uid}};
+}
+
+std::string JobSelector(const JobIdentity& job) { return absl::StrCat(kOriginLabel, "=", job.origin, ",", kJobUidLabel, "=", job.uid); }
+
+}  // namespace fusionllm::op

@@ -1,0 +1,69 @@
+// Names and labels of what the operator makes for a job. Names are functions of the job, so that making something twice is refused by the
+// API server instead of making two.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fusionllm::op {
+
+inline constexpr char kOriginLabel[] = "fusionllm.io/origin";  // the hub: whose objects these are
+inline constexpr char kJobLabel[] = "fusionllm.io/job";
+inline constexpr char kJobUidLabel[] = "fusionllm.io/job-uid";
+inline constexpr char kRoleLabel[] = "fusionllm.io/role";
+inline constexpr char kClusterLabel[] = "fusionllm.io/cluster";
+inline constexpr char kIndexLabel[] = "fusionllm.io/index";
+inline constexpr char kAttemptLabel[] = "fusionllm.io/attempt";
+inline constexpr char kFinalizer[] = "fusionllm.io/cleanup";
+// Of an anchor: what was made beside it, and where pods of its cluster find the broker.
+inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
+inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
+// Of the hub's anchor: where the executors of an attempt go, and the broker's address for other clusters.
+inline constexpr char kPlacementAnnotation[] = "fusionllm.io/placement";
+inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-remote";
+
+inline constexpr char kBrokerRole[] = "broker";
+inline constexpr char kExecutorRole[] = "executor";
+inline constexpr char kAnchorRole[] = "anchor";
+
+struct JobIdentity {
+  std::string name;
+  std::string ns;
+  std::string uid;
+  std::string origin;  // of the hub, the same for all its jobs
+
+  bool operator==(const JobIdentity&) const = default;
+};
+
+// One executor that a job wants. Its index counts within its cluster.
+struct ExecutorSlot {
+  std::string cluster;
+  int index = 0;
+  bool spare = false;
+
+  bool operator==(const ExecutorSlot&) const = default;
+};
+
+// "paris-0": what plans, logs and pins call the device.
+std::string DeviceName(const ExecutorSlot& slot);
+// The executors of an attempt in one line, as it is kept, and back; nothing when the text is none or of another attempt.
+std::string PlacementText(int64_t attempt, const std::vector<ExecutorSlot>& slots);
+std::vector<ExecutorSlot> ParsePlacement(int64_t attempt, const std::string& text);
+// "JOB-paris-0-r2"; `attempt` counts restarts of the whole job.
+std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, int64_t attempt);
+std::string BrokerPodName(const JobIdentity& job, int64_t attempt);
+std::string AnchorName(const JobIdentity& job);         // ConfigMap that owns everything of the job in a cluster
+std::string JobDocumentName(const JobIdentity& job);    // ConfigMap: the job as the broker reads it
+std::string BrokerServiceName(const JobIdentity& job);  // Service
+std::string BrokerSecretName(const JobIdentity& job);   // Secret of the broker's pod
+std::string ExecutorSecretName(const JobIdentity& job);
+std::string AuthoritySecretName(const JobIdentity& job);  // the job's authority, on the hub alone
+
+// Of everything that belongs to the job.
+std::map<std::string, std::string> JobLabels(const JobIdentity& job);
+// Selects that, in a cluster.
+std::string JobSelector(const JobIdentity& job);
+
+}  // namespace fusionllm::op

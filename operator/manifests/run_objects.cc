@@ -1,0 +1,243 @@
+#include "operator/manifests/run_objects.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/job/parse.h"
+#include "operator/manifests/pod_template.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kJobFolder[] = "/etc/fusionllm/job";
+constexpr char kTlsFolder[] = "/etc/fusionllm/tls";
+constexpr char kOutputFolder[] = "/var/lib/fusionllm";
+constexpr char kFinalReport[] = "/dev/termination-log";
+// For a last checkpoint, after the end of the step in progress.
+constexpr int64_t kBrokerGraceSeconds = 120;
+constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that checkpoint
+
+json Metadata(const JobIdentity& identity, const std::string& name, const Owner& owner) {
+  json metadata = {{"name", name}, {"namespace", identity.ns}, {"labels", JobLabels(identity)}};
+  if (!owner.uid.empty()) {
+    metadata["ownerReferences"] = {{{"apiVersion", owner.api_version},
+                                    {"kind", owner.kind},
+                                    {"name", owner.name},
+                                    {"uid", owner.uid},
+                                    {"controller", true},
+                                    {"blockOwnerDeletion", true}}};
+  }
+  return metadata;
+}
+
+// The name of a volume's mount, from the user's volume source.
+void AddUserVolume(PodParts& parts, const job::Opaque& source, const char* name, const char* folder, bool read_only) {
+  if (source.json.empty()) return;
+  json volume = json::parse(source.json, nullptr, /*allow_exceptions=*/false);
+  if (!volume.is_object()) volume = json::object();
+  volume["name"] = name;
+  parts.volumes.push_back(std::move(volume));
+  json mount = {{"name", name}, {"mountPath", folder}};
+  if (read_only) mount["readOnly"] = true;
+  parts.mounts.push_back(std::move(mount));
+}
+
+void AddJobVolumes(PodParts& parts, const job::FusionJob& job) {
+  AddUserVolume(parts, job.spec.data.volume, "data", kDataFolder, /*read_only=*/true);
+  if (job.spec.checkpoint.has_value()) {
+    AddUserVolume(parts, job.spec.checkpoint->volume, "checkpoints", kCheckpointFolder, /*read_only=*/false);
+  }
+}
+
+void AddSecretFiles(PodParts& parts, const std::string& secret, const std::vector<std::string>& files) {
+  json items = json::array();
+  for (const std::string& file : files) items.push_back({{"key", file}, {"path", file}});
+  parts.volumes.push_back({{"name", "tls"}, {"secret", {{"secretName", secret}, {"items", items}, {"defaultMode", 0440}}}});
+  parts.mounts.push_back({{"name", "tls"}, {"mountPath", kTlsFolder}, {"readOnly", true}});
+}
+
+json ReadinessProbe() { return {{"httpGet", {{"path", "/readyz"}, {"port", "metrics"}}}, {"periodSeconds", 5}, {"timeoutSeconds", 3}}; }
+
+std::map<std::string, std::string> PodLabels(const JobIdentity& identity, const char* role, int64_t attempt) {
+  std::map<std::string, std::string> labels = JobLabels(identity);
+  labels[kRoleLabel] = role;
+  labels[kAttemptLabel] = absl::StrCat(attempt);
+  return labels;
+}
+
+json MetricsPort() { return {{"name", "metrics"}, {"containerPort", kMetricsPort}}; }
+
+json FieldVariable(const char* name, const char* field) { return {{"name", name}, {"valueFrom", {{"fieldRef", {{"fieldPath", field}}}}}}; }
+
+absl::StatusOr<json> Finish(const PodParts& parts, const std::string& user_template, const char* field, const JobIdentity& identity,
+                            const Owner& owner) {
+  absl::StatusOr<json> pod = BuildPod(parts, user_template);
+  if (!pod.ok()) return absl::Status(pod.status().code(), absl::StrCat("spec.", field, ".", std::string(pod.status().message())));
+  const json ours = Metadata(identity, parts.name, owner);
+  (*pod)["metadata"]["namespace"] = identity.ns;
+  if (ours.contains("ownerReferences")) (*pod)["metadata"]["ownerReferences"] = ours["ownerReferences"];
+  return pod;
+}
+
+}  // namespace
+
+Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid) { return {"v1", "ConfigMap", AnchorName(job), anchor_uid}; }
+
+json AnchorObject(const JobIdentity& job, const std::string& cluster) {
+  json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", Metadata(job, AnchorName(job), {})}};
+  anchor["metadata"]["labels"][kRoleLabel] = kAnchorRole;
+  anchor["metadata"]["labels"][kClusterLabel] = cluster;
+  anchor["metadata"]["annotations"] = {
+      {"fusionllm.io/description", "Owns everything of this job in this cluster: deleting it ends the job's pods here."}};
+  return anchor;
+}
+
+std::string JobDocument(const job::FusionJob& job) {
+  job::FusionJob inside = job;
+  job::ResolvePaths(kDataFolder, inside);
+  if (inside.spec.checkpoint.has_value() && !inside.spec.checkpoint->volume.json.empty() &&
+      !absl::StartsWith(inside.spec.checkpoint->path, "/")) {
+    inside.spec.checkpoint->path = absl::StrCat(kCheckpointFolder, "/", inside.spec.checkpoint->path);
+  }
+  return job::ToYaml(inside);
+}
+
+json JobDocumentObject(const JobIdentity& identity, const job::FusionJob& job, const Owner& owner) {
+  return {{"apiVersion", "v1"},
+          {"kind", "ConfigMap"},
+          {"metadata", Metadata(identity, JobDocumentName(identity), owner)},
+          {"data", {{"job.yaml", JobDocument(job)}}}};
+}
+
+json BrokerServiceObject(const JobIdentity& identity, const job::FusionJob& job, bool remote, const Owner& owner) {
+  json selector = {{kJobUidLabel, identity.uid}, {kRoleLabel, kBrokerRole}};
+  json service = {{"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", Metadata(identity, BrokerServiceName(identity), owner)}};
+  service["spec"] = {{"selector", selector},
+                     // Executors dial the broker before it can be ready: it is ready when they have come.
+                     {"publishNotReadyAddresses", true},
+                     {"ports", {{{"name", "broker"}, {"port", job.spec.network.port}, {"targetPort", "broker"}, {"protocol", "TCP"}}}}};
+  switch (job.spec.network.mode) {
+    case job::NetworkMode::kDirect:
+    case job::NetworkMode::kRelay:
+      service["spec"]["type"] = remote ? "NodePort" : "ClusterIP";
+      break;
+    case job::NetworkMode::kNodePort:
+      service["spec"]["type"] = "NodePort";
+      break;
+    case job::NetworkMode::kLoadBalancer:
+      service["spec"]["type"] = "LoadBalancer";
+      break;
+  }
+  return service;
+}
+
+json SecretObject(const JobIdentity& identity, const std::string& name, const std::map<std::string, std::string>& files,
+                  const Owner& owner) {
+  json data = json::object();
+  for (const auto& [file, text] : files) data[file] = absl::Base64Escape(text);
+  return {{"apiVersion", "v1"}, {"kind", "Secret"}, {"type", "Opaque"}, {"metadata", Metadata(identity, name, owner)}, {"data", data}};
+}
+
+absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob& job, const Attempt& attempt, const Images& images,
+                               const Owner& owner) {
+  std::vector<std::string> devices;
+  for (const ExecutorSlot& slot : attempt.slots) devices.push_back(DeviceName(slot));
+  PodParts parts;
+  parts.name = BrokerPodName(identity, attempt.number);
+  parts.labels = PodLabels(identity, kBrokerRole, attempt.number);
+  parts.container = kBrokerRole;
+  parts.image = images.broker;
+  parts.pull_policy = images.pull_policy;
+  const std::string scheduler = absl::StrCat("127.0.0.1:", kSchedulerPort);
+  parts.command = {"fusion-broker",
+                   "--job",
+                   absl::StrCat(kJobFolder, "/job.yaml"),
+                   "--output",
+                   kOutputFolder,
+                   "--base",
+                   kDataFolder,
+                   "--listen",
+                   absl::StrCat("0.0.0.0:", job.spec.network.port),
+                   "--scheduler",
+                   scheduler,
+                   "--tls",
+                   kTlsFolder,
+                   "--expect",
+                   absl::StrJoin(devices, ","),
+                   "--open",
+                   "--resume-journal",
+                   "--final-report",
+                   kFinalReport,
+                   "--metrics-address",
+                   absl::StrCat("0.0.0.0:", kMetricsPort)};
+  parts.ports = {{{"name", "broker"}, {"containerPort", job.spec.network.port}}, MetricsPort()};
+  AddJobVolumes(parts, job);
+  parts.volumes.push_back({{"name", "job"}, {"configMap", {{"name", JobDocumentName(identity)}}}});
+  parts.mounts.push_back({{"name", "job"}, {"mountPath", kJobFolder}, {"readOnly", true}});
+  if (job.spec.broker.volume.json.empty()) {
+    parts.volumes.push_back({{"name", "output"}, {"emptyDir", json::object()}});
+    parts.mounts.push_back({{"name", "output"}, {"mountPath", kOutputFolder}});
+  } else {
+    AddUserVolume(parts, job.spec.broker.volume, "output", kOutputFolder, /*read_only=*/false);
+  }
+  AddSecretFiles(parts, BrokerSecretName(identity),
+                 {"ca.pem", "ca.key", "token", "broker.pem", "broker.key", "scheduler.pem", "scheduler.key"});
+  parts.readiness_probe = ReadinessProbe();
+  // A sidecar: it is there before the broker, and ends with it.
+  json sidecar = {{"name", "scheduler"},
+                  {"image", images.scheduler},
+                  {"restartPolicy", "Always"},
+                  {"command", {"fusion-scheduler", "--listen", scheduler, "--tls", kTlsFolder, "--metrics-address", "off"}},
+                  {"volumeMounts", {{{"name", "tls"}, {"mountPath", kTlsFolder}, {"readOnly", true}}}}};
+  if (!images.pull_policy.empty()) sidecar["imagePullPolicy"] = images.pull_policy;
+  parts.init_containers.push_back(std::move(sidecar));
+  // Started again by the operator, which looks why it ended: what the job cannot survive must not be tried for ever.
+  parts.restart_policy = "Never";
+  parts.grace_period_seconds = kBrokerGraceSeconds;
+  return Finish(parts, job.spec.broker.pod_template.json, "broker", identity, owner);
+}
+
+absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, int64_t attempt,
+                                 const std::string& broker_address, const Images& images, const Owner& owner) {
+  const std::string device = DeviceName(slot);
+  PodParts parts;
+  parts.name = ExecutorPodName(identity, slot, attempt);
+  parts.labels = PodLabels(identity, kExecutorRole, attempt);
+  parts.labels[kClusterLabel] = slot.cluster;
+  parts.labels[kIndexLabel] = absl::StrCat(slot.index);
+  parts.container = kExecutorRole;
+  parts.image = images.executor;
+  parts.pull_policy = images.pull_policy;
+  parts.command = {"fusion-executor",
+                   "--broker",
+                   broker_address,
+                   "--name",
+                   device,
+                   "--site",
+                   slot.cluster,
+                   "--tls",
+                   kTlsFolder,
+                   "--metrics-address",
+                   absl::StrCat("0.0.0.0:", kMetricsPort)};
+  if (job.spec.network.mode == job::NetworkMode::kRelay) {
+    parts.command.push_back("--relay");
+  } else {
+    parts.command.insert(parts.command.end(), {"--listen", absl::StrCat("$(POD_IP):", kExecutorPort)});
+    parts.env.push_back(FieldVariable("POD_IP", "status.podIP"));
+    parts.ports.push_back({{"name", "executor"}, {"containerPort", kExecutorPort}});
+  }
+  if (slot.spare) parts.command.push_back("--spare");
+  parts.ports.push_back(MetricsPort());
+  AddJobVolumes(parts, job);
+  AddSecretFiles(parts, ExecutorSecretName(identity), {"ca.pem", absl::StrCat(device, ".pem"), absl::StrCat(device, ".key")});
+  parts.readiness_probe = ReadinessProbe();
+  // In its place: an executor that crashed joins again and is given a stage, the others are left alone.
+  parts.restart_policy = "OnFailure";
+  parts.grace_period_seconds = kExecutorGraceSeconds;
+  return Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);
+}
+
+}  // namespace fusionllm::op

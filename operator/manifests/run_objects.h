@@ -1,0 +1,65 @@
+// The Kubernetes objects of one job: pure functions from the job and where it runs to JSON. What they say is in docs/kubernetes.md.
+//
+// In each cluster one anchor (a ConfigMap) owns all that is made there for the job, so that deleting it cleans up by the cluster's own
+// garbage collector. The broker's pod has the scheduler beside it as a sidecar: a run plans with its own, on loopback.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/job/fusion_job.h"
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+
+struct Images {
+  std::string broker, scheduler, executor;
+  std::string pull_policy;  // empty: Kubernetes' default
+};
+
+// Ports of pods. The broker's own is spec.network.port.
+inline constexpr int kExecutorPort = 7001;
+inline constexpr int kSchedulerPort = 7002;  // on loopback, in the broker's pod
+inline constexpr int kMetricsPort = 9090;
+
+// Where volumes are mounted.
+inline constexpr char kDataFolder[] = "/data";
+inline constexpr char kCheckpointFolder[] = "/checkpoints";
+
+// An owner in the same cluster and namespace.
+struct Owner {
+  std::string api_version, kind, name, uid;
+};
+Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid);
+
+// ConfigMap.
+nlohmann::json AnchorObject(const JobIdentity& job, const std::string& cluster);
+
+// The job as the broker in a pod reads it: canonical YAML, with paths as they are inside the pods.
+std::string JobDocument(const job::FusionJob& job);
+nlohmann::json JobDocumentObject(const JobIdentity& identity, const job::FusionJob& job, const Owner& owner);
+
+// `remote`: executors of other clusters must reach it, too.
+nlohmann::json BrokerServiceObject(const JobIdentity& identity, const job::FusionJob& job, bool remote, const Owner& owner);
+
+// A Secret of files.
+nlohmann::json SecretObject(const JobIdentity& identity, const std::string& name, const std::map<std::string, std::string>& files,
+                            const Owner& owner);
+
+struct Attempt {
+  int64_t number = 0;
+  std::vector<ExecutorSlot> slots;  // all of the job, in all clusters
+};
+
+// Errors: InvalidArgument naming the field of executors.template or broker.template.
+absl::StatusOr<nlohmann::json> BrokerPod(const JobIdentity& identity, const job::FusionJob& job, const Attempt& attempt,
+                                         const Images& images, const Owner& owner);
+// `broker_address`: HOST:PORT at which pods of that cluster reach the broker.
+absl::StatusOr<nlohmann::json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot,
+                                           int64_t attempt, const std::string& broker_address, const Images& images, const Owner& owner);
+
+}  // namespace fusionllm::op

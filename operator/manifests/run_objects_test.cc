@@ -1,0 +1,172 @@
+#include "operator/manifests/run_objects.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lib/job/parse.h"
+#include "operator/manifests/pod_template.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kJob[] = R"(
+apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {name: train}
+spec:
+  model: {family: gpt2, preset: tiny}
+  data: {kind: text, path: corpus/, volume: {configMap: {name: text}}}
+  checkpoint: {path: run1/, volume: {persistentVolumeClaim: {claimName: ckpt}}}
+)";
+
+const JobIdentity kIdentity = {.name = "train", .ns = "team", .uid = "u1", .origin = "hub"};
+const Images kImages = {.broker = "b:1", .scheduler = "s:1", .executor = "e:1"};
+const Owner kOwner = AnchorOwner(kIdentity, "anchor-uid");
+
+job::FusionJob Job(const std::string& yaml = kJob) {
+  const auto parsed = job::ParseFusionJob(yaml, "test");
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.value_or(job::FusionJob{});
+}
+
+json Executor(const job::FusionJob& job, ExecutorSlot slot = {"paris", 1, false}) {
+  const auto pod = ExecutorPod(kIdentity, job, slot, 2, "10.0.0.7:7000", kImages, kOwner);
+  EXPECT_TRUE(pod.ok()) << pod.status();
+  return pod.value_or(json());
+}
+
+std::vector<std::string> Command(const json& pod) { return pod["spec"]["containers"][0]["command"]; }
+
+std::string After(const std::vector<std::string>& command, const std::string& flag) {
+  const auto at = std::find(command.begin(), command.end(), flag);
+  return at == command.end() || at + 1 == command.end() ? "" : *(at + 1);
+}
+
+TEST(RunObjectsTest, TheJobSpeaksOfFoldersInsideThePods) {
+  const auto inside = job::ParseFusionJob(JobDocument(Job()), "inside");
+  ASSERT_TRUE(inside.ok()) << inside.status();
+  EXPECT_THAT(inside->spec.data.path, ::testing::ElementsAre("/data/corpus/"));
+  EXPECT_EQ(inside->spec.checkpoint->path, "/checkpoints/run1/");
+}
+
+TEST(RunObjectsTest, AnExecutorHasItsOwnNameAttemptCertificateAndSite) {
+  const json pod = Executor(Job());
+  EXPECT_EQ(pod["metadata"]["name"], "train-paris-1-r2");
+  EXPECT_EQ(pod["metadata"]["labels"][kAttemptLabel], "2");
+  EXPECT_EQ(pod["metadata"]["ownerReferences"][0]["uid"], "anchor-uid");
+  EXPECT_EQ(After(Command(pod), "--name"), "paris-1");
+  EXPECT_EQ(After(Command(pod), "--site"), "paris");
+  EXPECT_EQ(After(Command(pod), "--broker"), "10.0.0.7:7000");
+  EXPECT_EQ(After(Command(pod), "--listen"), "$(POD_IP):7001");
+  const json& tls = pod["spec"]["volumes"][2];
+  ASSERT_EQ(tls["name"], "tls") << pod["spec"]["volumes"].dump();
+  EXPECT_EQ(tls["secret"]["items"].size(), 3) << "no other executor's key";
+  EXPECT_EQ(tls["secret"]["items"][1]["key"], "paris-1.pem");
+}
+
+TEST(RunObjectsTest, PodsMeetTheRestrictedStandard) {
+  const auto broker = BrokerPod(kIdentity, Job(), {.number = 0, .slots = {{"paris", 0, false}}}, kImages, kOwner);
+  ASSERT_TRUE(broker.ok()) << broker.status();
+  for (const json& pod : {Executor(Job()), *broker}) {
+    EXPECT_EQ(pod["spec"]["securityContext"]["runAsNonRoot"], true);
+    EXPECT_EQ(pod["spec"]["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    EXPECT_EQ(pod["spec"]["automountServiceAccountToken"], false);
+    json containers = pod["spec"]["containers"];
+    if (pod["spec"].contains("initContainers")) containers.insert(containers.end(), pod["spec"]["initContainers"][0]);
+    for (const json& container : containers) {
+      EXPECT_EQ(container["securityContext"]["allowPrivilegeEscalation"], false) << container["name"];
+      EXPECT_EQ(container["securityContext"]["readOnlyRootFilesystem"], true) << container["name"];
+      EXPECT_EQ(container["securityContext"]["capabilities"]["drop"], json({"ALL"})) << container["name"];
+    }
+  }
+}
+
+TEST(RunObjectsTest, TheBrokerWaitsForAllExecutorsAndHasItsSchedulerBeside) {
+  const auto pod = BrokerPod(kIdentity, Job(), {.number = 3, .slots = {{"paris", 0, false}, {"tokyo", 0, true}}}, kImages, kOwner);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_EQ((*pod)["metadata"]["name"], "train-broker-r3");
+  EXPECT_EQ(After(Command(*pod), "--expect"), "paris-0,tokyo-0");
+  EXPECT_EQ((*pod)["spec"]["restartPolicy"], "Never");
+  const json& sidecar = (*pod)["spec"]["initContainers"][0];
+  EXPECT_EQ(sidecar["restartPolicy"], "Always") << "a container that is not would hold the broker up for ever";
+  EXPECT_EQ(sidecar["image"], "s:1");
+}
+
+TEST(RunObjectsTest, SparesSaySo) {
+  EXPECT_THAT(Command(Executor(Job(), {"paris", 1, true})), Contains("--spare"));
+  EXPECT_THAT(Command(Executor(Job())), Not(Contains("--spare")));
+}
+
+TEST(RunObjectsTest, ByRelayNobodyIsDialled) {
+  job::FusionJob job = Job();
+  job.spec.network.mode = job::NetworkMode::kRelay;
+  EXPECT_THAT(Command(Executor(job)), Contains("--relay"));
+  EXPECT_THAT(Command(Executor(job)), Not(Contains("--listen")));
+}
+
+TEST(RunObjectsTest, TheTemplateAddsAndOurPartsStay) {
+  job::FusionJob job = Job();
+  job.spec.executors.pod_template.json = R"({
+    "metadata": {"labels": {"team": "a", "fusionllm.io/job": "forged"}},
+    "spec": {"nodeSelector": {"gpu": "h100"}, "containers": [
+      {"name": "log", "image": "l:1"},
+      {"name": "executor", "image": "mine:2", "command": ["sh"], "resources": {"limits": {"memory": "8Gi"}},
+       "env": [{"name": "A", "value": "1"}, {"name": "POD_IP", "value": "9.9.9.9"}]}]}})";
+  const json pod = Executor(job);
+  EXPECT_EQ(pod["metadata"]["labels"]["team"], "a");
+  EXPECT_EQ(pod["metadata"]["labels"][kJobLabel], "train");
+  EXPECT_EQ(pod["spec"]["nodeSelector"]["gpu"], "h100");
+  ASSERT_EQ(pod["spec"]["containers"].size(), 2);
+  const json& executor = pod["spec"]["containers"][1];
+  EXPECT_EQ(executor["image"], "mine:2");
+  EXPECT_EQ(executor["command"][0], "fusion-executor");
+  EXPECT_EQ(executor["resources"]["limits"]["memory"], "8Gi");
+  EXPECT_EQ(executor["env"].size(), 2);
+  EXPECT_EQ(executor["env"][0]["value"], "1");
+  EXPECT_TRUE(executor["env"][1].contains("valueFrom")) << "an address made up by a template would be nobody's";
+}
+
+TEST(RunObjectsTest, ATemplateThatCannotBeIsNamed) {
+  const auto refused = [](const char* pod_template) {
+    job::FusionJob job = Job();
+    job.spec.executors.pod_template.json = pod_template;
+    return std::string(ExecutorPod(kIdentity, job, {"paris", 0, false}, 0, "a:1", kImages, kOwner).status().message());
+  };
+  EXPECT_THAT(refused(R"({"spec": []})"), HasSubstr("spec.executors.template.spec: must be a mapping"));
+  EXPECT_THAT(refused(R"({"spec": {"containers": {}}})"), HasSubstr("template.spec.containers: must be a list"));
+  EXPECT_THAT(refused(R"({"spec": {"containers": ["x"]}})"), HasSubstr("must be a list of mappings"));
+  EXPECT_THAT(refused(R"({"spec": {"volumes": [{"name": "tls"}]}})"), HasSubstr("volumes: name tls is used by the operator"));
+  EXPECT_THAT(refused(R"({"spec": {"containers": [{"name": "executor", "volumeMounts": [{"mountPath": "/data"}]}]}})"),
+              HasSubstr("mountPath /data is used by the operator"));
+}
+
+TEST(RunObjectsTest, SecretsAreFiles) {
+  const json secret = SecretObject(kIdentity, "s", {{"ca.pem", "text"}}, kOwner);
+  EXPECT_EQ(secret["data"]["ca.pem"], "dGV4dA==");
+}
+
+TEST(RunObjectsTest, ExecutorsDialABrokerThatIsNotReady) {
+  const json service = BrokerServiceObject(kIdentity, Job(), /*remote=*/false, kOwner);
+  EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
+  EXPECT_EQ(service["spec"]["selector"][kJobUidLabel], "u1");
+  EXPECT_EQ(service["spec"]["type"], "ClusterIP");
+  EXPECT_EQ(BrokerServiceObject(kIdentity, Job(), /*remote=*/true, kOwner)["spec"]["type"], "NodePort");
+}
+
+TEST(RunObjectsTest, APlacementReadsBackAsItWas) {
+  const std::vector<ExecutorSlot> slots = {{"new-york", 0, false}, {"paris", 1, false}, {"paris", 2, true}};
+  EXPECT_EQ(PlacementText(3, slots), "3:new-york-0,paris-1,paris-2*");
+  EXPECT_EQ(ParsePlacement(3, PlacementText(3, slots)), slots);
+  EXPECT_TRUE(ParsePlacement(4, PlacementText(3, slots)).empty()) << "of another attempt";
+  for (const char* text : {"", "3", "3:", "3:x", "3:-1", "3:a-b", "3:a-1,,b"}) EXPECT_TRUE(ParsePlacement(3, text).empty()) << text;
+}
+
+}  // namespace
+}  // namespace fusionllm::op

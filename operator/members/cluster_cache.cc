@@ -1,0 +1,140 @@
+#include "operator/members/cluster_cache.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "operator/manifests/resources.h"
+#include "operator/members/pod_view.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kByJob[] = "job";
+
+struct PodObject : kube::Object {
+  PodView view;
+};
+
+struct AnchorObjectView : kube::Object {
+  AnchorView view;
+};
+
+absl::StatusOr<kube::ObjectMeta> MetadataOf(absl::string_view text) {
+  auto decoded = kube::DecodeMetadata(text);
+  if (!decoded.ok()) return decoded.status();
+  return (*decoded)->meta;
+}
+
+absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text, const std::string& cluster) {
+  auto meta = MetadataOf(text);
+  if (!meta.ok()) return meta.status();
+  auto view = ReadPod(json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false), cluster);
+  if (!view.ok()) return view.status();
+  auto pod = std::make_shared<PodObject>();
+  pod->meta = *std::move(meta);
+  pod->view = *std::move(view);
+  return pod;
+}
+
+absl::StatusOr<kube::ObjectPtr> DecodeAnchor(absl::string_view text) {
+  auto meta = MetadataOf(text);
+  if (!meta.ok()) return meta.status();
+  const json object = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const json annotations = object.is_object() ? object.value(json::json_pointer("/metadata/annotations"), json::object()) : json::object();
+  const auto annotation = [&](const char* name) {
+    const auto at = annotations.find(name);
+    return at != annotations.end() && at->is_string() ? at->get<std::string>() : "";
+  };
+  auto anchor = std::make_shared<AnchorObjectView>();
+  anchor->meta = *std::move(meta);
+  anchor->view = {.uid = anchor->meta.uid,
+                  .prepared = annotation(kPreparedAnnotation),
+                  .broker_address = annotation(kBrokerAnnotation),
+                  .remote_broker_address = annotation(kRemoteBrokerAnnotation),
+                  .placement = annotation(kPlacementAnnotation),
+                  .terminating = !anchor->meta.deletion_timestamp.empty()};
+  return anchor;
+}
+
+std::vector<std::string> JobUid(const kube::Object& object) { return {std::string(object.meta.Label(kJobUidLabel))}; }
+
+kube::Informer::Options PodOptions(const std::string& cluster, const std::string& origin) {
+  return {.cluster = cluster,
+          .scope = {.resource = kPods, .label_selector = absl::StrCat(kOriginLabel, "=", origin)},
+          .decode = [cluster](absl::string_view text) { return DecodePod(text, cluster); }};
+}
+
+kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin) {
+  return {.cluster = cluster,
+          .scope = {.resource = kConfigMaps, .label_selector = absl::StrCat(kOriginLabel, "=", origin, ",", kRoleLabel, "=", kAnchorRole)},
+          .decode = DecodeAnchor};
+}
+
+}  // namespace
+
+ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::ApiClient& client, kube::Clock& clock,
+                           const kube::InformerMetrics* metrics, JobChanged changed)
+    : name_(std::move(name)),
+      client_(client),
+      clock_(clock),
+      pods_(client, clock, metrics, PodOptions(name_, origin)),
+      anchors_(client, clock, metrics, AnchorOptions(name_, origin)) {
+  const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event) {
+    const kube::ObjectMeta& meta = event.object->meta;
+    changed({meta.ns, std::string(meta.Label(kJobLabel))}, !event.initial && !event.resync);
+  };
+  for (kube::Informer* informer : {&pods_, &anchors_}) {
+    informer->AddIndex(kByJob, JobUid);
+    informer->AddHandler(tell);
+  }
+}
+
+void ClusterCache::Start() {
+  pods_.Start();
+  anchors_.Start();
+}
+
+void ClusterCache::Stop() {
+  pods_.Stop();
+  anchors_.Stop();
+}
+
+bool ClusterCache::WaitForSync(absl::Duration patience) { return pods_.WaitForSync(patience) && anchors_.WaitForSync(patience); }
+
+absl::Status ClusterCache::Connection() const {
+  bool watching = true;
+  std::string why;
+  for (const kube::Informer* informer : {&pods_, &anchors_}) {
+    const kube::InformerState state = informer->State();
+    if (!state.watching && why.empty()) why = std::string(state.last_error.message());
+    if (!state.synced) return absl::UnavailableError(absl::StrCat("not listed yet", why.empty() ? "" : ": ", why));
+    watching = watching && state.watching;
+  }
+  const absl::Duration now = clock_.Monotonic();
+  const std::lock_guard lock(mutex_);
+  if (watching) {
+    lost_at_.reset();
+    return absl::OkStatus();
+  }
+  if (!lost_at_.has_value()) lost_at_ = now;
+  if (now - *lost_at_ < kLossPatience) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("no watch for ", absl::FormatDuration(absl::Trunc(now - *lost_at_, absl::Seconds(1))), why.empty() ? "" : ": ", why));
+}
+
+std::vector<PodView> ClusterCache::PodsOf(const std::string& job_uid) const {
+  std::vector<PodView> views;
+  for (const kube::ObjectPtr& pod : pods_.Find(kByJob, job_uid)) views.push_back(static_cast<const PodObject&>(*pod).view);
+  return views;
+}
+
+std::optional<AnchorView> ClusterCache::AnchorOf(const std::string& job_uid) const {
+  const std::vector<kube::ObjectPtr> found = anchors_.Find(kByJob, job_uid);
+  if (found.empty()) return std::nullopt;
+  return static_cast<const AnchorObjectView&>(*found.front()).view;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,98 @@
+#include "operator/members/pod_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+json Pod(const char* role, const json& status) {
+  return {{"metadata",
+           {{"name", "train-paris-1-r2"},
+            {"uid", "u"},
+            {"labels", {{kJobUidLabel, "j"}, {kRoleLabel, role}, {kAttemptLabel, "2"}, {kIndexLabel, "1"}, {kClusterLabel, "elsewhere"}}}}},
+          {"status", status}};
+}
+
+PodView Read(const json& pod) {
+  const auto view = ReadPod(pod, "paris");
+  EXPECT_TRUE(view.ok()) << view.status();
+  return view.value_or(PodView{});
+}
+
+TEST(PodViewTest, ReadsWhoItIs) {
+  const json pod =
+      Pod("executor", {{"phase", "Running"}, {"podIP", "10.1.2.3"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}});
+  const PodView view = Read(pod);
+  EXPECT_EQ(view.cluster, "paris") << "where it was read, not what it says of itself";
+  EXPECT_EQ(view.attempt, 2);
+  EXPECT_EQ(view.index, 1);
+  EXPECT_EQ(view.phase, PodPhase::kRunning);
+  EXPECT_TRUE(view.ready);
+  EXPECT_EQ(view.address, "10.1.2.3");
+  EXPECT_EQ(JobUidOf(pod), "j");
+}
+
+TEST(PodViewTest, ReadsHowTheMainContainerEnded) {
+  const json sidecar = {{"name", "scheduler"}, {"state", {{"terminated", {{"exitCode", 143}, {"reason", "Error"}}}}}};
+  const json broker = {{"name", "broker"}, {"state", {{"terminated", {{"exitCode", 3}, {"reason", "Error"}, {"message", "needs 8 GiB"}}}}}};
+  const PodView view = Read(Pod("broker", {{"phase", "Failed"}, {"containerStatuses", {sidecar, broker}}}));
+  EXPECT_EQ(view.exit_code, 3);
+  EXPECT_EQ(view.message, "needs 8 GiB");
+}
+
+TEST(PodViewTest, TakesUpWhatTheBrokerLeftBehind) {
+  const json broker = {
+      {"name", "broker"},
+      {"state", {{"terminated", {{"exitCode", 3}, {"message", R"({"step":7,"reason":"InsufficientMemory","error":"needs 8 GiB"})"}}}}}};
+  const PodView view = Read(Pod("broker", {{"phase", "Failed"}, {"containerStatuses", {broker}}}));
+  ASSERT_TRUE(view.report.has_value());
+  EXPECT_EQ(view.report->step, 7);
+  EXPECT_EQ(view.message, "InsufficientMemory: needs 8 GiB");
+}
+
+TEST(PodViewTest, SaysWhyItWaits) {
+  const json unschedulable = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", "0/1 nodes"}};
+  EXPECT_EQ(Read(Pod("executor", {{"phase", "Pending"}, {"conditions", {unschedulable}}})).reason, "Unschedulable");
+  const auto waiting = [](const char* reason) {
+    return json{{"phase", "Pending"}, {"containerStatuses", {{{"name", "executor"}, {"state", {{"waiting", {{"reason", reason}}}}}}}}};
+  };
+  EXPECT_EQ(Read(Pod("executor", waiting("ImagePullBackOff"))).reason, "ImagePullBackOff");
+  EXPECT_EQ(Read(Pod("executor", waiting("ContainerCreating"))).reason, "") << "nothing is wrong";
+}
+
+TEST(PodViewTest, ACrashLoopTellsWhatItCrashesOf) {
+  const json container = {{"name", "executor"},
+                          {"restartCount", 4},
+                          {"state", {{"waiting", {{"reason", "CrashLoopBackOff"}, {"message", "back-off 40s"}}}}},
+                          {"lastState", {{"terminated", {{"exitCode", 2}, {"reason", "Error"}, {"message", "no such file"}}}}}};
+  const PodView view = Read(Pod("executor", {{"phase", "Running"}, {"containerStatuses", {container}}}));
+  EXPECT_EQ(view.reason, "CrashLoopBackOff");
+  EXPECT_EQ(view.message, "exit code 2, Error: no such file");
+  EXPECT_EQ(view.container_restarts, 4);
+  EXPECT_FALSE(view.exit_code.has_value()) << "it has not ended for good";
+}
+
+TEST(PodViewTest, EvictionIsOfThePod) {
+  EXPECT_EQ(Read(Pod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "low on memory"}})).reason, "Evicted");
+}
+
+TEST(PodViewTest, TerminatingSinceWhen) {
+  json pod = Pod("executor", {{"phase", "Running"}});
+  pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+  EXPECT_EQ(Read(pod).deleted_at, absl::FromCivil(absl::CivilSecond(2026, 11, 21, 10, 0, 0), absl::UTCTimeZone()));
+}
+
+TEST(PodViewTest, StrangePodsAreRefused) {
+  EXPECT_FALSE(ReadPod(json::object(), "paris").ok());
+  EXPECT_FALSE(ReadPod(json::array(), "paris").ok());
+  EXPECT_FALSE(ReadPod(Pod("impostor", json::object()), "paris").ok());
+  EXPECT_TRUE(ReadPod(Pod("executor", json("nonsense")), "paris").ok()) << "a status that is none says nothing";
+}
+
+}  // namespace
+}  // namespace fusionllm::op

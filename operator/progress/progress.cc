@@ -1,0 +1,70 @@
+#include "operator/progress/progress.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxText = 1024;
+
+int64_t Integer(const json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number_integer() ? at->get<int64_t>() : 0;
+}
+
+std::optional<double> Number(const json& object, const char* key) {
+  const auto at = object.find(key);
+  if (at == object.end() || !at->is_number() || !std::isfinite(at->get<double>())) return std::nullopt;
+  return at->get<double>();
+}
+
+std::string Text(const json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_string() ? at->get<std::string>().substr(0, kMaxText) : "";
+}
+
+std::string Rate(double bytes_per_s) {
+  if (bytes_per_s >= 1e9) return absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
+  if (bytes_per_s >= 1e6) return absl::StrFormat("%.1f MB/s", bytes_per_s / 1e6);
+  return absl::StrFormat("%.1f kB/s", bytes_per_s / 1e3);
+}
+
+}  // namespace
+
+absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
+  if (text.size() > kMaxProgressBytes) return absl::InvalidArgumentError(absl::StrCat("progress of ", text.size(), " bytes"));
+  const json page = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!page.is_object()) return absl::InvalidArgumentError("progress is no JSON object");
+  Progress progress;
+  progress.phase = Text(page, "phase");
+  progress.step = Integer(page, "step");
+  progress.steps = Integer(page, "steps");
+  progress.epoch = Integer(page, "epoch");
+  progress.recoveries = Integer(page, "recoveries");
+  progress.loss = Number(page, "loss");
+  progress.tokens_per_second = Number(page, "tokens_per_second");
+  progress.step_seconds = Number(page, "step_seconds");
+  progress.predicted_step_seconds = Number(page, "predicted_step_seconds");
+  progress.eta_seconds = Number(page, "eta_seconds");
+  progress.error = Text(page, "error");
+  progress.reason = Text(page, "reason");
+  if (page.contains("checkpoint_step") && page["checkpoint_step"].is_number_integer())
+    progress.checkpoint_step = Integer(page, "checkpoint_step");
+  if (page.contains("exit_code") && page["exit_code"].is_number_integer())
+    progress.exit_code = static_cast<int>(Integer(page, "exit_code"));
+  if (page.contains("stages") && page["stages"].is_array()) progress.stages = static_cast<int>(page["stages"].size());
+  if (page.contains("slowest_link") && page["slowest_link"].is_object()) {
+    const json& link = page["slowest_link"];
+    progress.slowest_link = absl::StrCat(Text(link, "src"), "->", Text(link, "dst"), " ", Text(link, "codec"));
+    if (const auto rate = Number(link, "bandwidth_bytes_per_second")) absl::StrAppend(&progress.slowest_link, " ", Rate(*rate));
+  }
+  return progress;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,36 @@
+// Where a run stands, as its broker tells: the /progress page while it runs, and the report that its container leaves behind.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::op {
+
+struct Progress {
+  std::string phase;
+  int64_t step = 0, steps = 0;
+  int64_t epoch = 0;
+  int stages = 0;
+  int64_t recoveries = 0;
+  std::optional<double> loss, tokens_per_second;
+  std::optional<double> step_seconds, predicted_step_seconds, eta_seconds;
+  std::string slowest_link;  // "paris-1->tokyo-0 int8 1.2 MB/s"; empty: unknown
+  std::optional<int64_t> checkpoint_step;
+  // Of a run that has ended.
+  std::optional<int> exit_code;
+  std::string error, reason;
+
+  bool operator==(const Progress&) const = default;
+};
+
+inline constexpr size_t kMaxProgressBytes = 64 << 10;
+
+// From a pod that may be anybody's: InvalidArgument when the text is too long or no JSON object; fields of other types count as absent, and
+// texts are cut.
+absl::StatusOr<Progress> ParseProgress(absl::string_view text);
+
+}  // namespace fusionllm::op

@@ -1,0 +1,41 @@
+#include "operator/progress/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::op {
+namespace {
+
+TEST(ProgressTest, ReadsWhatTheBrokerTells) {
+  const auto progress = ParseProgress(R"({"phase":"running","step":20,"steps":100,"loss":2.5,"epoch":2,"stages":["a","b"],
+      "eta_seconds":36.5,"step_seconds":0.45,"predicted_step_seconds":0.4,"tokens_per_second":8192,"checkpoint_step":10,"recoveries":1,
+      "slowest_link":{"src":"a","dst":"b","codec":"int8","bandwidth_bytes_per_second":1250000.0}})");
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(progress->step, 20);
+  EXPECT_EQ(progress->loss, 2.5);
+  EXPECT_EQ(progress->stages, 2);
+  EXPECT_EQ(progress->checkpoint_step, 10);
+  EXPECT_EQ(progress->slowest_link, "a->b int8 1.2 MB/s");
+  EXPECT_FALSE(progress->exit_code.has_value());
+}
+
+TEST(ProgressTest, ReadsTheReportOfARunThatFailed) {
+  const auto progress = ParseProgress(R"({"step":0,"exit_code":3,"reason":"InsufficientMemory","error":"stage 1 needs 8 GiB"})");
+  ASSERT_TRUE(progress.ok());
+  EXPECT_EQ(progress->exit_code, 3);
+  EXPECT_EQ(progress->reason, "InsufficientMemory");
+}
+
+TEST(ProgressTest, AHostilePageChangesNothingElse) {
+  for (const char* text : {"", "[]", "null", "{", "\x01\x02"}) EXPECT_FALSE(ParseProgress(text).ok()) << text;
+  EXPECT_FALSE(ParseProgress(std::string(kMaxProgressBytes + 1, ' ')).ok());
+  const auto progress = ParseProgress(R"({"step":"x","loss":"y","stages":3,"slowest_link":[],"phase":{},"eta_seconds":null})");
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(*progress, Progress{});
+  const auto long_text = ParseProgress("{\"error\":\"" + std::string(5000, 'x') + "\"}");
+  ASSERT_TRUE(long_text.ok());
+  EXPECT_EQ(long_text->error.size(), 1024);
+}
+
+}  // namespace
+}  // namespace fusionllm::op

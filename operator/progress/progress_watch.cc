@@ -1,0 +1,62 @@
+#include "operator/progress/progress_watch.h"
+
+#include <utility>
+#include <vector>
+
+namespace fusionllm::op {
+
+ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed)
+    : clock_(clock), fetch_(std::move(fetch)), changed_(std::move(changed)), thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+
+ProgressWatch::~ProgressWatch() = default;
+
+std::optional<Progress> ProgressWatch::Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  Followed& followed = followed_[uid];
+  if (followed.address != address) followed = {.job = job, .address = address};
+  return followed.newest;
+}
+
+void ProgressWatch::Forget(const std::string& uid) {
+  const std::lock_guard lock(mutex_);
+  followed_.erase(uid);
+}
+
+void ProgressWatch::Run(const std::stop_token& stop) {
+  while (clock_.WaitFor(kEvery, stop)) {
+    std::vector<std::string> uids;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [uid, followed] : followed_) uids.push_back(uid);
+    }
+    for (const std::string& uid : uids) {
+      if (stop.stop_requested()) return;
+      Ask(uid);
+    }
+  }
+}
+
+void ProgressWatch::Ask(const std::string& uid) {
+  std::string address;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = followed_.find(uid);
+    if (at == followed_.end()) return;
+    address = at->second.address;
+  }
+  const absl::StatusOr<std::string> page = fetch_(address);
+  if (!page.ok()) return;  // starting, or ending: its pod tells
+  const absl::StatusOr<Progress> progress = ParseProgress(*page);
+  if (!progress.ok()) return;
+  kube::WorkKey job;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = followed_.find(uid);
+    if (at == followed_.end() || at->second.address != address || at->second.newest == *progress) return;
+    at->second.newest = *progress;
+    job = at->second.job;
+  }
+  changed_(job);
+}
+
+}  // namespace fusionllm::op

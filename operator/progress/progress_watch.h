@@ -1,0 +1,54 @@
+// Asks the brokers of running jobs where they stand, every so often, and says when that has changed.
+//
+// One thread asks one broker after the other with a short deadline each; a pod that does not answer costs that deadline and no more. What a
+// pod answers is not trusted (progress.h). Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "lib/kube/clock.h"
+#include "lib/kube/queue/work_key.h"
+#include "operator/progress/progress.h"
+#include "operator/reconcile/job_reconciler.h"
+
+namespace fusionllm::op {
+
+class ProgressWatch : public ProgressSource {
+ public:
+  // GET http://ADDRESS/progress: the body, or why there is none. Blocks, with a deadline of its own.
+  using Fetch = std::function<absl::StatusOr<std::string>(const std::string& address)>;
+  using Changed = std::function<void(const kube::WorkKey& job)>;
+
+  static constexpr absl::Duration kEvery = absl::Seconds(5);
+
+  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed);
+  ~ProgressWatch() override;
+
+  std::optional<Progress> Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) override;
+  void Forget(const std::string& uid) override;
+
+ private:
+  struct Followed {
+    kube::WorkKey job;
+    std::string address;
+    std::optional<Progress> newest;
+  };
+  void Run(const std::stop_token& stop);
+  void Ask(const std::string& uid);
+
+  kube::Clock& clock_;
+  const Fetch fetch_;
+  const Changed changed_;
+  std::mutex mutex_;
+  std::map<std::string, Followed> followed_;  // by uid
+  std::jthread thread_;
+};
+
+}  // namespace fusionllm::op

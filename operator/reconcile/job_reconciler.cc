@@ -1,0 +1,308 @@
+#include "operator/reconcile/job_reconciler.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/api/resource_version.h"
+#include "operator/manifests/resources.h"
+#include "operator/placement/placement.h"
+#include "operator/reconcile/job_status.h"
+#include "operator/reconcile/prepare.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kube::ReconcileResult;
+using nlohmann::json;
+
+constexpr absl::Duration kStaleAgain = absl::Milliseconds(100);
+constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
+
+bool IsGone(const absl::Status& status) { return kube::IsApiNotFound(status); }
+
+}  // namespace
+
+// One call of Reconcile().
+class JobReconciler::Pass {
+ public:
+  Pass(JobReconciler& owner, const kube::WorkKey& key, const JobView& view, std::stop_token stop)
+      : owner_(owner), key_(key), view_(view), hub_(owner.hub_.client()), call_{.stop = std::move(stop)} {}
+
+  ReconcileResult Run() {
+    if (!view_.job.ok()) return Refuse();
+    const Observation seen = Observe();
+    const Decision decision = Decide(seen);
+    const absl::Status status = CarryOut(seen, decision);
+    if (!status.ok()) {
+      // An object of ours that somebody else has, a template that cannot be: said in the job itself, not in a log alone.
+      return ReconcileResult::Failed(status);
+    }
+    return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
+  }
+
+  // The job's part in another cluster.
+  ReconcileResult RunIn(Member& member) {
+    if (!view_.job.ok() || !member.reachable()) return ReconcileResult::Done();
+    const Observation seen = Observe();
+    const Decision decision = Decide(seen);
+    const Memory &now = decision.memory, &told = seen.memory;
+    const bool told_all = now.attempt == told.attempt && now.complete == told.complete && now.failed == told.failed;
+    if (!told_all && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
+    const absl::Status status = CarryOutIn(member, seen, decision);
+    if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
+    if (!status.ok()) return ReconcileResult::Failed(status);
+    return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
+  }
+
+ private:
+  ReconcileResult Refuse() {
+    if (view_.deleted_at.has_value()) {
+      const absl::Status status = RemoveFinalizer();
+      return status.ok() ? ReconcileResult::Done() : ReconcileResult::Failed(status);
+    }
+    Decision decision;
+    decision.state = JobState::kFailed;
+    decision.memory = MemoryOf(view_.status);
+    decision.memory.failed = true;
+    decision.conditions.push_back({"Accepted", false, "InvalidSpec", std::string(view_.job.status().message())});
+    decision.conditions.push_back({"Failed", true, "InvalidSpec", std::string(view_.job.status().message())});
+    const absl::Status status = WriteStatus({.job = {}, .identity = view_.identity, .memory = decision.memory}, decision);
+    return status.ok() ? ReconcileResult::Hopeless(view_.job.status()) : ReconcileResult::Failed(status);
+  }
+
+  Observation Observe() {
+    Observation seen;
+    seen.job = *view_.job;
+    seen.identity = view_.identity;
+    seen.now = owner_.clock_.Now();
+    seen.created_at = view_.created_at;
+    seen.deleted_at = view_.deleted_at;
+    seen.finalizer = std::find(view_.finalizers.begin(), view_.finalizers.end(), kFinalizer) != view_.finalizers.end();
+    seen.memory = MemoryOf(view_.status);
+    local_ = owner_.members_.LocalName().value_or("");
+    ClusterView hub = Look(owner_.hub_);
+    if (!local_.empty()) hub.name = local_;
+    for (PodView& pod : hub.pods) pod.cluster = hub.name;
+    seen.clusters.push_back(std::move(hub));
+    for (const std::shared_ptr<Member>& member : owner_.members_.Remote()) seen.clusters.push_back(Look(*member));
+    PlaceExecutors(seen);
+    return seen;
+  }
+
+  ClusterView Look(Member& member) const {
+    ClusterView cluster{.name = member.name(), .reachable = member.reachable()};
+    if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
+      cluster.anchor = true;
+      cluster.anchor_terminating = anchor->terminating;
+    }
+    cluster.pods = member.PodsOf(view_.identity.uid);
+    return cluster;
+  }
+
+  // Once for each attempt: clusters that come and go meanwhile move nobody.
+  void PlaceExecutors(Observation& seen) {
+    if (const auto anchor = owner_.hub_.AnchorOf(view_.identity.uid)) {
+      seen.slots = ParsePlacement(seen.memory.attempt, anchor->placement);
+      if (!seen.slots.empty()) return;
+    }
+    std::vector<std::string> clusters;
+    if (!local_.empty()) clusters.push_back(local_);
+    for (size_t i = 1; i < seen.clusters.size(); ++i) {
+      if (seen.clusters[i].reachable) clusters.push_back(seen.clusters[i].name);
+    }
+    Placement placement = Place(seen.job, clusters);
+    seen.slots = std::move(placement.slots);
+    seen.placement_problem = std::move(placement.problem);
+  }
+
+  PrepareRequest Request(const Observation& seen, int64_t attempt) const {
+    return {.identity = seen.identity,
+            .job = &seen.job,
+            .attempt = attempt,
+            .slots = seen.slots,
+            .local = local_,
+            .hub_address = owner_.options_.hub_address,
+            .now = seen.now};
+  }
+
+  absl::Status CarryOut(const Observation& seen, const Decision& decision) {
+    if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(AddFinalizer());
+    if (!decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
+    for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
+    const std::string& hub = seen.clusters.front().name;
+    FUSIONLLM_RETURN_IF_ERROR(RemovePods(owner_.hub_, hub, decision));
+    if (decision.delete_anchors) FUSIONLLM_RETURN_IF_ERROR(DeleteAnchor(owner_.hub_));
+    // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
+    if (decision.prepare && decision.memory.attempt == seen.memory.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
+    for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.poke(seen.clusters[i].name, JobKey());
+    if (decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(RemoveFinalizer());
+    if (decision.delete_job) FUSIONLLM_RETURN_IF_ERROR(DeleteJob());
+    return absl::OkStatus();
+  }
+
+  absl::Status CreateOnHub(const Observation& seen, const Decision& decision) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt), call_.stop));
+    const int64_t attempt = decision.memory.attempt;
+    if (decision.create_broker) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots},
+                                                           owner_.options_.images, prepared.owner));
+      FUSIONLLM_RETURN_IF_ERROR(CreatePod(owner_.hub_, pod));
+    }
+    return CreateExecutors(owner_.hub_, local_, seen, decision, prepared);
+  }
+
+  absl::Status CreateExecutors(Member& member, const std::string& name, const Observation& seen, const Decision& decision,
+                               const Prepared& prepared) {
+    for (const ExecutorSlot& slot : decision.create) {
+      if (slot.cluster != name) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt,
+                                                             prepared.broker_address, owner_.options_.images, prepared.owner));
+      FUSIONLLM_RETURN_IF_ERROR(CreatePod(member, pod));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CarryOutIn(Member& member, const Observation& seen, const Decision& decision) {
+    FUSIONLLM_RETURN_IF_ERROR(RemovePods(member, member.name(), decision));
+    if (decision.delete_anchors) return DeleteAnchor(member);
+    const bool used = std::any_of(seen.slots.begin(), seen.slots.end(), [&](const auto& slot) { return slot.cluster == member.name(); });
+    if (!decision.prepare || !used) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
+                               PrepareRemote(member, owner_.hub_, Request(seen, decision.memory.attempt), call_.stop));
+    return CreateExecutors(member, member.name(), seen, decision, prepared);
+  }
+
+  absl::Status CreatePod(Member& member, const json& pod) {
+    const absl::Status status =
+        member.client().Create(kPods, view_.identity.ns, pod.dump(), {.field_manager = kFieldManager}, call_).status();
+    // It is there and the cache does not know yet, or one of its name is still ending: its events bring us back.
+    return kube::IsApiAlreadyExists(status) ? absl::OkStatus() : status;
+  }
+
+  absl::Status RemovePods(Member& member, const std::string& cluster, const Decision& decision) {
+    for (const PodRemoval& removal : decision.remove) {
+      if (removal.cluster != cluster) continue;
+      const kube::DeleteOptions options{.uid = removal.uid, .grace_period_seconds = removal.grace_seconds};
+      const absl::Status status = member.client().Delete(kPods, {view_.identity.ns, removal.name}, options, call_).status();
+      // A conflict: another pod has taken the name.
+      if (!status.ok() && !IsGone(status) && !kube::IsApiConflict(status)) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DeleteAnchor(Member& member) {
+    const auto anchor = member.AnchorOf(view_.identity.uid);
+    if (!anchor.has_value() || anchor->terminating) return absl::OkStatus();
+    // In the foreground: while it is there, something of the job is.
+    const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor->uid};
+    const absl::Status status =
+        member.client().Delete(kConfigMaps, {view_.identity.ns, AnchorName(view_.identity)}, options, call_).status();
+    return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
+  }
+
+  absl::Status DeleteJob() {
+    const kube::DeleteOptions options{.uid = view_.identity.uid};
+    const absl::Status status = hub_.Delete(kFusionJobs, JobKey(), options, call_).status();
+    return IsGone(status) ? absl::OkStatus() : status;
+  }
+
+  absl::Status AddFinalizer() {
+    std::vector<std::string> finalizers = view_.finalizers;
+    finalizers.push_back(kFinalizer);
+    return PatchFinalizers(finalizers);
+  }
+
+  absl::Status RemoveFinalizer() {
+    std::vector<std::string> finalizers = view_.finalizers;
+    std::erase(finalizers, kFinalizer);
+    owner_.progress_.Forget(view_.identity.uid);
+    if (finalizers.size() == view_.finalizers.size()) return absl::OkStatus();
+    const absl::Status status = PatchFinalizers(finalizers);
+    return IsGone(status) ? absl::OkStatus() : status;
+  }
+
+  // With the resource version that was looked at: somebody who changed the list meanwhile makes this a conflict, and it is looked at again.
+  absl::Status PatchFinalizers(const std::vector<std::string>& finalizers) {
+    const json patch = {{"metadata", {{"finalizers", finalizers}, {"resourceVersion", version_}, {"uid", view_.identity.uid}}}};
+    return Took(hub_.Patch(kFusionJobs, JobKey(), kube::PatchType::kMerge, patch.dump(), {.field_manager = kFieldManager}, call_));
+  }
+
+  absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
+    const std::optional<Progress> progress = ProgressOf(seen, decision);
+    const kubeapi::FusionJobStatus status = BuildStatus(view_, seen, decision, progress);
+    if (status == view_.status) return absl::OkStatus();
+    const std::string body = StatusBody(view_, status);
+    return Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_));
+  }
+
+  std::optional<Progress> ProgressOf(const Observation& seen, const Decision& decision) {
+    for (const ClusterView& cluster : seen.clusters) {
+      for (const PodView& pod : cluster.pods) {
+        if (pod.role != kBrokerRole || pod.attempt != decision.memory.attempt) continue;
+        if (pod.report.has_value()) return pod.report;
+        if (pod.phase == PodPhase::kRunning && !pod.address.empty()) {
+          return owner_.progress_.Follow(key_, view_.identity.uid, absl::StrCat(pod.address, ":", kMetricsPort));
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The job after a write of ours: later writes of this pass go on from there, and older ones from the cache are not acted upon.
+  absl::Status Took(const absl::StatusOr<std::string>& answer) {
+    FUSIONLLM_RETURN_IF_ERROR(answer.status());
+    const json object = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+    const std::string version = object.is_object() ? object.value(json::json_pointer("/metadata/resourceVersion"), "") : "";
+    if (!version.empty()) {
+      version_ = version;
+      owner_.Wrote(view_.identity.uid, version);
+    }
+    return absl::OkStatus();
+  }
+
+  kube::ObjectKey JobKey() const { return {view_.identity.ns, view_.identity.name}; }
+
+  JobReconciler& owner_;
+  const kube::WorkKey& key_;
+  const JobView& view_;
+  kube::ApiClient& hub_;
+  const kube::CallOptions call_;
+  std::string version_ = view_.resource_version;
+  std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
+};
+
+JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, ProgressSource& progress,
+                             EventSink& events, kube::Clock& clock)
+    : options_(std::move(options)), jobs_(jobs), hub_(hub), members_(members), progress_(progress), events_(events), clock_(clock) {}
+
+ReconcileResult JobReconciler::Reconcile(const kube::WorkKey& key, std::stop_token stop) {
+  const std::shared_ptr<const JobView> view = jobs_.Find({key.ns, key.name});
+  if (view == nullptr) return ReconcileResult::Done();
+  if (!view->managed_by.empty()) return ReconcileResult::Done();
+  if (IsStale(*view)) return ReconcileResult::Again(kStaleAgain);
+  if (key.cluster.empty()) return Pass(*this, key, *view, std::move(stop)).Run();
+  for (const std::shared_ptr<Member>& member : members_.Remote()) {
+    if (member->name() == key.cluster) return Pass(*this, key, *view, std::move(stop)).RunIn(*member);
+  }
+  return ReconcileResult::Done();
+}
+
+bool JobReconciler::IsStale(const JobView& view) {
+  const std::lock_guard lock(mutex_);
+  const auto written = written_.find(view.identity.uid);
+  if (written == written_.end()) return false;
+  const auto order = kube::CompareResourceVersions(view.resource_version, written->second);
+  if (order.has_value() && *order < 0) return true;
+  written_.erase(written);
+  return false;
+}
+
+void JobReconciler::Wrote(const std::string& uid, const std::string& resource_version) {
+  const std::lock_guard lock(mutex_);
+  written_[uid] = resource_version;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,87 @@
+// Brings one FusionJob closer to what it wants: looks at it and its pods, asks Decide(), and carries the answer out.
+//
+// A key without a cluster is the job on its hub: its status, its broker, its executors there. A key with a cluster is the job's part in
+// that member, carried out by that member's own workers, so that one that hangs holds up no other. Both decide the same from the same
+// caches; a member's part does nothing that the job's status does not say yet.
+//
+// Level-based: a call needs nothing of earlier ones. What a decision rests on (the attempt, that the job is over) is in the job's status
+// before anything is done about it, so an operator killed at any line goes on where it was. Thread-safe for different jobs at once; a call
+// blocks on the API servers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "lib/kube/clock.h"
+#include "lib/kube/queue/controller.h"
+#include "operator/lifecycle/decide.h"
+#include "operator/manifests/run_objects.h"
+#include "operator/members/member.h"
+#include "operator/progress/progress.h"
+#include "operator/reconcile/job_view.h"
+
+namespace fusionllm::op {
+
+// The jobs of the hub, as cached.
+class JobSource {
+ public:
+  virtual ~JobSource() = default;
+  virtual std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const = 0;
+};
+
+// What brokers tell of their runs.
+class ProgressSource {
+ public:
+  virtual ~ProgressSource() = default;
+  // The newest known, and from now on kept fresh from HOST:PORT `address`. Does not block.
+  virtual std::optional<Progress> Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) = 0;
+  virtual void Forget(const std::string& uid) = 0;
+};
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // Does not block.
+  virtual void Record(const JobIdentity& job, const Note& note) = 0;
+};
+
+struct ReconcilerOptions {
+  Images images;
+  std::string hub_address;  // where nodes of the hub are reached from members; empty: as its nodes say
+  // Asks for a look at a job's part in a member; does not block.
+  std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
+};
+
+class JobReconciler {
+ public:
+  // All must outlive it. `hub` is the cluster that has the jobs.
+  JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, ProgressSource& progress, EventSink& events,
+                kube::Clock& clock);
+
+  kube::ReconcileResult Reconcile(const kube::WorkKey& key, std::stop_token stop);
+
+ private:
+  class Pass;
+
+  // The newest resource version of a job that this process has written; an older one in the cache is not acted upon.
+  bool IsStale(const JobView& view);
+  void Wrote(const std::string& uid, const std::string& resource_version);
+
+  const ReconcilerOptions options_;
+  JobSource& jobs_;
+  Member& hub_;
+  Members& members_;
+  ProgressSource& progress_;
+  EventSink& events_;
+  kube::Clock& clock_;
+  std::mutex mutex_;
+  std::map<std::string, std::string> written_;  // resource versions by uid
+};
+
+}  // namespace fusionllm::op

@@ -1,0 +1,168 @@
+// A job's whole life on an API server in memory, with a kubelet that a test plays.
+#include "operator/reconcile/job_reconciler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/reconcile/testing/reconcile_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::JobObject;
+using testing::JobReconcilerTest;
+using ::testing::Not;
+
+TEST_F(JobReconcilerTest, AJobRunsToItsEnd) {
+  Submit();
+  Settle();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r0", "train-local-0-r0", "train-local-1-r0"));
+  EXPECT_EQ(Job()["status"]["state"], "Running");
+  EXPECT_EQ(Job()["status"]["executors"], "2/2");
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  EXPECT_EQ(progress_.address_, "10.0.0.1:9090");
+
+  EndBroker(0, 0, R"({"step":100,"steps":100,"loss":2.25,"exit_code":0})");
+  Settle();
+  EXPECT_EQ(Condition("Complete"), "True Completed");
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["loss"], "2.2500");
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["progressPercentage"], 100);
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r0")) << "executors that still ran are gone";
+  EXPECT_THAT(events_.reasons_, Contains("Completed"));
+}
+
+TEST_F(JobReconcilerTest, AtRestNothingIsWritten) {
+  Submit();
+  Settle();
+  server_.ForgetRequests();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Reconcile().status.ok());
+  for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
+}
+
+TEST_F(JobReconcilerTest, ProgressIsToldNoMoreThanEveryTenSeconds) {
+  Submit();
+  Settle();
+  progress_.newest_ = Progress{.step = 10, .steps = 100, .loss = 3.0};
+  Settle();
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 10);
+  progress_.newest_->step = 11;
+  clock_.Advance(absl::Seconds(9));
+  Settle();
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 10);
+  clock_.Advance(absl::Seconds(1));
+  Settle();
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 11);
+}
+
+TEST_F(JobReconcilerTest, DeletingAJobLeavesNothingBehind) {
+  const std::vector<std::string> before = server_.objects();
+  Submit();
+  Settle();
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  Settle();
+  EXPECT_EQ(server_.objects(), before);
+}
+
+TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {
+  json job = JobObject();
+  job["spec"]["suspend"] = true;
+  Submit(job);
+  Settle();
+  EXPECT_THAT(PodNames(), IsEmpty());
+  EXPECT_EQ(Condition("Suspended"), "True Suspended");
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  Settle();
+  EXPECT_EQ(PodNames().size(), 3);
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  Settle();
+  EXPECT_THAT(PodNames(), IsEmpty());
+  EXPECT_EQ(Job()["status"]["state"], "Suspended");
+}
+
+TEST_F(JobReconcilerTest, AFailedAttemptIsFollowedByANewOne) {
+  Submit();
+  Settle();
+  EndBroker(0, 1, R"({"error":"stage 1 on local-1: out of memory"})");
+  Settle();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["restarts"], 1);
+  EXPECT_EQ(Condition("Degraded"), "False NotDegraded");
+  EXPECT_THAT(events_.reasons_, Contains("Restarting"));
+}
+
+TEST_F(JobReconcilerTest, AWrongSpecIsSaidInTheJobAndNothingIsMade) {
+  json job = JobObject();
+  job["spec"]["training"]["stepz"] = 3;
+  Submit(job);
+  const kube::ReconcileResult result = Reconcile();
+  EXPECT_TRUE(result.terminal);
+  EXPECT_EQ(Condition("Accepted"), "False InvalidSpec");
+  EXPECT_THAT(Job()["status"]["conditions"].dump(), HasSubstr("spec.training.stepz"));
+  EXPECT_THAT(PodNames(), IsEmpty());
+}
+
+TEST_F(JobReconcilerTest, JobsOfAnotherManagerAreLeftAlone) {
+  json job = JobObject();
+  job["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue";
+  Submit(job);
+  EXPECT_TRUE(Reconcile().status.ok());
+  EXPECT_FALSE(Job().contains("status"));
+}
+
+TEST_F(JobReconcilerTest, ASecretOfSomebodyElseIsNotOverwritten) {
+  const json secret = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "train-authority"}}}, {"data", {{"x", "eA=="}}}};
+  ASSERT_TRUE(looking_->Create(kSecrets, "default", secret.dump()).ok());
+  Submit();
+  const kube::ReconcileResult result = Reconcile();
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("train-authority in namespace default belongs to somebody else"));
+  EXPECT_THAT(PodNames(), IsEmpty());
+}
+
+TEST_F(JobReconcilerTest, OnlyExecutorsOfItsClusterAreInItsSecretAndTheirKeysStay) {
+  Submit();
+  Settle();
+  const json before = json::parse(looking_->Get(kSecrets, {"default", "train-executors"}).value())["data"];
+  EXPECT_TRUE(before.contains("local-0.key") && before.contains("local-1.key"));
+  EXPECT_FALSE(before.contains("ca.key"));
+  Restart();
+  Settle();
+  EXPECT_EQ(json::parse(looking_->Get(kSecrets, {"default", "train-executors"}).value())["data"], before);
+}
+
+// The operator dies at each of its requests in turn, before or after the server has carried it out. Every time it ends the same.
+TEST_F(JobReconcilerTest, WhereverItDiesTheJobEndsTheSame) {
+  std::vector<std::string> first_end;
+  for (const bool carried_out : {false, true}) {
+    int deaths = 0;
+    for (int request = 0; deaths == request; ++request) {
+      ASSERT_LT(request, 200);
+      transport_->DieAt(request, carried_out);
+      const auto settle = [&] {
+        Settle();
+        if (deaths == request && Deaths() > 0) ++deaths;
+      };
+      Submit();
+      settle();
+      EndBroker(0, 0, R"({"step":100,"steps":100,"loss":2.0})");
+      settle();
+      EXPECT_EQ(Condition("Complete"), "True Completed") << "request " << request;
+      EXPECT_EQ(Job()["status"]["restarts"], 0) << "request " << request;
+      const std::vector<std::string> end = server_.objects();
+      if (first_end.empty()) first_end = end;
+      EXPECT_EQ(end, first_end) << "request " << request;
+      ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+      settle();
+      EXPECT_THAT(server_.objects(), Not(Contains(HasSubstr("train")))) << "request " << request;
+      deaths_ = 0;
+    }
+    EXPECT_GT(deaths, 20) << "requests in the life of a job";
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::op

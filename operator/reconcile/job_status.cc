@@ -1,0 +1,146 @@
+#include "operator/reconcile/job_status.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/kubeapi/objects.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+// As Kubernetes writes times.
+absl::Time ToSecond(absl::Time time) { return absl::FromUnixSeconds(absl::ToUnixSeconds(time)); }
+
+std::optional<absl::Time> ToSecond(std::optional<absl::Time> time) {
+  return time.has_value() ? std::optional(ToSecond(*time)) : std::nullopt;
+}
+
+std::optional<int64_t> Milliseconds(std::optional<double> seconds) {
+  return seconds.has_value() ? std::optional<int64_t>(std::llround(*seconds * 1e3)) : std::nullopt;
+}
+
+void CountPods(const Observation& seen, const Decision& decision, kubeapi::FusionJobStatus& status) {
+  std::vector<kubeapi::ClusterStatus> clusters;
+  status.replicas = status.ready_replicas = 0;
+  for (const ClusterView& view : seen.clusters) {
+    kubeapi::ClusterStatus cluster;
+    // What somebody else has said of it stays.
+    for (const kubeapi::ClusterStatus& before : status.cluster_statuses) {
+      if (before.name == view.name) cluster = before;
+    }
+    cluster.name = view.name;
+    cluster.active = cluster.ready = cluster.succeeded = cluster.failed = cluster.terminating = 0;
+    for (const PodView& pod : view.pods) {
+      if (pod.role != kExecutorRole || pod.attempt != decision.memory.attempt) continue;
+      if (pod.deleted_at.has_value()) {
+        ++cluster.terminating;
+      } else if (pod.phase == PodPhase::kSucceeded) {
+        ++cluster.succeeded;
+      } else if (pod.phase == PodPhase::kFailed) {
+        ++cluster.failed;
+      } else {
+        ++cluster.active;
+        if (pod.ready) ++cluster.ready;
+      }
+    }
+    cluster.epoch = decision.memory.attempt;
+    cluster.state = view.reachable ? "Connected" : "Unreachable";
+    status.replicas += cluster.active;
+    status.ready_replicas += cluster.ready;
+    clusters.push_back(std::move(cluster));
+  }
+  status.cluster_statuses = std::move(clusters);
+}
+
+kubeapi::TrainerStatus TrainerOf(const Progress& progress, absl::Time now) {
+  kubeapi::TrainerStatus trainer;
+  trainer.step = progress.step;
+  trainer.steps = progress.steps;
+  if (progress.steps > 0) trainer.progress_percentage = std::clamp<int64_t>(progress.step * 100 / progress.steps, 0, 100);
+  if (progress.eta_seconds.has_value()) trainer.estimated_remaining_seconds = std::llround(std::max(0.0, *progress.eta_seconds));
+  if (progress.loss.has_value()) trainer.loss = absl::StrFormat("%.4f", *progress.loss);
+  if (progress.tokens_per_second.has_value()) trainer.tokens_per_second = absl::StrFormat("%.0f", *progress.tokens_per_second);
+  if (!progress.slowest_link.empty()) trainer.slowest_link = progress.slowest_link;
+  trainer.predicted_step_milliseconds = Milliseconds(progress.predicted_step_seconds);
+  trainer.measured_step_milliseconds = Milliseconds(progress.step_seconds);
+  trainer.last_updated_time = ToSecond(now);
+  return trainer;
+}
+
+void TellProgress(const Observation& seen, const Progress& progress, bool ended, kubeapi::FusionJobStatus& status) {
+  if (progress.steps == 0) return;  // it knows nothing yet
+  if (status.trainer_status.has_value() && status.trainer_status->last_updated_time.has_value()) {
+    kubeapi::TrainerStatus same = TrainerOf(progress, *status.trainer_status->last_updated_time);
+    same.progress = status.trainer_status->progress;
+    same.eta = status.trainer_status->eta;
+    if (same == *status.trainer_status) return;
+    if (!ended && seen.now < *status.trainer_status->last_updated_time + kProgressEvery) return;
+  }
+  status.trainer_status = TrainerOf(progress, seen.now);
+  if (progress.stages > 0) {
+    kubeapi::PlanStatus plan = status.plan.value_or(kubeapi::PlanStatus());
+    plan.epoch = progress.epoch;
+    plan.stages = progress.stages;
+    plan.predicted_step_milliseconds = Milliseconds(progress.predicted_step_seconds);
+    status.plan = plan;
+  }
+  if (progress.checkpoint_step.has_value() && (!status.checkpoint.has_value() || status.checkpoint->step != *progress.checkpoint_step)) {
+    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : "";
+    status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = ToSecond(seen.now)};
+  }
+}
+
+}  // namespace
+
+Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
+  return {.attempt = status.restarts,
+          .counted_restarts = status.restarts_count_towards_max,
+          .started_at = status.start_time,
+          .completed_at = status.completion_time,
+          .complete = kubeapi::IsTrue(status.conditions, kubeapi::kComplete),
+          .failed = kubeapi::IsTrue(status.conditions, kubeapi::kFailed),
+          .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded)};
+}
+
+kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
+                                     const std::optional<Progress>& progress) {
+  kubeapi::FusionJobStatus status = view.status;
+  status.observed_generation = view.generation;
+  const auto set = [&](const ConditionWish& wish) {
+    SetCondition(status.conditions,
+                 {.type = wish.type,
+                  .status = wish.status ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
+                  .observed_generation = view.generation,
+                  .reason = wish.reason,
+                  .message = wish.message},
+                 seen.now);
+  };
+  if (view.job.ok()) set({"Accepted", true, "Valid", "The job is valid."});
+  for (const ConditionWish& wish : decision.conditions) set(wish);
+  status.start_time = ToSecond(decision.memory.started_at);
+  status.completion_time = ToSecond(decision.memory.completed_at);
+  status.restarts = decision.memory.attempt;
+  status.restarts_count_towards_max = decision.memory.counted_restarts;
+  status.selector = absl::StrCat(JobSelector(view.identity), ",", kRoleLabel, "=", kExecutorRole);
+  CountPods(seen, decision, status);
+  const bool ended = decision.memory.complete || decision.memory.failed;
+  if (progress.has_value()) TellProgress(seen, *progress, ended, status);
+  const auto trains = [](const ExecutorSlot& slot) { return !slot.spare; };
+  kubeapi::Summarize(std::count_if(seen.slots.begin(), seen.slots.end(), trains), status);
+  status.state = Name(decision.state);
+  return status;
+}
+
+std::string StatusBody(const JobView& view, const kubeapi::FusionJobStatus& status) {
+  const nlohmann::json body = {{"apiVersion", kFusionJobs.ApiVersion()},
+                               {"kind", kFusionJobs.kind},
+                               {"metadata", {{"name", view.identity.name}, {"namespace", view.identity.ns}, {"uid", view.identity.uid}}},
+                               {"status", kubeapi::ToJson(status)}};
+  return body.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace fusionllm::op

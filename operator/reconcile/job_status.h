@@ -1,0 +1,26 @@
+// Between a job's status as people and programs read it, and what decisions are made of. Pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lib/kubeapi/fusion_job_status.h"
+#include "operator/lifecycle/decide.h"
+#include "operator/progress/progress.h"
+#include "operator/reconcile/job_view.h"
+
+namespace fusionllm::op {
+
+// Progress is written no more often than this, unless the job ends.
+inline constexpr absl::Duration kProgressEvery = absl::Seconds(10);
+
+Memory MemoryOf(const kubeapi::FusionJobStatus& status);
+
+// The status after a decision. Equal to the one before when nothing has changed that is worth a write. `progress`: absent: nothing new.
+kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
+                                     const std::optional<Progress>& progress);
+
+// The body to apply to the status subresource.
+std::string StatusBody(const JobView& view, const kubeapi::FusionJobStatus& status);
+
+}  // namespace fusionllm::op

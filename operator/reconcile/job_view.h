@@ -1,0 +1,34 @@
+// What the operator keeps of a FusionJob.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lib/job/fusion_job.h"
+#include "lib/kubeapi/fusion_job_status.h"
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+
+struct JobView {
+  JobIdentity identity;
+  std::string resource_version;
+  int64_t generation = 0;
+  absl::Time created_at;
+  std::optional<absl::Time> deleted_at;
+  std::vector<std::string> finalizers;
+  std::string managed_by;              // spec.managedBy; empty: this operator
+  absl::StatusOr<job::FusionJob> job;  // an error: what is wrong with the spec
+  kubeapi::FusionJobStatus status;
+};
+
+// From the object as an API server gives it. `origin`: this hub. InvalidArgument: it has no name or uid. A spec that is wrong is no error
+// here: it must be told in the job's status.
+absl::StatusOr<JobView> ReadJob(const nlohmann::json& object, const std::string& origin);
+
+}  // namespace fusionllm::op

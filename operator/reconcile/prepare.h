@@ -1,0 +1,38 @@
+// Makes what a job's pods in a cluster need before there can be any: anchor, credentials and, where the broker runs, its Service and the
+// job itself. Blocks on the API servers; errors are theirs. Doing it twice, or after being killed half-way, gives the same.
+#pragma once
+
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lib/job/fusion_job.h"
+#include "lib/kube/client/api_client.h"
+#include "operator/manifests/run_objects.h"
+#include "operator/members/member.h"
+
+namespace fusionllm::op {
+
+struct PrepareRequest {
+  JobIdentity identity;
+  const job::FusionJob* job = nullptr;
+  int64_t attempt = 0;
+  std::vector<ExecutorSlot> slots;  // all of the job
+  std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
+  std::string hub_address;          // where nodes of the hub are reached from other clusters; empty: as its nodes say
+  absl::Time now;
+};
+
+struct Prepared {
+  Owner owner;                 // of everything in that cluster
+  std::string broker_address;  // HOST:PORT for pods of that cluster
+};
+
+// On the hub, which has the job's authority and its broker. Unavailable while a load balancer has no address yet.
+absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, std::stop_token stop);
+// In another cluster. Unavailable until the hub is prepared for this attempt; the job's authority is read there.
+absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop);
+
+}  // namespace fusionllm::op

@@ -1,0 +1,296 @@
+// A FusionJob on an API server in memory, with a kubelet and a cluster that a test plays, and an operator that can die. Header-only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
+#include "operator/manifests/resources.h"
+#include "operator/members/pod_view.h"
+#include "operator/reconcile/job_reconciler.h"
+
+namespace fusionllm::op::testing {
+
+using kube::testing::FakeApiServer;
+using kube::testing::FakeClock;
+using nlohmann::json;
+
+inline constexpr char kOrigin[] = "hub";
+
+inline json JobObject() {
+  return {{"apiVersion", "fusionllm.io/v1alpha1"},
+          {"kind", "FusionJob"},
+          {"metadata", {{"name", "train"}, {"namespace", "default"}}},
+          {"spec",
+           {{"model", {{"family", "gpt2"}, {"preset", "tiny"}}},
+            {"data", {{"kind", "text"}, {"path", {"corpus.txt"}}, {"volume", {{"configMap", {{"name", "text"}}}}}}},
+            {"training", {{"steps", 100}}},
+            {"executors", {{"replicas", 2}}}}}};
+}
+
+// Nobody waits by this clock: the time comes at once.
+class HurryingClock : public FakeClock {
+ public:
+  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
+    if (deadline < absl::InfiniteDuration()) Advance(deadline - Monotonic());
+  }
+};
+
+// Reads the server itself, so it never trails.
+class DirectMember : public Member {
+ public:
+  explicit DirectMember(kube::ApiClient& client, std::string name = "local") : name_(std::move(name)), client_(client) {}
+  const std::string& name() const override { return name_; }
+  bool reachable() const override { return reachable_; }
+  kube::ApiClient& client() const override { return client_; }
+  void SetReachable(bool reachable) { reachable_ = reachable; }
+
+  std::vector<PodView> PodsOf(const std::string& uid) const override {
+    std::vector<PodView> views;
+    const json pods = List(kPods, uid);
+    for (const json& pod : pods) views.push_back(ReadPod(pod, name_).value());
+    return views;
+  }
+  std::optional<AnchorView> AnchorOf(const std::string& uid) const override {
+    const json objects = List(kConfigMaps, uid);
+    for (const json& object : objects) {
+      const json& metadata = object["metadata"];
+      if (metadata["labels"].value(kRoleLabel, "") != kAnchorRole) continue;
+      return AnchorView{.uid = metadata["uid"],
+                        .prepared = metadata["annotations"].value(kPreparedAnnotation, ""),
+                        .broker_address = metadata["annotations"].value(kBrokerAnnotation, ""),
+                        .remote_broker_address = metadata["annotations"].value(kRemoteBrokerAnnotation, ""),
+                        .placement = metadata["annotations"].value(kPlacementAnnotation, ""),
+                        .terminating = metadata.contains("deletionTimestamp")};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  json List(const kube::Resource& resource, const std::string& uid) const {
+    const auto answer = client_.List(resource, "", {.label_selector = absl::StrCat(kJobUidLabel, "=", uid)});
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() ? json::parse(*answer)["items"] : json::array();
+  }
+  const std::string name_;
+  bool reachable_ = true;
+  kube::ApiClient& client_;
+};
+
+// The connection of an operator that dies at a request of its own: before the server has heard of it, or before the operator has the
+// answer.
+class DyingTransport : public kube::Transport {
+ public:
+  explicit DyingTransport(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
+
+  void DieAt(int request, bool carried_out) {
+    left_ = request;
+    carried_out_ = carried_out;
+  }
+  bool died() const { return died_; }
+  void Revive() { died_ = false; }
+
+  absl::StatusOr<kube::HttpResponse> Send(const kube::HttpRequest& request, const kube::UnaryLimits& limits,
+                                          std::stop_token stop) override {
+    if (!died_ && left_-- != 0) return inner_->Send(request, limits, std::move(stop));
+    if (!died_ && carried_out_) (void)inner_->Send(request, limits, std::move(stop));
+    died_ = true;
+    return absl::UnavailableError("it has died");
+  }
+  absl::StatusOr<kube::HttpResponse> Stream(const kube::HttpRequest&, const kube::StreamLimits&, kube::StreamSink&,
+                                            std::stop_token) override {
+    return absl::UnimplementedError("no watches here");
+  }
+
+ private:
+  const std::shared_ptr<kube::Transport> inner_;
+  int left_ = -1;  // requests until it dies; below zero: never
+  bool carried_out_ = false;
+  bool died_ = false;
+};
+
+class DirectJobs : public JobSource {
+ public:
+  explicit DirectJobs(kube::ApiClient& client) : client_(client) {}
+  std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const override {
+    const auto answer = client_.Get(kFusionJobs, key);
+    if (!answer.ok()) return nullptr;
+    return std::make_shared<const JobView>(ReadJob(json::parse(*answer), kOrigin).value());
+  }
+
+ private:
+  kube::ApiClient& client_;
+};
+
+class Alone : public Members {
+ public:
+  std::vector<std::shared_ptr<Member>> Remote() const override { return remote_; }
+  std::optional<std::string> LocalName() const override { return local_; }
+  std::optional<std::string> local_ = "local";
+  std::vector<std::shared_ptr<Member>> remote_;
+};
+
+class ScriptedProgress : public ProgressSource {
+ public:
+  std::optional<Progress> Follow(const kube::WorkKey&, const std::string&, const std::string& address) override {
+    address_ = address;
+    return newest_;
+  }
+  void Forget(const std::string&) override { newest_.reset(); }
+  std::optional<Progress> newest_;
+  std::string address_;
+};
+
+class NotedEvents : public EventSink {
+ public:
+  void Record(const JobIdentity&, const Note& note) override { reasons_.push_back(note.reason); }
+  std::vector<std::string> reasons_;
+};
+
+class JobReconcilerTest : public ::testing::Test {
+ protected:
+  JobReconcilerTest() {
+    server_.Serve(kFusionJobs);
+    auto transport = std::make_shared<DyingTransport>(server_.NewTransport());
+    transport_ = transport.get();
+    client_ = NewClient(std::move(transport));
+    looking_ = NewClient(server_.NewTransport());
+    Restart();
+  }
+
+  std::unique_ptr<kube::ApiClient> NewClient(std::shared_ptr<kube::Transport> transport) {
+    return std::make_unique<kube::RestClient>(
+        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::RestClientOptions{.max_retries = 0}, hurrying_);
+  }
+
+  // As after a crash: nothing is remembered.
+  void Restart() {
+    transport_->Revive();
+    member_ = std::make_unique<DirectMember>(*looking_);
+    hub_ = std::make_unique<WritingMember>(*member_, *client_);
+    jobs_ = std::make_unique<DirectJobs>(*looking_);
+    reconciler_ = std::make_unique<JobReconciler>(
+        ReconcilerOptions{.images = {"b", "s", "e", ""},
+                          .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); }},
+        *jobs_, *hub_, members_, progress_, events_, clock_);
+  }
+
+  // Reads through one client, writes through another, so that faults meet writes alone.
+  class WritingMember : public Member {
+   public:
+    WritingMember(DirectMember& seen, kube::ApiClient& client) : seen_(seen), client_(client) {}
+    const std::string& name() const override { return seen_.name(); }
+    bool reachable() const override { return true; }
+    kube::ApiClient& client() const override { return client_; }
+    std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
+    std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
+
+   private:
+    DirectMember& seen_;
+    kube::ApiClient& client_;
+  };
+
+  void Submit(const json& object = JobObject()) {
+    const auto created = looking_->Create(kFusionJobs, "default", object.dump());
+    ASSERT_TRUE(created.ok()) << created.status();
+  }
+  json Job() const {
+    const auto answer = looking_->Get(kFusionJobs, {"default", "train"});
+    return answer.ok() ? json::parse(*answer) : json();
+  }
+  void Patch(const kube::Resource& resource, const std::string& name, const json& patch, const std::string& subresource = "") {
+    const auto done = looking_->Patch(resource, {"default", name}, kube::PatchType::kMerge, patch.dump(), {.subresource = subresource});
+    ASSERT_TRUE(done.ok()) << done.status();
+  }
+  kube::ReconcileResult Reconcile() { return reconciler_->Reconcile({"", "default", "train"}, {}); }
+
+  json Pods() const { return json::parse(looking_->List(kPods, "default").value())["items"]; }
+  std::vector<std::string> PodNames() const {
+    std::vector<std::string> names;
+    const json pods = Pods();
+    for (const json& pod : pods) names.push_back(pod["metadata"]["name"]);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // What a cluster does by itself: addresses for Services, pods that start, pods that end when they are deleted.
+  void PlayCluster() {
+    const json services = json::parse(looking_->List(kServices, "default").value());
+    for (const json& service : services["items"]) {
+      if (!service["spec"].contains("clusterIP")) Patch(kServices, service["metadata"]["name"], {{"spec", {{"clusterIP", "10.96.0.7"}}}});
+    }
+    const json pods = Pods();
+    for (const json& pod : pods) {
+      const std::string name = pod["metadata"]["name"];
+      if (pod["metadata"].contains("deletionTimestamp")) {
+        (void)looking_->Delete(kPods, {"default", name}, {.grace_period_seconds = 0});
+      } else if (!pod.contains("status") || !pod["status"].contains("podIP")) {
+        Patch(kPods, name,
+              {{"status", {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}},
+              "status");
+      }
+    }
+  }
+  void EndBroker(int64_t attempt, int exit_code, const std::string& report) {
+    const std::string name = absl::StrCat("train-broker-r", attempt);
+    const json terminated = {{"exitCode", exit_code}, {"reason", exit_code == 0 ? "Completed" : "Error"}, {"message", report}};
+    Patch(kPods, name,
+          {{"status",
+            {{"phase", exit_code == 0 ? "Succeeded" : "Failed"},
+             {"containerStatuses", {{{"name", "broker"}, {"state", {{"terminated", terminated}}}}}}}}},
+          "status");
+  }
+  // Until nothing changes any more.
+  void Settle() {
+    absl::Status last;
+    for (int i = 0; i < 40; ++i) {
+      const std::vector<std::string> before = server_.objects();
+      const json job = Job();
+      const kube::ReconcileResult result = Reconcile();
+      last = result.status;
+      if (transport_->died()) ++deaths_;
+      if (!result.status.ok()) Restart();  // as if it had died of that
+      PlayCluster();
+      if (result.status.ok() && server_.objects() == before && Job() == job) return;
+    }
+    FAIL() << "it does not settle: " << last << "\n" << Job().dump(1);
+  }
+  std::string Condition(const std::string& type) const {
+    const json job = Job();
+    for (const json& condition : job["status"]["conditions"]) {
+      if (condition["type"] == type)
+        return absl::StrCat(condition["status"].get<std::string>(), " ", condition["reason"].get<std::string>());
+    }
+    return "none";
+  }
+
+  int Deaths() const { return deaths_; }
+
+  int deaths_ = 0;
+  FakeClock clock_;
+  HurryingClock hurrying_;  // of the clients: what they wait before they try again is no matter here
+  FakeApiServer server_{clock_};
+  DyingTransport* transport_ = nullptr;
+  std::unique_ptr<kube::ApiClient> client_, looking_;  // of the operator; of the test
+  std::unique_ptr<DirectMember> member_;
+  std::unique_ptr<WritingMember> hub_;
+  std::unique_ptr<DirectJobs> jobs_;
+  Alone members_;
+  std::set<std::string> poked_;
+  ScriptedProgress progress_;
+  NotedEvents events_;
+  std::unique_ptr<JobReconciler> reconciler_;
+};
+
+}  // namespace fusionllm::op::testing
