@@ -1,0 +1,42 @@
+#!/bin/bash
+# collect.sh PROGRAM FOLDER: makes FOLDER the root of an image that holds this program, the shared libraries it loads, their licences, and
+# the few files that glibc asks for. Run it where the program was built: the libraries are this machine's.
+set -euo pipefail
+[ $# -eq 2 ] || { echo "usage: collect.sh PROGRAM FOLDER" >&2; exit 2; }
+program=$1 root=$2
+
+rm -rf "$root"
+mkdir -p "$root"/{etc,tmp,usr/bin,usr/lib,usr/share/doc}
+chmod 1777 "$root/tmp"
+# One place for libraries, as Debian itself has it.
+ln -s usr/lib "$root/lib"
+ln -s usr/bin "$root/bin"
+mkdir "$root/usr/lib64"
+ln -s usr/lib64 "$root/lib64"
+
+strip -o "$root/usr/bin/$(basename "$program")" "$program"
+listed=$(ldd "$program")
+if grep -q 'not found' <<<"$listed"; then
+  grep 'not found' <<<"$listed" >&2
+  exit 1
+fi
+# Lines are "NAME => PATH (ADDRESS)", and "PATH (ADDRESS)" for the loader; the kernel's own library has no path.
+mapfile -t libraries < <(awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' <<<"$listed")
+for library in "${libraries[@]}"; do
+  # /lib/... and /usr/lib/... name the same file; the loader's path is fixed in every program.
+  place=$root/usr/${library#/}
+  place=${place/usr\/usr/usr}
+  mkdir -p "$(dirname "$place")"
+  cp -L "$library" "$place"
+done
+# dpkg knows a file by the path it was shipped under, with or without /usr: of each pair it complains about one.
+mapfile -t shipped < <(realpath "${libraries[@]}" | sed -n 'p; s,^/usr,,p')
+{ dpkg -S "${shipped[@]}" 2>/dev/null || true; } | cut -d: -f1 | sort -u | while read -r package; do
+  mkdir "$root/usr/share/doc/$package"
+  cp -L "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
+done
+[ -n "$(ls "$root/usr/share/doc")" ] || { echo "collect.sh: dpkg knows none of the libraries of $program" >&2; exit 1; }
+
+echo 'nonroot:x:65532:65532:nonroot:/tmp:/usr/sbin/nologin' >"$root/etc/passwd"
+echo 'nonroot:x:65532:' >"$root/etc/group"
+echo 'hosts: files dns' >"$root/etc/nsswitch.conf"

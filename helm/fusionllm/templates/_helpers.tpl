@@ -1,0 +1,64 @@
+{{- define "fusionllm.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* RELEASE-fusionllm, or RELEASE alone where it says so already. With room for the longest suffix within 63 characters. */}}
+{{- define "fusionllm.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 54 | trimSuffix "-" -}}
+{{- else if contains (include "fusionllm.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 54 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "fusionllm.name" .) | trunc 54 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Never changed by an upgrade: a Deployment's selector cannot. */}}
+{{- define "fusionllm.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "fusionllm.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "fusionllm.labels" -}}
+app.kubernetes.io/name: {{ include "fusionllm.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: {{ ternary "operator" "member" (eq .Values.role "hub") }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: fusionllm
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "fusionllm.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "fusionllm.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The image of a program: list of the root and the program's name. */}}
+{{- define "fusionllm.image" -}}
+{{- $root := index . 0 -}}
+{{- $image := $root.Values.image -}}
+{{- get $image (index . 1) | default (printf "%s/%s:%s" $image.registry (index . 1) ($image.tag | default $root.Chart.AppVersion)) -}}
+{{- end -}}
+
+{{/* What the Pod security standard "restricted" asks for, and more. */}}
+{{- define "fusionllm.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+{{- define "fusionllm.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}

@@ -1,0 +1,297 @@
+// The helm chart without a cluster: what helm makes of it for different values, and which values it refuses. Needs helm, in FUSIONLLM_HELM,
+// in the PATH or where e2e/controlplane/build.sh puts it; without, the tests that need it are skipped. e2e/scenarios installs the chart.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string SourceFolder() { return Variable("FUSIONLLM_SOURCE_DIR"); }
+std::string ChartFolder() { return SourceFolder() + "/helm/fusionllm"; }
+
+bool IsProgram(const std::string& path) { return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path); }
+
+// Path of helm; empty: there is none.
+std::string FindHelm() {
+  if (const std::string given = Variable("FUSIONLLM_HELM"); !given.empty()) return given;
+  const std::string path = Variable("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path, ':', absl::SkipEmpty())) {
+    if (const std::string helm = absl::StrCat(folder, "/helm"); IsProgram(helm)) return helm;
+  }
+  std::string cache = Variable("FUSIONLLM_CACHE");
+  if (cache.empty()) {
+    const std::string base = Variable("XDG_CACHE_HOME");
+    cache = (base.empty() ? Variable("HOME") + "/.cache" : base) + "/fusionllm";
+  }
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(cache + "/controlplane", none)) {
+    if (const std::string helm = entry.path().string() + "/helm"; IsProgram(helm)) return helm;
+  }
+  return "";
+}
+
+struct Outcome {
+  int code = -1;
+  std::string text;  // stdout and stderr
+};
+
+// `arguments` are for a shell.
+Outcome Helm(const std::string& arguments) {
+  Outcome outcome;
+  const std::string command = absl::StrCat("'", FindHelm(), "' ", arguments, " 2>&1");
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  for (size_t count = 0; (count = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.text.append(buffer, count);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+Outcome Render(const std::string& options) {
+  return Helm(absl::StrCat("template fusion '", ChartFolder(), "' --namespace system --kube-version 1.34 ", options));
+}
+
+std::vector<YAML::Node> Objects(const std::string& options) {
+  const Outcome outcome = Render(options);
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  std::vector<YAML::Node> objects;
+  for (const YAML::Node& object : YAML::LoadAll(outcome.text)) {
+    if (object.IsMap()) objects.push_back(object);
+  }
+  return objects;
+}
+
+std::vector<YAML::Node> OfKind(const std::vector<YAML::Node>& objects, const std::string& kind) {
+  std::vector<YAML::Node> found;
+  for (const YAML::Node& object : objects) {
+    if (object["kind"].as<std::string>() == kind) found.push_back(object);
+  }
+  return found;
+}
+
+std::vector<std::string> Kinds(const std::vector<YAML::Node>& objects) {
+  std::vector<std::string> kinds;
+  for (const YAML::Node& object : objects) kinds.push_back(object["kind"].as<std::string>());
+  return kinds;
+}
+
+std::string NameOf(const YAML::Node& object) { return object["metadata"]["name"].as<std::string>(); }
+
+// "VERB RESOURCE" for all that a role allows.
+std::set<std::string> Rights(const YAML::Node& role) {
+  std::set<std::string> rights;
+  for (const YAML::Node& rule : role["rules"]) {
+    for (const YAML::Node& resource : rule["resources"]) {
+      for (const YAML::Node& verb : rule["verbs"]) rights.insert(absl::StrCat(verb.as<std::string>(), " ", resource.as<std::string>()));
+    }
+  }
+  return rights;
+}
+
+std::map<std::string, std::set<std::string>> RightsByRole(const std::vector<YAML::Node>& objects) {
+  std::map<std::string, std::set<std::string>> rights;
+  for (const char* kind : {"ClusterRole", "Role"}) {
+    for (const YAML::Node& role : OfKind(objects, kind)) rights[NameOf(role)] = Rights(role);
+  }
+  return rights;
+}
+
+std::vector<std::string> FileNames(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+TEST(ChartFilesTest, DefinitionsAreThoseOfTheRepository) {
+  const std::string ours = SourceFolder() + "/crds/", copies = ChartFolder() + "/files/crds/";
+  EXPECT_THAT(FileNames(copies), ::testing::UnorderedElementsAreArray(FileNames(ours)));
+  for (const std::string& name : FileNames(ours)) {
+    EXPECT_EQ(base::ReadWholeFile(ours + name), base::ReadWholeFile(copies + name))
+        << name << ": run tools/check-generated.sh --write and commit the result";
+  }
+}
+
+class ChartTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (FindHelm().empty()) GTEST_SKIP() << "no helm: set FUSIONLLM_HELM, or run e2e/controlplane/build.sh";
+  }
+};
+
+TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
+  for (const char* options : {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false"}) {
+    const Outcome outcome = Helm(absl::StrCat("lint --strict '", ChartFolder(), "' --kube-version 1.34 ", options));
+    EXPECT_EQ(outcome.code, 0) << options << "\n" << outcome.text;
+  }
+}
+
+TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
+  const std::vector<YAML::Node> objects = Objects("");
+  EXPECT_THAT(Kinds(objects), UnorderedElementsAre("ServiceAccount", "CustomResourceDefinition", "CustomResourceDefinition", "ClusterRole",
+                                                   "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
+                                                   "Role", "RoleBinding", "Service", "Deployment", "Pod"));
+  for (const YAML::Node& crd : OfKind(objects, "CustomResourceDefinition")) {
+    EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
+    const std::string file = absl::StrCat(SourceFolder(), "/crds/fusionllm.io_", crd["spec"]["names"]["plural"].as<std::string>(), ".yaml");
+    const YAML::Node original = YAML::LoadFile(file);
+    EXPECT_EQ(NameOf(crd), NameOf(original));
+    EXPECT_EQ(YAML::Dump(crd["spec"]), YAML::Dump(original["spec"])) << "a field of a definition was lost or changed";
+  }
+}
+
+TEST_F(ChartTest, DefinitionsCanStayAwayOrGoWithTheRelease) {
+  EXPECT_THAT(Kinds(Objects("--set crds.install=false")), Not(Contains("CustomResourceDefinition")));
+  for (const YAML::Node& crd : OfKind(Objects("--set crds.keep=false"), "CustomResourceDefinition")) {
+    EXPECT_FALSE(crd["metadata"]["annotations"].IsDefined());
+  }
+}
+
+void ExpectRestricted(const YAML::Node& pod, const std::string& which) {
+  EXPECT_TRUE(pod["securityContext"]["runAsNonRoot"].as<bool>()) << which;
+  EXPECT_EQ(pod["securityContext"]["seccompProfile"]["type"].as<std::string>(), "RuntimeDefault") << which;
+  for (const YAML::Node& container : pod["containers"]) {
+    const YAML::Node security = container["securityContext"];
+    EXPECT_FALSE(security["allowPrivilegeEscalation"].as<bool>()) << which;
+    EXPECT_TRUE(security["readOnlyRootFilesystem"].as<bool>()) << which;
+    EXPECT_EQ(security["capabilities"]["drop"][0].as<std::string>(), "ALL") << which;
+  }
+}
+
+TEST_F(ChartTest, PodsAreRestricted) {
+  const std::vector<YAML::Node> objects = Objects("");
+  ExpectRestricted(OfKind(objects, "Deployment").at(0)["spec"]["template"]["spec"], "the operator");
+  ExpectRestricted(OfKind(objects, "Pod").at(0)["spec"], "the test");
+}
+
+std::vector<std::string> Arguments(const std::string& options) {
+  const YAML::Node container = OfKind(Objects(options), "Deployment").at(0)["spec"]["template"]["spec"]["containers"][0];
+  std::vector<std::string> arguments = {container["image"].as<std::string>()};
+  for (const YAML::Node& argument : container["args"]) arguments.push_back(argument.as<std::string>());
+  return arguments;
+}
+
+TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
+  EXPECT_THAT(Arguments(""),
+              ::testing::IsSupersetOf({"localhost/fusionllm/operator:0.1.0", "--broker-image=localhost/fusionllm/broker:0.1.0",
+                                       "--scheduler-image=localhost/fusionllm/scheduler:0.1.0",
+                                       "--executor-image=localhost/fusionllm/executor:0.1.0"}));
+  EXPECT_THAT(Arguments("--set image.registry=r.io/x,image.tag=v7,image.executor=e@sha256:12,operator.hubAddress=10.0.0.1"),
+              ::testing::IsSupersetOf({"r.io/x/operator:v7", "--broker-image=r.io/x/broker:v7", "--executor-image=e@sha256:12",
+                                       "--hub-address=10.0.0.1", "--namespace=system"}));
+}
+
+// What operator/ asks API servers for; the end-to-end scenario compares the roles with an audit log. A right more is a right to be stolen.
+TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
+  const auto rights = RightsByRole(Objects("--set rbac.aggregateUserRoles=false"));
+  ASSERT_EQ(rights.size(), 3);
+  EXPECT_THAT(rights.at("fusion-fusionllm-own"), UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
+              UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
+                                   "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes"));
+  EXPECT_THAT(
+      rights.at("fusion-fusionllm-work"),
+      UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps", "delete configmaps",
+                           "get secrets", "create secrets", "patch secrets", "create services", "patch services", "create events",
+                           "patch events", "patch fusionjobs", "delete fusionjobs", "patch fusionjobs/status"));
+}
+
+TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
+  const std::vector<YAML::Node> objects = Objects("--set role=member");
+  EXPECT_THAT(Kinds(objects),
+              UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding"));
+  const auto rights = RightsByRole(objects);
+  EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
+              UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "get namespaces"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-work"),
+              UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps",
+                                   "delete configmaps", "get secrets", "create secrets", "patch secrets"));
+  EXPECT_THAT(Kinds(Objects("--set role=member,member.token=false")), Not(Contains("Secret")));
+}
+
+TEST_F(ChartTest, SecretsCanBeClosedOutsideOfJobNamespaces) {
+  const std::vector<YAML::Node> objects = Objects("--set 'rbac.jobNamespaces={team-a,team-b}'");
+  for (const YAML::Node& binding : OfKind(objects, "ClusterRoleBinding")) {
+    EXPECT_EQ(binding["roleRef"]["name"].as<std::string>(), "fusion-fusionllm-watch");
+  }
+  std::vector<std::string> bound;
+  for (const YAML::Node& binding : OfKind(objects, "RoleBinding")) {
+    bound.push_back(absl::StrCat(binding["metadata"]["namespace"].as<std::string>(), ":", binding["roleRef"]["name"].as<std::string>()));
+  }
+  EXPECT_THAT(bound, UnorderedElementsAre("team-a:fusion-fusionllm-work", "team-b:fusion-fusionllm-work", "system:fusion-fusionllm-own"));
+}
+
+TEST_F(ChartTest, OptionsAddTheirObjects) {
+  const std::string monitors =
+      "--set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.podMonitor.labels.release=p";
+  EXPECT_THAT(Kinds(Objects(monitors)), Not(Contains("ServiceMonitor"))) << "the cluster knows no such kind";
+  const std::vector<YAML::Node> objects = Objects(monitors + " --api-versions monitoring.coreos.com/v1");
+  EXPECT_THAT(Kinds(objects), Contains("ServiceMonitor"));
+  EXPECT_EQ(OfKind(objects, "PodMonitor").at(0)["metadata"]["labels"]["release"].as<std::string>(), "p");
+  EXPECT_THAT(Kinds(Objects("--set networkPolicy.enabled=true")), Contains("NetworkPolicy"));
+  EXPECT_THAT(Kinds(Objects("--set operator.replicas=2")), Contains("PodDisruptionBudget"));
+  const std::vector<YAML::Node> bare = Objects("--set rbac.create=false,serviceAccount.create=false,serviceAccount.name=own");
+  EXPECT_THAT(OfKind(bare, "ClusterRole"), IsEmpty());
+  EXPECT_EQ(OfKind(bare, "Deployment").at(0)["spec"]["template"]["spec"]["serviceAccountName"].as<std::string>(), "own");
+}
+
+TEST_F(ChartTest, WrongValuesAreRefusedByName) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--set rolle=hub", "rolle"},
+      {"--set role=satellite", "role"},
+      {"--set operator.workers=0", "workers"},
+      {"--set operator.workers=many", "workers"},
+      {"--set operator.clusterName=Paris", "clusterName"},
+      {"--set operator.clusterName=a-name-of-twenty-one-xx", "clusterName"},
+      {"--set operator.logLevel=verbose", "logLevel"},
+      {"--set image.pullPolicy=Sometimes", "pullPolicy"},
+      {"--set image.repository=x", "repository"},
+      {"--set metrics.port=70000", "port"},
+      {"--set crds.install=perhaps", "install"},
+      {"--set 'rbac.jobNamespaces={A}'", "jobNamespaces"},
+      {"--set-string 'commonLabels.app\\.kubernetes\\.io/name=x'", "app.kubernetes.io/name"},
+  };
+  for (const auto& [options, field] : wrong) {
+    const Outcome outcome = Render(options);
+    EXPECT_NE(outcome.code, 0) << options << " was taken";
+    EXPECT_THAT(outcome.text, HasSubstr("values don't meet the specifications of the schema")) << options;
+    EXPECT_THAT(outcome.text, HasSubstr(field)) << options;
+  }
+}
+
+TEST_F(ChartTest, LongNamesStayWithinTheirLimit) {
+  const std::string release(53, 'r');  // the longest that helm takes
+  const Outcome outcome = Helm(absl::StrCat("template ", release, " '", ChartFolder(), "' --kube-version 1.34"));
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  for (const YAML::Node& object : YAML::LoadAll(outcome.text)) {
+    if (!object.IsMap()) continue;
+    EXPECT_LE(NameOf(object).size(), 63) << NameOf(object);
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm
