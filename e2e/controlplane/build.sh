@@ -1,0 +1,95 @@
+#!/bin/bash
+# Builds the programs of the end-to-end clusters (Kubernetes, etcd, helm, CoreDNS) from their own sources, the Go modules beside this file,
+# and prints the folder they are in. Cold on two cores: about eight minutes; a second call finds them by a hash of the modules,
+# and prints at once.
+#   FUSIONLLM_CACHE  where they are kept; ${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm when unset
+# Needs Go 1.21 or newer (it fetches the release a module asks for by itself), or any older `go` with which that one is fetched. Where
+# there is none, `golang-go` is installed from Debian's packages. Installs nothing else.
+set -euo pipefail
+cd "$(dirname "$0")"
+cache=${FUSIONLLM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm}/controlplane
+recipe=1  # to be counted up when what this script does to the modules changes
+hash=$( (echo "$recipe" && cat ./*/go.mod ./*/go.sum) | sha256sum | cut -c1-16)
+programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl etcd helm coredns)
+# Of a Debian release whose own Go is too old to fetch a newer one.
+newer_go=1.25.4
+
+complete() {
+  local program
+  for program in "${programs[@]}"; do [ -x "$1/$program" ] || return 1; done
+}
+
+if complete "$cache/$hash"; then
+  echo "$cache/$hash"
+  exit 0
+fi
+mkdir -p "$cache"
+# Two builds at once would take twice the time and memory for the same result: the second waits and finds it.
+exec 9>"$cache/lock"
+flock 9
+if complete "$cache/$hash"; then
+  echo "$cache/$hash"
+  exit 0
+fi
+
+find_go() {
+  local candidate
+  for candidate in "$(command -v go || true)" /usr/local/go/bin/go /usr/lib/go-1.*/bin/go; do
+    if [ -x "$candidate" ]; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+go=$(find_go)
+if [ -z "$go" ]; then
+  echo "No Go compiler: installing golang-go with apt-get." >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends golang-go ca-certificates >&2
+  go=$(find_go)
+fi
+minor=$("$go" env GOVERSION | sed -E 's/^go1\.([0-9]+).*/\1/')
+if [ "$minor" -lt 21 ]; then
+  # Go is itself a Go module; a release before 1.21 can download it but not switch to it.
+  echo "Go 1.$minor is too old to build Kubernetes: fetching Go $newer_go." >&2
+  scratch=$(mktemp -d)
+  (cd "$scratch" && "$go" mod init scratch >/dev/null 2>&1)
+  fetched=$(cd "$scratch" && "$go" mod download -json "golang.org/toolchain@v0.0.1-go$newer_go.linux-$("$go" env GOARCH)" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  rm -rf "$scratch"
+  # Its files come unexecutable.
+  rm -rf "$cache/go$newer_go"
+  cp -r --no-preserve=mode "$fetched" "$cache/go$newer_go"
+  chmod +x "$cache/go$newer_go"/bin/* "$cache/go$newer_go"/pkg/tool/*/*
+  go=$cache/go$newer_go/bin/go
+fi
+
+version_of() { awk -v module="$2" '$1 == module && $2 ~ /^v/ { print $2 } $1 == "require" && $2 == module { print $3 }' "$1/go.mod" | head -1; }
+
+staging=$cache/.building-$hash
+rm -rf "$staging"
+mkdir "$staging"
+trap 'rm -rf "$staging"' EXIT
+build() {
+  local module=$1 flags=$2 start=$SECONDS
+  shift 2
+  echo "building $module: $*" >&2
+  (cd "$module" && CGO_ENABLED=0 GOFLAGS='-buildvcs=false -mod=readonly -trimpath' nice -n 19 "$go" build -p "${JOBS:-2}" -o "$staging/" -ldflags="-s -w $flags" "$@" >&2)
+  echo "built $module in $((SECONDS - start)) s" >&2
+}
+
+kubernetes=$(version_of kubernetes k8s.io/kubernetes)
+number=${kubernetes#v}
+# Without these a node reports v0.0.0-master, and a chart's kubeVersion check refuses the cluster.
+stamp=
+for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+  stamp+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=${number%%.*} -X $package.gitMinor=$(cut -d. -f2 <<<"$number") -X $package.gitTreeState=clean"
+done
+build kubernetes "$stamp" k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl}
+build etcd "" go.etcd.io/etcd/server/v3
+mv "$staging/server" "$staging/etcd" 2>/dev/null || mv "$staging/v3" "$staging/etcd"
+build helm "-X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)" helm.sh/helm/v3/cmd/helm
+build coredns "" github.com/coredns/coredns
+
+complete "$staging" || { echo "$0: a program is missing in $staging" >&2; exit 1; }
+mv "$staging" "$cache/$hash"
+trap - EXIT
+echo "$cache/$hash"

@@ -1,0 +1,93 @@
+# What the smoke scripts share. Sourced by scripts that have sourced ../cluster/names_lib.sh.
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# traces_of NAME...: what there is of these clusters on this machine; nothing, once they are down.
+traces_of() {
+  local root name
+  for name in "$@"; do
+    ip netns list | awk -v space="fe2e-$name" '$1 == space { print "namespace " $1 }'
+    ip -brief link show | awk -v space="fe2e-$name" '{ sub(/@.*/, "", $1) } $1 == space { print "interface " $1 }'
+    ip route show | grep " dev fe2e-$name " | sed 's/^/route /'
+    awk -v folder="$state_root/$name/" -v space="/fe2e-$name/" 'index($5 "/", folder) || index($5 "/", space) { print "mount " $5 }' /proc/self/mountinfo
+    for root in $(cgroup_roots); do find "$root/fe2e-$name" -maxdepth 0 -printf 'cgroup %p\n' 2>/dev/null; done
+    # Daemons carry a mark, the shims of containers name their containerd's socket. Zombies have neither.
+    grep -lzE "^FUSIONLLM_E2E_DAEMON=$name/" /proc/[0-9]*/environ 2>/dev/null | sed 's/^/process /'
+    grep -lzE "${state_root%?}[${state_root: -1}]/$name/" /proc/[0-9]*/cmdline 2>/dev/null | sed 's/^/process /'
+    find "$state_root/$name" -maxdepth 0 -printf 'file %p\n' 2>/dev/null
+  done
+  true  # most of these find nothing, and say so by their exit status
+}
+
+# What any cluster could have left in places that are not its own, sorted: the same before and after. Clusters that are up do not show, as
+# they keep to themselves.
+shared_places() {
+  {
+    find /run/containerd /var/lib/kubelet/* /var/lib/cni/* /var/log/pods /var/log/containers /usr/libexec/kubernetes /run/kubernetes \
+      -printf 'file %p\n' 2>/dev/null
+    ip -brief link show | awk '/^(to-|veth|cni)/ { print "interface " $1 }'
+    awk '/kubelet|k8s/ && !/fusionllm-e2e/ { print "mount " $5 }' /proc/self/mountinfo
+    iptables-save 2>/dev/null | grep -E '^-A|^:(KUBE|CNI)' | sed 's/\[.*//; s/^/rule /'
+    true
+  } | sort
+}
+
+# expect_nothing_left BEFORE NAME...: fails when something is left of these clusters, or shared_places differ from BEFORE.
+expect_nothing_left() {
+  local before=$1 after left
+  shift
+  left=$(traces_of "$@")
+  [ -z "$left" ] || fail "of $* there is left: $left"
+  after=$(shared_places)
+  [ "$before" = "$after" ] || fail "the clusters left traces: $(diff <(echo "$before") <(echo "$after"))"
+}
+
+# Resident memory of the cluster's daemons and of its Pods, shared pages once, as the kernel counts it for cgroups.
+memory_of() {
+  local root
+  for root in $(cgroup_roots); do
+    if [ -e "$root/$(prefixed "$1")/daemons/memory.stat" ]; then
+      awk '$1 == "rss" || $1 == "anon" { total += $2 } END { printf "%.0f MB", total / 1e6 }' "$root/$(prefixed "$1")/daemons/memory.stat"
+      return
+    fi
+  done
+}
+
+# A restricted Pod: what the Pod security standard `restricted` asks for, and a root file system that nobody writes.
+# restricted_pod NAME IMAGE ARGUMENT...
+restricted_pod() {
+  local name=$1 image=$2 arguments
+  shift 2
+  arguments=$(printf '"%s",' "$@")
+  cat <<POD
+apiVersion: v1
+kind: Pod
+metadata: {name: $name, labels: {app: $name}}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: main
+    image: $image
+    imagePullPolicy: Never
+    args: [${arguments%,}]
+    resources: {requests: {cpu: 10m, memory: 16Mi}}
+    securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+POD
+}
+
+# A namespace whose Pods the API server itself holds to the restricted standard.
+restricted_namespace() {
+  kubectl_of "$1" create namespace "$2" >/dev/null
+  kubectl_of "$1" label namespace "$2" pod-security.kubernetes.io/enforce=restricted >/dev/null
+  for _ in $(seq 600); do
+    if kubectl_of "$1" --namespace "$2" get serviceaccount default >/dev/null 2>&1; then return; fi
+    sleep 0.2
+  done
+  fail "namespace $2 of $1 has no service account"
+}
