@@ -9,10 +9,10 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench bench-micro verify format asan tsan fuzz clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-crds e2e clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  JOBS=$(JOBS) compilers at a time (make JOBS=N ...); SKIP_DEPS=1 leaves the packages alone"
 
 deps:  ## install every missing package (apt, as root or through sudo; says which)
@@ -66,6 +66,33 @@ fuzz: deps-fuzz  ## run every decoder of untrusted bytes under libFuzzer, FUZZ_S
 	@tools/configure.sh fuzz
 	@cmake --build --preset fuzz -j $(JOBS)
 	@tools/fuzz.sh build-fuzz/fuzzers $(FUZZ_SECONDS)
+
+images:  ## build the container images; PROGRAMS=prebuilt packs build/bin, LOCAL_BASE=1 needs no registry (docker/README.md)
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh images)
+	@JOBS=$(JOBS) docker/images.sh
+
+# What the scripts of e2e/ take from the build.
+e2e-programs: configure
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh e2e)
+	@cmake --build --preset release -j $(JOBS) --target e2e_programs
+
+CLUSTERS ?= hub member-a member-b
+e2e-up: e2e-programs  ## as root: bring up Kubernetes clusters on this machine, CLUSTERS="hub member-a member-b" (e2e/README.md)
+	@e2e/cluster/up.sh $(CLUSTERS)
+
+e2e-down:  ## as root: take those clusters down, leaving nothing
+	@e2e/cluster/down.sh
+
+e2e-smoke: e2e-programs  ## as root: a Pod on one cluster, then three clusters over slow links; needs the images
+	@e2e/smoke/one_cluster.sh
+	@e2e/smoke/three_clusters.sh
+
+e2e: e2e-smoke  ## as root: the smoke, then what a user does: install the chart, train, delete, uninstall; needs the images
+	@e2e/scenarios/one_cluster_job.sh
+	@e2e/scenarios/two_members_job.sh
+
+e2e-crds:  ## ask the API server of HUB_KUBECONFIG what it makes of crds/; says so and ends where that is unset
+	@e2e/crd/crd_test.sh
 
 clean:  ## remove build/ and build-*/
 	@rm -rf build build-*

@@ -31,9 +31,11 @@ TEST_F(ResumeTest, GoesOnInAnotherNumberOfStagesWithTheSameBits) {
   ExpectSameBits(*second, Undisturbed(), 11, 20);
   EXPECT_EQ(Event(*second, "Restored")["step"], 10);
 
-  const auto fresh = RunToEnd({Steps(3), Checkpoints(5)}, {"--fresh"}, "third");
+  const auto fresh = RunToEnd({Steps(10), Checkpoints(5)}, {"--fresh"}, "third");
   EXPECT_EQ(FirstStep(*fresh), 1);
   EXPECT_THAT(Reasons(*fresh), Not(Contains("Restored")));
+  EXPECT_THAT(Event(*fresh, "CheckpointSetAside").dump(), HasSubstr("step-000010.earlier-1"));
+  EXPECT_TRUE(std::filesystem::exists(Path("kept/step-000010.earlier-1/manifest.json"))) << "the first run's is not lost";
 }
 
 TEST_F(ResumeTest, WithErrorFeedbackOnTheSameCutsTheBitsAreThoseOfAnUndisturbedRun) {
