@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/commands/option_checks.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
@@ -54,7 +55,9 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--arithmetic", arithmetic, "of the matrix units of devices that have a profile in the topology")
       ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
       ->capture_default_str();
-  command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")->capture_default_str();
+  command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")
+      ->check(WholeNumber())
+      ->capture_default_str();
   command.add_option("--effort", effort, "quick: a good plan at once; full: a polished one, in up to ten times as long")
       ->check(CLI::IsMember({"quick", "full"}))
       ->capture_default_str();

@@ -94,6 +94,22 @@ absl::StatusOr<int> Plan(const PlanArguments& arguments, OutputFormat format) {
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 
+// An option that the objective does not read is a mistake, and must not be passed over.
+void RefuseIdleOptions(const CLI::App& command, bool grid) {
+  static constexpr const char* kOfJobs[] = {"JOB", "--set", "--topology", "--profiles", "--running", "--explain"};
+  static constexpr const char* kOfGrids[] = {"--network", "--d-pp", "--d-dp", "--grad-gib", "--act-gib", "--score"};
+  const auto refuse = [&](const auto& options, const char* why) {
+    for (const char* option : options) {
+      if (command.get_option(option)->count() > 0) throw CLI::ValidationError(option, why);
+    }
+  };
+  if (grid) {
+    refuse(kOfJobs, "is not read with --objective dt-fm, which plans without a job");
+  } else {
+    refuse(kOfGrids, "is read with --objective dt-fm alone");
+  }
+}
+
 }  // namespace
 
 void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
@@ -111,8 +127,9 @@ void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
       "Example:\n  fusionctl plan examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --explain\n"
       "  fusionctl plan job.yaml --topology now.yaml --running plan.json --steps-left 5000\n"
       "  fusionctl plan --objective dt-fm --network scenario.json --d-pp 8 --d-dp 8 --grad-gib 0.65 --act-gib 0.4712");
-  command->callback([arguments, grid, running, &globals, &action] {
+  command->callback([command, arguments, grid, running, &globals, &action] {
     if (!grid->wanted() && arguments->job.job.empty()) throw CLI::RequiredError("JOB");
+    RefuseIdleOptions(*command, grid->wanted());
     action = [arguments, grid, running, &globals] {
       const absl::StatusOr<int> code = grid->wanted()      ? PlanGrid(*grid, arguments->strategy, arguments->seed, globals.format)
                                        : running->wanted() ? PlanRunning(*arguments, *running, globals.format)

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -51,17 +52,26 @@ void PrintText(const wire::ReplanDocument& answer) {
 
 void RunningArguments::AddTo(CLI::App& command) {
   const std::string group = "Leaving a running plan";
-  command.add_option("--running", plan, "the plan in force (JSON of fusionctl plan): say whether to leave it for another")->group(group);
-  command.add_option("--steps-left", steps_left, "steps that the run has still to make")->check(CLI::NonNegativeNumber)->group(group);
+  CLI::Option* const plan_option =
+      command.add_option("--running", plan, "the plan in force (JSON of fusionctl plan): say whether to leave it for another")
+          ->group(group);
+  command.add_option("--steps-left", steps_left, "steps that the run has still to make")
+      ->check(WholeNumber())
+      ->needs(plan_option)
+      ->group(group);
   command.add_option("--step-seconds", step_seconds, "of the running plan, as measured; without it as predicted")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberFrom(0))
+      ->needs(plan_option)
       ->group(group);
   command.add_option("--move-seconds", move_seconds, "what any move costs beside its transfers: a checkpoint, a restart")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberFrom(0))
+      ->needs(plan_option)
       ->capture_default_str()
       ->group(group);
   command.add_option("--least-gain", least_gain, "share of a step below which nothing moves")
+      ->check(NumberFrom(0))
       ->check(CLI::Range(0.0, 1.0))
+      ->needs(plan_option)
       ->capture_default_str()
       ->group(group);
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cli/commands/command.h"
+#include "cli/commands/option_checks.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/job/parse.h"
@@ -82,7 +83,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
   command->add_option("--metrics-address", flags->metrics_address,
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
-  command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")->check(CLI::PositiveNumber);
+  command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")->check(NumberAbove(0));
   command->footer(
       "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "
       "spec.training.steps=50");

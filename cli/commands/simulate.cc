@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
+#include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/simulate_workload.h"
@@ -199,8 +200,10 @@ void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
                    "  device:paris-0=absent, .computeScale=0.5, .memory=2Gi, .straggler=3 (times as slow)\n"
                    "  spec.training.microBatchSize=8 (a field of the job), schedule=gpipe")
       ->allow_extra_args(false);
-  command->add_option("--jitter", arguments->jitter,
-                      "coefficient of variation of every pass and message (log-normal, mean 1), by --seed; 0: none");
+  command
+      ->add_option("--jitter", arguments->jitter,
+                   "coefficient of variation of every pass and message (log-normal, mean 1), by --seed; 0: none")
+      ->check(NumberFrom(0));
   command->add_option("--straggler", arguments->stragglers, "DEVICE:FACTOR[@PROBABILITY]: times as slow, in that share of the steps")
       ->allow_extra_args(false);
   command->add_option("--steps", arguments->steps, "simulate so many steps that vary, and tell mean and percentiles")

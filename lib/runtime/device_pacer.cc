@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace fusionllm::runtime {
@@ -24,14 +25,32 @@ void SleepUntil(int64_t deadline_ns) {
 int64_t MonotonicNanoseconds() { return Now(CLOCK_MONOTONIC); }
 int64_t ThreadCpuNanoseconds() { return Now(CLOCK_THREAD_CPUTIME_ID); }
 
+void DevicePacer::SetSeconds(std::vector<double> seconds, bool follow) {
+  follow_ = follow;
+  ops_.assign(seconds.size(), {});
+  for (size_t i = 0; i < seconds.size(); ++i) ops_[i].before = seconds[i];
+}
+
+double DevicePacer::Learn(OpSeconds& op, int64_t cpu_ns) const {
+  if (!follow_) return op.before;
+  op.running_ns.push_back(cpu_ns);
+  if (op.running_ns.size() == kLately) {
+    const auto middle = op.running_ns.begin() + kLately / 2;
+    std::nth_element(op.running_ns.begin(), middle, op.running_ns.end());
+    op.lately = static_cast<double>(*middle) * 1e-9;
+    op.running_ns.clear();
+  }
+  return op.lately < 0 ? op.before : std::min(op.before, op.lately);
+}
+
 void DevicePacer::BeginPass() {
   pass_begin_ns_ = MonotonicNanoseconds();
   device_ns_ = 0;
 }
 
 void DevicePacer::ChargeOp(int key, int64_t cpu_ns) {
-  const bool known = key >= 0 && key < static_cast<int>(seconds_.size()) && seconds_[key] >= 0;
-  device_ns_ += (known ? seconds_[key] * 1e9 : static_cast<double>(cpu_ns)) / scale_;
+  const bool known = key >= 0 && key < static_cast<int>(ops_.size()) && ops_[key].before >= 0;
+  device_ns_ += (known ? Learn(ops_[key], cpu_ns) * 1e9 : static_cast<double>(cpu_ns)) / scale_;
 }
 
 void DevicePacer::ChargeCpu(int64_t cpu_ns) { device_ns_ += static_cast<double>(cpu_ns) / scale_; }

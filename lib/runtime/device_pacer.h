@@ -1,9 +1,11 @@
 // Emulates a device that is slower than this machine (contract section 2, computeScale).
 //
-// An op takes its own uncontended time, measured on this machine before training, divided by the scale; what is left of it after the real
-// work is waited out. Time is kept per pass: an op that was late may be caught up by the next ones, and only a pass that ends late counts
-// as an overrun. Work without a measured time (codecs, updates) is charged by the thread's CPU time divided by the scale. With scale 1 and
-// no emulation nothing waits. Not thread-safe: used by the stage's thread.
+// An op takes its own uncontended time divided by the scale; what is left of it after the real work is waited out. The uncontended time is
+// measured on this machine before training. That takes half a second, which may fall into a slow moment of the machine, and would then slow
+// the device down for the whole run: where an op lately took less, its lesser time counts. Time is kept per pass: an op that was late may
+// be caught up by the next ones, and only a pass that ends late counts as an overrun. Work without a measured time (codecs, updates) is
+// charged by the thread's CPU time divided by the scale. With scale 1 and no emulation nothing waits. Not thread-safe: used by the stage's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +22,12 @@ class DevicePacer {
   explicit DevicePacer(double scale = 1, bool emulate = false) : scale_(scale), emulate_(emulate) {}
 
   bool emulate() const { return emulate_; }
-  // Uncontended seconds by key (program op index, see StageExecutor); negative: unknown.
-  void SetSeconds(std::vector<double> seconds) { seconds_ = std::move(seconds); }
+  // Runs of an op whose median says what it lately took.
+  static constexpr int kLately = 32;
+
+  // Uncontended seconds by key (program op index, see StageExecutor); negative: unknown. With `follow`, an op's time is the lesser of these
+  // and of the median of its last whole kLately runs, as charged: for back ends of one thread, whose CPU time is the op's.
+  void SetSeconds(std::vector<double> seconds, bool follow);
 
   void BeginPass();                        // starts the device's clock now
   void ChargeOp(int key, int64_t cpu_ns);  // an op has run, using cpu_ns of this thread
@@ -33,9 +39,18 @@ class DevicePacer {
   double overrun_seconds() const { return overrun_ns_ * 1e-9; }
 
  private:
+  struct OpSeconds {
+    double before = -1;               // training; negative: unknown
+    double lately = -1;               // negative: fewer than kLately runs so far
+    std::vector<int64_t> running_ns;  // since then
+  };
+  // Seconds that the op takes when nothing disturbs it, as far as is known: after a run of cpu_ns.
+  double Learn(OpSeconds& op, int64_t cpu_ns) const;
+
   const double scale_;
   const bool emulate_;
-  std::vector<double> seconds_;
+  bool follow_ = false;
+  std::vector<OpSeconds> ops_;
   int64_t pass_begin_ns_ = 0;
   double device_ns_ = 0;  // since pass_begin_ns_
   double overrun_ns_ = 0;

@@ -120,7 +120,7 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<OpTime> times, runner_->Measure(options));
     std::vector<double> seconds(training_.graph.ops().size(), -1);
     for (const OpTime& time : times) seconds[time.op] = time.seconds;
-    pacer_.SetSeconds(std::move(seconds));
+    pacer_.SetSeconds(std::move(seconds), options.thread_cpu);
     return times;
   }
 

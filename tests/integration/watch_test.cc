@@ -1,4 +1,6 @@
 // A run that watches itself, with the real programs: a link that gets slower, a loss that gets out of hand under compression.
+#include <csignal>
+
 #include "absl/strings/str_cat.h"
 #include "lib/transport/shared_buckets.h"
 #include "tests/integration/run_fixture.h"
@@ -97,11 +99,16 @@ TEST_F(WatchTest, WithoutCheckpointsADegradedLinkIsOnlyTold) {
 }
 
 TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
-  // The learning rate rises for 200 steps, to a height at which nothing learns.
-  const auto run =
-      RunToEnd({"spec.training.steps=150", "spec.compression={policy: uniform, codec: int4}",
-                "spec.training.optimizer={name: adamw, learningRate: 3.0}", "spec.training.schedule={name: constant, warmupSteps: 200}",
-                "spec.checkpoint={path: checkpoints, everySteps: 0}"});
+  // The learning rate rises for 200 steps, to a height at which nothing learns: left alone, the codecs would get gentler every 40 steps,
+  // down to none. When that happens depends on the last bits of the losses, and those on the machine's vector units.
+  auto run = Start({"spec.training.steps=200", "spec.compression={policy: uniform, codec: int4}",
+                    "spec.training.optimizer={name: adamw, learningRate: 3.0}", "spec.training.schedule={name: constant, warmupSteps: 200}",
+                    "spec.checkpoint={path: checkpoints, everySteps: 0}"});
+  const auto gentler = run->WaitForEvent("Restored", kRunLimit);
+  ASSERT_TRUE(gentler) << run->Stderr();
+  ASSERT_TRUE(run->WaitForStep((*gentler)["step"].get<int64_t>() + 5, kRunLimit)) << run->Stderr();
+  run->Signal(SIGINT);
+  ExpectEnd(*run, 130);
   const json told = Event(*run, "CompressionBackoff");
   ASSERT_FALSE(told.is_null());
   EXPECT_THAT(told["message"].get<std::string>(), AllOf(HasSubstr("the mean loss of the last"), HasSubstr("from int4 to int8 at most")));
@@ -111,10 +118,11 @@ TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
   for (const json& line : run->lines()) {
     if (line.value("type", "") == "plan") plans.push_back(line);
   }
-  ASSERT_GE(plans.size(), 2);
+  ASSERT_EQ(plans.size(), 2);
   EXPECT_EQ(plans[0]["links"][0]["codec"], "int4");
   EXPECT_EQ(plans[1]["links"][0]["codec"], "int8");
-  EXPECT_EQ(BitsOf(*run).size(), 150) << "every step is there";
+  const Bits bits = BitsOf(*run);
+  EXPECT_EQ(static_cast<int64_t>(bits.size()), bits.rbegin()->first) << "every step is there";
   const json summary = Summary(*run);
   int compared = 0;
   for (const json& link : summary["links"]) {

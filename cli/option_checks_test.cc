@@ -1,0 +1,60 @@
+// Options that hold what they cannot mean: each ends the command with exit code 2 and a sentence that names the option.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/testing/fusionctl.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Case {
+  const char* name;
+  const char* arguments;
+  const char* option;
+  const char* why;
+};
+
+class OptionChecksTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(OptionChecksTest, IsRefusedByName) {
+  const Fusionctl fusionctl;
+  const Outcome outcome = fusionctl.Run(GetParam().arguments);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr(GetParam().option), HasSubstr(GetParam().why)));
+}
+
+constexpr char kGridOnly[] = "is read with --objective dt-fm alone";
+constexpr char kJobOnly[] = "is not read with --objective dt-fm";
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, OptionChecksTest,
+    ::testing::Values(Case{"NegativeSeed", "plan job.yaml --seed -1", "--seed", "is not a whole number"},
+                      Case{"SeedOf65Bits", "plan job.yaml --seed 18446744073709551616", "--seed", "is not a whole number"},
+                      Case{"FractionalSeed", "plan job.yaml --seed 1.5", "--seed", "is not a whole number"},
+                      Case{"SeedOfSimulate", "simulate job.yaml --topology t.yaml --seed -1", "--seed", "is not a whole number"},
+                      Case{"StepsLeftOfNothing", "plan job.yaml --steps-left 5", "--steps-left", "--running"},
+                      Case{"LeastGainOfNothing", "plan job.yaml --least-gain 0.1", "--least-gain", "--running"},
+                      Case{"StepSecondsNan", "plan job.yaml --running p.json --step-seconds nan", "--step-seconds", "not a finite number"},
+                      Case{"MoveSecondsInfinite", "plan job.yaml --running p.json --move-seconds inf", "--move-seconds",
+                           "not a finite number"},
+                      Case{"MoveSecondsNegative", "plan job.yaml --running p.json --move-seconds -1", "--move-seconds", "at least 0"},
+                      Case{"LeastGainNan", "plan job.yaml --running p.json --least-gain nan", "--least-gain", "not a finite number"},
+                      Case{"GradientsNan", "plan --objective dt-fm --network n.json --grad-gib nan", "--grad-gib", "not a finite number"},
+                      Case{"ActivationsNegative", "plan --objective dt-fm --network n.json --act-gib -2", "--act-gib", "at least 0"},
+                      Case{"NetworkWithoutObjective", "plan job.yaml --network n.json", "--network", kGridOnly},
+                      Case{"ScoreWithoutObjective", "plan job.yaml --score grid.json", "--score", kGridOnly},
+                      Case{"JobWithGrid", "plan job.yaml --objective dt-fm --network n.json", "JOB", kJobOnly},
+                      Case{"TopologyWithGrid", "plan --objective dt-fm --network n.json --topology t.yaml", "--topology", kJobOnly},
+                      Case{"RunningWithGrid", "plan --objective dt-fm --network n.json --running p.json", "--running", kJobOnly},
+                      Case{"JitterNan", "simulate job.yaml --topology t.yaml --jitter nan", "--jitter", "not a finite number"},
+                      Case{"DemoSecondsNan", "demo --seconds nan", "--seconds", "not a finite number"},
+                      Case{"DemoSecondsZero", "demo --seconds 0", "--seconds", "above 0"},
+                      Case{"GatherSecondsNan", "run job.yaml --gather-seconds nan", "--gather-seconds", "not a finite number"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace fusionllm::cli
