@@ -43,8 +43,6 @@ INSTANTIATE_TEST_SUITE_P(
                            "not a finite number"},
                       Case{"MoveSecondsNegative", "plan job.yaml --running p.json --move-seconds -1", "--move-seconds", "at least 0"},
                       Case{"LeastGainNan", "plan job.yaml --running p.json --least-gain nan", "--least-gain", "not a finite number"},
-                      Case{"GradientsNan", "plan --objective dt-fm --network n.json --grad-gib nan", "--grad-gib", "not a finite number"},
-                      Case{"ActivationsNegative", "plan --objective dt-fm --network n.json --act-gib -2", "--act-gib", "at least 0"},
                       Case{"NetworkWithoutObjective", "plan job.yaml --network n.json", "--network", kGridOnly},
                       Case{"ScoreWithoutObjective", "plan job.yaml --score grid.json", "--score", kGridOnly},
                       Case{"JobWithGrid", "plan job.yaml --objective dt-fm --network n.json", "JOB", kJobOnly},

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/commands/option_checks.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/grid_json.h"
@@ -45,12 +44,8 @@ void GridArguments::AddTo(CLI::App& command) {
   command.add_option("--network", network, "scenario: delays and bandwidths between devices (JSON)")->group(group);
   command.add_option("--d-pp", stages, "pipeline stages")->group(group);
   command.add_option("--d-dp", pipelines, "pipelines, which are replicas of each stage")->group(group);
-  command.add_option("--grad-gib", gradient_gib, "GiB of gradients that the replicas of a stage exchange")
-      ->check(NumberFrom(0))
-      ->group(group);
-  command.add_option("--act-gib", activation_gib, "GiB of activations that cross a boundary of a pipeline")
-      ->check(NumberFrom(0))
-      ->group(group);
+  command.add_option("--grad-gib", gradient_gib, "GiB of gradients that the replicas of a stage exchange")->group(group);
+  command.add_option("--act-gib", activation_gib, "GiB of activations that cross a boundary of a pipeline")->group(group);
   command.add_option("--score", score, "score this grid instead of searching one (JSON)")->group(group);
 }
 
