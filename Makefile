@@ -4,6 +4,8 @@ CORES := $(shell nproc)
 # A gRPC-facing file needs about 1 GB to compile: three at a time fit a small machine. Override: make JOBS=16 build
 JOBS ?= $(shell echo $$(( $(CORES) < 3 ? $(CORES) : 3 )))
 BENCH_ARGS ?=
+# What a run on one machine needs; the operator is built for clusters alone.
+RUN_PROGRAMS := fusionctl fusion-scheduler fusion-broker fusion-executor
 FUZZ_SECONDS ?= 30
 
 .DEFAULT_GOAL := help
@@ -41,7 +43,8 @@ all: configure  ## build the programs, the tests and the benchmarks
 test: deps-test all  ## build and run all tests
 	@ctest --preset release -j $(JOBS)
 
-demo: build  ## train a small model over emulated slow links on this machine, and report
+demo: configure  ## train a small model over emulated slow links on this machine, and report
+	@cmake --build --preset release -j $(JOBS) --target $(RUN_PROGRAMS)
 	@if [ ! -x build/bin/fusionctl ]; then echo "make demo: build/bin/fusionctl was not built, so there is no demo to run" >&2; exit 1; fi
 	@build/bin/fusionctl demo
 
