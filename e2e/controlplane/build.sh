@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${FUSIONLLM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm}/controlplane
-recipe=1  # to be counted up when what this script does to the modules changes
+recipe=2  # to be counted up when what this script does to the modules changes
 hash=$( (echo "$recipe" && cat ./*/go.mod ./*/go.sum) | sha256sum | cut -c1-16)
 programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl etcd helm coredns)
 # Of a Debian release whose own Go is too old to fetch a newer one.
@@ -86,7 +86,13 @@ done
 build kubernetes "$stamp" k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl}
 build etcd "" go.etcd.io/etcd/server/v3
 mv "$staging/server" "$staging/etcd" 2>/dev/null || mv "$staging/v3" "$staging/etcd"
-build helm "-X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)" helm.sh/helm/v3/cmd/helm
+client=$(version_of helm k8s.io/client-go)
+stamp="-X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)"
+# Unstamped, `helm template` and `helm lint` think of Kubernetes 1.20. client-go 0.N belongs to Kubernetes 1.N.
+for package in helm.sh/helm/v3/pkg/chartutil helm.sh/helm/v3/pkg/lint/rules; do
+  stamp+=" -X $package.k8sVersionMajor=1 -X $package.k8sVersionMinor=$(cut -d. -f2 <<<"$client")"
+done
+build helm "$stamp" helm.sh/helm/v3/cmd/helm
 build coredns "" github.com/coredns/coredns
 
 complete "$staging" || { echo "$0: a program is missing in $staging" >&2; exit 1; }
