@@ -25,6 +25,8 @@ case $action in
     eval "command=($(cat "$folder/daemons/$daemon"))"
     enter "$cluster" setsid env FUSIONLLM_E2E_DAEMON="$cluster/$daemon" "${command[@]}" </dev/null >>"$folder/logs/$daemon.log" 2>&1 &
     echo $! >"$folder/pids/$daemon"
+    # On a busy machine it takes a while to become what it is to be; until then it would pass for one that has ended.
+    until running >/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
     ;;
   kill) pid=$(running) && kill -KILL "$pid" ;;
   pause) pid=$(running) && kill -STOP "$pid" ;;

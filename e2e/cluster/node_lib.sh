@@ -34,11 +34,12 @@ CONFIG
   describe "$name" containerd containerd --config "$folder/containerd.toml" --log-level warn
 }
 
+# describe_kubelet NAME NAME_SERVER: the address of the cluster's.
 describe_kubelet() {
-  local name=$1 folder=$state_root/$1 address
+  local name=$1 name_server=$2 folder=$state_root/$1 address
   address=$(node_address "$name")
   # Of the host's own resolver nothing is of use inside; Pods ask CoreDNS.
-  echo "nameserver $address" >"$folder/resolv.conf"
+  echo "nameserver $name_server" >"$folder/resolv.conf"
   # imageGCHighThresholdPercent 100: images were imported, and nothing could pull them again. makeIPTablesUtilChains: kube-proxy does it.
   cat >"$folder/kubelet.yaml" <<CONFIG
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -53,7 +54,7 @@ cgroupRoot: /$(prefixed "$name")
 enforceNodeAllocatable: [pods]
 failSwapOn: false
 failCgroupV1: false
-clusterDNS: [$address]
+clusterDNS: [$name_server]
 clusterDomain: cluster.local
 resolvConf: $folder/resolv.conf
 podLogsDir: $folder/logs/pods

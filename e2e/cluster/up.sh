@@ -6,116 +6,34 @@
 # Needs root, the packages of the group e2e (tools/packages.txt) and build/e2e (cmake --build build --target e2e_programs).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-for part in names network credentials control_plane node; do
+for part in names network credentials control_plane node machine; do
   # shellcheck disable=SC1090
   . "$here/${part}_lib.sh"
 done
 [ $# -ge 1 ] || die "usage: up.sh NAME..."
-pause_image=registry.k8s.io/pause:3.10
-patience_s=${FUSIONLLM_E2E_PATIENCE:-300}  # for one part of a cluster to become ready, on a machine that does other things too
-
-check_root
-for name in "$@"; do
-  check_name "$name"
-  [ ! -e "$state_root/$name" ] && [ ! -e "/run/netns/$(prefixed "$name")" ] || die "there is a cluster $name, or what is left of one: down.sh $name"
-done
-for tool in containerd runc iptables ip tc nsenter unshare openssl setsid; do
-  command -v $tool >/dev/null || die "$tool is not installed: tools/install-deps.sh e2e"
-done
-for program in pause delay_packets; do
-  [ -x "$build_folder/e2e/$program" ] || die "$build_folder/e2e/$program is not built: cmake --build build --target e2e_programs"
-done
-
-# wait_for NAME WHAT COMMAND...: until the command succeeds. A daemon that has ended will not become ready: the end of its log tells.
-wait_for() {
-  local name=$1 what=$2 daemon deadline=$((SECONDS + patience_s))
-  shift 2
-  until "$@" >/dev/null 2>&1; do
-    for daemon in "$state_root/$name/pids"/*; do
-      daemon=$(basename "$daemon")
-      if ! "$here/daemon.sh" running "$name" "$daemon" >/dev/null; then
-        tail -n 20 "$state_root/$name/logs/$daemon.log" >&2
-        die "$name: $daemon has ended while waiting for $what"
-      fi
-    done
-    [ $SECONDS -lt $deadline ] || die "$name: waited $patience_s s in vain for $what; logs are in $state_root/$name/logs"
-    sleep 0.2
-  done
-}
-
-# claim_index NAME: one up.sh at a time looks for a free one.
-claim_index() {
-  local index
-  for index in $(seq 1 254); do
-    if ! grep -qx "$index" "$state_root"/*/index 2>/dev/null; then
-      echo "$index" >"$state_root/$1/index"
-      return
-    fi
-  done
-  die "there are 254 clusters already"
-}
-
-# A mount namespace of its own: what Kubernetes and containerd mount, and what they keep in places that cannot be configured, is seen by
-# nobody else and is gone with the last process.
-make_mount_namespace() {
-  local folder=$state_root/$1 place
-  mount --bind "$folder/namespaces" "$folder/namespaces"
-  mount --make-private "$folder/namespaces"
-  touch "$folder/namespaces/mount"
-  unshare --mount="$folder/namespaces/mount" --propagation private true
-  # To lay something over a folder it must be there.
-  for place in /var/lib/cni /var/lib/kubelet; do
-    if [ ! -e $place ]; then
-      mkdir $place
-      echo $place >>"$state_root/made-folders"
-    fi
-  done
-  # shellcheck disable=SC2016
-  nsenter --mount="$folder/namespaces/mount" bash -ec '
-    mount --make-rshared /
-    mount --bind "$1/run" /run
-    mount --bind "$1/var-log" /var/log
-    mount --bind "$1/cni-results" /var/lib/cni
-    mount --bind "$1/kubelet-fixed" /var/lib/kubelet' _ "$folder"
-}
+check_can_make "$@"
 
 make_cluster() {
-  local name=$1 start=$SECONDS folder=$state_root/$1 daemon
-  mkdir -p "$folder"/{credentials,daemons,pids,logs/pods,links,namespaces,etcd,run,var-log,cni,cni-results,kubelet-fixed,kubelet,containerd}
-  (flock 8 && claim_index "$name") 8<"$state_root"
-  make_network "$name"
-  make_mount_namespace "$name"
-  make_cgroups "$name"
+  local name=$1 start=$SECONDS daemon
+  make_machine "$name"
   make_credentials "$name"
   describe_control_plane "$name"
   describe_containerd "$name"
-  describe_kubelet "$name"
+  describe_kubelet "$name" "$(node_address "$name")"
   describe_kube_proxy "$name"
-  for daemon in etcd kube-apiserver containerd; do "$here/daemon.sh" start "$name" $daemon; done
+  for daemon in etcd kube-apiserver; do "$here/daemon.sh" start "$name" $daemon; done
   wait_for "$name" "its API server" kubectl_of "$name" get --raw /readyz
   name_server_rights | kubectl_of "$name" apply -f - >/dev/null
-  wait_for "$name" containerd ctr --address "$folder/run/containerd.sock" version
-  "$here/import-image.sh" "$name" "$state_root/pause.tar"
-  for daemon in kube-controller-manager kube-scheduler coredns kubelet kube-proxy; do "$here/daemon.sh" start "$name" $daemon; done
-  wait_for "$name" "its node" kubectl_of "$name" wait --for=condition=Ready "node/$name-0" --timeout=1s
+  start_node "$name" kube-controller-manager kube-scheduler coredns
   wait_for "$name" "the service account of Pods" kubectl_of "$name" get serviceaccount default
   echo "$name is up after $((SECONDS - start)) s: $(node_address "$name")" >&2
 }
-
-unfinished=
-# A cluster that did not come up is taken down, all but its logs, which tell why.
-abandon() {
-  if [ -z "$unfinished" ]; then return; fi
-  cp -r "$state_root/$unfinished/logs" "$(mktemp -d "/tmp/fusionllm-e2e-$unfinished.XXXXXX")" 2>/dev/null || true
-  echo "up.sh: $unfinished did not come up; its logs are in /tmp/fusionllm-e2e-$unfinished.*" >&2
-  "$here/down.sh" "$unfinished" || true
-}
-trap abandon EXIT
 
 programs=${FUSIONLLM_E2E_BIN:-$("$here/../controlplane/build.sh")}
 for program in etcd kube-apiserver kube-controller-manager kube-scheduler coredns kubelet kube-proxy kubectl; do
   [ -x "$programs/$program" ] || die "$programs has no $program"
 done
+trap abandon EXIT
 mkdir -p "$state_root"
 ln -sfn "$programs" "$state_root/bin"
 "$here/one-program-image.sh" "$build_folder/e2e/pause" $pause_image "$state_root/pause.tar"
