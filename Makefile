@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-crds e2e clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-short e2e-crds e2e clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,9 +90,15 @@ e2e-smoke: e2e-programs  ## as root: a Pod on one cluster, then three clusters o
 	@e2e/smoke/one_cluster.sh
 	@e2e/smoke/three_clusters.sh
 
-e2e: e2e-smoke  ## as root: the smoke, then what a user does: install the chart, train, delete, uninstall; needs the images
-	@e2e/scenarios/one_cluster_job.sh
-	@e2e/scenarios/two_members_job.sh
+# All that it needs, it makes: for whoever wants one proof that a change still works on clusters.
+e2e-short: build e2e-programs  ## as root: from this checkout to a job over two members that is Complete, deleted, and has left nothing
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh images)
+	@PROGRAMS=prebuilt docker/images.sh >/dev/null
+	@e2e/scenarios/two_members_job.sh short
+
+E2E_SCENARIOS := one_cluster_job two_members_job suspend_resume executor_lost hub_upgraded credentials_rotated
+e2e: e2e-smoke  ## as root: the smoke, then what a user does, and what goes wrong (e2e/scenarios); needs the images
+	@set -e; for scenario in $(E2E_SCENARIOS); do echo "== $$scenario"; e2e/scenarios/$$scenario.sh; done
 
 e2e-crds:  ## ask the API server of HUB_KUBECONFIG what it makes of crds/; says so and ends where that is unset
 	@e2e/crd/crd_test.sh

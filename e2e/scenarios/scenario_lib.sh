@@ -1,0 +1,216 @@
+# What scenarios share: clusters with the chart's operator, members, a job over them, waits that come to an end. Sourced, first of all, by
+# scripts with `set -euo pipefail`; sources what it needs itself.
+scenario_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../cluster/names_lib.sh
+. "$scenario_folder/../cluster/names_lib.sh"
+# shellcheck source=../smoke/checks_lib.sh
+. "$scenario_folder/../smoke/checks_lib.sh"
+cluster_scripts=$scenario_folder/../cluster
+source_folder=$(cd "$scenario_folder/../.." && pwd)
+patience=600s             # for anything; the machine may do other things, too
+account=fusion-fusionllm  # of the release `fusion`: the operator's Deployment, and its account
+
+started=$SECONDS
+step_started=$SECONDS
+took() {
+  echo "$((SECONDS - step_started)) s: $*"
+  step_started=$SECONDS
+}
+
+# bring_up HUB [MEMBER...]: the first one is the hub. All of them go when the script ends, however it ends.
+bring_up() {
+  local name
+  for name in operator broker scheduler executor; do
+    [ -r "$build_folder/images/$name.tar" ] || die "$build_folder/images/$name.tar is not there: make images"
+  done
+  hub=$1
+  members=("${@:2}")
+  machines=("$@")
+  places_before=$(shared_places)
+  trap 'end_badly $?' EXIT
+  "$cluster_scripts/up.sh" "$@" >/dev/null
+}
+
+# The operator's words, where a scenario has failed: the clusters are gone a moment later.
+end_badly() {
+  local status=$1
+  if [ "$status" -ne 0 ]; then
+    echo "---- the operator:" >&2
+    own logs --tail=60 "deployment/$account" >&2 || true
+    echo "---- the jobs and their Pods:" >&2
+    k describe fusionjobs 2>/dev/null | tail -60 >&2 || true
+    for cluster in "$hub" "${members[@]}"; do kubectl_of "$cluster" get pods --all-namespaces --output wide >&2 || true; done
+  fi
+  if [ "$status" -eq 0 ] || [ -z "${FUSIONLLM_E2E_KEEP:-}" ]; then "$cluster_scripts/down.sh" "${machines[@]}"; fi
+}
+
+k() { kubectl_of "$hub" --namespace team "$@"; }
+own() { kubectl_of "$hub" --namespace fusionllm "$@"; }  # where the operator is
+kubectl_in() { kubectl_of "$1" --namespace team "${@:2}"; }
+helm_in() { "$state_root/bin/helm" --kubeconfig "$state_root/$1/admin.kubeconfig" --namespace fusionllm "${@:2}"; }
+
+# until_true WHAT COMMAND...
+until_true() {
+  local what=$1 deadline=$((SECONDS + ${patience%s}))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $deadline ] || fail "waited in vain for $what"
+    sleep 0.5
+  done
+}
+
+# ---- what a cluster needs ----
+# prepare_hub [WITH_EXECUTORS]: images, the namespaces, the data. Executors run on a hub that is a member of itself alone.
+prepare_hub() {
+  local images=("$build_folder/images/"{operator,broker,scheduler}.tar)
+  if [ -n "${1:-}" ]; then images+=("$build_folder/images/executor.tar"); fi
+  "$cluster_scripts/import-image.sh" "$hub" "${images[@]}"
+  restricted_namespace "$hub" fusionllm
+  prepare_team "$hub"
+}
+prepare_member() {
+  "$cluster_scripts/import-image.sh" "$1" "$build_folder/images/executor.tar"
+  prepare_team "$1"
+}
+prepare_team() {
+  restricted_namespace "$1" team
+  kubectl_in "$1" create configmap text --from-file="$source_folder/README.md" >/dev/null
+  make_claim "$1"
+}
+
+# A claim `checkpoints` on a folder of the node's, as an administrator provides one; Pods that may not use a host's folder may use a claim.
+make_claim() {
+  local folder=$state_root/$1/volumes/checkpoints
+  mkdir -p "$folder"
+  chmod 777 "$folder"
+  kubectl_in "$1" apply --filename - >/dev/null <<CLAIM
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: checkpoints}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteMany]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: ""
+  hostPath: {path: $folder, type: Directory}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: checkpoints}
+spec: {accessModes: [ReadWriteMany], storageClassName: "", volumeName: checkpoints, resources: {requests: {storage: 1Gi}}}
+CLAIM
+}
+
+# install_operator [HELM_OPTION...]
+install_operator() {
+  helm_in "$hub" install fusion "$source_folder/helm/fusionllm" --set image.pullPolicy=Never "$@" --wait --timeout "$patience" >/dev/null
+}
+
+# register MEMBER KUBECONFIG; again, with another kubeconfig: its Secret is replaced.
+register() {
+  own create secret generic "$1" --from-file="kubeconfig=$2" --dry-run=client --output yaml |
+    own apply --filename - >/dev/null
+  kubectl_of "$hub" apply --filename - >/dev/null <<CLUSTER
+apiVersion: fusionllm.io/v1alpha1
+kind: FusionCluster
+metadata: {name: $1}
+spec: {kubeConfig: {location: $1}}
+CLUSTER
+}
+
+# members_behind RATE DELAY: the members' links, the operator on the hub, and all members connected with it as their administrators.
+members_behind() {
+  local member
+  for member in "${members[@]}"; do "$cluster_scripts/link.sh" shape "$hub" "$member" "$1" "$2"; done
+  prepare_hub
+  for member in "${members[@]}"; do prepare_member "$member"; done
+  install_operator
+  for member in "${members[@]}"; do register "$member" "$state_root/$member/admin.kubeconfig"; done
+  for member in "${members[@]}"; do until_true "the connection to $member" condition_is "fusioncluster/$member" Connected True; done
+}
+
+# ---- jobs ----
+# job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
+job() {
+  k apply --filename - >/dev/null <<JOB
+apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {name: $1}
+spec:
+  model: {family: gpt2, config: {nLayer: 2, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 64}}
+  data: {kind: text, path: README.md, volume: {configMap: {name: text}}}
+  training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
+  strategy: {stages: 2}
+  compression: {policy: adatopk, codec: auto}
+  placement: {clusters: [$3]}
+  network: {mode: Relay}
+  executors: ${4:-$two_executors}
+${5:-}
+JOB
+}
+two_executors="{replicas: 2, threads: 1}"
+one_in_each() {
+  local list
+  list=$(printf '{name: %s, min: 1}, ' "${members[@]}")
+  echo "${list%, }"
+}
+with_checkpoints="  checkpoint: {path: run, everySteps: 20, volume: {persistentVolumeClaim: {claimName: checkpoints}}}"
+
+field_of() { k get "$1" --output "jsonpath={.$2}"; }
+condition_of() { field_of "$1" "status.conditions[?(@.type==\"$2\")].${3:-status}"; }
+condition_is() { [ "$(condition_of "$1" "$2")" = "$3" ]; }
+reason_is() { [ "$(condition_of "$1" "$2" reason)" = "$3" ]; }
+status_of() { field_of "fusionjob/$1" "status.$2"; }
+status_is() { [ "$(status_of "$1" "$2")" = "$3" ]; }
+step_of() { status_of "$1" trainerStatus.step; }
+has_passed() { [ "$(step_of "$1")" -gt "$2" ] 2>/dev/null; }
+wait_for() { k wait --for="$2" "fusionjob/$1" --timeout="$patience" >/dev/null || fail "$1: no $2"; }
+
+# A loss in the status that shows that the model has learned: ln 256, 5.5, is what guessing costs.
+expect_trained() {
+  local loss
+  loss=$(status_of "$1" trainerStatus.loss)
+  awk -v loss="$loss" 'BEGIN { exit !(loss > 0 && loss < 5) }' || fail "the loss of $1 in its status is '$loss'"
+}
+
+# pods_of CLUSTER...: NAME UID RESTARTS of each Pod of a job there, sorted: the same twice, and no Pod has been replaced or started again.
+pods_of() {
+  local cluster
+  for cluster in "$@"; do
+    kubectl_in "$cluster" get pods --selector fusionllm.io/job --output \
+      'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}'
+  done | sort
+}
+uid_of() { kubectl_in "$1" get pod "$2" --ignore-not-found --output 'jsonpath={.metadata.uid}'; }
+uid_is_new() { [ -n "$(uid_of "$1" "$2")" ] && [ "$(uid_of "$1" "$2")" != "$3" ]; }
+
+# end_soon NAME MORE_STEPS: a job with a claim for its checkpoints is suspended, given an end that is near, resumed, and comes to it. What a
+# step takes on this machine makes no difference.
+end_soon() {
+  k patch fusionjob "$1" --type=merge --patch '{"spec": {"suspend": true}}' >/dev/null
+  wait_for "$1" condition=Suspended
+  local steps=$(($(status_of "$1" checkpoint.step) + $2))
+  k patch fusionjob "$1" --type=merge --patch "{\"spec\": {\"suspend\": false, \"training\": {\"steps\": $steps}}}" >/dev/null
+  wait_for "$1" condition=Complete
+  status_is "$1" trainerStatus.step $steps || fail "the status tells of step $(step_of "$1") of $steps"
+}
+
+# ---- the end ----
+left_in() { kubectl_in "$1" get pods,configmaps,secrets,services --selector fusionllm.io/job --output name; }
+nothing_left_in() { [ -z "$(left_in "$1")" ]; }
+# delete_job NAME: it, and all that was made for it in any cluster.
+delete_job() {
+  k delete fusionjob "$1" --timeout="$patience" >/dev/null || fail "the job $1 is not deleted"
+  local cluster
+  for cluster in "$hub" "${members[@]}"; do until_true "$cluster to be clean of jobs" nothing_left_in "$cluster"; done
+}
+
+# take_down NAME_OF_SCENARIO
+take_down() {
+  helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
+  "$cluster_scripts/down.sh" "${machines[@]}"
+  trap - EXIT
+  expect_nothing_left "$places_before" "${machines[@]}"
+  took "down, nothing left"
+  echo "$1: passed in $((SECONDS - started)) s"
+}

@@ -1,0 +1,56 @@
+#!/bin/bash
+# suspend_resume.sh: a job over two members is suspended in its middle: it leaves a checkpoint of the step it had reached, and no Pod in any
+# cluster. While it stands still it is given another number of steps. Resumed, it goes on from that checkpoint, in no status below it, and
+# comes to its end with its loss in the status; none of it counts as a restart. Checkpoints lie in a claim.
+# Needs the images of the four programs (make images) and helm (controlplane/build.sh).
+set -euo pipefail
+# shellcheck source=scenario_lib.sh
+. "$(dirname "$0")/scenario_lib.sh"
+bring_up rhub lima oslo
+members_behind 50mbit 20ms
+took "a hub and two members, behind links of 50 Mbit/s and 20 ms"
+
+job long 1000000 "$(one_in_each)" "$two_executors" "$with_checkpoints"
+wait_for long condition=Ready
+until_true "its first steps" has_passed long 5
+took "the job trains"
+
+# Every status that the job has from here on.
+history=$(mktemp)
+k get fusionjob long --watch --output 'jsonpath={.status.state} {.status.trainerStatus.step} {.status.restarts}{"\n"}' >"$history" &
+watching=$!
+trap 'status=$?; kill $watching 2>/dev/null || true; rm -f "$history"; end_badly $status' EXIT
+
+k patch fusionjob long --type=merge --patch '{"spec": {"suspend": true}}' >/dev/null
+wait_for long condition=Suspended
+took "suspended"
+reached=$(step_of long)
+saved=$(status_of long checkpoint.step)
+[ "$saved" = "$reached" ] || fail "suspended at step $reached, with a checkpoint of step $saved"
+[ -d "$state_root/$hub/volumes/checkpoints/run/step-$(printf '%06d' "$saved")" ] || fail "the claim has no checkpoint of step $saved"
+reason_is fusionjob/long Ready Suspended || fail "a suspended job is Ready for the reason $(condition_of fusionjob/long Ready reason)"
+for cluster in "$hub" "${members[@]}"; do
+  [ -z "$(pods_of "$cluster")" ] || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
+done
+refused=$(k patch fusionjob long --type=merge --patch '{"spec": {"managedBy": "somebody"}}' 2>&1) && fail "managedBy was changed"
+[[ $refused == *managedBy* ]] || fail "the refusal does not name the field: $refused"
+
+steps=$((saved + 40))
+k patch fusionjob long --type=merge --patch "{\"spec\": {\"suspend\": false, \"training\": {\"steps\": $steps}}}" >/dev/null
+wait_for long condition=Complete
+took "resumed, $(k get fusionjob long --no-headers)"
+status_is long trainerStatus.step $steps || fail "the status tells of step $(step_of long) of $steps"
+status_is long checkpoint.step $steps || fail "the last checkpoint is of step $(status_of long checkpoint.step), not of the last step, $steps"
+status_is long restarts 0 || fail "a suspension counts as $(status_of long restarts) restarts"
+condition_is fusionjob/long Suspended False || fail "a job that was resumed still says Suspended"
+expect_trained long
+kill $watching
+below=$(awk -v saved="$saved" '$1 == "Suspended" { since = 1 } since && $2 != "" && $2 < saved' "$history")
+[ -z "$below" ] || fail "after the checkpoint of step $saved the status went back: $below"
+grep -q "^Suspended $saved 0" "$history" || fail "the state was never Suspended at step $saved: $(tail -5 "$history")"
+rm "$history"
+trap 'end_badly $?' EXIT
+
+delete_job long
+took "deleted, nothing is left in any cluster"
+take_down "suspended and resumed"
