@@ -99,7 +99,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   {
     const std::lock_guard lock(mutex_);
     const auto at = links_.find(name);
-    if (at != links_.end() && at->second.kubeconfig == *kubeconfig) return {absl::OkStatus(), at->second.link->Connection(), ""};
+    if (at != links_.end() && at->second.kubeconfig == *kubeconfig) return Judge(at->second.link->Connection());
   }
   absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, cluster.spec);
   if (!client.ok()) {
@@ -115,7 +115,13 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   if (before.link != nullptr) before.link->Stop();
   base::Log(base::LogLevel::kInfo,
             absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting with new credentials"));
-  return {absl::OkStatus(), link->Connection(), ""};
+  return Judge(link->Connection());
+}
+
+ClusterRegistry::Finding ClusterRegistry::Judge(const absl::Status& connection) {
+  if (absl::IsUnauthenticated(connection)) return {connection, connection, "Unauthorized"};
+  if (absl::IsPermissionDenied(connection)) return {connection, connection, "Forbidden"};
+  return {absl::OkStatus(), connection, ""};
 }
 
 absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop) {

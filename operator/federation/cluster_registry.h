@@ -57,6 +57,8 @@ class ClusterRegistry : public Members {
     std::string reason;  // of bad credentials
   };
 
+  // A member that answers, and refuses who we are or what we may do, is one with bad credentials.
+  static Finding Judge(const absl::Status& connection);
   Finding Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop);
   absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
   absl::Status Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop);

@@ -89,8 +89,8 @@ class ClusterRegistryTest : public ::testing::Test {
   }
 
   kube::Clock& clock_ = kube::RealClock();
-  FakeApiServer hub_server_{clock_}, paris_{clock_}, tokyo_{clock_};
-  std::map<std::string, FakeApiServer*> servers_ = {{"to paris", &paris_}, {"to tokyo", &tokyo_}};
+  FakeApiServer hub_server_{clock_}, paris_{clock_}, tokyo_{clock_}, lima_{clock_};
+  std::map<std::string, FakeApiServer*> servers_ = {{"to paris", &paris_}, {"to tokyo", &tokyo_}, {"to lima", &lima_}};
   std::unique_ptr<kube::ApiClient> hub_;
   std::mutex mutex_;
   std::set<std::string> looked_at_;
@@ -135,6 +135,30 @@ TEST_F(ClusterRegistryTest, WhatIsWrongWithCredentialsIsSaid) {
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "CredentialsValid").find("missing") != std::string::npos; }));
   EXPECT_TRUE(Eventually([&] { return Condition("tokyo", "CredentialsValid") == "False TokenFileNotAllowed: a token file of ours"; }));
   EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
+  constexpr char kRefusal[] = R"({"kind":"Status","code":401,"reason":"Unauthorized","message":"the token is expired"})";
+  constexpr char kForbidden[] = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"may not list configmaps"})";
+  paris_.AddFault({.target = "/pods", .times = 1000, .code = 401, .body = kRefusal});
+  tokyo_.AddFault({.verb = "list", .target = "/configmaps", .times = 1000, .code = 403, .body = kForbidden});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  const auto says = [&](const char* type, const char* text) {
+    registry_->Reconcile("paris", {});  // as by its timer
+    const std::string condition = Condition("paris", type);
+    return condition.starts_with("False") && condition.find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(Eventually([&] { return says("CredentialsValid", "the token is expired"); })) << Condition("paris", "CredentialsValid");
+  EXPECT_TRUE(says("Connected", "the token is expired"));
+  WriteSecret("s", "to tokyo");
+  EXPECT_TRUE(Eventually([&] { return says("CredentialsValid", "may not list configmaps"); })) << Condition("paris", "CredentialsValid");
+  WriteSecret("s", "to lima");
+  EXPECT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});
+    return Condition("paris", "CredentialsValid") == "True " && Condition("paris", "Connected") == "True ";
+  }));
 }
 
 TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {

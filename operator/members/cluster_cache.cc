@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/kube/api/api_error.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/pod_view.h"
 
@@ -73,6 +74,13 @@ kube::Informer::Options AnchorOptions(const std::string& cluster, const std::str
           .decode = DecodeAnchor};
 }
 
+bool IsRefusal(const absl::Status& status) { return kube::IsApiUnauthorized(status) || kube::IsApiForbidden(status); }
+
+absl::Status Lost(const std::string& what, const absl::Status& why) {
+  const std::string text = why.ok() ? what : absl::StrCat(what, ": ", std::string(why.message()));
+  return absl::Status(IsRefusal(why) ? why.code() : absl::StatusCode::kUnavailable, text);
+}
+
 }  // namespace
 
 ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::ApiClient& client, kube::Clock& clock,
@@ -105,14 +113,15 @@ void ClusterCache::Stop() {
 bool ClusterCache::WaitForSync(absl::Duration patience) { return pods_.WaitForSync(patience) && anchors_.WaitForSync(patience); }
 
 absl::Status ClusterCache::Connection() const {
-  bool watching = true;
-  std::string why;
+  bool watching = true, synced = true;
+  absl::Status why;
   for (const kube::Informer* informer : {&pods_, &anchors_}) {
     const kube::InformerState state = informer->State();
-    if (!state.watching && why.empty()) why = std::string(state.last_error.message());
-    if (!state.synced) return absl::UnavailableError(absl::StrCat("not listed yet", why.empty() ? "" : ": ", why));
     watching = watching && state.watching;
+    synced = synced && state.synced;
+    if (!state.watching && (why.ok() || IsRefusal(state.last_error))) why = state.last_error;
   }
+  if (!synced) return Lost("not listed yet", why);
   const absl::Duration now = clock_.Monotonic();
   const std::lock_guard lock(mutex_);
   if (watching) {
@@ -121,8 +130,7 @@ absl::Status ClusterCache::Connection() const {
   }
   if (!lost_at_.has_value()) lost_at_ = now;
   if (now - *lost_at_ < kLossPatience) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("no watch for ", absl::FormatDuration(absl::Trunc(now - *lost_at_, absl::Seconds(1))), why.empty() ? "" : ": ", why));
+  return Lost(absl::StrCat("no watch for ", absl::FormatDuration(absl::Trunc(now - *lost_at_, absl::Seconds(1)))), why);
 }
 
 std::vector<PodView> ClusterCache::PodsOf(const std::string& job_uid) const {

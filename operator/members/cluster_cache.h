@@ -29,7 +29,8 @@ class ClusterCache : public Member {
   void Stop();
   // Blocks until the first lists are in the cache. False: not within `patience`.
   bool WaitForSync(absl::Duration patience);
-  // OK: the first lists are in the cache and watches are alive, or were within kLossPatience. Else why not.
+  // OK: the first lists are in the cache and watches are alive, or were within kLossPatience. Else why not: Unauthenticated or
+  // PermissionDenied if the server refuses us, Unavailable in all other cases.
   absl::Status Connection() const;
 
   const std::string& name() const override { return name_; }
