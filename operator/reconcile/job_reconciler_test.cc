@@ -84,6 +84,34 @@ TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {
   EXPECT_EQ(Job()["status"]["state"], "Suspended");
 }
 
+// A suspended run ends with a checkpoint and its report, often within ten seconds of the status before.
+TEST_F(JobReconcilerTest, WhereASuspendedRunEndedIsToldAndNothingBelowItWhenItGoesOn) {
+  json job = JobObject();
+  job["spec"]["checkpoint"] = {{"path", "run"}, {"volume", {{"persistentVolumeClaim", {{"claimName", "runs"}}}}}};
+  Submit(job);
+  Settle();
+  Patch(kPods, "train-broker-r0", {{"spec", {{"nodeName", "n"}}}});  // where a kubelet ends it, in its own time
+  progress_.newest_ = Progress{.step = 30, .steps = 100, .loss = 3.0, .checkpoint_step = 20};
+  Settle();
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  EXPECT_TRUE(Reconcile().status.ok());  // the broker is told to end
+  EndBroker(0, 0, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"exit_code":0})");
+  progress_.newest_.reset();
+  Settle();
+  EXPECT_EQ(Job()["status"]["state"], "Suspended");
+  EXPECT_EQ(Job()["status"]["checkpoint"]["step"], 33);
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 33);
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  progress_.newest_ = Progress{.step = 0, .steps = 100};
+  clock_.Advance(absl::Minutes(1));
+  Settle();
+  EXPECT_EQ(Job()["status"]["state"], "Running");
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 33);
+  progress_.newest_->step = 34;
+  Settle();
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 34);
+}
+
 TEST_F(JobReconcilerTest, AFailedAttemptIsFollowedByANewOne) {
   Submit();
   Settle();

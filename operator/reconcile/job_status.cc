@@ -73,6 +73,8 @@ kubeapi::TrainerStatus TrainerOf(const Progress& progress, absl::Time now) {
 
 void TellProgress(const Observation& seen, const Progress& progress, bool ended, kubeapi::FusionJobStatus& status) {
   if (progress.steps == 0) return;  // it knows nothing yet
+  // A broker that has made no step of its own yet goes on from a checkpoint, or will: what was told before is nearer to the truth.
+  if (progress.step == 0 && status.trainer_status.has_value()) return;
   if (status.trainer_status.has_value() && status.trainer_status->last_updated_time.has_value()) {
     kubeapi::TrainerStatus same = TrainerOf(progress, *status.trainer_status->last_updated_time);
     same.progress = status.trainer_status->progress;
@@ -127,7 +129,8 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   status.restarts_count_towards_max = decision.memory.counted_restarts;
   status.selector = absl::StrCat(JobSelector(view.identity), ",", kRoleLabel, "=", kExecutorRole);
   CountPods(seen, decision, status);
-  const bool ended = decision.memory.complete || decision.memory.failed;
+  // The last word of a run, also of one that was suspended: nobody will ask again.
+  const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
   const auto trains = [](const ExecutorSlot& slot) { return !slot.spare; };
   kubeapi::Summarize(std::count_if(seen.slots.begin(), seen.slots.end(), trains), status);
