@@ -77,7 +77,8 @@ RestClient::RestClient(ClusterAccess access, RestClientOptions options, Clock& c
       options_(std::move(options)),
       clock_(clock),
       metrics_(metrics),
-      limiter_(options_.requests_per_second, options_.burst, clock) {}
+      limiter_(options_.requests_per_second, options_.burst, clock),
+      slots_(options_.max_concurrent_requests) {}
 
 absl::Status RestClient::WaitForTurn(const HttpRequest& request, const std::stop_token& stop) {
   const absl::Duration waited = limiter_.Wait(stop);
@@ -105,6 +106,8 @@ void RestClient::Account(const HttpRequest& request, const absl::StatusOr<HttpRe
 absl::StatusOr<HttpResponse> RestClient::Attempt(HttpRequest request, const CallOptions& call, ListStream* sink,
                                                  std::shared_ptr<const Credentials>& used) {
   FUSIONLLM_RETURN_IF_ERROR(WaitForTurn(request, call.stop));
+  const RequestSlots::Slot slot = slots_.Take(call.stop);
+  if (!slot) return absl::CancelledError("the call was stopped while others were under way");
   FUSIONLLM_ASSIGN_OR_RETURN(used, Authorize(request, call.stop));
   const absl::Duration start = clock_.Monotonic();
   absl::StatusOr<HttpResponse> response =

@@ -2,7 +2,8 @@
 //
 // What is tried again by itself, at most `max_retries` times: an answer 429 or 5xx with a Retry-After of at most `longest_wait`; a GET
 // whose connection broke, twice; once anything that was answered 401, with new credentials. All else is the caller's: a write may have been
-// carried out although no answer came. Each request waits at a token bucket. Warnings of the server go to the log, each text once; the
+// carried out although no answer came. Each request waits at a token bucket, and, watches
+// apart, until fewer than `max_concurrent_requests` are under way. Warnings of the server go to the log, each text once; the
 // audit id of a refusal stands in its ApiError. Tokens stand in no error and no log line, not even where a server sends them back.
 //
 // Thread-safe. Lives as long as its last call.
@@ -18,6 +19,7 @@
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/client/request_limiter.h"
+#include "lib/kube/client/request_slots.h"
 #include "lib/kube/client/rest_metrics.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/http/transport.h"
@@ -28,6 +30,7 @@ struct RestClientOptions {
   std::string user_agent = "fusionllm";
   double requests_per_second = 200;
   int burst = 400;
+  int max_concurrent_requests = 0;  // watches apart; 0: any number
   int max_retries = 10;
   absl::Duration longest_wait = absl::Seconds(30);  // of one call, all retries together; beyond it the server's error is the answer
   size_t max_response_bytes = size_t{128} << 20;
@@ -92,6 +95,7 @@ class RestClient : public ApiClient {
   Clock& clock_;
   const RestMetrics* const metrics_;
   RequestLimiter limiter_;
+  RequestSlots slots_;
   std::mutex warnings_mutex_;
   std::set<std::string> warnings_;  // logged already
 };

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/testing/fake_clock.h"
@@ -70,6 +72,26 @@ TEST_F(RestClientTest, EveryRequestSaysWhoAsks) {
   EXPECT_EQ(HeaderOf(request, "Accept"), "application/json");
   EXPECT_EQ(transport_->unary_limits().timeout, absl::Seconds(30));
   EXPECT_THAT(UserAgent("fusion-operator", "1.2", "abc"), ::testing::StartsWith("fusion-operator/1.2 (linux/"));
+}
+
+class OneAtATimeTest : public RestClientTest {
+ protected:
+  OneAtATimeTest() : RestClientTest(RestClientOptions{.max_concurrent_requests = 1}) {}
+};
+
+TEST_F(OneAtATimeTest, ARequestWaitsUntilThereIsAPlace) {
+  std::stop_source stop;
+  // While the first is under way a second one is asked for, and given up; then the first is answered.
+  transport_->Then([&](const HttpRequest&) -> absl::StatusOr<HttpResponse> {
+    std::jthread second([&] { EXPECT_TRUE(absl::IsCancelled(api_.Get(kPods, {"ns", "b"}, {.stop = stop.get_token()}).status())); });
+    stop.request_stop();
+    second.join();
+    return HttpResponse{200, {}, "{}"};
+  });
+  transport_->Then(200, "{}");
+  EXPECT_TRUE(api_.Get(kPods, {"ns", "a"}).ok());
+  EXPECT_TRUE(api_.Get(kPods, {"ns", "c"}).ok()) << "its place is free again";
+  EXPECT_EQ(transport_->requests().size(), 2) << "the second was never sent";
 }
 
 TEST_F(RestClientTest, VerbsBecomeTheirRequests) {

@@ -232,6 +232,15 @@ std::string LeaderElector::leader() const {
   return observed_.has_value() ? observed_->holder() : std::string();
 }
 
+absl::Status LeaderElector::Confirm(std::stop_token stop) {
+  const absl::Status read = Read(std::move(stop));
+  if (!read.ok() && !IsApiNotFound(read)) return read;
+  const std::string holder = read.ok() ? leader() : "";
+  if (IsLeader() && holder == options_.identity) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the lease ", options_.lease.ToString(), " is held by ", holder.empty() ? "nobody" : holder));
+}
+
 absl::Status LeaderElector::Check(absl::Duration patience) const {
   const std::lock_guard lock(mutex_);
   const absl::Duration silence = clock_.Monotonic() - renewed_at_;

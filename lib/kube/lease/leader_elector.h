@@ -74,6 +74,8 @@ class LeaderElector {
   bool IsLeader() const;
   // Greater with each change of leaders, as long as nobody deletes the Lease object: goes with writes that a late one must not undo.
   int64_t epoch() const;
+  // Asks the server who holds the lease. OK: this process, now. FailedPrecondition: another, or nobody. Else: no answer. Blocks.
+  absl::Status Confirm(std::stop_token stop);
   // Who holds the lease, as last seen; empty: nobody.
   std::string leader() const;
   // Unavailable for a leader that has not renewed for the length of the lease and `patience`, and still runs: for liveness probes.

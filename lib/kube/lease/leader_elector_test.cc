@@ -182,6 +182,19 @@ TEST(LeaderIdentityTest, DiffersBetweenProcessesOfOneHost) {
   EXPECT_THAT(NewLeaderIdentity(), ::testing::ContainsRegex("_[0-9a-f]{8}-"));
 }
 
+TEST_F(LeaderElectorTest, WhoHoldsTheLeaseIsAskedOfTheServer) {
+  Candidate a = Make("a");
+  EXPECT_EQ(a.elector->Confirm({}).code(), absl::StatusCode::kFailedPrecondition) << "nobody does";
+  ASSERT_TRUE(a.elector->Acquire({}).ok());
+  EXPECT_TRUE(a.elector->Confirm({}).ok());
+  server_.Edit([](json& spec) { spec["holderIdentity"] = "b"; });
+  const absl::Status status = a.elector->Confirm({});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("held by b"));
+  server_.Fail(absl::UnavailableError("no answer"));
+  EXPECT_TRUE(absl::IsUnavailable(a.elector->Confirm({})));
+}
+
 TEST_F(LeaderElectorTest, TheFirstLeadsAndRenewsWithoutReading) {
   metrics::Registry registry("p", "1");
   const LeaderMetrics metrics(registry);

@@ -78,6 +78,9 @@ class Informer : private ReflectorSink {
   // counted, if they differ: the cache is wrong. Errors: the server does not have that version any more, or did not answer. Blocks.
   absl::StatusOr<bool> IsConsistent(const CallOptions& call = {.timeout = absl::Minutes(2)}) const;
 
+  // Lists all anew, as after IsConsistent() has said false. Does not block.
+  void StartOver() { reflector_.StartOver(); }
+
   ObjectPtr Get(const ObjectKey& key) const;
   std::vector<ObjectPtr> Find(const std::string& index, const std::string& value) const;
   std::vector<ObjectPtr> All() const;

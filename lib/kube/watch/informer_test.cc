@@ -255,6 +255,19 @@ TEST_F(InformerTest, ComparesItselfWithTheServer) {
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_divergence_total{cluster=\"paris\",resource=\"pods\"} 2\n"));
 }
 
+TEST_F(InformerTest, StartsOverFromTheNewestStateWhenItIsAsked) {
+  client_.OnList(ListJson({PodJson("a", "5")}, "10"));
+  client_.OnWatchThatStays("");
+  const auto informer = Make();
+  informer->AddHandler([this](const InformerEvent& event) { story_.Tell(event); });
+  informer->Start();
+  ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
+  client_.OnList(ListJson({PodJson("b", "6")}, "10"));
+  informer->StartOver();
+  EXPECT_THAT(story_.Lines(3), UnorderedElementsAre("+a@5 initial", "+b@6", "-a@5 was 5"));
+  EXPECT_EQ(client_.Lists(2)[1].resource_version, "") << "not from a cache, which may be wrong itself";
+}
+
 TEST_F(InformerTest, StopsAtOnceWhateverItWaitsFor) {
   const auto never_listed = Make();
   never_listed->Start();

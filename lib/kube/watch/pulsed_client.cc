@@ -8,7 +8,7 @@
 namespace fusionllm::kube {
 
 PulsedClient::PulsedClient(ApiClient& client, Clock& clock, PulseTimes times)
-    : client_(client), clock_(clock), times_(times), thread_([this](const std::stop_token& stop) { Ask(stop); }) {}
+    : ForwardingClient(client), clock_(clock), times_(times), thread_([this](const std::stop_token& stop) { Ask(stop); }) {}
 
 PulsedClient::~PulsedClient() {
   thread_.request_stop();
@@ -31,7 +31,7 @@ absl::Status PulsedClient::Watch(const Resource& resource, absl::string_view ns,
   absl::Status status;
   {
     const std::stop_callback by_caller(stop, [&] { end.request_stop(); });
-    status = client_.Watch(resource, ns, options, sink, end.get_token());
+    status = inner().Watch(resource, ns, options, sink, end.get_token());
   }
   const std::lock_guard lock(mutex_);
   open_.erase(&end);
@@ -53,7 +53,7 @@ void PulsedClient::Ask(const std::stop_token& stop) {
     }
     lock.unlock();
     absl::Status answer;
-    if (clock_.WaitFor(times_.period, stop)) answer = client_.GetPath("/version", {.timeout = times_.timeout, .stop = stop}).status();
+    if (clock_.WaitFor(times_.period, stop)) answer = inner().GetPath("/version", {.timeout = times_.timeout, .stop = stop}).status();
     lock.lock();
     // A refusal is an answer too.
     const bool silent = !answer.ok() && !ApiErrorOf(answer).has_value() && !stop.stop_requested();

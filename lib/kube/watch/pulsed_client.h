@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "lib/kube/client/api_client.h"
+#include "lib/kube/client/forwarding_client.h"
 #include "lib/kube/clock.h"
 
 namespace fusionllm::kube {
@@ -24,7 +24,7 @@ struct PulseTimes {
   int misses = 2;  // with the above a silence is noticed within 44 s
 };
 
-class PulsedClient : public ApiClient {
+class PulsedClient : public ForwardingClient {
  public:
   // Both must outlive it, and so must no call of it.
   PulsedClient(ApiClient& client, Clock& clock, PulseTimes times = {});
@@ -36,43 +36,9 @@ class PulsedClient : public ApiClient {
   absl::Status Watch(const Resource& resource, absl::string_view ns, const WatchOptions& options, WatchSink& sink,
                      std::stop_token stop) override;
 
-  absl::StatusOr<std::string> Get(const Resource& resource, const ObjectKey& key, const CallOptions& call) override {
-    return client_.Get(resource, key, call);
-  }
-  absl::StatusOr<std::string> List(const Resource& resource, absl::string_view ns, const ListOptions& options,
-                                   const CallOptions& call) override {
-    return client_.List(resource, ns, options, call);
-  }
-  absl::Status StreamList(const Resource& resource, absl::string_view ns, const ListOptions& options, WatchSink& sink,
-                          const CallOptions& call) override {
-    return client_.StreamList(resource, ns, options, sink, call);
-  }
-  absl::StatusOr<std::string> Create(const Resource& resource, absl::string_view ns, absl::string_view body, const WriteOptions& options,
-                                     const CallOptions& call) override {
-    return client_.Create(resource, ns, body, options, call);
-  }
-  absl::StatusOr<std::string> Update(const Resource& resource, const ObjectKey& key, absl::string_view body, const WriteOptions& options,
-                                     const CallOptions& call) override {
-    return client_.Update(resource, key, body, options, call);
-  }
-  absl::StatusOr<std::string> Apply(const Resource& resource, const ObjectKey& key, absl::string_view body, const ApplyOptions& options,
-                                    const CallOptions& call) override {
-    return client_.Apply(resource, key, body, options, call);
-  }
-  absl::StatusOr<std::string> Patch(const Resource& resource, const ObjectKey& key, PatchType type, absl::string_view body,
-                                    const WriteOptions& options, const CallOptions& call) override {
-    return client_.Patch(resource, key, type, body, options, call);
-  }
-  absl::StatusOr<std::string> Delete(const Resource& resource, const ObjectKey& key, const DeleteOptions& options,
-                                     const CallOptions& call) override {
-    return client_.Delete(resource, key, options, call);
-  }
-  absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override { return client_.GetPath(path, call); }
-
  private:
   void Ask(const std::stop_token& stop);
 
-  ApiClient& client_;
   Clock& clock_;
   const PulseTimes times_;
   mutable std::mutex mutex_;

@@ -165,12 +165,26 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
   }
 }
 
+void Reflector::StartOver() {
+  const std::lock_guard lock(mutex_);
+  start_over_ = true;
+  if (watch_ != nullptr) watch_->request_stop();
+}
+
 void Reflector::WatchUntilLost(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const absl::Duration start = clock_.Monotonic();
     bool lived = false;
     const absl::Status status = WatchOnce(stop, lived);
     if (stop.stop_requested()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(start_over_, false)) {
+        version_lost_ = true;  // what the sink has is wrong: only the newest state will do
+        sink_.Watching(false, absl::UnavailableError("listing anew"));
+        return;
+      }
+    }
     sink_.Watching(false, status);
     probe_.WatchEnded(ReasonOf(status, lived));
     if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
@@ -196,7 +210,18 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
       .header_timeout = header_timeout_};
   const absl::Duration start = clock_.Monotonic();
   EventSink sink(*this);
-  const absl::Status status = client_.Watch(scope_.resource, scope_.ns, options, sink, stop);
+  std::stop_source end;
+  const std::stop_callback by_caller(stop, [&] { end.request_stop(); });
+  {
+    const std::lock_guard lock(mutex_);
+    watch_ = &end;
+    if (start_over_) end.request_stop();
+  }
+  const absl::Status status = client_.Watch(scope_.resource, scope_.ns, options, sink, end.get_token());
+  {
+    const std::lock_guard lock(mutex_);
+    watch_ = nullptr;
+  }
   lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch;
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;

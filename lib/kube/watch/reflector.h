@@ -2,10 +2,10 @@
 //
 // What it hands on never goes back in time: a list is asked to be no older than what was seen before, on whichever of several servers it
 // is answered. It waits before it tries again, longer with each failure and with random parts, so that a server that comes back is not
-// overrun. One thread runs it; the rest is const.
+// overrun. One thread runs it.
 #pragma once
 
-#include <atomic>
+#include <mutex>
 #include <random>
 #include <stop_token>
 #include <string>
@@ -65,6 +65,8 @@ class Reflector {
 
   // Until `stop` is requested.
   void Run(std::stop_token stop);
+  // Gives up the watch that is open and lists anew, from the server's newest state. From any thread; does not block.
+  void StartOver();
 
  private:
   class EventSink;
@@ -85,6 +87,10 @@ class Reflector {
   ReflectorSink& sink_;
   const InformerMetrics::Probe probe_;
   const ReflectorLimits limits_;
+
+  std::mutex mutex_;
+  bool start_over_ = false;            // guarded by mutex_
+  std::stop_source* watch_ = nullptr;  // that ends the open watch; guarded by mutex_
 
   std::mt19937_64 random_;
   std::string version_;          // up to where the sink knows
