@@ -111,5 +111,32 @@ TEST(SummaryTest, CountsAndTimesAreReadyToPrint) {
   EXPECT_EQ(status.trainer_status->eta, "") << "a finished job has nothing left to wait for";
 }
 
+TEST(SummaryTest, AJobThatIsOverTellsWhatRan) {
+  const auto ends = [](absl::string_view end) {
+    FusionJobStatus status;
+    status.ready_replicas = 1;
+    status.cluster_statuses = {{.name = "paris", .active = 2, .ready = 1}};
+    Summarize(2, status);
+    SetCondition(status.conditions, Make(end, ConditionStatus::kTrue), At(1));
+    status.ready_replicas = 0;
+    status.cluster_statuses = {{.name = "paris"}};
+    for (const int64_t wanted : {2, 7}) Summarize(wanted, status);  // the second: its placement is gone
+    return status.executors + " " + status.clusters;
+  };
+  EXPECT_EQ(ends(kComplete), "2/2 1/1");
+  EXPECT_EQ(ends(kFailed), "1/2 0/1");
+  FusionJobStatus at_once;
+  SetCondition(at_once.conditions, Make(kComplete, ConditionStatus::kTrue), At(1));
+  Summarize(2, at_once);
+  EXPECT_EQ(at_once.executors, "2/2") << "nothing was told before";
+}
+
+TEST(SummaryTest, ClustersOfEarlierAttemptsAreNotCounted) {
+  FusionJobStatus status;
+  status.cluster_statuses = {{.name = "paris", .active = 2, .ready = 2, .epoch = 1}, {.name = "tokyo", .epoch = 0}};
+  Summarize(2, status);
+  EXPECT_EQ(status.clusters, "1/1");
+}
+
 }  // namespace
 }  // namespace fusionllm::kubeapi

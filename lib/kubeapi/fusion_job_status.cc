@@ -32,6 +32,34 @@ std::string ShortDuration(int64_t seconds) {
   return absl::StrCat(days, "d", hours % 24, "h");
 }
 
+// "3/4" as "4/4"; what is no such text stays.
+std::string Whole(const std::string& ratio) {
+  const size_t slash = ratio.find('/');
+  return slash == std::string::npos ? ratio : absl::StrCat(ratio.substr(slash + 1), "/", ratio.substr(slash + 1));
+}
+
+void CountParts(int64_t executors_wanted, FusionJobStatus& status) {
+  status.executors = Ratio(status.ready_replicas, executors_wanted);
+  // Clusters of earlier attempts are in the list, too: they may have something left.
+  int64_t epoch = 0, used = 0, whole = 0;
+  for (const ClusterStatus& cluster : status.cluster_statuses) epoch = std::max(epoch, cluster.epoch);
+  for (const ClusterStatus& cluster : status.cluster_statuses) {
+    if (cluster.epoch != epoch) continue;
+    ++used;
+    if (cluster.active > 0 && cluster.ready == cluster.active) ++whole;
+  }
+  status.clusters = Ratio(whole, used);
+}
+
+void SummarizeParts(int64_t executors_wanted, FusionJobStatus& status) {
+  // A job that is over has nothing that could be ready: it tells what ran, as far as that was told before.
+  const bool complete = IsTrue(status.conditions, kComplete);
+  if (!(complete || IsTrue(status.conditions, kFailed)) || status.executors.empty()) CountParts(executors_wanted, status);
+  if (!complete) return;
+  status.executors = Whole(status.executors);
+  status.clusters = Whole(status.clusters);
+}
+
 }  // namespace
 
 void Summarize(int64_t executors_wanted, FusionJobStatus& status) {
@@ -44,10 +72,7 @@ void Summarize(int64_t executors_wanted, FusionJobStatus& status) {
     status.reason = condition->reason;
     break;
   }
-  status.executors = Ratio(status.ready_replicas, executors_wanted);
-  const auto whole = [](const ClusterStatus& cluster) { return cluster.active > 0 && cluster.ready == cluster.active; };
-  status.clusters = Ratio(std::count_if(status.cluster_statuses.begin(), status.cluster_statuses.end(), whole),
-                          static_cast<int64_t>(status.cluster_statuses.size()));
+  SummarizeParts(executors_wanted, status);
   if (!status.trainer_status) return;
   TrainerStatus& trainer = *status.trainer_status;
   trainer.progress = absl::StrCat(trainer.progress_percentage, "%");

@@ -26,6 +26,7 @@ inline constexpr absl::string_view kCheckpointStale = "CheckpointStale";
 
 struct ClusterStatus {
   std::string name;
+  bool local = false;
   std::vector<Condition> conditions;
   std::string state;  // for printing
   int64_t active = 0, ready = 0, succeeded = 0, failed = 0, terminating = 0;

@@ -11,7 +11,8 @@ inline constexpr size_t kMaxShortText = 256;
 
 template <class V>
 void Visit(V& v, ClusterStatus& c) {
-  v.Field("name", c.name, {.required = true, .name = true}, "Member cluster.");
+  v.Field("name", c.name, {.required = true, .name = true}, "The cluster.");
+  v.Field("local", c.local, {}, "It is the one that has the job, not a member.");
   v.Field("conditions", c.conditions, {.max_items = kMaxConditions, .list_key = "type"}, "Of the job's part there.");
   v.Field("state", c.state, {.max_length = kMaxShortText}, "Summary, for printing only: decide on conditions.");
   v.Field("active", c.active, {.min = 0, .max = kMaxCount}, "Executors that exist and have not ended.");
@@ -19,7 +20,7 @@ void Visit(V& v, ClusterStatus& c) {
   v.Field("succeeded", c.succeeded, {.min = 0, .max = kMaxCount}, "Executors that ended well.");
   v.Field("failed", c.failed, {.min = 0, .max = kMaxCount}, "Executors that ended badly.");
   v.Field("terminating", c.terminating, {.min = 0, .max = kMaxCount}, "Executors that are being deleted.");
-  v.Field("epoch", c.epoch, {.min = 0}, "Fencing epoch: what carries a lower one is no longer part of the job.");
+  v.Field("epoch", c.epoch, {.min = 0}, "The last attempt of the job that used it; attempts count its restarts.");
   v.Field("observedGeneration", c.observed_generation, {.min = 0}, "Generation of the job's spec that the member has.");
   v.Field("endpoint", c.endpoint, {.max_length = kMaxShortText}, "Where executors there are reached from outside.");
   v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "Last sign of life before the member was lost.");
@@ -78,13 +79,15 @@ void Visit(V& v, FusionJobStatus& s) {
   v.Field("replicas", s.replicas, {.min = 0, .max = kMaxCount}, "Executors that exist.");
   v.Field("readyReplicas", s.ready_replicas, {.min = 0, .max = kMaxCount}, "Executors that are ready.");
   v.Field("selector", s.selector, {}, "Label selector of the executors' Pods, for the scale subresource.");
-  v.Field("executors", s.executors, {.max_length = kMaxShortText}, "Ready and wanted executors, for printing.");
+  v.Field("executors", s.executors, {.max_length = kMaxShortText},
+          "Ready and wanted executors, for printing; of a job that is over, those that ran.");
   v.Field("clusters", s.clusters, {.max_length = kMaxShortText},
-          "Clusters whose executors are all ready, and clusters used, for printing.");
+          "Clusters whose executors are all ready, and clusters used, for printing; of a job that is over, those that it ran on.");
   v.Field("restarts", s.restarts, {.min = 0, .max = kMaxCount}, "Restarts, counted or not.");
   v.Field("restartsCountTowardsMax", s.restarts_count_towards_max, {.min = 0, .max = kMaxCount},
           "Restarts that count towards failurePolicy.maxRestarts.");
-  v.Field("clusterStatuses", s.cluster_statuses, {.max_items = job::kMaxClusters, .list_key = "name"}, "The job's part in each cluster.");
+  v.Field("clusterStatuses", s.cluster_statuses, {.max_items = job::kMaxClusters, .list_key = "name"},
+          "The job's part in each cluster where it has, or has had, one.");
   v.Field("plan", s.plan, {}, "The plan that runs.");
   v.Field("trainerStatus", s.trainer_status, {}, "How far the training is; written at most every ten seconds.");
   v.Field("checkpoint", s.checkpoint, {}, "Newest checkpoint.");
