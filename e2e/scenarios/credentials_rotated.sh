@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "$0")/scenario_lib.sh"
 # shellcheck source=../cluster/credentials_lib.sh
 . "$cluster_scripts/credentials_lib.sh"
-bring_up chub lima oslo
+bring_up chub quito turin
 scratch=$(mktemp -d)
 trap 'status=$?; rm -rf "$scratch"; end_badly $status' EXIT
 for member in "${members[@]}"; do "$cluster_scripts/link.sh" shape "$hub" "$member" 50mbit 20ms; done
@@ -71,45 +71,45 @@ undisturbed() {
 used_by_operator() { grep -c "\"user\":{\"username\":\"$2\".*\"userAgent\":\"fusion-operator" "$state_root/$1/logs/audit.log" || true; }
 
 # ---- another token ----
-kubectl_of lima --namespace fusionllm apply --filename - >/dev/null <<SECRET
+kubectl_of quito --namespace fusionllm apply --filename - >/dev/null <<SECRET
 apiVersion: v1
 kind: Secret
 type: kubernetes.io/service-account-token
 metadata: {name: second, annotations: {kubernetes.io/service-account.name: $account}}
 SECRET
-token_kubeconfig lima second "$scratch/second.kubeconfig"
-register lima "$scratch/second.kubeconfig"
-kubectl_of lima --namespace fusionllm delete secret $account-token >/dev/null
-refused() { kubectl_of lima --kubeconfig "$1" --namespace team get configmaps 2>&1 | grep -q Unauthorized; }
-until_true "lima to refuse the old token" refused "$scratch/lima.kubeconfig"
-until_true "the connection to lima" connected lima
-works_in lima
+token_kubeconfig quito second "$scratch/second.kubeconfig"
+register quito "$scratch/second.kubeconfig"
+kubectl_of quito --namespace fusionllm delete secret $account-token >/dev/null
+refused() { [[ $(kubectl_of quito --kubeconfig "$1" --namespace team get configmaps 2>&1) == *Unauthorized* ]]; }
+until_true "quito to refuse the old token" refused "$scratch/quito.kubeconfig"
+until_true "the connection to quito" connected quito
+works_in quito
 undisturbed
-took "lima has another token, and the old one is revoked"
+took "quito has another token, and the old one is revoked"
 
 # ---- a certificate in place of a token ----
 name=system:serviceaccount:fusionllm:rotated
 for kind in watch work; do
-  for role in $(kubectl_of oslo get clusterrolebinding,rolebinding --all-namespaces --output name | grep "fusion-fusionllm-$kind" | cut -d/ -f1 | sort -u); do
+  for role in $(kubectl_of turin get clusterrolebinding,rolebinding --all-namespaces --output name | grep "fusion-fusionllm-$kind" | cut -d/ -f1 | sort -u); do
     case $role in
-      clusterrolebinding*) kubectl_of oslo create clusterrolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
-      rolebinding*) kubectl_in oslo create rolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
+      clusterrolebinding*) kubectl_of turin create clusterrolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
+      rolebinding*) kubectl_in turin create rolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
     esac
   done
 done
 (
-  cd "$state_root/oslo/credentials"
+  cd "$state_root/turin/credentials"
   certificate "$scratch/rotated" "/CN=$name" DNS:rotated
-  kubeconfig "$scratch/certificate.kubeconfig" "$scratch/rotated" "https://$(node_address oslo):6443"
+  kubeconfig "$scratch/certificate.kubeconfig" "$scratch/rotated" "https://$(node_address turin):6443"
 )
-register oslo "$scratch/certificate.kubeconfig"
-uses_certificate() { [ "$(used_by_operator oslo $name)" -gt 0 ]; }
-until_true "requests to oslo with the certificate" uses_certificate
-kubectl_of oslo --namespace fusionllm delete secret $account-token >/dev/null
-until_true "the connection to oslo" connected oslo
-works_in oslo
+register turin "$scratch/certificate.kubeconfig"
+uses_certificate() { [ "$(used_by_operator turin $name)" -gt 0 ]; }
+until_true "requests to turin with the certificate" uses_certificate
+kubectl_of turin --namespace fusionllm delete secret $account-token >/dev/null
+until_true "the connection to turin" connected turin
+works_in turin
 undisturbed
-took "oslo has a certificate in place of a token"
+took "turin has a certificate in place of a token"
 
 # ---- what must not be used, and what is refused ----
 says() { [[ $(condition_of "fusioncluster/$1" CredentialsValid message) == *$2* ]]; }
@@ -121,17 +121,17 @@ told_of() {
   echo "  $2: $(condition_of "fusioncluster/$1" CredentialsValid message)"
 }
 sed 's/token: .*/tokenFile: \/var\/run\/secrets\/token/' "$scratch/second.kubeconfig" >"$scratch/bad.kubeconfig"
-register lima "$scratch/bad.kubeconfig"
-told_of lima KubeconfigRefused tokenFile
-register lima "$scratch/second.kubeconfig"
-until_true "lima to be healed" connected lima
+register quito "$scratch/bad.kubeconfig"
+told_of quito KubeconfigRefused tokenFile
+register quito "$scratch/second.kubeconfig"
+until_true "quito to be healed" connected quito
 took "a kubeconfig that names a file is refused, and a good one heals"
-register lima "$scratch/lima.kubeconfig"
-told_of lima Unauthorized 401
-register lima "$scratch/second.kubeconfig"
-until_true "lima to be healed" connected lima
+register quito "$scratch/quito.kubeconfig"
+told_of quito Unauthorized 401
+register quito "$scratch/second.kubeconfig"
+until_true "quito to be healed" connected quito
 wait_for long condition=Ready
-works_in lima
+works_in quito
 undisturbed
 took "a token that was revoked is told, and a good one heals"
 

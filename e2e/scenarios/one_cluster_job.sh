@@ -87,7 +87,7 @@ unused=$(comm -23 <(granted | grep -vE '^(list nodes|patch events)$') <(echo "$u
 took "$(wc -l <<<"$used") kinds of requests, each granted; no right is granted in vain"
 
 # ---- uninstall ----
-k delete fusioncluster here >/dev/null
+kubectl_of "$hub" delete fusioncluster here >/dev/null
 helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
 of_release() {
   k get deployments,services,serviceaccounts,pods,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces \
