@@ -1,82 +1,109 @@
 #include "lib/scheduler/grid/bottleneck_matching.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 namespace fusionllm::scheduler::grid {
+namespace {
 
-BottleneckMatching::BottleneckMatching(const GridProblem& problem)
-    : problem_(problem), n_(problem.pipelines()), words_((n_ + 63) / 64), weight_(static_cast<size_t>(n_) * n_) {}
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-double BottleneckMatching::Solve(const std::vector<int>& a, const std::vector<int>& b, double limit) {
-  // Every row and every column needs at least its cheapest pair.
+}  // namespace
+
+BottleneckMatching::BottleneckMatching(const GridProblem& problem) : BottleneckMatching(problem.boundaries(), problem.pipelines()) {}
+
+BottleneckMatching::BottleneckMatching(const std::vector<double>& seconds, int size)
+    : seconds_(seconds),
+      nodes_(static_cast<int>(std::lround(std::sqrt(static_cast<double>(seconds.size()))))),
+      size_(size),
+      weight_(static_cast<size_t>(size) * size),
+      least_(size),
+      from_(size),
+      row_of_(size),
+      column_of_(size),
+      open_(size) {}
+
+// Every row and every column needs at least its fastest pair. Above the limit as soon as that is known.
+double BottleneckMatching::Bound(std::span<const int> a, std::span<const int> b, double limit) {
   double bound = 0;
-  for (int i = 0; i < n_; ++i) {
-    double least = std::numeric_limits<double>::infinity();
-    for (int j = 0; j < n_; ++j) least = std::min(least, weight_[i * n_ + j] = problem_.boundary_s(a[i], b[j]));
+  std::fill(least_.begin(), least_.end(), kInfinity);
+  for (int i = 0; i < size_; ++i) {
+    const double* const from = &seconds_[static_cast<size_t>(a[i]) * nodes_];
+    double* const weights = &weight_[static_cast<size_t>(i) * size_];
+    double least = kInfinity;
+    for (int j = 0; j < size_; ++j) {
+      const double weight = from[b[j]];
+      weights[j] = weight;
+      least = std::min(least, weight);
+      least_[j] = std::min(least_[j], weight);
+    }
     bound = std::max(bound, least);
+    if (bound > limit) return bound;
   }
-  for (int j = 0; j < n_; ++j) {
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < n_; ++i) least = std::min(least, weight_[i * n_ + j]);
-    bound = std::max(bound, least);
-  }
-  if (bound > limit || Perfect(bound)) return bound;
-  if (limit < std::numeric_limits<double>::infinity() && !Perfect(limit)) {
-    double above = std::numeric_limits<double>::infinity();
-    for (const double value : weight_) above = value > limit ? std::min(above, value) : above;
-    return above;
-  }
-  values_.clear();
-  for (const double value : weight_) {
-    if (value > bound) values_.push_back(value);
-  }
-  std::sort(values_.begin(), values_.end());
-  values_.erase(std::unique(values_.begin(), values_.end()), values_.end());
-  size_t low = 0, high = values_.size() - 1;
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    if (Perfect(values_[middle])) {
-      high = middle;
-    } else {
-      low = middle + 1;
+  return std::max(bound, *std::max_element(least_.begin(), least_.end()));
+}
+
+double BottleneckMatching::Solve(std::span<const int> a, std::span<const int> b, double limit) {
+  double slowest = Bound(a, b, limit);
+  if (slowest > limit) return slowest;
+  std::fill(row_of_.begin(), row_of_.end(), -1);
+  std::fill(column_of_.begin(), column_of_.end(), -1);
+  for (int row = 0; row < size_; ++row) {
+    const double* const weights = &weight_[static_cast<size_t>(row) * size_];
+    for (int column = 0; column < size_; ++column) {
+      if (row_of_[column] >= 0 || weights[column] > slowest) continue;
+      row_of_[column] = row;
+      column_of_[row] = column;
+      break;
     }
   }
-  Perfect(values_[low]);
-  return values_[low];
+  for (int row = 0; row < size_; ++row) {
+    if (column_of_[row] < 0 && !Augment(row, limit, slowest)) break;
+  }
+  return slowest;
+}
+
+// Grows the tree of columns that the row reaches by alternating paths, the fastest pair first, until one is free. What is slower than
+// `slowest` is taken only when nothing else leaves the tree, so that no matching of the rows so far could do without. False when that is
+// above the limit.
+bool BottleneckMatching::Augment(int row, double limit, double& slowest) {
+  open_.resize(size_);
+  std::iota(open_.begin(), open_.end(), 0);
+  std::copy_n(weight_.begin() + static_cast<ptrdiff_t>(row) * size_, size_, least_.begin());
+  std::fill(from_.begin(), from_.end(), row);
+  while (true) {
+    size_t nearest = 0;
+    for (size_t i = 1; i < open_.size(); ++i) {
+      if (least_[open_[i]] < least_[open_[nearest]]) nearest = i;
+    }
+    int column = open_[nearest];
+    slowest = std::max(slowest, least_[column]);
+    if (slowest > limit) return false;
+    if (row_of_[column] < 0) {
+      for (int parent = -1; parent != row;) {
+        parent = from_[column];
+        row_of_[column] = parent;
+        std::swap(column_of_[parent], column);
+      }
+      return true;
+    }
+    open_[nearest] = open_.back();
+    open_.pop_back();
+    const int next = row_of_[column];
+    const double* const weights = &weight_[static_cast<size_t>(next) * size_];
+    for (const int other : open_) {
+      if (weights[other] >= least_[other]) continue;
+      least_[other] = weights[other];
+      from_[other] = next;
+    }
+  }
 }
 
 std::vector<int> BottleneckMatching::Matched(const std::vector<int>& b) const {
   std::vector<int> matched(b.size());
-  for (int column = 0; column < n_; ++column) matched[row_of_[column]] = b[column];
+  for (int column = 0; column < size_; ++column) matched[row_of_[column]] = b[column];
   return matched;
-}
-
-bool BottleneckMatching::Perfect(double threshold) {
-  edges_.assign(static_cast<size_t>(n_) * words_, 0);
-  for (int i = 0; i < n_; ++i) {
-    for (int j = 0; j < n_; ++j) edges_[i * words_ + j / 64] |= uint64_t{weight_[i * n_ + j] <= threshold} << (j % 64);
-  }
-  row_of_.assign(n_, -1);
-  for (int row = 0; row < n_; ++row) {
-    unseen_.assign(words_, ~uint64_t{0});
-    if (!Augment(row)) return false;
-  }
-  return true;
-}
-
-bool BottleneckMatching::Augment(int row) {
-  for (int word = 0; word < words_; ++word) {
-    while (const uint64_t open = edges_[row * words_ + word] & unseen_[word]) {
-      const int bit = __builtin_ctzll(open);
-      const int column = word * 64 + bit;
-      unseen_[word] &= ~(uint64_t{1} << bit);
-      if (row_of_[column] < 0 || Augment(row_of_[column])) {
-        row_of_[column] = row;
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 }  // namespace fusionllm::scheduler::grid

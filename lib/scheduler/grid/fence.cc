@@ -127,9 +127,10 @@ GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions
   plan.cost = ScoreGrid(problem, plan.grid);
   Draws draws(seed);
   for (int start = 0; start < options.starts; ++start) {
-    // The best layout more than once when there are few: annealing takes other ways each time.
-    const Grid& layout = layouts[start % layouts.size()].second;
-    const Grid annealed = Anneal(problem, layout, options.evaluations, draws);
+    // By turns a layout, the best more than once when there are few, and devices as they fall, which end up elsewhere.
+    const bool deal = start % 2 == 1;
+    const Grid annealed = Anneal(problem, deal ? DealRandomly(problem, draws.Bits()).grid : layouts[start / 2 % layouts.size()].second,
+                                 options.evaluations, draws);
     plan.evaluations += options.evaluations;
     const Cost cost = ScoreGrid(problem, annealed);
     if (cost.total_s() < plan.cost.total_s()) {

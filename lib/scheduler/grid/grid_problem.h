@@ -42,6 +42,7 @@ class GridProblem {
   // gradients back. Sections 3.2 and 3.3.
   double peer_s(int a, int b) const { return peer_s_[index(a, b)]; }
   double boundary_s(int a, int b) const { return boundary_s_[index(a, b)]; }
+  const std::vector<double>& boundaries() const { return boundary_s_; }  // [a][b], row-major
 
  private:
   GridProblem() = default;

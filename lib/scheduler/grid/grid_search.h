@@ -27,12 +27,12 @@ struct EvolutionOptions {
 };
 GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOptions& options = {});
 
-// OP-Fence under this objective: communities of the network at every resolution laid across stages and along pipelines, the most promising
-// then annealed by swaps of devices, of pieces of pipelines through stages that are alike, and reversals of stages, which cost a few
-// matchings instead of one for every pair of stages.
+// OP-Fence under this objective: communities of the network at every resolution laid across stages and along pipelines. The most promising
+// and as many random grids are then annealed by swaps of devices, of pieces of pipelines through stages that are alike, of such pieces for
+// devices of one stage, and reversals of stages, which cost a few matchings instead of one for every pair of stages.
 struct FenceOptions {
-  int starts = 6;                 // layouts that are annealed
-  int64_t evaluations = 140'000;  // of each
+  int starts = 12;                // grids that are annealed
+  int64_t evaluations = 320'000;  // of each
 };
 GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions& options = {});
 
