@@ -15,6 +15,7 @@
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
 #include "lib/scheduler/neighbour_orders.h"
+#include "lib/scheduler/simulator_annealing.h"
 #include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
 
@@ -44,6 +45,7 @@ constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic pro
 constexpr double kCloseEnough = 1e-6;
 // Closed forms that are annealed under: see StageAnnealing.
 constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};
+constexpr int64_t kAnnealsOfFew = 4;                // under the simulator, of few devices
 constexpr int64_t kMostOfAnAnneal = 100;            // of the budget: long ones get used to what the closed form does not see
 constexpr int64_t kAnnealingPerSimulation = 2'500;  // its work that takes as long as one simulation
 
@@ -78,6 +80,7 @@ class OpFenceSearch {
       return pool_[0].assignment;
     }
     SortPool();
+    if (Few()) AnnealFew();
     limit_ = problem_.request().search_budget * 3 / 4;
     if (MayAnneal()) Anneal();
     KeepDiverse();
@@ -106,7 +109,8 @@ class OpFenceSearch {
     return kFillStepsPerSimulation * std::max<int64_t>(1, devices / kManyDevices);
   }
 
-  // What is left of the budget for this phase: the first half goes to orders and cuts, the next quarter to climbs.
+  // What is left of the budget for this phase: the first half goes to orders, cuts and, of few devices, anneals, the next quarter to
+  // climbs.
   int64_t Spent() const {
     return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / FillSteps() +
            (annealing_ ? annealing_->work() / kAnnealingPerSimulation : 0);
@@ -131,6 +135,8 @@ class OpFenceSearch {
     SortPool();
   }
 
+  bool Few() const { return problem_.usable().size() <= kMostComplete; }
+
   // Fewer are searched as a whole; of more, too few could be tried.
   bool MayAnneal() const {
     const size_t devices = problem_.usable().size();
@@ -147,6 +153,19 @@ class OpFenceSearch {
       Consider(annealing_->Run(pool_[0].assignment, share, budget * kAnnealingPerSimulation, draws));
       SortPool();
     }
+  }
+
+  // Several times from the best plan so far; what is left of the phase in equal parts.
+  void AnnealFew() {
+    SimulatorAnnealing annealing(problem_, evaluator_);
+    grid::Draws draws(problem_.request().seed);
+    const SimulatorAnnealing::Result start{pool_[0].assignment, pool_[0].evaluation};
+    for (int64_t run = 0; run < kAnnealsOfFew && !Done(); ++run) {
+      const int64_t part = std::max<int64_t>(1, (limit_ - Spent()) / (kAnnealsOfFew - run));
+      const SimulatorAnnealing::Result found = annealing.Run(start, effort_, part, draws);
+      pool_.push_back({found.assignment, found.evaluation});
+    }
+    SortPool();
   }
 
   void ConsiderCuts(const std::vector<int>& order) {
@@ -353,9 +372,10 @@ class OpFenceSearch {
   }
 
   void Climb(Candidate& current) {
+    // Of few devices one more is soon tried everywhere; other orders, each with its own cuts, may take all there is to spend.
     do {
       ShiftCuts(current);
-    } while (!Done() && ChangeDevices(current));
+    } while (!Done() && ((Few() && SplitStage(current)) || ChangeDevices(current)));
   }
 
   // Out of the valley: by turns the best with some devices swapped, and a random choice of devices, cut afresh.
@@ -411,12 +431,12 @@ class OpFenceSearch {
   void LookElsewhere() {
     if (pool_.empty()) return;
     const int64_t part = problem_.request().search_budget / 4;
-    limit_ = Spent() + part;
-    Anneal();
+    limit_ = Spent() + 2 * part;
+    AnnealFew();
     limit_ = Spent() + part;
     for (size_t i = 0; i < std::min(kClimbs, pool_.size()) && !Done(); ++i) Climb(pool_[i]);
     SortPool();
-    limit_ = Spent() + 2 * part;
+    limit_ = Spent() + part;
     Restart();
   }
 

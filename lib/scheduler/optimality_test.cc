@@ -104,6 +104,17 @@ TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
   EXPECT_GE(compared, 30);
 }
 
+// Too large to rule everything out with op-fence's budget. The costs are those of `exact`, which takes many seconds for each; on 114 it has
+// three stages where climbs from the best cuts end with five, on 46 one stage more than what is found first.
+TEST(OptimalityTest, OpFenceFindsTheBestPlanOfJobsThatItCannotRuleOut) {
+  const std::pair<uint64_t, double> jobs[] = {{46, 18.348594}, {114, 15.954428}};
+  for (const auto& [seed, least_s] : jobs) {
+    const absl::StatusOr<PlanOutcome> fence = MakePlan("op-fence", DrawSmallInstance(seed, {}).request);
+    ASSERT_TRUE(fence.ok()) << fence.status();
+    EXPECT_LE(CostOf(std::get<Plan>(*fence)), 1.001 * least_s) << "seed " << seed;
+  }
+}
+
 // Nothing is feasible, and the budget does not suffice to rule everything out.
 TEST(OptimalityTest, WhatNoMemoryHoldsIsRefusedWithTheLeastBudget) {
   PlanRequest request = testing::Chain({.ops = 60, .op_s = 0.01, .parameter_bytes = 10'000'000}, 4);
