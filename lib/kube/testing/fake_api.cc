@@ -237,12 +237,14 @@ FakeAnswer FakeApi::Insert(const Write& write, Json object, FieldOwners owners) 
   object["kind"] = write.kind.resource.kind;
   if (write.kind.resource.kind == "Pod" && write.kind.resource.group.empty()) object["status"] = {{"phase", "Pending"}};
   if (write.kind.resource.kind == "Namespace") object["status"] = {{"phase", "Active"}};
+  if (write.kind.resource.Name() == "services") FillService(Json::object(), object);
   metadata["managedFields"] = ManagedFields(owners, write.kind.resource.ApiVersion(), Timestamp());
   if (write.dry_run) return {201, std::move(object)};
   const std::string uid = metadata["uid"];
   const std::set<std::string> owner_uids = OwnerUids(object);
   const SharedJson stored = store_.Put(write.kind.collection(), write.key, std::move(object));
   owners_[uid] = std::move(owners);
+  NoteOwners(write.kind.collection(), write.key, *stored);
   const bool owned = std::any_of(owner_uids.begin(), owner_uids.end(), [this](const std::string& owner) { return Exists(owner); });
   // An owner that is not there, say of another cluster, counts as gone: the garbage collector takes the object away.
   if (!owner_uids.empty() && !owned) BeginDelete(write.kind, write.key, 0);
@@ -327,6 +329,7 @@ FakeAnswer FakeApi::Commit(const Write& write, const Json& old, Json next, Field
     if (old.contains("status")) next["status"] = old["status"];
   }
   KeepServersOwn(old, next);
+  if (write.kind.resource.Name() == "services") FillService(old, next);
   if (!SameOutside(old, next, {"metadata", "status"})) next["metadata"]["generation"] = old["metadata"].value("generation", 0) + 1;
   if (write.request.verb != "apply") TakeOwnership(old, next, write.manager, DefaultListKeys(), owners);
   const std::string uid = UidOf(old);
@@ -337,6 +340,7 @@ FakeAnswer FakeApi::Commit(const Write& write, const Json& old, Json next, Field
   owners_[uid] = std::move(owners);
   const bool waits_for_kubelet = next["metadata"].value("deletionGracePeriodSeconds", 0) > 0;
   const SharedJson stored = store_.Put(write.kind.collection(), write.key, std::move(next));
+  NoteOwners(write.kind.collection(), write.key, *stored);
   if (IsBeingDeleted(*stored) && !HasFinalizers(*stored) && !waits_for_kubelet && write.kind.resource.kind != "Namespace") {
     Remove(write.kind.collection(), write.key);
   }
@@ -398,30 +402,36 @@ void FakeApi::Remove(const std::string& collection, const ObjectKey& key) {
   FinishNamespaces();
 }
 
+void FakeApi::NoteOwners(const std::string& collection, const ObjectKey& key, const Json& object) {
+  for (const std::string& owner : OwnerUids(object)) dependents_[owner].emplace(collection, key);
+}
+
+std::set<std::pair<std::string, ObjectKey>> FakeApi::DependentsOf(const std::string& uid) const {
+  const auto found = dependents_.find(uid);
+  return found == dependents_.end() ? std::set<std::pair<std::string, ObjectKey>>() : found->second;
+}
+
 void FakeApi::CollectDependents(const std::string& uid) {
-  for (const auto& [collection, kind] : kinds_) {
-    const ObjectMap all = store_.All(collection);
-    for (const auto& [key, object] : all) {
-      const std::set<std::string> owners = OwnerUids(*object);
-      if (!owners.contains(uid) || store_.Find(collection, key) == nullptr || IsBeingDeleted(*object)) continue;
-      const bool others = std::any_of(owners.begin(), owners.end(), [this](const std::string& owner) { return Exists(owner); });
-      if (!others) BeginDelete(kind, key, std::nullopt);
-    }
+  for (const auto& [collection, key] : DependentsOf(uid)) {
+    const SharedJson object = store_.Find(collection, key);
+    if (object == nullptr || IsBeingDeleted(*object)) continue;
+    const std::set<std::string> owners = OwnerUids(*object);
+    const bool others = std::any_of(owners.begin(), owners.end(), [this](const std::string& owner) { return Exists(owner); });
+    if (owners.contains(uid) && !others) BeginDelete(*KindOf(collection), key, std::nullopt);
   }
+  dependents_.erase(uid);
 }
 
 void FakeApi::OrphanDependents(const std::string& uid) {
-  for (const auto& [collection, kind] : kinds_) {
-    const ObjectMap all = store_.All(collection);
-    for (const auto& [key, object] : all) {
-      if (!OwnerUids(*object).contains(uid)) continue;
-      Json next = *object;
-      Json& references = next["metadata"]["ownerReferences"];
-      for (size_t i = references.size(); i-- > 0;) {
-        if (references[i].value("uid", "") == uid) references.erase(i);
-      }
-      store_.Put(collection, key, std::move(next));
+  for (const auto& [collection, key] : DependentsOf(uid)) {
+    const SharedJson object = store_.Find(collection, key);
+    if (object == nullptr || !OwnerUids(*object).contains(uid)) continue;
+    Json next = *object;
+    Json& references = next["metadata"]["ownerReferences"];
+    for (size_t i = references.size(); i-- > 0;) {
+      if (references[i].value("uid", "") == uid) references.erase(i);
     }
+    store_.Put(collection, key, std::move(next));
   }
 }
 
@@ -437,6 +447,26 @@ void FakeApi::FinishNamespaces() {
 }
 
 bool FakeApi::Exists(const std::string& uid) const { return owners_.contains(uid); }
+
+void FakeApi::FillService(const Json& old, Json& service) {
+  Json& spec = service["spec"];
+  if (!spec.is_object()) spec = Json::object();
+  const std::string type = spec.value("type", "ClusterIP");
+  if (type == "ExternalName") return;
+  const auto next = [this] { return ++addresses_; };
+  if (!spec.contains("clusterIP")) {
+    const int64_t n = next();
+    spec["clusterIP"] = absl::StrCat("10.96.", n / 250 % 256, ".", n % 250 + 1);
+  }
+  if (type == "ClusterIP" || !spec.contains("ports")) return;
+  const Json ports = old.value(Json::json_pointer("/spec/ports"), Json::array());
+  for (Json& port : spec["ports"]) {
+    for (const Json& before : ports) {
+      if (before.contains("nodePort") && before.value("port", 0) == port.value("port", 0)) port.emplace("nodePort", before["nodePort"]);
+    }
+    port.emplace("nodePort", 30'000 + next() % 2768);
+  }
+}
 
 std::string FakeApi::NewUid() { return absl::StrFormat("00000000-0000-4000-8000-%012x", ++uids_); }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -75,17 +77,24 @@ class FakeApi {
   void BeginDelete(const FakeKind& kind, const ObjectKey& key, std::optional<int> grace_s);
   void CollectDependents(const std::string& uid);
   void OrphanDependents(const std::string& uid);
+  void NoteOwners(const std::string& collection, const ObjectKey& key, const Json& object);
+  // Those whose owner it is, or was.
+  std::set<std::pair<std::string, ObjectKey>> DependentsOf(const std::string& uid) const;
   void FinishNamespaces();
   bool Exists(const std::string& uid) const;
   const FakeKind* KindOf(const std::string& collection) const;
   std::string NewUid();
+  // What the server gives a Service that has none (and had none): an address in the cluster and, if its type wants them, node ports.
+  void FillService(const Json& old, Json& service);
   std::string Timestamp() const;
 
   Clock& clock_;
   std::map<std::string, FakeKind> kinds_;  // by collection
   FakeStore store_;
-  std::map<std::string, FieldOwners> owners_;  // by uid
+  std::map<std::string, FieldOwners> owners_;                                      // by uid
+  std::map<std::string, std::set<std::pair<std::string, ObjectKey>>> dependents_;  // collection and key, by the owner's uid
   int64_t uids_ = 0;
+  int64_t addresses_ = 0;
 };
 
 }  // namespace fusionllm::kube::testing

@@ -3,8 +3,9 @@
 //
 // Done as the real one does: create, get, list (selectors, pages, versions), update, JSON and merge patch, server-side apply, delete with
 // preconditions, finalizers and grace periods of Pods, the status subresource, dry runs, watches with bookmarks, initial events and
-// expired versions, metadata only; and as its controllers do: the garbage collection of what an owner leaves behind, at once. Not done:
-// defaults, schemas, quota, permissions, the scale subresource, lists with keys that DefaultListKeys() does not know.
+// expired versions, metadata only, addresses and node ports for Services; and as its controllers do: the garbage collection of what an
+// owner leaves behind, at once. Not done: other defaults, schemas, quota, permissions, the scale subresource, lists with keys that
+// DefaultListKeys() does not know.
 //
 // Thread-safe. Calls of its transports must have returned before it goes.
 #pragma once
@@ -47,7 +48,8 @@ struct RecordedRequest {
   std::string method;
   std::string target;
   std::string user_agent;
-  int code = 0;  // 0: no answer
+  int code = 0;       // 0: no answer
+  absl::Duration at;  // by the clock's Monotonic()
 };
 
 struct KindOptions {

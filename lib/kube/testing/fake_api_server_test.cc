@@ -8,6 +8,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/testing/fake_http_server.h"
 #include "lib/kube/testing/objects.h"
 #include "lib/kube/testing/watch_recorder.h"
 
@@ -154,6 +155,38 @@ TEST_F(FakeApiServerTest, RequestsAreRecorded) {
   EXPECT_EQ(requests[0].verb, "get");
   EXPECT_EQ(requests[0].user_agent, "test/1");
   EXPECT_EQ(requests[0].code, 404);
+  EXPECT_EQ(requests[0].at, clock_.Monotonic());
+}
+
+TEST_F(FakeApiServerTest, AServiceKeepsTheAddressAndPortsThatItIsGiven) {
+  static const Resource kServices = {"", "v1", "services", "Service", true};
+  const auto apply = [&](const char* type) {
+    const Json ports = {{{"name", "broker"}, {"port", 7000}}};
+    const Json object = {
+        {"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", {{"name", "a"}}}, {"spec", {{"type", type}, {"ports", ports}}}};
+    return Parsed(api_.Apply(kServices, {"default", "a"}, object.dump(), {.field_manager = "test"}))["spec"];
+  };
+  const Json inside = apply("ClusterIP");
+  EXPECT_TRUE(inside.contains("clusterIP"));
+  EXPECT_FALSE(inside["ports"][0].contains("nodePort"));
+  const Json outside = apply("NodePort");
+  EXPECT_EQ(outside["clusterIP"], inside["clusterIP"]);
+  EXPECT_GE(outside["ports"][0].value("nodePort", 0), 30'000);
+  EXPECT_EQ(apply("NodePort"), outside);
+}
+
+TEST_F(FakeApiServerTest, AFrozenFrontAnswersNobodyUntilItThaws) {
+  FakeHttpServer front(server_);
+  ClientConfig config;
+  config.server = front.Url();
+  auto access = OpenAccess(config, RealClock());
+  ASSERT_TRUE(access.ok()) << access.status();
+  RestClient client(*std::move(access), RestClientOptions(), RealClock());
+  ASSERT_TRUE(client.Get(kNamespaces, {"", "default"}, {}).ok());
+  front.Freeze(true);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client.Get(kNamespaces, {"", "default"}, {.timeout = absl::Milliseconds(20)}).status()));
+  front.Freeze(false);
+  EXPECT_TRUE(client.Get(kNamespaces, {"", "default"}, {}).ok());
 }
 
 TEST_F(FakeApiServerTest, ListsWithKeysAreAppliedByItem) {

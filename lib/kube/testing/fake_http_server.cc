@@ -1,5 +1,6 @@
 #include "lib/kube/testing/fake_http_server.h"
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -35,7 +36,7 @@ std::string Headers(const HttpResponse& response) {
 // Into a connection as chunks.
 class ChunkSink : public StreamSink {
  public:
-  explicit ChunkSink(RawConnection& connection) : connection_(connection) {}
+  ChunkSink(RawConnection& connection, std::function<bool()> turn) : connection_(connection), turn_(std::move(turn)) {}
   bool opened() const { return opened_; }
   absl::Status OnOpen(const HttpResponse& head) override {
     opened_ = true;
@@ -47,9 +48,10 @@ class ChunkSink : public StreamSink {
 
  private:
   absl::Status Write(absl::string_view bytes) {
-    return connection_.Write(bytes) ? absl::OkStatus() : absl::UnavailableError("the client is gone");
+    return turn_() && connection_.Write(bytes) ? absl::OkStatus() : absl::UnavailableError("the client is gone");
   }
   RawConnection& connection_;
+  const std::function<bool()> turn_;
   bool opened_ = false;
 };
 
@@ -60,13 +62,36 @@ FakeHttpServer::FakeHttpServer(FakeApiServer& api, const RawServerTls& tls)
 
 FakeHttpServer::~FakeHttpServer() {
   stop_.request_stop();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
   server_.reset();
+}
+
+void FakeHttpServer::Freeze(bool frozen) {
+  const std::lock_guard lock(mutex_);
+  frozen_ = frozen;
+  changed_.notify_all();
+}
+
+void FakeHttpServer::SetDelay(absl::Duration delay) {
+  const std::lock_guard lock(mutex_);
+  delay_ = delay;
+}
+
+bool FakeHttpServer::WaitForTurn(bool answer) {
+  std::unique_lock lock(mutex_);
+  if (answer && delay_ > absl::ZeroDuration()) changed_.wait_for(lock, absl::ToChronoNanoseconds(delay_), [this] { return stopping_; });
+  changed_.wait(lock, [this] { return stopping_ || !frozen_; });
+  return !stopping_;
 }
 
 void FakeHttpServer::Serve(RawConnection& connection) {
   while (true) {
     const std::optional<HttpRequest> request = Read(connection.ReadRequest());
-    if (!request.has_value()) return;
+    if (!request.has_value() || !WaitForTurn(/*answer=*/true)) return;
     const bool watch = absl::StrContains(request->target, "watch=true") || absl::StrContains(request->target, "watch=1");
     if (watch ? !Watch(connection, *request) : !Answer(connection, *request)) return;
   }
@@ -79,7 +104,7 @@ bool FakeHttpServer::Answer(RawConnection& connection, const HttpRequest& reques
 
 bool FakeHttpServer::Watch(RawConnection& connection, const HttpRequest& request) {
   // A client that hangs up is noticed when there is something to write, or by its timeout.
-  ChunkSink sink(connection);
+  ChunkSink sink(connection, [this] { return WaitForTurn(/*answer=*/false); });
   const absl::StatusOr<HttpResponse> response = api_.Stream(request, {}, sink, stop_.get_token());
   if (!response.ok()) return false;
   if (!sink.opened()) return connection.Answer(response->code, response->body, Headers(*response));

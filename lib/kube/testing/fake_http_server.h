@@ -2,8 +2,13 @@
 // speak to it. Each connection has a thread; bodies of requests have a Content-Length.
 #pragma once
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
 
+#include "absl/time/time.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/raw_server.h"
 
@@ -17,7 +22,15 @@ class FakeHttpServer {
 
   std::string Url() const { return server_->Url(); }
 
+  // Frozen it takes connections and requests, answers none and says nothing on watches, as a process that is stopped; thawed it goes on
+  // with all of that, also for clients that have given up.
+  void Freeze(bool frozen);
+  // Each answer to a request is held back for so long, as by a distant network.
+  void SetDelay(absl::Duration delay);
+
  private:
+  // False: the server is going.
+  bool WaitForTurn(bool answer);
   void Serve(RawConnection& connection);
   // False when the connection is to be closed.
   bool Answer(RawConnection& connection, const HttpRequest& request);
@@ -25,6 +38,10 @@ class FakeHttpServer {
 
   FakeApiServer& api_;
   std::stop_source stop_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool frozen_ = false, stopping_ = false;
+  absl::Duration delay_;
   std::unique_ptr<RawServer> server_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
@@ -173,6 +174,9 @@ void RawServer::Accept() {
       if (stopping_) return;
       continue;
     }
+    // As API servers do: events of a watch, to which the client says nothing, do not wait for each other's acknowledgement.
+    const int yes = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     ++connections_;
     sockets_.push_back(socket);
     threads_.emplace_back([this, socket] { Serve(socket); });

@@ -1,0 +1,86 @@
+// A hub and members for load tests, the jobs on them, and what the operator has asked of them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/testing/temp_folder.h"
+#include "lib/daemon/monitoring_server.h"
+#include "operator/load/sim_cluster.h"
+
+namespace fusionllm::op::load {
+
+struct JobRecord {
+  std::string state;
+  absl::Duration submitted;
+  std::map<std::string, absl::Duration> reached;  // by state, for the first time
+};
+
+// What the operator asked one or more clusters for, by verb and kind ("create pods").
+struct Traffic {
+  std::map<std::string, int> requests;
+  int total = 0, writes = 0;
+  std::string Text() const;
+};
+
+class Federation {
+ public:
+  explicit Federation(int members);
+  ~Federation();
+
+  SimCluster& hub() { return *hub_; }
+  const std::vector<std::unique_ptr<SimCluster>>& members() const { return members_; }
+  // The command line of an operator on this hub, and the file of its log.
+  std::vector<std::string> Arguments(bool elect) const;
+  const std::string& log() const { return log_; }
+
+  // A job of so many executors on these clusters; on all of them if none is named.
+  void Submit(const std::string& name, int executors, const std::vector<std::string>& clusters = {});
+  void DeleteJob(const std::string& name);
+  JobRecord Job(const std::string& name) const;
+  int JobsIn(const std::string& state) const;
+  int Jobs() const;
+  // Members that the hub says are connected.
+  int Connected() const;
+  int RunningPods() const;
+  // Objects of the operator that are in the clusters, by "CLUSTER kind ns/name".
+  std::vector<std::string> Leftovers() const;
+
+  void ForgetRequests();
+  std::vector<kube::testing::RecordedRequest> OperatorRequests(SimCluster& cluster) const;
+  Traffic TrafficOf(SimCluster& cluster) const;
+  Traffic TrafficOfMembers() const;
+  int Writes() const;
+
+  // False: not within `patience`.
+  static bool WaitUntil(const std::function<bool()>& holds, absl::Duration patience);
+  // As that, but ends the program, saying what did not come.
+  static void Await(const char* what, const std::function<bool()>& holds, absl::Duration patience = absl::Minutes(10));
+  // Until the operator has written nothing for `quiet`.
+  void AwaitQuiet(absl::Duration quiet) const;
+
+ private:
+  void Note(const kube::InformerEvent& event);
+  void AddMember(const std::string& name);
+
+  const base::TempFolder folder_;
+  const security::CertificateAuthority authority_;
+  std::string log_;
+  std::unique_ptr<daemon::MonitoringServer> brokers_;
+  std::unique_ptr<SimCluster> hub_;
+  std::vector<std::unique_ptr<SimCluster>> members_;
+  mutable std::mutex mutex_;
+  std::map<std::string, JobRecord> jobs_;
+  std::map<std::string, bool> connected_;
+  std::unique_ptr<kube::Informer> watch_jobs_, watch_clusters_;
+};
+
+// Of `samples`, in milliseconds.
+double QuantileMs(std::vector<absl::Duration> samples, double share);
+
+}  // namespace fusionllm::op::load

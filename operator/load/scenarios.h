@@ -1,0 +1,38 @@
+// What load_report measures, each a federation and operators of its own; prints lines of Markdown tables.
+#pragma once
+
+#include "absl/time/time.h"
+
+namespace fusionllm::op::load {
+
+// Many jobs at once: until they run, at rest, failures among them, an operator that starts when they are there, their end and deletion.
+struct FleetOptions {
+  int jobs = 1000, executors = 10, members = 8;
+  absl::Duration rest = absl::Minutes(2);
+  int failures = 50;
+};
+void Fleet(const FleetOptions& options);
+
+// One job over all members, whose API servers answer each request only after `delay`.
+struct WideOptions {
+  int members = 8, executors_each = 64, rounds = 3;
+  absl::Duration delay;
+};
+void Wide(const WideOptions& options);
+
+// Jobs on seven members while the eighth answers nothing and jobs wait for it, against the same while it answers; in turns.
+struct HungOptions {
+  int members = 8, rounds = 10, jobs = 70;
+};
+void Hung(const HungOptions& options);
+
+// Two operators, of which the leading one ends.
+struct FailoverOptions {
+  int rounds = 3;
+};
+void Failover(const FailoverOptions& options);
+
+// The operator killed after each write of a job's life on a hub and two members.
+void Sweep();
+
+}  // namespace fusionllm::op::load

@@ -1,0 +1,135 @@
+#include "operator/load/sim_cluster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "operator/manifests/identity.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op::load {
+namespace {
+
+using nlohmann::json;
+
+struct PodState : kube::Object {
+  std::string phase, role;
+  bool on_node = false, started = false;
+};
+
+absl::StatusOr<kube::ObjectPtr> DecodePodState(absl::string_view text) {
+  auto decoded = kube::DecodePod(text);
+  if (!decoded.ok()) return decoded.status();
+  const auto& pod = static_cast<const kube::Pod&>(**decoded);
+  auto state = std::make_shared<PodState>();
+  state->meta = pod.meta;
+  state->phase = pod.phase;
+  state->role = std::string(pod.meta.Label(kRoleLabel));
+  state->on_node = !pod.node.empty();
+  state->started = !pod.pod_ip.empty();
+  return state;
+}
+
+kube::testing::RawServerTls Certificate(const std::string& name, const security::CertificateAuthority& authority) {
+  const auto issued = authority.Issue(name);
+  if (!issued.ok()) {
+    std::fprintf(stderr, "no certificate: %s\n", issued.status().ToString().c_str());
+    std::abort();
+  }
+  return {.certificate_pem = issued->certificate_pem, .key_pem = issued->private_key_pem, .client_ca_pem = ""};
+}
+
+}  // namespace
+
+std::string BrokerAddress() {
+  const auto pid = static_cast<unsigned>(getpid());
+  return absl::StrCat("127.", 64 + (pid >> 16) % 64, ".", (pid >> 8) % 256, ".", pid % 256);
+}
+
+SimCluster::SimCluster(std::string name, const security::CertificateAuthority& authority)
+    : name_(std::move(name)),
+      ca_pem_(authority.certificate_pem()),
+      server_(kube::RealClock()),
+      front_(server_, Certificate(name_, authority)),
+      client_({server_.NewTransport(), kube::FixedCredentials({}), name_, kNamespace},
+              {.user_agent = "load/1", .requests_per_second = 1e6, .burst = 1'000'000}, kube::RealClock()),
+      kubelet_(admin_, kube::RealClock(), nullptr, {.scope = {.resource = kPods}, .decode = DecodePodState}) {
+  server_.Serve(kFusionJobs);
+  server_.Serve(kFusionClusters);
+  const json ns = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kNamespace}}}};
+  (void)admin_.Create(kNamespaces, "", ns.dump());
+  kubelet_.AddHandler([this](const kube::InformerEvent& event) { Tend(event); });
+  kubelet_.Start();
+}
+
+SimCluster::~SimCluster() { kubelet_.Stop(); }
+
+std::string SimCluster::Kubeconfig() const {
+  return absl::StrCat("clusters: [{name: c, cluster: {server: \"", front_.Url(), "\", certificate-authority-data: \"",
+                      absl::Base64Escape(ca_pem_), "\"}}]\nusers: [{name: u, user: {token: secret}}]\n",
+                      "contexts: [{name: c, context: {cluster: c, user: u, namespace: ", kNamespace, "}}]\ncurrent-context: c\n");
+}
+
+void SimCluster::Patch(const kube::ObjectKey& pod, const json& patch, const std::string& subresource) {
+  // One that is gone meanwhile needs nothing any more.
+  (void)admin_.Patch(kPods, pod, kube::PatchType::kMerge, patch.dump(), {.field_manager = "kubelet", .subresource = subresource});
+}
+
+void SimCluster::Tend(const kube::InformerEvent& event) {
+  const auto& pod = static_cast<const PodState&>(*event.object);
+  const kube::ObjectKey key = pod.meta.Key();
+  const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone || pod.phase != "Running" || !pod.meta.deletion_timestamp.empty()) {
+      running_.erase(key);
+    } else {
+      running_[key] = true;
+    }
+  }
+  if (gone) return;
+  if (!pod.meta.deletion_timestamp.empty()) {
+    (void)admin_.Delete(kPods, key, {.uid = pod.meta.uid, .grace_period_seconds = 0});
+  } else if (!pod.on_node) {
+    Patch(key, {{"spec", {{"nodeName", absl::StrCat(name_, "-node")}}}}, "");
+  } else if (!pod.started && pod.phase == "Pending") {
+    const std::string ip = pod.role == kBrokerRole ? BrokerAddress() : "10.0.0.1";
+    const json running = {{"name", pod.role}, {"ready", true}, {"state", {{"running", {{"startedAt", "2026-01-01T00:00:00Z"}}}}}};
+    Patch(key,
+          {{"status",
+            {{"phase", "Running"},
+             {"podIP", ip},
+             {"conditions", {{{"type", "PodScheduled"}, {"status", "True"}}, {{"type", "Ready"}, {"status", "True"}}}},
+             {"containerStatuses", {running}}}}},
+          "status");
+    const std::lock_guard lock(mutex_);
+    last_start_ = kube::RealClock().Monotonic();
+  }
+}
+
+int SimCluster::RunningPods() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(running_.size());
+}
+
+absl::Duration SimCluster::LastStart() const {
+  const std::lock_guard lock(mutex_);
+  return last_start_;
+}
+
+absl::Status SimCluster::EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message) {
+  const json terminated = {{"exitCode", exit_code}, {"reason", exit_code == 0 ? "Completed" : "Error"}, {"message", message}};
+  const json patch = {{"status",
+                       {{"phase", exit_code == 0 ? "Succeeded" : "Failed"},
+                        {"conditions", {{{"type", "PodScheduled"}, {"status", "True"}}, {{"type", "Ready"}, {"status", "False"}}}},
+                        {"containerStatuses", {{{"name", container}, {"ready", false}, {"state", {{"terminated", terminated}}}}}}}}};
+  return admin_.Patch(kPods, {kNamespace, pod}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).status();
+}
+
+}  // namespace fusionllm::op::load

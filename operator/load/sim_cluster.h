@@ -1,0 +1,60 @@
+// A cluster for load tests: an API server in memory behind TLS on a port of this machine, and a kubelet that takes Pods through their life.
+//
+// The kubelet binds each new Pod to a node, calls it Running and ready, and takes it away when it has been deleted. It speaks to the server
+// in memory, so that it goes on where the front is frozen, as kubelets of a cluster do that only the operator cannot reach. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_http_server.h"
+#include "lib/kube/watch/informer.h"
+#include "lib/security/certificate_authority.h"
+
+namespace fusionllm::op::load {
+
+// Where brokers of simulated jobs show their progress: their port is fixed, so it is an address of this machine that belongs to this
+// process.
+std::string BrokerAddress();
+inline constexpr char kNamespace[] = "training";
+
+class SimCluster {
+ public:
+  SimCluster(std::string name, const security::CertificateAuthority& authority);
+  ~SimCluster();
+
+  const std::string& name() const { return name_; }
+  std::string Kubeconfig() const;
+  kube::ApiClient& admin() { return client_; }  // not over the network
+  kube::testing::FakeApiServer& server() { return server_; }
+  kube::testing::FakeHttpServer& front() { return front_; }
+
+  // Pods that run and are not being deleted, as the kubelet knows.
+  int RunningPods() const;
+  // Of the API server's own clock, when the kubelet last called a Pod Running.
+  absl::Duration LastStart() const;
+  // Ends a Pod's main container.
+  absl::Status EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message);
+
+ private:
+  void Tend(const kube::InformerEvent& event);
+  void Patch(const kube::ObjectKey& pod, const nlohmann::json& patch, const std::string& subresource);
+
+  const std::string name_;
+  const std::string ca_pem_;
+  kube::testing::FakeApiServer server_;
+  kube::testing::FakeHttpServer front_;
+  kube::RestClient client_;
+  kube::ApiClient& admin_ = client_;
+  mutable std::mutex mutex_;
+  std::map<kube::ObjectKey, bool> running_;
+  absl::Duration last_start_;
+  kube::Informer kubelet_;  // last: its thread uses the rest
+};
+
+}  // namespace fusionllm::op::load
