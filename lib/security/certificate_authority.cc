@@ -125,6 +125,11 @@ absl::Status CheckValidity(absl::Duration validity) {
 
 }  // namespace
 
+struct CertificateAuthority::Parsed {
+  CertificatePtr certificate;
+  KeyPtr key;
+};
+
 absl::Status CheckProcessName(absl::string_view name) {
   const std::string quoted = absl::StrCat("the name '", absl::CHexEscape(name.substr(0, 2 * kMaxProcessNameBytes)), "'");
   if (name.empty() || name.size() > kMaxProcessNameBytes) {
@@ -150,9 +155,9 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::Create(const Certific
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckValidity(options.validity));
   ERR_clear_error();
-  const KeyPtr key(EVP_EC_gen("P-256"));
+  KeyPtr key(EVP_EC_gen("P-256"));
   if (key == nullptr) return OpenSslFailure("generate a key");
-  FUSIONLLM_ASSIGN_OR_RETURN(const CertificatePtr certificate, Blank(name, options.now - kClockSkew, options.now + options.validity, *key));
+  FUSIONLLM_ASSIGN_OR_RETURN(CertificatePtr certificate, Blank(name, options.now - kClockSkew, options.now + options.validity, *key));
   if (X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get())) != 1) return OpenSslFailure("name the issuer");
   // pathlen:0: no certificate issued here can issue others.
   FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, *certificate, NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
@@ -161,7 +166,8 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::Create(const Certific
   if (X509_sign(certificate.get(), key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign the CA's certificate");
   FUSIONLLM_ASSIGN_OR_RETURN(std::string certificate_pem, CertificateToPem(*certificate));
   FUSIONLLM_ASSIGN_OR_RETURN(std::string key_pem, PrivateKeyToPem(*key));
-  return CertificateAuthority(std::move(certificate_pem), std::move(key_pem));
+  auto parsed = std::make_shared<const Parsed>(Parsed{std::move(certificate), std::move(key)});
+  return CertificateAuthority(std::move(certificate_pem), std::move(key_pem), std::move(parsed));
 }
 
 absl::StatusOr<CertificateAuthority> CertificateAuthority::FromPem(std::string certificate_pem, std::string private_key_pem,
@@ -169,13 +175,14 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::FromPem(std::string c
   const std::string prefix = folder.empty() ? "" : absl::StrCat(folder, "/");
   const std::string certificate_path = prefix + "ca.pem";
   const std::string key_path = prefix + "ca.key";
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CertificatePtr> certificates, ParseCertificates(certificate_pem, certificate_path));
-  FUSIONLLM_ASSIGN_OR_RETURN(const KeyPtr key, ParsePrivateKey(private_key_pem, key_path));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<CertificatePtr> certificates, ParseCertificates(certificate_pem, certificate_path));
+  FUSIONLLM_ASSIGN_OR_RETURN(KeyPtr key, ParsePrivateKey(private_key_pem, key_path));
   FUSIONLLM_RETURN_IF_ERROR(CheckKeyPair(*certificates.front(), *key, certificate_path, key_path));
   if (X509_check_ca(certificates.front().get()) != 1) {
     return absl::InvalidArgumentError(absl::StrCat("the certificate in ", certificate_path, " is not that of a certificate authority"));
   }
-  return CertificateAuthority(std::move(certificate_pem), std::move(private_key_pem));
+  auto parsed = std::make_shared<const Parsed>(Parsed{std::move(certificates.front()), std::move(key)});
+  return CertificateAuthority(std::move(certificate_pem), std::move(private_key_pem), std::move(parsed));
 }
 
 absl::StatusOr<CertificateAuthority> CertificateAuthority::Load(const std::string& folder) {
@@ -194,9 +201,8 @@ absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view 
   FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
   FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));
   FUSIONLLM_RETURN_IF_ERROR(CheckValidity(options.validity));
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CertificatePtr> own, ParseCertificates(certificate_pem_, "the CA's certificate"));
-  FUSIONLLM_ASSIGN_OR_RETURN(const KeyPtr own_key, ParsePrivateKey(private_key_pem_, "the CA's key"));
-  X509& issuer = *own.front();
+  // OpenSSL guards what it keeps inside of both: many threads may issue at once.
+  X509& issuer = *parsed_->certificate;
   const absl::Time begin = ToTime(*X509_get0_notBefore(&issuer));
   const absl::Time end = ToTime(*X509_get0_notAfter(&issuer));
   if (options.now < begin || options.now >= end) {
@@ -216,7 +222,7 @@ absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view 
   std::vector<std::string> hosts = {std::string(name), "localhost", "127.0.0.1"};
   hosts.insert(hosts.end(), options.hosts.begin(), options.hosts.end());
   FUSIONLLM_RETURN_IF_ERROR(AddAlternativeNames(*certificate, std::move(hosts)));
-  if (X509_sign(certificate.get(), own_key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign a certificate");
+  if (X509_sign(certificate.get(), parsed_->key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign a certificate");
   IssuedCertificate issued;
   FUSIONLLM_ASSIGN_OR_RETURN(issued.certificate_pem, CertificateToPem(*certificate));
   FUSIONLLM_ASSIGN_OR_RETURN(issued.private_key_pem, PrivateKeyToPem(*key));

@@ -9,6 +9,7 @@
 // Whoever holds ca.key can become any process of the job: only the process that enrolls others keeps it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,11 +70,14 @@ class CertificateAuthority {
   const std::string& private_key_pem() const { return private_key_pem_; }  // to no other process but one that enrolls
 
  private:
-  CertificateAuthority(std::string certificate_pem, std::string private_key_pem)
-      : certificate_pem_(std::move(certificate_pem)), private_key_pem_(std::move(private_key_pem)) {}
+  // What the texts hold: reading a key takes OpenSSL 3.0 longer than making one and signing with it.
+  struct Parsed;
+  CertificateAuthority(std::string certificate_pem, std::string private_key_pem, std::shared_ptr<const Parsed> parsed)
+      : certificate_pem_(std::move(certificate_pem)), private_key_pem_(std::move(private_key_pem)), parsed_(std::move(parsed)) {}
 
   std::string certificate_pem_;
   std::string private_key_pem_;
+  std::shared_ptr<const Parsed> parsed_;
 };
 
 }  // namespace fusionllm::security
