@@ -14,8 +14,14 @@
 #include "lib/kube/client/connect.h"
 #include "lib/kube/events/event_recorder.h"
 #include "lib/kube/http/curl_transport.h"
+#include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/lease/leader_elector.h"
+#include "lib/kube/watch/object.h"
+#include "lib/kube/watch/pulsed_client.h"
+#include "operator/cleanup/orphan_collector.h"
+#include "operator/cleanup/tombstones.h"
 #include "operator/federation/cluster_registry.h"
+#include "operator/federation/leader_fence.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/progress/progress_watch.h"
@@ -78,7 +84,8 @@ absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string
                                                                kube::Clock& clock, const kube::RestMetrics& metrics) {
   const kube::ConnectOptions options{.rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, ""),
                                               .requests_per_second = static_cast<double>(spec.qps),
-                                              .burst = static_cast<int>(spec.burst)}};
+                                              .burst = static_cast<int>(spec.burst),
+                                              .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests)}};
   auto client = kube::ConnectForeign(kubeconfig, options, clock, &metrics);
   if (!client.ok()) return client.status();
   return *std::move(client);
@@ -115,8 +122,27 @@ class JobEvents : public EventSink {
   kube::EventRecorder recorder_;
 };
 
+// The UID of a namespace that every cluster has, and that goes with the cluster alone: by it this hub's objects are known in members.
+absl::StatusOr<std::string> ReadClusterUid(kube::ApiClient& client) {
+  const absl::StatusOr<std::string> answer = client.Get(kNamespaces, {"", "kube-system"});
+  if (!answer.ok()) {
+    return absl::Status(answer.status().code(),
+                        absl::StrCat("cannot read namespace kube-system of the hub, whose UID names the hub in what "
+                                     "is made for jobs: ",
+                                     std::string(answer.status().message())));
+  }
+  const auto meta = kube::DecodeMetadata(*answer);
+  if (!meta.ok() || (*meta)->meta.uid.empty()) return absl::InternalError("namespace kube-system of the hub has no UID");
+  return (*meta)->meta.uid;
+}
+
+void LogUncompared(const absl::Status& status) {
+  if (!status.ok()) base::Log(base::LogLevel::kDebug, absl::StrCat("caches of the hub not compared: ", std::string(status.message())));
+}
+
 void LogFailure(const kube::WorkKey& key, const absl::Status& status) {
-  base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key.ToString(), ": ", std::string(status.message())));
+  base::Log(base::LogLevel::kWarning,
+            absl::StrCat(key.ns.empty() ? "cluster " : "job ", key.ToString(), ": ", std::string(status.message())));
 }
 
 // Ends at once: another may lead from now on, and what is still being done here must not be written any more.
@@ -143,45 +169,65 @@ int Main(int argc, char** argv) {
   kube::ControllerMetrics controller_metrics(registry);
   const kube::EventMetrics event_metrics(registry);
   const kube::LeaderMetrics leader_metrics(registry);
+  const OrphanMetrics orphan_metrics(registry);
 
   auto client =
       kube::Connect({.kubeconfig = flags.kubeconfig, .rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, "")}}, clock,
                     &rest_metrics);
   if (!client.ok()) return Complain(client.status());
 
+  const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
+  const absl::StatusOr<std::string> hub_uid = ReadClusterUid(**client);
+  if (!hub_uid.ok()) return Complain(hub_uid.status(), kExitFailed);
+
+  kube::LeaderElector elector(**client, clock, &leader_metrics, {.lease = {ns, kProgram}, .on_lost = StopLeading});
+  LeaderFence fence(elector, StopLeading);
+  const auto may_write = [&] { return flags.elect ? fence.MayWrite() : absl::OkStatus(); };
+  kube::PulsedClient hub_reads(**client, clock);
+  kube::FencedClient hub_client(hub_reads, may_write);
+
   kube::WorkQueue queue("fusionjob", clock, &queue_metrics);
   const JobChanged changed = [&](const kube::ObjectKey& job, bool urgent) {
     queue.Add({"", job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
   };
-  ClusterCache hub(flags.cluster, flags.origin, **client, clock, &informer_metrics, changed);
-  JobCache jobs(flags.origin, **client, clock, &informer_metrics, changed);
+  ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed);
+  JobCache jobs(flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
       [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); });
   JobEvents events(**client, clock, event_metrics);
+  Tombstones tombstones(hub_client, ns, flags.origin, *hub_uid);
+  const auto knows_job = [&](const kube::ObjectKey& key, const std::string& uid) {
+    const auto job = jobs.Find(key);
+    return job != nullptr && job->identity.uid == uid;
+  };
+  OrphanCollector collector(hub_client, *hub_uid, tombstones, knows_job, &orphan_metrics);
   std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
   const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {
     return reconciler->Reconcile(key, std::move(stop_token));
   };
-  const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
   ClusterRegistry registry_of_clusters(
       {.ns = ns,
        .local_name = flags.cluster,
        .connect = [&](const std::string& kubeconfig,
-                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, clock, rest_metrics); }},
-      **client,
+                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, clock, rest_metrics); },
+       .changed_for_all = [&] { jobs.TouchAll(); }},
+      hub_client,
       {.origin = flags.origin,
        .clock = &clock,
        .informer_metrics = &informer_metrics,
        .queue_metrics = &queue_metrics,
        .controller_metrics = &controller_metrics,
        .reconcile = reconcile,
-       .changed = changed});
+       .changed = changed,
+       .may_write = may_write,
+       .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); }});
   reconciler = std::make_unique<JobReconciler>(
       ReconcilerOptions{.images = flags.images,
                         .hub_address = flags.hub_address,
-                        .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); }},
-      jobs, hub, registry_of_clusters, progress, events, clock);
+                        .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); },
+                        .fence = flags.elect ? &fence : nullptr},
+      jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 
   std::atomic<bool> ready = false;
   const auto monitoring = daemon::StartMonitoring(
@@ -202,7 +248,6 @@ int Main(int argc, char** argv) {
   }
   ready = true;  // a standby is ready to take over
   base::Log(base::LogLevel::kInfo, absl::StrCat("watching FusionJobs on ", (*client)->server()));
-  kube::LeaderElector elector(**client, clock, &leader_metrics, {.lease = {ns, kProgram}, .on_lost = StopLeading});
   if (flags.elect) {
     const absl::Status leads = elector.Acquire(stop.get_token());
     if (absl::IsCancelled(leads)) return kExitDone;
@@ -214,8 +259,22 @@ int Main(int argc, char** argv) {
     return Complain(absl::DeadlineExceededError("cannot list FusionClusters; the log says why"), kExitFailed);
   }
   kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
+  kube::WorkQueue house("hub", clock, &queue_metrics);
+  absl::Duration compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
+  kube::Controller housekeeper(house, clock, &controller_metrics,
+                               [&](const kube::WorkKey&, std::stop_token stop_token) {
+                                 if (clock.Monotonic() >= compare_at) {
+                                   compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
+                                   LogUncompared(hub.CompareWithServer(stop_token));
+                                   LogUncompared(jobs.CompareWithServer(stop_token));
+                                 }
+                                 return collector.Collect(hub, std::move(stop_token));
+                               },
+                               {.workers = 1, .report = LogFailure});
+  house.Add({"", "", flags.cluster});
   stopped.get_future().wait();
   ready = false;
+  housekeeper.Stop(absl::ZeroDuration());
   controller.Stop(kDrainPatience);
   registry_of_clusters.Stop();
   jobs.Stop();

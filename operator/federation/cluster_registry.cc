@@ -79,6 +79,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   }
   const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
   const Finding finding = Connect(cluster, stop);
+  JudgeLoss(cluster, finding);
   const absl::Status told = Tell(cluster, finding, stop);
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
   return kube::ReconcileResult::Again(finding.connection.ok() ? kLookEvery : kLookForConnectionEvery);
@@ -96,12 +97,14 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
     const std::shared_ptr<MemberLink> link = Link(name);
     return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), "SecretUnavailable"};
   }
+  const kubeapi::FusionClusterSpec& spec = cluster.spec;
+  const Terms terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
   {
     const std::lock_guard lock(mutex_);
     const auto at = links_.find(name);
-    if (at != links_.end() && at->second.kubeconfig == *kubeconfig) return Judge(at->second.link->Connection());
+    if (at != links_.end() && at->second.terms == terms) return Judge(at->second.link->Connection());
   }
-  absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, cluster.spec);
+  absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, spec);
   if (!client.ok()) {
     Drop(name);
     return {client.status(), absl::UnavailableError("its kubeconfig is refused"), "KubeconfigRefused"};
@@ -110,11 +113,11 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   Connected before;
   {
     const std::lock_guard lock(mutex_);
-    before = std::exchange(links_[name], {*kubeconfig, link});
+    before = std::exchange(links_[name], {terms, link});
   }
   if (before.link != nullptr) before.link->Stop();
   base::Log(base::LogLevel::kInfo,
-            absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting with new credentials"));
+            absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting anew, with other terms"));
   return Judge(link->Connection());
 }
 
@@ -134,6 +137,24 @@ absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfi
     return absl::NotFoundError(absl::StrCat("Secret ", options_.ns, "/", source.location, " has no key ", source.key));
   }
   return text;
+}
+
+void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding) {
+  const std::string& name = cluster.metadata.name;
+  const std::shared_ptr<MemberLink> link = Link(name);
+  if (link == nullptr) return;
+  bool lost = false;
+  // Not yet told: it has been lost from view just now.
+  const kubeapi::Condition* const told = FindCondition(cluster.status.conditions, kubeapi::kConnected);
+  const bool tried = link->Age() >= options_.loss_patience;
+  if (!finding.connection.ok() && tried && told != nullptr && told->status == ConditionStatus::kFalse) {
+    lost = context_.clock->Now() - told->last_transition_time >= absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
+  }
+  if (!link->SetLost(lost)) return;
+  base::Log(
+      lost ? base::LogLevel::kWarning : base::LogLevel::kInfo,
+      absl::StrCat("cluster ", name, lost ? ": lost, as it has been away for workerLostTimeoutSeconds" : ": no more counted as lost"));
+  options_.changed_for_all();
 }
 
 absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop) {

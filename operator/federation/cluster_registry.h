@@ -1,7 +1,8 @@
 // The member clusters: what FusionClusters on the hub name, connected with what their Secrets hold, and their status.
 //
 // One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up and losses are
-// told. Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
+// told; one that has been away for workerLostTimeoutSeconds counts as lost. Without any FusionCluster the hub lends devices itself; with
+// some, only if one of them says `local`. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,6 +26,10 @@ struct RegistryOptions {
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
+  // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
+  absl::Duration loss_patience = ClusterCache::kLossPatience;
+  // A member counts as lost from now on, or no more: every job wants a look. Does not block.
+  std::function<void()> changed_for_all = [] {};
 };
 
 class ClusterRegistry : public Members {
@@ -48,8 +53,14 @@ class ClusterRegistry : public Members {
   std::optional<std::string> LocalName() const override;
 
  private:
+  // What a connection is made of: with another, another one is made.
+  struct Terms {
+    std::string kubeconfig;
+    int64_t qps = 0, burst = 0, max_concurrent_requests = 0;
+    bool operator==(const Terms&) const = default;
+  };
   struct Connected {
-    std::string kubeconfig;  // by which it was made
+    Terms terms;
     std::shared_ptr<MemberLink> link;
   };
   struct Finding {
@@ -62,6 +73,8 @@ class ClusterRegistry : public Members {
   Finding Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop);
   absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
   absl::Status Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop);
+  // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
+  void JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding);
   void Drop(const std::string& name);
   std::shared_ptr<MemberLink> Link(const std::string& name) const;
 

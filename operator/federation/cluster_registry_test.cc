@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -40,11 +41,17 @@ class ClusterRegistryTest : public ::testing::Test {
     registry_ = std::make_unique<ClusterRegistry>(
         RegistryOptions{.ns = kNamespace,
                         .connect = [this](const std::string& kubeconfig,
-                                          const kubeapi::FusionClusterSpec&) -> absl::StatusOr<std::unique_ptr<kube::ApiClient>> {
+                                          const kubeapi::FusionClusterSpec& spec) -> absl::StatusOr<std::unique_ptr<kube::ApiClient>> {
+                          {
+                            const std::lock_guard lock(mutex_);
+                            limits_.push_back(spec.max_concurrent_requests);
+                          }
                           const auto server = servers_.find(kubeconfig);
                           if (server == servers_.end()) return absl::InvalidArgumentError("TokenFileNotAllowed: a token file of ours");
                           return Client(*server->second);
-                        }},
+                        },
+                        .loss_patience = absl::ZeroDuration(),
+                        .changed_for_all = [this] { ++losses_told_; }},
         *hub_, std::move(context));
   }
 
@@ -94,6 +101,8 @@ class ClusterRegistryTest : public ::testing::Test {
   std::unique_ptr<kube::ApiClient> hub_;
   std::mutex mutex_;
   std::set<std::string> looked_at_;
+  std::vector<int64_t> limits_;  // of the connections made
+  std::atomic<int> losses_told_ = 0;
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
 
@@ -169,6 +178,47 @@ TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   WriteSecret("s", "to tokyo");
   registry_->Reconcile("paris", {});  // as by its timer
   EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 2 && paris_.open_watches() == 0; }));
+}
+
+TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  const json patch = {{"spec", {{"maxConcurrentRequests", 3}}}};
+  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump()).ok());
+  EXPECT_TRUE(Eventually([&] {
+    const std::lock_guard lock(mutex_);
+    return limits_ == std::vector<int64_t>{32, 3};
+  }));
+}
+
+TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
+  // Since long ago, as its status says: an operator that begins anew does not count from the beginning.
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  const json away = {{"type", "Connected"},
+                     {"status", "False"},
+                     {"reason", "NotConnected"},
+                     {"message", ""},
+                     {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
+  const json patch = {{"status", {{"conditions", {away}}}}};
+  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+  paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return !registry_->Remote().empty() && registry_->Remote()[0]->lost(); }));
+  EXPECT_TRUE(Eventually([&] { return losses_told_ == 2; })) << "once then, and once when it is back";
+  EXPECT_FALSE(registry_->Remote()[0]->lost());
+}
+
+TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_EQ(losses_told_, 0);
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {

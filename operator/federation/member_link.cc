@@ -11,23 +11,35 @@ namespace {
 constexpr int kWorkers = 2;
 constexpr absl::Duration kStopPatience = absl::Seconds(1);
 
+// No job is called so: the work in a cluster that belongs to none.
+kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", ""}; }
+
 }  // namespace
 
 MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context)
     : name_(std::move(name)),
       client_(std::move(client)),
+      reads_(*client_, *context.clock),
+      writes_(*client_, context.may_write),
+      clock_(*context.clock),
       queue_(absl::StrCat("member-", name_), *context.clock, context.queue_metrics),
-      cache_(name_, context.origin, *client_, *context.clock, context.informer_metrics,
+      cache_(name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
              [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
                Poke(job);
                changed(job, urgent);
-             }) {
+             }),
+      compare_at_(context.clock->Monotonic() + kCompareEvery) {
   kube::Controller::Options options{.workers = kWorkers};
-  options.report = [](const kube::WorkKey& key, const absl::Status& status) {
-    base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key.ToString(), ": ", std::string(status.message())));
+  options.report = [name = name_](const kube::WorkKey& key, const absl::Status& status) {
+    const std::string what = key.ns.empty() ? absl::StrCat("cluster ", name) : absl::StrCat("job ", key.ToString());
+    base::Log(base::LogLevel::kWarning, absl::StrCat(what, ": ", std::string(status.message())));
   };
-  controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, context.reconcile, options);
+  const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
+    return key.ns.empty() ? KeepHouse(context, stop) : context.reconcile(key, std::move(stop));
+  };
+  controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, work, options);
   cache_.Start();
+  queue_.Add(HouseKey(name_), kube::Priority::kLow);
 }
 
 void MemberLink::Stop() {
@@ -39,5 +51,15 @@ void MemberLink::Stop() {
 }
 
 void MemberLink::Poke(const kube::ObjectKey& job) { queue_.Add({name_, job.ns, job.name}); }
+
+kube::ReconcileResult MemberLink::KeepHouse(const MemberContext& context, const std::stop_token& stop) {
+  if (reachable() && clock_.Monotonic() >= compare_at_) {
+    compare_at_ = clock_.Monotonic() + kCompareEvery;
+    if (const absl::Status compared = cache_.CompareWithServer(stop); !compared.ok()) {
+      base::Log(base::LogLevel::kDebug, absl::StrCat("cluster ", name_, ": caches not compared: ", std::string(compared.message())));
+    }
+  }
+  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::Again(kCompareEvery);
+}
 
 }  // namespace fusionllm::op

@@ -1,13 +1,17 @@
 // The connection to one member cluster: a client, caches, a queue and workers of its own, so that a member that hangs holds up no other.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/clock.h"
+#include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/queue/controller.h"
+#include "lib/kube/watch/pulsed_client.h"
 #include "operator/members/cluster_cache.h"
 
 namespace fusionllm::op {
@@ -22,10 +26,16 @@ struct MemberContext {
   kube::Controller::Reconcile reconcile;  // for keys of members
   // A job has pods or an anchor in a member, and they have changed: its hub's part wants a look.
   JobChanged changed;
+  // Whether this process may write to members, asked before each write.
+  std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };
+  // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
+  std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
 };
 
 class MemberLink : public Member {
  public:
+  static constexpr absl::Duration kCompareEvery = absl::Minutes(10);
+
   // Starts at once.
   MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context);
   ~MemberLink() override { Stop(); }
@@ -37,18 +47,37 @@ class MemberLink : public Member {
   void Poke(const kube::ObjectKey& job);
   // Not connected, and why; OK: its caches are complete and its watches alive.
   absl::Status Connection() const { return cache_.Connection(); }
+  // Since it was made.
+  absl::Duration Age() const { return clock_.Monotonic() - made_at_; }
+  // Whoever counts how long it has been away says that it is too long, or no more. True: that was news.
+  bool SetLost(bool lost) { return lost_.exchange(lost) != lost; }
 
   const std::string& name() const override { return name_; }
   bool reachable() const override { return cache_.reachable(); }
-  kube::ApiClient& client() const override { return *client_; }
+  bool lost() const override { return lost_ && !reachable(); }
+  kube::ApiClient& client() const override { return cache_.client(); }
   std::vector<PodView> PodsOf(const std::string& job_uid) const override { return cache_.PodsOf(job_uid); }
   std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override { return cache_.AnchorOf(job_uid); }
+  std::vector<AnchorView> Anchors() const override { return cache_.Anchors(); }
+  void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override {
+    cache_.Wrote(job_uid, resource, answer);
+  }
+  bool SeenWrites(const std::string& job_uid) override { return cache_.SeenWrites(job_uid); }
 
  private:
+  // What is to be done here about no job: comparing caches, collecting what was left.
+  kube::ReconcileResult KeepHouse(const MemberContext& context, const std::stop_token& stop);
+
   const std::string name_;
   const std::unique_ptr<kube::ApiClient> client_;
+  kube::PulsedClient reads_;
+  kube::FencedClient writes_;
+  kube::Clock& clock_;
+  const absl::Duration made_at_ = clock_.Monotonic();
   kube::WorkQueue queue_;
   ClusterCache cache_;
+  std::atomic<bool> lost_ = false;
+  absl::Duration compare_at_;  // used by the one worker that keeps house
   std::mutex stop_mutex_;
   std::unique_ptr<kube::Controller> controller_;  // null once stopped
 };

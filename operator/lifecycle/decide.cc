@@ -48,6 +48,11 @@ class Decider {
     return pods;
   }
 
+  // Where nobody has been able to look for so long that what ran there counts as gone.
+  bool Lost(const std::string& cluster) const {
+    return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
+  }
+
   static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
   const PodView* Broker(int64_t attempt) const {
@@ -98,7 +103,7 @@ class Decider {
     for (const PodView* pod : pods) {
       if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
     }
-    return pods.empty();
+    return std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
   }
 
   void Fail(const char* reason, std::string message) {
@@ -115,27 +120,32 @@ class Decider {
 
   void Delete() {
     decision_.state = JobState::kDeleting;
-    if (spec_.preserve_resources_on_deletion) {
-      decision_.remove_finalizer = true;
-      return;
-    }
+    const bool preserve = spec_.preserve_resources_on_deletion;
     std::vector<std::string> left, away;
     for (const ClusterView& cluster : seen_.clusters) {
-      if (cluster.anchor || !cluster.pods.empty()) (cluster.reachable ? left : away).push_back(cluster.name);
+      const bool there = preserve ? cluster.anchor && !cluster.anchor_preserved : cluster.anchor || !cluster.pods.empty();
+      // What a cluster that is away has is not known, if nobody has looked since the operator began.
+      if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
+      if (preserve) continue;
       for (const PodView& pod : cluster.pods) {
         if (pod.deleted_at.has_value()) Remove(pod);  // by force, when its time is over
       }
     }
-    decision_.delete_anchors = !left.empty() || !away.empty();
-    // A cluster that is away must not hold a job for ever: what is left there is deleted by its label once it is back.
+    (preserve ? decision_.preserve_anchors : decision_.delete_anchors) = !left.empty() || !away.empty();
+    // A cluster that is away must not hold a job for ever: what is left there is seen to when it is back.
     const absl::Time give_up = *seen_.deleted_at + absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
     const bool done = left.empty() && (away.empty() || seen_.now >= give_up);
-    if (!left.empty()) Condition("Deleting", true, "CleaningUp", absl::StrCat("Waiting for objects in ", absl::StrJoin(left, ", "), "."));
+    if (!left.empty()) {
+      Condition("Deleting", true, preserve ? "Preserving" : "CleaningUp",
+                preserve ? absl::StrCat("Marking what stays in ", absl::StrJoin(left, ", "), ".")
+                         : absl::StrCat("Waiting for objects in ", absl::StrJoin(left, ", "), "."));
+    }
     if (!away.empty()) {
       Condition("Deleting", true, "ClusterUnreachable",
                 absl::StrCat("Objects may be left in ", absl::StrJoin(away, ", "), ", which cannot be reached."));
       if (!done) LookAgain(give_up);
     }
+    if (done) decision_.tombstones = std::move(away);
     decision_.remove_finalizer = done;
   }
 
@@ -193,7 +203,8 @@ class Decider {
     }
     decision_.prepare = true;
     if (!decision_.memory.started_at.has_value()) decision_.memory.started_at = seen_.now;
-    if (RemoveOldAttempts()) {
+    // Once there is a broker the attempt has begun, and pods of an earlier one that turn up late (their cluster is back) hold up nothing.
+    if (RemoveOldAttempts() && Broker(decision_.memory.attempt) == nullptr) {
       decision_.state = JobState::kRestarting;
       Condition("Ready", false, "Restarting", "Waiting for the pods of the attempt before to end.");
       Condition("Degraded", false, "Restarting", "The job starts again.");
@@ -281,12 +292,13 @@ class Decider {
     Say(true, "Restarting", absl::StrCat("Restart ", decision_.memory.attempt, " of the job: ", why));
   }
 
-  // True while there are any. Two attempts must not write the same checkpoint, or wait for the same device.
+  // True while there are any. Two attempts must not write the same checkpoint, or wait for the same device; what a lost cluster may still
+  // run is none of these: it is removed when the cluster is back.
   bool RemoveOldAttempts() {
     bool any = false;
     for (const PodView* pod : Pods()) {
       if (pod->attempt == decision_.memory.attempt) continue;
-      any = true;
+      any = any || !Lost(pod->cluster);
       Remove(*pod);
     }
     return any;
@@ -298,13 +310,19 @@ class Decider {
     const char* reason = "ExecutorsStarting";
     for (const ExecutorSlot& slot : seen_.slots) {
       if (!slot.spare) ++wanted;
+      if (Lost(slot.cluster)) {
+        if (!LoseExecutor(slot)) return SayRestarting();
+        reason = "ClusterLost";
+        trouble = absl::StrCat(" Cluster ", slot.cluster, " has been out of reach for longer than its workerLostTimeoutSeconds.");
+        continue;
+      }
       const PodView* pod = Executor(slot, decision_.memory.attempt);
       if (pod == nullptr) {
         decision_.create.push_back(slot);
         continue;
       }
       if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value()) {
-        if (pod->phase == PodPhase::kFailed && !ReplaceExecutor(*pod)) return;
+        if (pod->phase == PodPhase::kFailed && !ReplaceExecutor(*pod)) return SayRestarting();
         if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
         continue;
       }
@@ -329,6 +347,43 @@ class Decider {
     const bool degraded = decision_.memory.was_ready && !all;
     Condition("Degraded", degraded, degraded ? reason : "NotDegraded", degraded ? count : "No executor of a running job is missing.");
     if (!all) PendingDeadline(count);
+  }
+
+  // That the job was ready belongs to the attempt before: else its broker, which is about to go, would count as lost besides.
+  void SayRestarting() {
+    if (decision_.memory.failed) return;
+    Condition("Ready", false, "Restarting", "The job starts again.");
+    Condition("Degraded", false, "Restarting", "The job starts again.");
+  }
+
+  // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.
+  bool LoseExecutor(const ExecutorSlot& slot) {
+    const PodView pod{.role = kExecutorRole,
+                      .cluster = slot.cluster,
+                      .index = slot.index,
+                      .reason = "ClusterLost",
+                      .message = "its cluster has been out of reach for too long"};
+    const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
+    switch (verdict.action) {
+      case job::FailureAction::kFailJob:
+        Fail("FailurePolicy", absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
+        return false;
+      case job::FailureAction::kRestartJob:
+      case job::FailureAction::kReplaceCluster:
+        CountRestart(verdict.description);
+        return false;
+      case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:
+        NextAttempt(verdict.description);
+        return false;
+      case job::FailureAction::kIgnore:
+      case job::FailureAction::kRestartExecutor:
+        // A run that goes on does so without it, or with it: only the broker knows which of the two ways is cut. One that has not begun
+        // would wait for ever.
+        if (seen_.memory.was_ready) return true;
+        NextAttempt(verdict.description);
+        return false;
+    }
+    return true;
   }
 
   // False: the job has failed, or starts again.

@@ -43,9 +43,11 @@ struct Decision {
   bool create_broker = false;
   std::vector<ExecutorSlot> create;
   std::vector<PodRemoval> remove;
-  bool delete_anchors = false;    // everything of the job, in all clusters
-  bool remove_finalizer = false;  // nothing is left, or nothing more can be done
-  bool delete_job = false;        // its time after the end is over
+  bool delete_anchors = false;          // everything of the job, in all clusters
+  bool preserve_anchors = false;        // marks that all of it stays
+  std::vector<std::string> tombstones;  // clusters that are away and may have something left: remembered before the finalizer goes
+  bool remove_finalizer = false;        // nothing is left, or nothing more can be done
+  bool delete_job = false;              // its time after the end is over
   std::vector<Note> notes;
   absl::Duration look_again = absl::InfiniteDuration();  // when only time will change something
 };

@@ -360,9 +360,66 @@ TEST_F(DecideTest, ResourcesMayBePreserved) {
   AddRunning();
   spec().preserve_resources_on_deletion = true;
   seen_.deleted_at = kStart;
-  const Decision decision = Decide(seen_);
+  Decision decision = Decide(seen_);
   EXPECT_FALSE(decision.delete_anchors);
+  EXPECT_TRUE(decision.preserve_anchors);
+  EXPECT_FALSE(decision.remove_finalizer) << "not before it is marked as what it is";
+  seen_.clusters[0].anchor_preserved = true;
+  decision = Decide(seen_);
+  EXPECT_FALSE(decision.preserve_anchors);
   EXPECT_TRUE(decision.remove_finalizer);
+  EXPECT_THAT(decision.remove, IsEmpty());
+}
+
+TEST_F(DecideTest, WhatMayBeLeftWhereNobodyCanLookGetsATombstone) {
+  seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
+  seen_.clusters.push_back({.name = "lima", .reachable = false});
+  seen_.deleted_at = kStart;
+  Decision decision = Decide(seen_);
+  EXPECT_FALSE(decision.remove_finalizer);
+  EXPECT_THAT(decision.tombstones, IsEmpty());
+  seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
+  decision = Decide(seen_);
+  EXPECT_TRUE(decision.remove_finalizer);
+  EXPECT_THAT(decision.tombstones, ElementsAre("tokyo")) << "the job was never in Lima";
+}
+
+TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
+  AddRunning();
+  seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
+  seen_.clusters[1].pods = {PodView{.name = "train-tokyo-0-r0", .uid = "t", .role = kExecutorRole, .cluster = "tokyo", .ready = true}};
+  pods().clear();
+  spec().suspend = true;
+  EXPECT_EQ(Decide(seen_).state, JobState::kSuspending);
+  seen_.clusters[1].lost = true;
+  EXPECT_EQ(Decide(seen_).state, JobState::kSuspended);
+  spec().suspend = false;
+  seen_.memory.attempt = 1;
+  seen_.memory.was_ready = false;
+  EXPECT_TRUE(Decide(seen_).create_broker);
+  seen_.clusters[1].lost = false;
+  EXPECT_FALSE(Decide(seen_).create_broker);
+  AddBroker(PodPhase::kRunning, 1);
+  EXPECT_NE(Decide(seen_).state, JobState::kRestarting) << "it turns up when the attempt has begun";
+  EXPECT_THAT(Removed(Decide(seen_)), ElementsAre("train-tokyo-0-r0"));
+}
+
+TEST_F(DecideTest, ExecutorsOfALostClusterAreMissing) {
+  AddRunning();
+  seen_.clusters[0].lost = true;
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Degraded"), "ClusterLost");
+  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_THAT(decision.create, IsEmpty());
+  seen_.memory.was_ready = false;
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.memory.attempt, 1) << "it would never begin";
+  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  seen_.memory.was_ready = true;
+  spec().failure_policy.rules = {{.name = "move", .action = job::FailureAction::kReplaceCluster, .on_reasons = {"ClusterLost"}}};
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1);
+  spec().failure_policy.rules[0].action = job::FailureAction::kFailJob;
+  EXPECT_TRUE(Decide(seen_).memory.failed);
 }
 
 TEST_F(DecideTest, AStatusThatWasLostDoesNotEndThePodsOfALaterAttempt) {

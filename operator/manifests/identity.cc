@@ -43,12 +43,14 @@ std::string ExecutorSecretName(const JobIdentity& job) { return absl::StrCat(job
 std::string AuthoritySecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-authority"); }
 
 std::map<std::string, std::string> JobLabels(const JobIdentity& job) {
-  return {{"app.kubernetes.io/name", "fusionllm"},
-          {"app.kubernetes.io/instance", job.name},
-          {"app.kubernetes.io/managed-by", "fusion-operator"},
-          {kOriginLabel, job.origin},
-          {kJobLabel, job.name},
-          {kJobUidLabel, job.uid}};
+  std::map<std::string, std::string> labels = {{"app.kubernetes.io/name", "fusionllm"},
+                                               {"app.kubernetes.io/instance", job.name},
+                                               {"app.kubernetes.io/managed-by", "fusion-operator"},
+                                               {kOriginLabel, job.origin},
+                                               {kJobLabel, job.name},
+                                               {kJobUidLabel, job.uid}};
+  if (!job.hub.empty()) labels[kHubLabel] = job.hub;
+  return labels;
 }
 
 std::string JobSelector(const JobIdentity& job) { return absl::StrCat(kOriginLabel, "=", job.origin, ",", kJobUidLabel, "=", job.uid); }

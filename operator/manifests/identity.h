@@ -10,6 +10,7 @@
 namespace fusionllm::op {
 
 inline constexpr char kOriginLabel[] = "fusionllm.io/origin";  // the hub: whose objects these are
+inline constexpr char kHubLabel[] = "fusionllm.io/hub";        // the same by its uid: two hubs may have been given the same origin
 inline constexpr char kJobLabel[] = "fusionllm.io/job";
 inline constexpr char kJobUidLabel[] = "fusionllm.io/job-uid";
 inline constexpr char kRoleLabel[] = "fusionllm.io/role";
@@ -20,6 +21,9 @@ inline constexpr char kFinalizer[] = "fusionllm.io/cleanup";
 // Of an anchor: what was made beside it, and where pods of its cluster find the broker.
 inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
 inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
+// Of an anchor: the leader that wrote it last, counted; and that it stays although its job is gone, as the job wished.
+inline constexpr char kEpochAnnotation[] = "fusionllm.io/epoch";
+inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
 // Of the hub's anchor: where the executors of an attempt go, and the broker's address for other clusters.
 inline constexpr char kPlacementAnnotation[] = "fusionllm.io/placement";
 inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-remote";
@@ -27,12 +31,14 @@ inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-r
 inline constexpr char kBrokerRole[] = "broker";
 inline constexpr char kExecutorRole[] = "executor";
 inline constexpr char kAnchorRole[] = "anchor";
+inline constexpr char kTombstoneRole[] = "tombstone";
 
 struct JobIdentity {
   std::string name;
   std::string ns;
   std::string uid;
-  std::string origin;  // of the hub, the same for all its jobs
+  std::string origin;    // of the hub, the same for all its jobs
+  std::string hub = "";  // its uid; empty: unknown
 
   bool operator==(const JobIdentity&) const = default;
 };

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
 #include "operator/manifests/resources.h"
+#include "operator/members/anchor_view.h"
 #include "operator/members/pod_view.h"
 
 namespace fusionllm::op {
@@ -14,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kByJob[] = "job";
+constexpr absl::Duration kCompareTimeout = absl::Minutes(2);
 
 struct PodObject : kube::Object {
   PodView view;
@@ -43,20 +46,11 @@ absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text, const std::str
 absl::StatusOr<kube::ObjectPtr> DecodeAnchor(absl::string_view text) {
   auto meta = MetadataOf(text);
   if (!meta.ok()) return meta.status();
-  const json object = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  const json annotations = object.is_object() ? object.value(json::json_pointer("/metadata/annotations"), json::object()) : json::object();
-  const auto annotation = [&](const char* name) {
-    const auto at = annotations.find(name);
-    return at != annotations.end() && at->is_string() ? at->get<std::string>() : "";
-  };
+  auto view = ReadAnchor(text);
+  if (!view.ok()) return view.status();
   auto anchor = std::make_shared<AnchorObjectView>();
   anchor->meta = *std::move(meta);
-  anchor->view = {.uid = anchor->meta.uid,
-                  .prepared = annotation(kPreparedAnnotation),
-                  .broker_address = annotation(kBrokerAnnotation),
-                  .remote_broker_address = annotation(kRemoteBrokerAnnotation),
-                  .placement = annotation(kPlacementAnnotation),
-                  .terminating = !anchor->meta.deletion_timestamp.empty()};
+  anchor->view = *std::move(view);
   return anchor;
 }
 
@@ -83,13 +77,16 @@ absl::Status Lost(const std::string& what, const absl::Status& why) {
 
 }  // namespace
 
-ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::ApiClient& client, kube::Clock& clock,
-                           const kube::InformerMetrics* metrics, JobChanged changed)
+ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes,
+                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed)
     : name_(std::move(name)),
-      client_(client),
+      reads_(reads),
+      writes_(writes),
       clock_(clock),
-      pods_(client, clock, metrics, PodOptions(name_, origin)),
-      anchors_(client, clock, metrics, AnchorOptions(name_, origin)) {
+      pods_(reads, clock, metrics, PodOptions(name_, origin)),
+      anchors_(reads, clock, metrics, AnchorOptions(name_, origin)),
+      pod_writes_(pods_, clock),
+      anchor_writes_(anchors_, clock) {
   const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event) {
     const kube::ObjectMeta& meta = event.object->meta;
     changed({meta.ns, std::string(meta.Label(kJobLabel))}, !event.initial && !event.resync);
@@ -129,8 +126,29 @@ absl::Status ClusterCache::Connection() const {
     return absl::OkStatus();
   }
   if (!lost_at_.has_value()) lost_at_ = now;
-  if (now - *lost_at_ < kLossPatience) return absl::OkStatus();
+  // A server that answers nothing is away; watches of one that answers end and begin again.
+  if (reads_.Alive() && now - *lost_at_ < kLossPatience) return absl::OkStatus();
   return Lost(absl::StrCat("no watch for ", absl::FormatDuration(absl::Trunc(now - *lost_at_, absl::Seconds(1)))), why);
+}
+
+absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
+  {
+    // Of jobs that nobody asks about any more.
+    const std::lock_guard lock(writes_mutex_);
+    std::erase_if(written_, [this](const auto& of_job) { return AllSeenLocked(of_job.second); });
+  }
+  absl::Status first;
+  for (kube::Informer* informer : {&pods_, &anchors_}) {
+    const absl::StatusOr<bool> same = informer->IsConsistent({.timeout = kCompareTimeout, .stop = stop});
+    if (!same.ok()) {
+      first.Update(same.status());
+    } else if (!*same) {
+      base::Log(base::LogLevel::kError, absl::StrCat("cluster ", name_, ": the cache of ", informer == &pods_ ? "pods" : "anchors",
+                                                     " is not what the server has; listing anew"));
+      informer->StartOver();
+    }
+  }
+  return first;
 }
 
 std::vector<PodView> ClusterCache::PodsOf(const std::string& job_uid) const {
@@ -143,6 +161,34 @@ std::optional<AnchorView> ClusterCache::AnchorOf(const std::string& job_uid) con
   const std::vector<kube::ObjectPtr> found = anchors_.Find(kByJob, job_uid);
   if (found.empty()) return std::nullopt;
   return static_cast<const AnchorObjectView&>(*found.front()).view;
+}
+
+std::vector<AnchorView> ClusterCache::Anchors() const {
+  std::vector<AnchorView> views;
+  for (const kube::ObjectPtr& anchor : anchors_.All()) views.push_back(static_cast<const AnchorObjectView&>(*anchor).view);
+  return views;
+}
+
+void ClusterCache::Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) {
+  const absl::StatusOr<kube::ObjectMeta> meta = MetadataOf(answer);
+  if (!meta.ok() || meta->resource_version.empty()) return;  // metav1.Status: it is gone, which is no reason to wait
+  const std::lock_guard lock(writes_mutex_);
+  written_[job_uid].insert(meta->Key());
+  (resource.plural == kPods.plural ? pod_writes_ : anchor_writes_).Wrote(meta->Key(), meta->resource_version);
+}
+
+bool ClusterCache::SeenWrites(const std::string& job_uid) {
+  const std::lock_guard lock(writes_mutex_);
+  const auto at = written_.find(job_uid);
+  if (at == written_.end()) return true;
+  if (!AllSeenLocked(at->second)) return false;
+  written_.erase(at);
+  return true;
+}
+
+bool ClusterCache::AllSeenLocked(const std::set<kube::ObjectKey>& keys) {
+  const auto matters = [&](const kube::ObjectKey& key) { return keys.contains(key); };
+  return pod_writes_.AllSeen(matters) && anchor_writes_.AllSeen(matters);
 }
 
 }  // namespace fusionllm::op

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "lib/kube/watch/informer.h"
+#include "lib/kube/watch/pulsed_client.h"
+#include "lib/kube/watch/write_barrier.h"
 #include "operator/members/member.h"
 
 namespace fusionllm::op {
@@ -21,31 +25,43 @@ class ClusterCache : public Member {
   // Watches end and begin again as a matter of course.
   static constexpr absl::Duration kLossPatience = absl::Seconds(30);
 
-  // Only objects with this origin are read. `client`, `clock` and `metrics` (which may be null) must outlive it.
-  ClusterCache(std::string name, const std::string& origin, kube::ApiClient& client, kube::Clock& clock,
+  // Only objects with this origin are read, through `reads`. All passed by reference, and `metrics`, which may be null, must outlive it.
+  ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes, kube::Clock& clock,
                const kube::InformerMetrics* metrics, JobChanged changed);
 
   void Start();
   void Stop();
   // Blocks until the first lists are in the cache. False: not within `patience`.
   bool WaitForSync(absl::Duration patience);
-  // OK: the first lists are in the cache and watches are alive, or were within kLossPatience. Else why not: Unauthenticated or
-  // PermissionDenied if the server refuses us, Unavailable in all other cases.
+  // OK: the first lists are in the cache and watches are alive, or were within kLossPatience and the server still answers. Else why not:
+  // Unauthenticated or PermissionDenied if the server refuses us, Unavailable in all other cases.
   absl::Status Connection() const;
+  // Compares the caches with the server, and lists anew what differs, which is logged and counted. Blocks; errors: it could not be told.
+  absl::Status CompareWithServer(std::stop_token stop);
 
   const std::string& name() const override { return name_; }
   bool reachable() const override { return Connection().ok(); }
-  kube::ApiClient& client() const override { return client_; }
+  bool lost() const override { return false; }  // this one alone cannot say how long is too long
+  kube::ApiClient& client() const override { return writes_; }
   std::vector<PodView> PodsOf(const std::string& job_uid) const override;
   std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override;
+  std::vector<AnchorView> Anchors() const override;
+  void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override;
+  bool SeenWrites(const std::string& job_uid) override;
 
  private:
+  bool AllSeenLocked(const std::set<kube::ObjectKey>& keys);
+
   const std::string name_;
-  kube::ApiClient& client_;
+  const kube::PulsedClient& reads_;
+  kube::ApiClient& writes_;
   kube::Clock& clock_;
   mutable std::mutex mutex_;
   mutable std::optional<absl::Duration> lost_at_;  // no watch since then
   kube::Informer pods_, anchors_;
+  kube::WriteBarrier pod_writes_, anchor_writes_;
+  std::mutex writes_mutex_;
+  std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
 };
 
 }  // namespace fusionllm::op

@@ -8,30 +8,28 @@
 
 #include "lib/kube/client/api_client.h"
 #include "operator/lifecycle/observation.h"
+#include "operator/members/anchor_view.h"
 
 namespace fusionllm::op {
 
-struct AnchorView {
-  std::string uid;
-  std::string prepared;               // hash of what was made beside it; empty: not done yet
-  std::string broker_address;         // for pods of this cluster
-  std::string remote_broker_address;  // of the hub's: for pods of other clusters
-  std::string placement;              // of the hub's: identity.h
-  bool terminating = false;
-
-  bool operator==(const AnchorView&) const = default;
-};
-
-// Thread-safe. The caches trail the cluster; whoever has just written must not expect to see it.
+// Thread-safe. The caches trail the cluster: whoever has written says so, and asks before the next decision whether it can be seen.
 class Member {
  public:
   virtual ~Member() = default;
   virtual const std::string& name() const = 0;
   // Its caches are complete and its watches alive.
   virtual bool reachable() const = 0;
+  // Out of reach for so long that what ran there counts as lost.
+  virtual bool lost() const = 0;
   virtual kube::ApiClient& client() const = 0;
   virtual std::vector<PodView> PodsOf(const std::string& job_uid) const = 0;
   virtual std::optional<AnchorView> AnchorOf(const std::string& job_uid) const = 0;
+  // Of all jobs, other hubs' of the same origin with them.
+  virtual std::vector<AnchorView> Anchors() const = 0;
+  // The server's answer to a write of a pod or an anchor of the job.
+  virtual void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) = 0;
+  // Whether the caches show all that was written for the job.
+  virtual bool SeenWrites(const std::string& job_uid) = 0;
 };
 
 // The clusters that lend devices now.

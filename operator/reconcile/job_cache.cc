@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "lib/base/log.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
@@ -12,10 +13,10 @@ struct JobObject : kube::Object {
   std::shared_ptr<const JobView> view;
 };
 
-absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::string& origin) {
+absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::string& origin, const std::string& hub) {
   auto decoded = kube::DecodeMetadata(text);
   if (!decoded.ok()) return decoded.status();
-  auto view = ReadJob(nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false), origin);
+  auto view = ReadJob(nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false), origin, hub);
   if (!view.ok()) return view.status();
   auto job = std::make_shared<JobObject>();
   job->meta = (*decoded)->meta;
@@ -25,13 +26,27 @@ absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::str
 
 }  // namespace
 
-JobCache::JobCache(const std::string& origin, kube::ApiClient& client, kube::Clock& clock, const kube::InformerMetrics* metrics,
-                   JobChanged changed)
-    : jobs_(client, clock, metrics,
-            {.scope = {.resource = kFusionJobs}, .decode = [origin](absl::string_view text) { return DecodeJob(text, origin); }}) {
-  jobs_.AddHandler([changed = std::move(changed)](const kube::InformerEvent& event) {
-    changed(event.object->meta.Key(), !event.initial && !event.resync);
-  });
+JobCache::JobCache(const std::string& origin, const std::string& hub, kube::ApiClient& client, kube::Clock& clock,
+                   const kube::InformerMetrics* metrics, JobChanged changed)
+    : changed_(std::move(changed)),
+      jobs_(client, clock, metrics,
+            {.scope = {.resource = kFusionJobs}, .decode = [origin, hub](absl::string_view text) { return DecodeJob(text, origin, hub); }}),
+      writes_(jobs_, clock) {
+  jobs_.AddHandler([this](const kube::InformerEvent& event) { changed_(event.object->meta.Key(), !event.initial && !event.resync); });
+}
+
+void JobCache::TouchAll() const {
+  for (const kube::ObjectPtr& job : jobs_.All()) changed_(job->meta.Key(), /*urgent=*/false);
+}
+
+absl::Status JobCache::CompareWithServer(std::stop_token stop) {
+  const absl::StatusOr<bool> same = jobs_.IsConsistent({.timeout = absl::Minutes(2), .stop = std::move(stop)});
+  if (!same.ok()) return same.status();
+  if (!*same) {
+    base::Log(base::LogLevel::kError, "the cache of FusionJobs is not what the server has; listing anew");
+    jobs_.StartOver();
+  }
+  return absl::OkStatus();
 }
 
 std::shared_ptr<const JobView> JobCache::Find(const kube::ObjectKey& key) const {

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
-#include "lib/kube/api/resource_version.h"
 #include "operator/manifests/resources.h"
 #include "operator/placement/placement.h"
+#include "operator/reconcile/claim.h"
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/prepare.h"
 
@@ -46,6 +46,8 @@ class JobReconciler::Pass {
   // The job's part in another cluster.
   ReconcileResult RunIn(Member& member) {
     if (!view_.job.ok() || !member.reachable()) return ReconcileResult::Done();
+    // The hub's part writes it before anything is made here, and that brings us back.
+    if (!Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
     const Observation seen = Observe();
     const Decision decision = Decide(seen);
     const Memory &now = decision.memory, &told = seen.memory;
@@ -58,6 +60,12 @@ class JobReconciler::Pass {
   }
 
  private:
+  // Whether the job's status says that it may have something in this cluster.
+  bool Named(const std::string& cluster) const {
+    const auto& named = view_.status.cluster_statuses;
+    return std::any_of(named.begin(), named.end(), [&](const auto& of) { return of.name == cluster; });
+  }
+
   ReconcileResult Refuse() {
     if (view_.deleted_at.has_value()) {
       const absl::Status status = RemoveFinalizer();
@@ -88,18 +96,30 @@ class JobReconciler::Pass {
     for (PodView& pod : hub.pods) pod.cluster = hub.name;
     seen.clusters.push_back(std::move(hub));
     for (const std::shared_ptr<Member>& member : owner_.members_.Remote()) seen.clusters.push_back(Look(*member));
+    AddUnknown(seen);
     PlaceExecutors(seen);
     return seen;
   }
 
   ClusterView Look(Member& member) const {
-    ClusterView cluster{.name = member.name(), .reachable = member.reachable()};
+    ClusterView cluster{.name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .used = Named(member.name())};
     if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
       cluster.anchor = true;
       cluster.anchor_terminating = anchor->terminating;
+      cluster.anchor_preserved = anchor->preserved;
     }
     cluster.pods = member.PodsOf(view_.identity.uid);
     return cluster;
+  }
+
+  // Clusters that the job has used and that are no members now: their FusionCluster is gone, or not connected yet.
+  void AddUnknown(Observation& seen) const {
+    const size_t known = seen.clusters.size();
+    for (const kubeapi::ClusterStatus& named : view_.status.cluster_statuses) {
+      const bool is_known = std::any_of(seen.clusters.begin(), seen.clusters.begin() + static_cast<ptrdiff_t>(known),
+                                        [&](const ClusterView& cluster) { return cluster.name == named.name; });
+      if (!is_known && !named.local) seen.clusters.push_back({.name = named.name, .reachable = false, .used = true});
+    }
   }
 
   // Once for each attempt: clusters that come and go meanwhile move nobody.
@@ -125,7 +145,8 @@ class JobReconciler::Pass {
             .slots = seen.slots,
             .local = local_,
             .hub_address = owner_.options_.hub_address,
-            .now = seen.now};
+            .now = seen.now,
+            .fence = owner_.options_.fence};
   }
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
@@ -133,11 +154,17 @@ class JobReconciler::Pass {
     if (!decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
     for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
     const std::string& hub = seen.clusters.front().name;
+    if (WritesIn(hub, decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(owner_.hub_));
     FUSIONLLM_RETURN_IF_ERROR(RemovePods(owner_.hub_, hub, decision));
     if (decision.delete_anchors) FUSIONLLM_RETURN_IF_ERROR(DeleteAnchor(owner_.hub_));
+    if (decision.preserve_anchors) FUSIONLLM_RETURN_IF_ERROR(PreserveAnchor(owner_.hub_));
     // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
     if (decision.prepare && decision.memory.attempt == seen.memory.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
     for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.poke(seen.clusters[i].name, JobKey());
+    for (const std::string& cluster : decision.tombstones) {
+      const bool preserve = seen.job.spec.preserve_resources_on_deletion;
+      FUSIONLLM_RETURN_IF_ERROR(owner_.tombstones_.Set(seen.identity, cluster, preserve, seen.now, call_.stop));
+    }
     if (decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(RemoveFinalizer());
     if (decision.delete_job) FUSIONLLM_RETURN_IF_ERROR(DeleteJob());
     return absl::OkStatus();
@@ -166,8 +193,10 @@ class JobReconciler::Pass {
   }
 
   absl::Status CarryOutIn(Member& member, const Observation& seen, const Decision& decision) {
+    if (WritesIn(member.name(), decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
     FUSIONLLM_RETURN_IF_ERROR(RemovePods(member, member.name(), decision));
     if (decision.delete_anchors) return DeleteAnchor(member);
+    if (decision.preserve_anchors) return PreserveAnchor(member);
     const bool used = std::any_of(seen.slots.begin(), seen.slots.end(), [&](const auto& slot) { return slot.cluster == member.name(); });
     if (!decision.prepare || !used) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
@@ -175,9 +204,24 @@ class JobReconciler::Pass {
     return CreateExecutors(member, member.name(), seen, decision, prepared);
   }
 
+  // Whether anything is about to be written there, apart from what is prepared.
+  static bool WritesIn(const std::string& cluster, const Decision& decision) {
+    const auto there = [&](const auto& what) { return what.cluster == cluster; };
+    return decision.delete_anchors || decision.preserve_anchors || decision.create_broker ||
+           std::any_of(decision.remove.begin(), decision.remove.end(), there) ||
+           std::any_of(decision.create.begin(), decision.create.end(), there);
+  }
+
+  absl::Status ClaimIn(Member& member) {
+    if (owner_.options_.fence == nullptr) return absl::OkStatus();
+    return Claim(member, view_.identity, *owner_.options_.fence, call_.stop).status();
+  }
+
   absl::Status CreatePod(Member& member, const json& pod) {
-    const absl::Status status =
-        member.client().Create(kPods, view_.identity.ns, pod.dump(), {.field_manager = kFieldManager}, call_).status();
+    const absl::StatusOr<std::string> answer =
+        member.client().Create(kPods, view_.identity.ns, pod.dump(), {.field_manager = kFieldManager}, call_);
+    if (answer.ok()) member.Wrote(view_.identity.uid, kPods, *answer);
+    const absl::Status& status = answer.status();
     // It is there and the cache does not know yet, or one of its name is still ending: its events bring us back.
     return kube::IsApiAlreadyExists(status) ? absl::OkStatus() : status;
   }
@@ -201,6 +245,17 @@ class JobReconciler::Pass {
     const absl::Status status =
         member.client().Delete(kConfigMaps, {view_.identity.ns, AnchorName(view_.identity)}, options, call_).status();
     return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
+  }
+
+  absl::Status PreserveAnchor(Member& member) {
+    const auto anchor = member.AnchorOf(view_.identity.uid);
+    if (!anchor.has_value() || anchor->preserved) return absl::OkStatus();
+    const json patch = {{"metadata", {{"uid", anchor->uid}, {"annotations", {{kPreservedAnnotation, "true"}}}}}};
+    const absl::StatusOr<std::string> answer =
+        member.client().Patch(kConfigMaps, {view_.identity.ns, AnchorName(view_.identity)}, kube::PatchType::kMerge, patch.dump(),
+                              {.field_manager = kFieldManager}, call_);
+    if (answer.ok()) member.Wrote(view_.identity.uid, kConfigMaps, *answer);
+    return IsGone(answer.status()) || kube::IsApiConflict(answer.status()) ? absl::OkStatus() : answer.status();
   }
 
   absl::Status DeleteJob() {
@@ -234,7 +289,8 @@ class JobReconciler::Pass {
     const std::optional<Progress> progress = ProgressOf(seen, decision);
     const kubeapi::FusionJobStatus status = BuildStatus(view_, seen, decision, progress);
     if (status == view_.status) return absl::OkStatus();
-    const std::string body = StatusBody(view_, status);
+    // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.
+    const std::string body = StatusBody(view_, version_, status);
     return Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_));
   }
 
@@ -258,7 +314,7 @@ class JobReconciler::Pass {
     const std::string version = object.is_object() ? object.value(json::json_pointer("/metadata/resourceVersion"), "") : "";
     if (!version.empty()) {
       version_ = version;
-      owner_.Wrote(view_.identity.uid, version);
+      owner_.jobs_.Wrote(JobKey(), version);
     }
     return absl::OkStatus();
   }
@@ -274,35 +330,29 @@ class JobReconciler::Pass {
   std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
 };
 
-JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, ProgressSource& progress,
-                             EventSink& events, kube::Clock& clock)
-    : options_(std::move(options)), jobs_(jobs), hub_(hub), members_(members), progress_(progress), events_(events), clock_(clock) {}
+JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones,
+                             ProgressSource& progress, EventSink& events, kube::Clock& clock)
+    : options_(std::move(options)),
+      jobs_(jobs),
+      hub_(hub),
+      members_(members),
+      tombstones_(tombstones),
+      progress_(progress),
+      events_(events),
+      clock_(clock) {}
 
 ReconcileResult JobReconciler::Reconcile(const kube::WorkKey& key, std::stop_token stop) {
+  const bool seen = jobs_.SeenWrites({key.ns, key.name});
   const std::shared_ptr<const JobView> view = jobs_.Find({key.ns, key.name});
-  if (view == nullptr) return ReconcileResult::Done();
-  if (!view->managed_by.empty()) return ReconcileResult::Done();
-  if (IsStale(*view)) return ReconcileResult::Again(kStaleAgain);
+  if (view == nullptr || !view->managed_by.empty()) return ReconcileResult::Done();
+  if (!seen || !hub_.SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
   if (key.cluster.empty()) return Pass(*this, key, *view, std::move(stop)).Run();
   for (const std::shared_ptr<Member>& member : members_.Remote()) {
-    if (member->name() == key.cluster) return Pass(*this, key, *view, std::move(stop)).RunIn(*member);
+    if (member->name() != key.cluster) continue;
+    if (!member->SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
+    return Pass(*this, key, *view, std::move(stop)).RunIn(*member);
   }
   return ReconcileResult::Done();
-}
-
-bool JobReconciler::IsStale(const JobView& view) {
-  const std::lock_guard lock(mutex_);
-  const auto written = written_.find(view.identity.uid);
-  if (written == written_.end()) return false;
-  const auto order = kube::CompareResourceVersions(view.resource_version, written->second);
-  if (order.has_value() && *order < 0) return true;
-  written_.erase(written);
-  return false;
-}
-
-void JobReconciler::Wrote(const std::string& uid, const std::string& resource_version) {
-  const std::lock_guard lock(mutex_);
-  written_[uid] = resource_version;
 }
 
 }  // namespace fusionllm::op

@@ -5,14 +5,13 @@
 // caches; a member's part does nothing that the job's status does not say yet.
 //
 // Level-based: a call needs nothing of earlier ones. What a decision rests on (the attempt, that the job is over) is in the job's status
-// before anything is done about it, so an operator killed at any line goes on where it was. Thread-safe for different jobs at once; a call
-// blocks on the API servers.
+// before anything is done about it, so an operator killed at any line goes on where it was; so are the clusters that it may use, so that
+// what is left in one that is away is known when the job goes. Nothing is decided on caches that do not show this process's own writes yet.
+// Thread-safe for different jobs at once; a call blocks on the API servers.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -20,8 +19,10 @@
 
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/controller.h"
+#include "operator/cleanup/tombstones.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/run_objects.h"
+#include "operator/members/fence.h"
 #include "operator/members/member.h"
 #include "operator/progress/progress.h"
 #include "operator/reconcile/job_view.h"
@@ -33,6 +34,10 @@ class JobSource {
  public:
   virtual ~JobSource() = default;
   virtual std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const = 0;
+  // The server's answer to a write of the job, after which it has this resource version.
+  virtual void Wrote(const kube::ObjectKey& key, const std::string& resource_version) = 0;
+  // Whether Find() shows what was written last; older than that is not acted upon.
+  virtual bool SeenWrites(const kube::ObjectKey& key) = 0;
 };
 
 // What brokers tell of their runs.
@@ -56,32 +61,28 @@ struct ReconcilerOptions {
   std::string hub_address;  // where nodes of the hub are reached from members; empty: as its nodes say
   // Asks for a look at a job's part in a member; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
+  Fence* fence = nullptr;  // null: nobody is elected
 };
 
 class JobReconciler {
  public:
   // All must outlive it. `hub` is the cluster that has the jobs.
-  JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, ProgressSource& progress, EventSink& events,
-                kube::Clock& clock);
+  JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones, ProgressSource& progress,
+                EventSink& events, kube::Clock& clock);
 
   kube::ReconcileResult Reconcile(const kube::WorkKey& key, std::stop_token stop);
 
  private:
   class Pass;
 
-  // The newest resource version of a job that this process has written; an older one in the cache is not acted upon.
-  bool IsStale(const JobView& view);
-  void Wrote(const std::string& uid, const std::string& resource_version);
-
   const ReconcilerOptions options_;
   JobSource& jobs_;
   Member& hub_;
   Members& members_;
+  Tombstones& tombstones_;
   ProgressSource& progress_;
   EventSink& events_;
   kube::Clock& clock_;
-  std::mutex mutex_;
-  std::map<std::string, std::string> written_;  // resource versions by uid
 };
 
 }  // namespace fusionllm::op

@@ -123,6 +123,27 @@ TEST_F(JobReconcilerTest, AFailedAttemptIsFollowedByANewOne) {
   EXPECT_THAT(events_.reasons_, Contains("Restarting"));
 }
 
+TEST_F(JobReconcilerTest, AnExecutorThatRestartsTheJobCountsOnce) {
+  json job = JobObject();
+  job["spec"]["failurePolicy"]["rules"] = {{{"name", "evicted"}, {"action", "RestartJob"}, {"onReasons", {"Evicted"}}}};
+  Submit(job);
+  Settle();
+  Patch(kPods, "train-local-0-r0", {{"status", {{"phase", "Failed"}, {"reason", "Evicted"}}}}, "status");
+  Settle();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 1);
+}
+
+TEST_F(JobReconcilerTest, AJobThatIsOverTellsWhatRan) {
+  Submit();
+  Settle();
+  EndBroker(0, 0, R"({"step":100,"steps":100})");
+  Settle();
+  EXPECT_EQ(Job()["status"]["executors"], "2/2");
+  EXPECT_EQ(Job()["status"]["clusters"], "1/1");
+  EXPECT_EQ(Job()["status"]["readyReplicas"], 0) << "of which none is ready any more";
+}
+
 TEST_F(JobReconcilerTest, AWrongSpecIsSaidInTheJobAndNothingIsMade) {
   json job = JobObject();
   job["spec"]["training"]["stepz"] = 3;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/job/fusion_job_fields.h"
 #include "lib/kubeapi/objects.h"
 #include "operator/manifests/resources.h"
 
@@ -23,35 +24,57 @@ std::optional<int64_t> Milliseconds(std::optional<double> seconds) {
   return seconds.has_value() ? std::optional<int64_t>(std::llround(*seconds * 1e3)) : std::nullopt;
 }
 
+kubeapi::ClusterStatus PartIn(const ClusterView& view, const Decision& decision, kubeapi::ClusterStatus cluster) {
+  cluster.name = view.name;
+  cluster.active = cluster.ready = cluster.succeeded = cluster.failed = cluster.terminating = 0;
+  cluster.state = view.reachable ? "Connected" : view.lost ? "Lost" : "Unreachable";
+  for (const PodView& pod : view.pods) {
+    if (view.lost || pod.role != kExecutorRole || pod.attempt != decision.memory.attempt) continue;
+    if (pod.deleted_at.has_value()) {
+      ++cluster.terminating;
+    } else if (pod.phase == PodPhase::kSucceeded) {
+      ++cluster.succeeded;
+    } else if (pod.phase == PodPhase::kFailed) {
+      ++cluster.failed;
+    } else {
+      ++cluster.active;
+      if (pod.ready) ++cluster.ready;
+    }
+  }
+  return cluster;
+}
+
+// Each cluster that has, or has had, a part in the job: what may be left where is known from here alone when a cluster is away.
 void CountPods(const Observation& seen, const Decision& decision, kubeapi::FusionJobStatus& status) {
-  std::vector<kubeapi::ClusterStatus> clusters;
-  status.replicas = status.ready_replicas = 0;
+  std::vector<kubeapi::ClusterStatus> clusters = std::move(status.cluster_statuses);
+  for (kubeapi::ClusterStatus& cluster : clusters) cluster = PartIn({.name = cluster.name, .reachable = false}, decision, cluster);
   for (const ClusterView& view : seen.clusters) {
-    kubeapi::ClusterStatus cluster;
-    // What somebody else has said of it stays.
-    for (const kubeapi::ClusterStatus& before : status.cluster_statuses) {
-      if (before.name == view.name) cluster = before;
+    const bool is_hub = &view == &seen.clusters.front();
+    const bool wanted = decision.prepare && std::any_of(seen.slots.begin(), seen.slots.end(),
+                                                        [&](const ExecutorSlot& slot) { return slot.cluster == view.name; });
+    const bool there = (view.anchor && !is_hub) ||
+                       std::any_of(view.pods.begin(), view.pods.end(), [](const PodView& pod) { return pod.role == kExecutorRole; });
+    auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& cluster) { return cluster.name == view.name; });
+    if (at == clusters.end()) {
+      if (!wanted && !there) continue;
+      at = clusters.insert(clusters.end(), kubeapi::ClusterStatus());
     }
-    cluster.name = view.name;
-    cluster.active = cluster.ready = cluster.succeeded = cluster.failed = cluster.terminating = 0;
-    for (const PodView& pod : view.pods) {
-      if (pod.role != kExecutorRole || pod.attempt != decision.memory.attempt) continue;
-      if (pod.deleted_at.has_value()) {
-        ++cluster.terminating;
-      } else if (pod.phase == PodPhase::kSucceeded) {
-        ++cluster.succeeded;
-      } else if (pod.phase == PodPhase::kFailed) {
-        ++cluster.failed;
-      } else {
-        ++cluster.active;
-        if (pod.ready) ++cluster.ready;
-      }
-    }
-    cluster.epoch = decision.memory.attempt;
-    cluster.state = view.reachable ? "Connected" : "Unreachable";
+    *at = PartIn(view, decision, std::move(*at));  // what somebody else has said of it stays
+    at->local = is_hub;
+    if (wanted) at->epoch = seen.memory.attempt;
+  }
+  // The list is bounded; what is seen to be empty, and of an earlier attempt, is the first that can go.
+  const auto over = [&](const kubeapi::ClusterStatus& cluster) {
+    if (clusters.size() <= job::kMaxClusters || cluster.epoch == decision.memory.attempt) return false;
+    return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const ClusterView& view) {
+      return view.name == cluster.name && view.reachable && !view.anchor && view.pods.empty();
+    });
+  };
+  for (auto at = clusters.begin(); at != clusters.end();) at = over(*at) ? clusters.erase(at) : at + 1;
+  status.replicas = status.ready_replicas = 0;
+  for (const kubeapi::ClusterStatus& cluster : clusters) {
     status.replicas += cluster.active;
     status.ready_replicas += cluster.ready;
-    clusters.push_back(std::move(cluster));
   }
   status.cluster_statuses = std::move(clusters);
 }
@@ -138,11 +161,13 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   return status;
 }
 
-std::string StatusBody(const JobView& view, const kubeapi::FusionJobStatus& status) {
-  const nlohmann::json body = {{"apiVersion", kFusionJobs.ApiVersion()},
-                               {"kind", kFusionJobs.kind},
-                               {"metadata", {{"name", view.identity.name}, {"namespace", view.identity.ns}, {"uid", view.identity.uid}}},
-                               {"status", kubeapi::ToJson(status)}};
+std::string StatusBody(const JobView& view, const std::string& resource_version, const kubeapi::FusionJobStatus& status) {
+  const nlohmann::json body = {
+      {"apiVersion", kFusionJobs.ApiVersion()},
+      {"kind", kFusionJobs.kind},
+      {"metadata",
+       {{"name", view.identity.name}, {"namespace", view.identity.ns}, {"uid", view.identity.uid}, {"resourceVersion", resource_version}}},
+      {"status", kubeapi::ToJson(status)}};
   return body.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -20,7 +20,7 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status);
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
                                      const std::optional<Progress>& progress);
 
-// The body to apply to the status subresource.
-std::string StatusBody(const JobView& view, const kubeapi::FusionJobStatus& status);
+// The body to apply to the status subresource of the job at that version.
+std::string StatusBody(const JobView& view, const std::string& resource_version, const kubeapi::FusionJobStatus& status);
 
 }  // namespace fusionllm::op

@@ -22,13 +22,14 @@ std::optional<absl::Time> Time(const json& object, const char* key) {
 
 }  // namespace
 
-absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin) {
+absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin, const std::string& hub) {
   if (!object.is_object() || !object.contains("metadata") || !object["metadata"].is_object()) {
     return absl::InvalidArgumentError("a FusionJob without metadata");
   }
   const json& metadata = object["metadata"];
   JobView view{.job = absl::UnknownError("not read")};
-  view.identity = {.name = Text(metadata, "name"), .ns = Text(metadata, "namespace"), .uid = Text(metadata, "uid"), .origin = origin};
+  view.identity = {
+      .name = Text(metadata, "name"), .ns = Text(metadata, "namespace"), .uid = Text(metadata, "uid"), .origin = origin, .hub = hub};
   if (view.identity.name.empty() || view.identity.uid.empty()) return absl::InvalidArgumentError("a FusionJob without name or uid");
   view.resource_version = Text(metadata, "resourceVersion");
   if (metadata.contains("generation") && metadata["generation"].is_number_integer()) view.generation = metadata["generation"];

@@ -27,8 +27,8 @@ struct JobView {
   kubeapi::FusionJobStatus status;
 };
 
-// From the object as an API server gives it. `origin`: this hub. InvalidArgument: it has no name or uid. A spec that is wrong is no error
-// here: it must be told in the job's status.
-absl::StatusOr<JobView> ReadJob(const nlohmann::json& object, const std::string& origin);
+// From the object as an API server gives it. `origin`, `hub`: this hub, as of JobIdentity. InvalidArgument: it has no name or uid. A spec
+// that is wrong is no error here: it must be told in the job's status.
+absl::StatusOr<JobView> ReadJob(const nlohmann::json& object, const std::string& origin, const std::string& hub);
 
 }  // namespace fusionllm::op

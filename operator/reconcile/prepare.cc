@@ -7,12 +7,14 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "operator/credentials/job_credentials.h"
 #include "operator/manifests/resources.h"
+#include "operator/reconcile/claim.h"
 
 namespace fusionllm::op {
 namespace {
@@ -35,8 +37,8 @@ class Preparation {
     if (const auto anchor = member_.AnchorOf(id_.uid); anchor.has_value() && anchor->prepared == want && !anchor->terminating) {
       return Prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address};
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string uid, EnsureAnchor());
-    const Owner owner = AnchorOwner(id_, uid);
+    FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
+    const Owner owner = AnchorOwner(id_, anchor_.uid);
     FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, Authority(owner));
     FUSIONLLM_RETURN_IF_ERROR(
         Secret(BrokerSecretName(id_), {"broker.key", "scheduler.key"}, owner, [&] { return credentials.BrokerFiles(request_.now); }));
@@ -54,7 +56,7 @@ class Preparation {
       FUSIONLLM_ASSIGN_OR_RETURN(notes[kRemoteBrokerAnnotation], RemoteAddress(service));
     }
     // Last: an anchor that says so has everything beside it.
-    FUSIONLLM_RETURN_IF_ERROR(Mark(member_.name(), notes));
+    FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
     return Prepared{owner, notes[kBrokerAnnotation]};
   }
 
@@ -71,10 +73,10 @@ class Preparation {
     }
     FUSIONLLM_ASSIGN_OR_RETURN(const Files authority, ReadSecret(hub.client(), AuthoritySecretName(id_)));
     FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, JobCredentials::FromFiles(authority));
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string uid, EnsureAnchor());
-    const Owner owner = AnchorOwner(id_, uid);
+    FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
+    const Owner owner = AnchorOwner(id_, anchor_.uid);
     FUSIONLLM_RETURN_IF_ERROR(ExecutorSecret(credentials, member_.name(), owner));
-    FUSIONLLM_RETURN_IF_ERROR(Mark(member_.name(), {{kPreparedAnnotation, want}, {kBrokerAnnotation, broker}}));
+    FUSIONLLM_RETURN_IF_ERROR(Mark({{kPreparedAnnotation, want}, {kBrokerAnnotation, broker}}));
     return Prepared{owner, broker};
   }
 
@@ -88,11 +90,12 @@ class Preparation {
     return parsed;
   }
 
-  // The uid of the job's anchor, which is made if there is none.
-  absl::StatusOr<std::string> EnsureAnchor() {
+  // Makes the job's anchor, or reads the one that is there.
+  absl::Status EnsureAnchor() {
     const std::string name = AnchorName(id_);
-    absl::StatusOr<std::string> answer =
-        client_.Create(kConfigMaps, id_.ns, AnchorObject(id_, member_.name()).dump(), {.field_manager = kFieldManager}, call_);
+    if (request_.fence != nullptr) FUSIONLLM_RETURN_IF_ERROR(Claim(member_, id_, *request_.fence, call_.stop).status());
+    absl::StatusOr<std::string> answer = client_.Create(kConfigMaps, id_.ns, Anchor().dump(), {.field_manager = kFieldManager}, call_);
+    if (answer.ok()) member_.Wrote(id_.uid, kConfigMaps, *answer);
     if (!answer.ok() && kube::IsApiAlreadyExists(answer.status())) answer = client_.Get(kConfigMaps, {id_.ns, name}, call_);
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
     const json anchor = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
@@ -105,13 +108,31 @@ class Preparation {
     if (metadata.contains("deletionTimestamp")) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " is still being deleted"));
     }
-    return metadata.value("uid", "");
+    int64_t epoch = 0;
+    const std::string carried = metadata.value("annotations", json::object()).value(kEpochAnnotation, "");
+    if (request_.fence != nullptr && absl::SimpleAtoi(carried, &epoch) && epoch > request_.fence->epoch()) {
+      return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " was claimed meanwhile"));
+    }
+    anchor_ = {metadata.value("uid", ""), metadata.value("resourceVersion", "")};
+    return absl::OkStatus();
   }
 
-  absl::Status Mark(const std::string& cluster, const std::map<std::string, std::string>& annotations) {
-    json anchor = AnchorObject(id_, cluster);
+  json Anchor() const {
+    json anchor = AnchorObject(id_, member_.name());
+    if (request_.fence != nullptr) anchor["metadata"]["annotations"][kEpochAnnotation] = absl::StrCat(request_.fence->epoch());
+    return anchor;
+  }
+
+  absl::Status Mark(const std::map<std::string, std::string>& annotations) {
+    json anchor = Anchor();
+    // As it was when this began: who has claimed it since must not be overwritten.
+    anchor["metadata"]["resourceVersion"] = anchor_.resource_version;
     for (const auto& [key, value] : annotations) anchor["metadata"]["annotations"][key] = value;
-    return Apply(kConfigMaps, anchor).status();
+    const kube::ObjectKey key{id_.ns, AnchorName(id_)};
+    const absl::StatusOr<std::string> answer = client_.Apply(kConfigMaps, key, anchor.dump(), {.field_manager = kFieldManager}, call_);
+    if (answer.ok()) member_.Wrote(id_.uid, kConfigMaps, *answer);
+    if (!kube::IsApiConflict(answer.status())) return answer.status();
+    return absl::UnavailableError(absl::StrCat("ConfigMap ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
   }
 
   static std::string HostPort(const std::string& host, int64_t port) {
@@ -213,6 +234,9 @@ class Preparation {
   const PrepareRequest& request_;
   const JobIdentity& id_;
   const kube::CallOptions call_;
+  struct {
+    std::string uid, resource_version;
+  } anchor_;
 };
 
 }  // namespace

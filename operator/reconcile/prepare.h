@@ -11,6 +11,7 @@
 #include "lib/job/fusion_job.h"
 #include "lib/kube/client/api_client.h"
 #include "operator/manifests/run_objects.h"
+#include "operator/members/fence.h"
 #include "operator/members/member.h"
 
 namespace fusionllm::op {
@@ -23,6 +24,7 @@ struct PrepareRequest {
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
   std::string hub_address;          // where nodes of the hub are reached from other clusters; empty: as its nodes say
   absl::Time now;
+  Fence* fence = nullptr;  // whose epoch anchors carry; null: nobody is elected
 };
 
 struct Prepared {
@@ -30,7 +32,8 @@ struct Prepared {
   std::string broker_address;  // HOST:PORT for pods of that cluster
 };
 
-// On the hub, which has the job's authority and its broker. Unavailable while a load balancer has no address yet.
+// On the hub, which has the job's authority and its broker. Unavailable while a load balancer has no address yet, or when the anchor was
+// changed meanwhile; FailedPrecondition when another leads (claim.h).
 absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, std::stop_token stop);
 // In another cluster. Unavailable until the hub is prepared for this attempt; the job's authority is read there.
 absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop);

@@ -2,72 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tuple>
-
-#include "operator/reconcile/testing/reconcile_fixture.h"
+#include "operator/cleanup/orphan_collector.h"
+#include "operator/reconcile/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op {
 namespace {
 
 using nlohmann::json;
 using ::testing::Contains;
-using testing::DirectMember;
 using ::testing::ElementsAre;
-using testing::FakeApiServer;
 using ::testing::HasSubstr;
-using testing::JobObject;
-using testing::JobReconcilerTest;
 using ::testing::Not;
-
-// The hub, and a member in Tokyo.
-class TwoClustersTest : public JobReconcilerTest {
- protected:
-  TwoClustersTest() {
-    tokyo_client_ = NewClient(tokyo_server_.NewTransport());
-    tokyo_ = std::make_shared<DirectMember>(*tokyo_client_, "tokyo");
-    members_.remote_ = {tokyo_};
-  }
-  kube::ReconcileResult ReconcileTokyo() { return reconciler_->Reconcile({"tokyo", "default", "train"}, {}); }
-  // Both parts, until nothing changes.
-  void SettleBoth() {
-    int quiet = 0;  // rounds; what happens to pods is seen in the round after
-    for (int i = 0; i < 20; ++i) {
-      const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
-      (void)Reconcile();
-      PlayCluster();
-      (void)ReconcileTokyo();
-      PlayTokyo();
-      quiet = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job()) == before ? quiet + 1 : 0;
-      if (quiet == 2) return;
-    }
-    FAIL() << "it does not settle";
-  }
-  void PlayTokyo() {
-    const json pods = json::parse(tokyo_client_->List(kPods, "default").value());
-    for (const json& pod : pods["items"]) {
-      const kube::ObjectKey key{"default", pod["metadata"]["name"]};
-      if (pod["metadata"].contains("deletionTimestamp")) {
-        (void)tokyo_client_->Delete(kPods, key, {.grace_period_seconds = 0});
-      } else if (!pod.contains("status") || !pod["status"].contains("podIP")) {
-        const json status = {{"phase", "Running"}, {"podIP", "10.9.0.1"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}};
-        (void)tokyo_client_->Patch(kPods, key, kube::PatchType::kMerge, json{{"status", status}}.dump(), {.subresource = "status"});
-      }
-    }
-  }
-  json TokyoPod(const std::string& name) { return json::parse(tokyo_client_->Get(kPods, {"default", name}).value_or("{}")); }
-  void Submit2() {
-    json job = JobObject();
-    job["spec"]["network"] = {{"mode", "LoadBalancer"}};
-    Submit(job);
-    (void)Reconcile();
-    PlayCluster();
-    Patch(kServices, "train-broker", {{"status", {{"loadBalancer", {{"ingress", {{{"ip", "203.0.113.5"}}}}}}}}}, "status");
-  }
-
-  FakeApiServer tokyo_server_{clock_};
-  std::unique_ptr<kube::ApiClient> tokyo_client_;
-  std::shared_ptr<DirectMember> tokyo_;
-};
+using testing::TwoClustersTest;
 
 TEST_F(TwoClustersTest, ExecutorsGoToBothAndDialTheHub) {
   Submit2();
@@ -122,6 +68,262 @@ TEST_F(TwoClustersTest, DeletionCleansBothAndWaitsForAMemberThatIsAwayNoLongerTh
   EXPECT_TRUE(Job().is_null());
   EXPECT_THAT(tokyo_server_.objects(), Not(Contains(HasSubstr("train"))));
 }
+
+// What is left in Tokyo, and the collector that sees to it as soon as Tokyo is back.
+class LeftBehindTest : public TwoClustersTest {
+ protected:
+  json TombstoneObjects() { return json::parse(looking_->List(kConfigMaps, testing::kOperatorNamespace).value())["items"]; }
+  // Nothing is remembered, and Tokyo's cache is empty.
+  void RestartWhileTokyoIsAway() {
+    Restart();
+    collector_.reset();
+    tokyo_->SetReachable(false);
+    tokyo_->SetBlind(true);
+  }
+  void TokyoIsBack() {
+    tokyo_->SetReachable(true);
+    tokyo_->SetBlind(false);
+  }
+  kube::ReconcileResult Collect() {
+    if (collector_ == nullptr) {
+      collector_ = std::make_unique<OrphanCollector>(
+          *looking_, testing::kHubUid, *tombstones_, [](const auto&, const auto&) { return false; }, nullptr);
+    }
+    return collector_->Collect(*members_.remote_[0], {});
+  }
+  bool TokyoIsClean() {
+    for (const std::string& object : tokyo_server_.objects()) {
+      if (object.find("train") != std::string::npos) return false;
+    }
+    return true;
+  }
+  std::unique_ptr<OrphanCollector> collector_;
+};
+
+TEST_F(LeftBehindTest, WhatIsLeftWhereNobodyCouldLookIsRememberedAndCollected) {
+  Submit2();
+  SettleBoth();
+  RestartWhileTokyoIsAway();
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  SettleBoth();
+  ASSERT_FALSE(Job().is_null()) << "the job's status says that something may be in Tokyo, although no cache does";
+  EXPECT_EQ(Condition("Deleting"), "True ClusterUnreachable");
+  clock_.Advance(absl::Minutes(10));
+  SettleBoth();
+  EXPECT_TRUE(Job().is_null()) << "it does not wait for ever";
+  ASSERT_EQ(TombstoneObjects().size(), 1);
+  EXPECT_EQ(TombstoneObjects()[0]["data"]["cluster"], "tokyo");
+  RestartWhileTokyoIsAway();
+  Collect();
+  EXPECT_EQ(TombstoneObjects().size(), 1);
+  TokyoIsBack();
+  EXPECT_FALSE(TokyoIsClean());
+  EXPECT_TRUE(Collect().status.ok());
+  EXPECT_TRUE(TokyoIsClean());
+  EXPECT_TRUE(Collect().status.ok());
+  EXPECT_EQ(TombstoneObjects().size(), 0);
+}
+
+TEST_F(LeftBehindTest, AMemberWhoseFusionClusterIsGoneHoldsUpNoLonger) {
+  Submit2();
+  SettleBoth();
+  members_.remote_.clear();
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  SettleBoth();
+  EXPECT_FALSE(Job().is_null());
+  clock_.Advance(absl::Minutes(10));
+  SettleBoth();
+  EXPECT_TRUE(Job().is_null());
+  EXPECT_EQ(TombstoneObjects().size(), 1);
+}
+
+TEST_F(LeftBehindTest, WhatIsToBePreservedStaysWhereNobodyCouldSaySo) {
+  Submit2();
+  Patch(kFusionJobs, "train", {{"spec", {{"preserveResourcesOnDeletion", true}}}});
+  SettleBoth();
+  RestartWhileTokyoIsAway();
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  clock_.Advance(absl::Minutes(10));
+  SettleBoth();
+  EXPECT_TRUE(Job().is_null());
+  EXPECT_THAT(PodNames(), Contains("train-broker-r0"));
+  TokyoIsBack();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(Collect().status.ok());
+  EXPECT_TRUE(TokyoPod("train-tokyo-0-r0").contains("spec"));
+  EXPECT_EQ(TombstoneObjects().size(), 0);
+}
+
+TEST_F(TwoClustersTest, WhatIsToBePreservedIsMarkedInAllClusters) {
+  Submit2();
+  Patch(kFusionJobs, "train", {{"spec", {{"preserveResourcesOnDeletion", true}}}});
+  SettleBoth();
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  SettleBoth();
+  EXPECT_TRUE(Job().is_null());
+  EXPECT_TRUE(member_->Anchors().at(0).preserved);
+  EXPECT_TRUE(tokyo_->Anchors().at(0).preserved);
+}
+
+TEST_F(TwoClustersTest, ClustersThatAJobDoesNotUseAreNotInItsStatus) {
+  json job = testing::JobObject();
+  job["spec"]["placement"] = {{"clusters", {{{"name", "local"}, {"min", 2}}}}};
+  Submit(job);
+  SettleBoth();
+  ASSERT_EQ(Job()["status"]["clusterStatuses"].size(), 1);
+  EXPECT_EQ(Job()["status"]["clusterStatuses"][0]["name"], "local");
+  EXPECT_EQ(Job()["status"]["clusterStatuses"][0]["local"], true);
+  EXPECT_EQ(Job()["status"]["clusters"], "1/1");
+}
+
+TEST_F(TwoClustersTest, AMemberGetsNothingBeforeTheStatusNamesIt) {
+  Submit2();
+  ASSERT_TRUE(Reconcile().status.ok());  // the hub is prepared
+  Patch(kFusionJobs, "train", {{"status", {{"clusterStatuses", json::array()}}}}, "status");
+  ReconcileTokyo();
+  EXPECT_THAT(tokyo_server_.objects(), Not(Contains(HasSubstr("train"))));
+  ASSERT_TRUE(Reconcile().status.ok());
+  ReconcileTokyo();
+  EXPECT_THAT(tokyo_server_.objects(), Contains(HasSubstr("train-tokyo-0-r0")));
+}
+
+// A cluster that is away for so long that it counts as lost.
+TEST_F(TwoClustersTest, ALostClusterDoesNotHoldUpTheNextAttempt) {
+  Submit2();
+  SettleBoth();
+  EndBroker(0, 1, R"({"error":"x"})");
+  tokyo_->SetReachable(false);
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["state"], "Restarting") << "for now it may come back";
+  tokyo_->SetLost(true);
+  SettleBoth();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["executors"], "2/2");
+  EXPECT_EQ(Job()["status"]["clusters"], "1/1");
+  tokyo_->SetReachable(true);
+  SettleBoth();
+  EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec")) << "what it still ran is of an attempt that is over";
+}
+
+TEST_F(TwoClustersTest, ExecutorsOfALostClusterAreNotReady) {
+  Submit2();
+  SettleBoth();
+  tokyo_->SetReachable(false);
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["executors"], "2/2") << "suspected, no more";
+  tokyo_->SetLost(true);
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["executors"], "1/2");
+  EXPECT_EQ(Condition("Degraded"), "True ClusterLost");
+  EXPECT_EQ(Job()["status"]["restarts"], 0) << "whether the run goes on is the broker's to say";
+  tokyo_->SetReachable(true);
+  SettleBoth();
+  EXPECT_EQ(Condition("Degraded"), "False NotDegraded");
+}
+
+TEST_F(TwoClustersTest, AJobThatHasNotBegunGoesElsewhereWhenItsClusterIsLost) {
+  Submit2();
+  ASSERT_TRUE(Reconcile().status.ok());  // placed in both
+  tokyo_->SetReachable(false);
+  tokyo_->SetLost(true);
+  SettleBoth();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);
+}
+
+TEST_F(TwoClustersTest, ARuleMayMoveAJobFromALostCluster) {
+  Submit2();
+  Patch(kFusionJobs, "train",
+        {{"spec", {{"failurePolicy", {{"rules", {{{"name", "move"}, {"action", "ReplaceCluster"}, {"onReasons", {"ClusterLost"}}}}}}}}}});
+  SettleBoth();
+  tokyo_->SetReachable(false);
+  tokyo_->SetLost(true);
+  SettleBoth();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 1);
+}
+
+// Nothing is decided on what does not show one's own writes.
+TEST_F(TwoClustersTest, ACacheThatTrailsIsWaitedFor) {
+  Submit2();
+  for (const bool hub : {true, false}) {
+    (hub ? member_.get() : tokyo_.get())->SetBehind(true);
+    const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
+    if (hub) {
+      EXPECT_LT(Reconcile().after, absl::Seconds(1));
+    }
+    EXPECT_LT(ReconcileTokyo().after, absl::Seconds(1));
+    EXPECT_EQ(std::make_tuple(server_.objects(), tokyo_server_.objects(), Job()), before);
+    (hub ? member_.get() : tokyo_.get())->SetBehind(false);
+    if (hub) SettleBoth();
+  }
+}
+
+// The operator dies at each of its requests in turn, to the hub or to Tokyo, while a job runs on both and is deleted when Tokyo is away.
+// Every time nothing is left in the end.
+class TwoClustersDyingTest : public LeftBehindTest, public ::testing::WithParamInterface<std::tuple<bool, bool>> {
+ protected:
+  // Until nothing changes any more; an operator that has died begins again.
+  void SettleWithDeaths() {
+    int quiet = 0;
+    for (int i = 0; i < 60 && quiet < 3; ++i) {
+      const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
+      (void)Reconcile();
+      PlayCluster();
+      if (LoadBalancerWants()) Patch(kServices, "train-broker", kIngress, "status");
+      (void)ReconcileTokyo();
+      PlayTokyo();
+      (void)Collect();
+      if (transport_->died() || tokyo_transport_->died()) {
+        deaths_++;
+        tokyo_transport_->Revive();
+        collector_.reset();
+        Restart();
+        quiet = 0;
+        continue;
+      }
+      quiet = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job()) == before ? quiet + 1 : 0;
+    }
+    EXPECT_EQ(quiet, 3) << "it does not settle";
+  }
+  bool LoadBalancerWants() {
+    const auto service = looking_->Get(kServices, {"default", "train-broker"});
+    return service.ok() && !json::parse(*service).contains("status");
+  }
+  const json kIngress = {{"status", {{"loadBalancer", {{"ingress", {{{"ip", "203.0.113.5"}}}}}}}}};
+};
+
+TEST_P(TwoClustersDyingTest, WhereverItDiesNothingIsLeft) {
+  const auto [in_tokyo, carried_out] = GetParam();
+  const std::vector<std::string> clean = server_.objects(), clean_tokyo = tokyo_server_.objects();
+  int request = 0;
+  for (deaths_ = 1; deaths_ > 0; ++request) {
+    ASSERT_LT(request, 200);
+    SCOPED_TRACE(request);
+    deaths_ = 0;
+    (in_tokyo ? tokyo_transport_ : transport_)->DieAt(request, carried_out);
+    json job = testing::JobObject();
+    job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+    Submit(job);
+    SettleWithDeaths();
+    EXPECT_TRUE(TokyoPod("train-tokyo-0-r0").contains("spec"));
+    EXPECT_EQ(Job()["status"]["restarts"], 0);
+    tokyo_->SetReachable(false);
+    ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+    SettleWithDeaths();
+    EXPECT_FALSE(Job().is_null());
+    clock_.Advance(absl::Minutes(10));
+    SettleWithDeaths();
+    EXPECT_TRUE(Job().is_null());
+    EXPECT_FALSE(TokyoIsClean());
+    tokyo_->SetReachable(true);
+    SettleWithDeaths();
+    EXPECT_EQ(server_.objects(), clean);
+    EXPECT_EQ(tokyo_server_.objects(), clean_tokyo);
+  }
+  EXPECT_GT(request, in_tokyo ? 5 : 15) << "requests in the life of a job";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TwoClustersDyingTest, ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 }  // namespace
 }  // namespace fusionllm::op

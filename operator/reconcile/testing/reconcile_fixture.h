@@ -15,7 +15,9 @@
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
+#include "operator/cleanup/tombstones.h"
 #include "operator/manifests/resources.h"
+#include "operator/members/anchor_view.h"
 #include "operator/members/pod_view.h"
 #include "operator/reconcile/job_reconciler.h"
 
@@ -26,6 +28,8 @@ using kube::testing::FakeClock;
 using nlohmann::json;
 
 inline constexpr char kOrigin[] = "hub";
+inline constexpr char kHubUid[] = "hub-uid";
+inline constexpr char kOperatorNamespace[] = "fusionllm";
 
 inline json JobObject() {
   return {{"apiVersion", "fusionllm.io/v1alpha1"},
@@ -53,37 +57,65 @@ class DirectMember : public Member {
   const std::string& name() const override { return name_; }
   bool reachable() const override { return reachable_; }
   kube::ApiClient& client() const override { return client_; }
+  bool lost() const override { return lost_ && !reachable_; }
   void SetReachable(bool reachable) { reachable_ = reachable; }
+  void SetLost(bool lost) { lost_ = lost; }
+  // As a cache that a restarted operator has of a cluster that it cannot reach.
+  void SetBlind(bool blind) { blind_ = blind; }
+  // As a cache that trails.
+  void SetBehind(bool behind) { behind_ = behind; }
+  void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
+  bool SeenWrites(const std::string&) override { return !behind_; }
 
   std::vector<PodView> PodsOf(const std::string& uid) const override {
     std::vector<PodView> views;
-    const json pods = List(kPods, uid);
+    const json pods = List(kPods, absl::StrCat(kJobUidLabel, "=", uid));
     for (const json& pod : pods) views.push_back(ReadPod(pod, name_).value());
     return views;
   }
   std::optional<AnchorView> AnchorOf(const std::string& uid) const override {
-    const json objects = List(kConfigMaps, uid);
-    for (const json& object : objects) {
-      const json& metadata = object["metadata"];
-      if (metadata["labels"].value(kRoleLabel, "") != kAnchorRole) continue;
-      return AnchorView{.uid = metadata["uid"],
-                        .prepared = metadata["annotations"].value(kPreparedAnnotation, ""),
-                        .broker_address = metadata["annotations"].value(kBrokerAnnotation, ""),
-                        .remote_broker_address = metadata["annotations"].value(kRemoteBrokerAnnotation, ""),
-                        .placement = metadata["annotations"].value(kPlacementAnnotation, ""),
-                        .terminating = metadata.contains("deletionTimestamp")};
+    for (const AnchorView& anchor : Anchors()) {
+      if (anchor.job_uid == uid) return anchor;
     }
     return std::nullopt;
   }
+  std::vector<AnchorView> Anchors() const override {
+    std::vector<AnchorView> anchors;
+    const json objects = List(kConfigMaps, absl::StrCat(kRoleLabel, "=", kAnchorRole));
+    for (const json& object : objects) anchors.push_back(ReadAnchor(object.dump()).value());
+    return anchors;
+  }
 
  private:
-  json List(const kube::Resource& resource, const std::string& uid) const {
-    const auto answer = client_.List(resource, "", {.label_selector = absl::StrCat(kJobUidLabel, "=", uid)});
+  json List(const kube::Resource& resource, const std::string& selector) const {
+    if (blind_) return json::array();
+    const auto answer = client_.List(resource, "", {.label_selector = selector});
     EXPECT_TRUE(answer.ok()) << answer.status();
     return answer.ok() ? json::parse(*answer)["items"] : json::array();
   }
   const std::string name_;
-  bool reachable_ = true;
+  bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
+  kube::ApiClient& client_;
+};
+
+// Reads through one client, writes through another, so that faults meet writes alone.
+class WritingMember : public Member {
+ public:
+  WritingMember(DirectMember& seen, kube::ApiClient& client) : seen_(seen), client_(client) {}
+  const std::string& name() const override { return seen_.name(); }
+  bool reachable() const override { return seen_.reachable(); }
+  bool lost() const override { return seen_.lost(); }
+  kube::ApiClient& client() const override { return client_; }
+  std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
+  std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
+  std::vector<AnchorView> Anchors() const override { return seen_.Anchors(); }
+  void Wrote(const std::string& uid, const kube::Resource& resource, const std::string& answer) override {
+    seen_.Wrote(uid, resource, answer);
+  }
+  bool SeenWrites(const std::string& uid) override { return seen_.SeenWrites(uid); }
+
+ private:
+  DirectMember& seen_;
   kube::ApiClient& client_;
 };
 
@@ -125,8 +157,11 @@ class DirectJobs : public JobSource {
   std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const override {
     const auto answer = client_.Get(kFusionJobs, key);
     if (!answer.ok()) return nullptr;
-    return std::make_shared<const JobView>(ReadJob(json::parse(*answer), kOrigin).value());
+    return std::make_shared<const JobView>(ReadJob(json::parse(*answer), kOrigin, kHubUid).value());
   }
+  void Wrote(const kube::ObjectKey&, const std::string&) override {}
+  bool SeenWrites(const kube::ObjectKey&) override { return !behind_; }
+  bool behind_ = false;
 
  private:
   kube::ApiClient& client_;
@@ -165,6 +200,8 @@ class JobReconcilerTest : public ::testing::Test {
     transport_ = transport.get();
     client_ = NewClient(std::move(transport));
     looking_ = NewClient(server_.NewTransport());
+    const json own = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kOperatorNamespace}}}};
+    EXPECT_TRUE(looking_->Create(kNamespaces, "", own.dump()).ok());
     Restart();
   }
 
@@ -180,26 +217,12 @@ class JobReconcilerTest : public ::testing::Test {
     member_ = std::make_unique<DirectMember>(*looking_);
     hub_ = std::make_unique<WritingMember>(*member_, *client_);
     jobs_ = std::make_unique<DirectJobs>(*looking_);
+    tombstones_ = std::make_unique<Tombstones>(*client_, kOperatorNamespace, kOrigin, kHubUid);
     reconciler_ = std::make_unique<JobReconciler>(
         ReconcilerOptions{.images = {"b", "s", "e", ""},
                           .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); }},
-        *jobs_, *hub_, members_, progress_, events_, clock_);
+        *jobs_, *hub_, members_, *tombstones_, progress_, events_, clock_);
   }
-
-  // Reads through one client, writes through another, so that faults meet writes alone.
-  class WritingMember : public Member {
-   public:
-    WritingMember(DirectMember& seen, kube::ApiClient& client) : seen_(seen), client_(client) {}
-    const std::string& name() const override { return seen_.name(); }
-    bool reachable() const override { return true; }
-    kube::ApiClient& client() const override { return client_; }
-    std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
-    std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
-
-   private:
-    DirectMember& seen_;
-    kube::ApiClient& client_;
-  };
 
   void Submit(const json& object = JobObject()) {
     const auto created = looking_->Create(kFusionJobs, "default", object.dump());
@@ -286,6 +309,7 @@ class JobReconcilerTest : public ::testing::Test {
   std::unique_ptr<DirectMember> member_;
   std::unique_ptr<WritingMember> hub_;
   std::unique_ptr<DirectJobs> jobs_;
+  std::unique_ptr<Tombstones> tombstones_;
   Alone members_;
   std::set<std::string> poked_;
   ScriptedProgress progress_;

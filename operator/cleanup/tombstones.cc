@@ -1,0 +1,77 @@
+#include "operator/cleanup/tombstones.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kPreserve[] = "preserve";
+
+std::string Text(const json& object, const json::json_pointer& at) {
+  const json* const found = object.is_object() && object.contains(at) ? &object.at(at) : nullptr;
+  return found != nullptr && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace
+
+absl::Status Tombstones::Set(const JobIdentity& job, const std::string& cluster, bool preserve, absl::Time now, std::stop_token stop) {
+  // A uid and a cluster's name: together no longer than a name may be, and never another job's.
+  const std::string name = absl::StrCat("fusion-tombstone-", job.uid, "-", cluster);
+  json labels = {{"app.kubernetes.io/name", "fusionllm"},
+                 {"app.kubernetes.io/managed-by", "fusion-operator"},
+                 {kOriginLabel, origin_},
+                 {kRoleLabel, kTombstoneRole},
+                 {kClusterLabel, cluster}};
+  if (!hub_.empty()) labels[kHubLabel] = hub_;
+  const json object = {
+      {"apiVersion", "v1"},
+      {"kind", "ConfigMap"},
+      {"metadata",
+       {{"name", name},
+        {"namespace", ns_},
+        {"labels", labels},
+        {"annotations",
+         {{"fusionllm.io/description", "The job is gone, objects of it may be left in this cluster: they are seen to when it is back."}}}}},
+      {"data",
+       {{"cluster", cluster},
+        {"namespace", job.ns},
+        {"job", job.name},
+        {"uid", job.uid},
+        {"since", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now, absl::UTCTimeZone())},
+        {kPreserve, preserve ? "true" : "false"}}}};
+  const absl::Status status =
+      client_.Create(kConfigMaps, ns_, object.dump(), {.field_manager = kFieldManager}, {.stop = std::move(stop)}).status();
+  return kube::IsApiAlreadyExists(status) ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<std::vector<Tombstone>> Tombstones::In(const std::string& cluster, std::stop_token stop) const {
+  const std::string selector = absl::StrCat(kOriginLabel, "=", origin_, ",", kRoleLabel, "=", kTombstoneRole, ",", kClusterLabel, "=",
+                                            cluster, hub_.empty() ? "" : absl::StrCat(",", kHubLabel, "=", hub_));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
+                             client_.List(kConfigMaps, ns_, {.label_selector = selector}, {.stop = std::move(stop)}));
+  const json list = json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  std::vector<Tombstone> tombstones;
+  for (const json& object : list.is_object() ? list.value("items", json::array()) : json::array()) {
+    tombstones.push_back({.name = Text(object, json::json_pointer("/metadata/name")),
+                          .cluster = cluster,
+                          .ns = Text(object, json::json_pointer("/data/namespace")),
+                          .job = Text(object, json::json_pointer("/data/job")),
+                          .job_uid = Text(object, json::json_pointer("/data/uid")),
+                          .preserve = Text(object, json::json_pointer(absl::StrCat("/data/", kPreserve))) == "true"});
+  }
+  return tombstones;
+}
+
+absl::Status Tombstones::Remove(const Tombstone& tombstone, std::stop_token stop) {
+  const absl::Status status = client_.Delete(kConfigMaps, {ns_, tombstone.name}, {}, {.stop = std::move(stop)}).status();
+  return kube::IsApiNotFound(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace fusionllm::op

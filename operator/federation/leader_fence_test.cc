@@ -1,0 +1,61 @@
+#include "operator/federation/leader_fence.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+class LeaderFenceTest : public ::testing::Test {
+ protected:
+  LeaderFenceTest()
+      : client_({.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_) {}
+  // Another writes the Lease, or the same with another count.
+  void Write(const std::string& holder, int64_t transitions) {
+    const kube::Resource leases{"coordination.k8s.io", "v1", "leases", "Lease", true};
+    const json patch = {{"spec", {{"holderIdentity", holder}, {"leaseTransitions", transitions}}}};
+    ASSERT_TRUE(client_.Patch(leases, {"default", "lead"}, kube::PatchType::kMerge, patch.dump(), {}, {}).ok());
+  }
+
+  kube::testing::FakeClock clock_;  // stands still: nothing is renewed behind the test's back
+  kube::testing::FakeApiServer server_{clock_};
+  kube::RestClient client_;
+  kube::LeaderElector elector_{client_, clock_, nullptr, {.lease = {"default", "lead"}, .identity = "me"}};
+  std::string lost_;
+  LeaderFence fence_{elector_, [this](const std::string& why) { lost_ = why; }};
+};
+
+TEST_F(LeaderFenceTest, ItMayWriteWhileItLeadsByItsOwnClock) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(fence_.MayWrite()));
+  ASSERT_TRUE(elector_.Acquire({}).ok());
+  EXPECT_TRUE(fence_.MayWrite().ok());
+  EXPECT_EQ(fence_.epoch(), 1);
+  clock_.Advance(absl::Seconds(10));  // it was stopped, and has not renewed
+  EXPECT_TRUE(absl::IsFailedPrecondition(fence_.MayWrite()));
+}
+
+TEST_F(LeaderFenceTest, AHigherEpochOfAnotherLeaderEndsIt) {
+  ASSERT_TRUE(elector_.Acquire({}).ok());
+  Write("other", 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(fence_.Outranked(2, {})));
+  EXPECT_NE(lost_.find("held by other"), std::string::npos) << lost_;
+}
+
+TEST_F(LeaderFenceTest, AHigherEpochOfACountThatBeganAnewIsSurpassed) {
+  ASSERT_TRUE(elector_.Acquire({}).ok());
+  EXPECT_TRUE(fence_.Outranked(7, {}).ok());
+  EXPECT_EQ(fence_.epoch(), 8);
+  EXPECT_TRUE(fence_.Outranked(3, {}).ok()) << "already surpassed";
+  EXPECT_EQ(fence_.epoch(), 8);
+  EXPECT_EQ(lost_, "");
+}
+
+}  // namespace
+}  // namespace fusionllm::op

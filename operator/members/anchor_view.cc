@@ -1,0 +1,41 @@
+#include "operator/members/anchor_view.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/watch/object.h"
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+
+using nlohmann::json;
+
+absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
+  const kube::ObjectMeta& meta = decoded->meta;
+  const json object = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const json annotations = object.is_object() ? object.value(json::json_pointer("/metadata/annotations"), json::object()) : json::object();
+  const auto annotation = [&](const char* name) {
+    const auto at = annotations.find(name);
+    return at != annotations.end() && at->is_string() ? at->get<std::string>() : "";
+  };
+  int64_t epoch = 0;
+  if (!absl::SimpleAtoi(annotation(kEpochAnnotation), &epoch) || epoch < 0) epoch = 0;
+  return AnchorView{.ns = meta.ns,
+                    .name = meta.name,
+                    .uid = meta.uid,
+                    .resource_version = meta.resource_version,
+                    .job = std::string(meta.Label(kJobLabel)),
+                    .job_uid = std::string(meta.Label(kJobUidLabel)),
+                    .hub = std::string(meta.Label(kHubLabel)),
+                    .epoch = epoch,
+                    .preserved = !annotation(kPreservedAnnotation).empty(),
+                    .prepared = annotation(kPreparedAnnotation),
+                    .broker_address = annotation(kBrokerAnnotation),
+                    .remote_broker_address = annotation(kRemoteBrokerAnnotation),
+                    .placement = annotation(kPlacementAnnotation),
+                    .terminating = !meta.deletion_timestamp.empty()};
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,30 @@
+// What the operator keeps of an anchor: the ConfigMap that owns all that a job has in a cluster.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::op {
+
+struct AnchorView {
+  std::string ns, name, uid, resource_version;
+  std::string job, job_uid;           // whose it is
+  std::string hub;                    // uid of the hub that made it
+  int64_t epoch = 0;                  // of the leader that wrote it last; 0: none is said
+  bool preserved = false;             // it stays although its job is gone
+  std::string prepared;               // hash of what was made beside it; empty: not done yet
+  std::string broker_address;         // for pods of this cluster
+  std::string remote_broker_address;  // of the hub's: for pods of other clusters
+  std::string placement;              // of the hub's: identity.h
+  bool terminating = false;
+
+  bool operator==(const AnchorView&) const = default;
+};
+
+// From the JSON of the object as an API server gives it. InvalidArgument when it is none.
+absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text);
+
+}  // namespace fusionllm::op

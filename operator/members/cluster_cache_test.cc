@@ -1,0 +1,87 @@
+// Caches of a cluster on an API server in memory.
+#include "operator/members/cluster_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "operator/manifests/identity.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+class ClusterCacheTest : public ::testing::Test {
+ protected:
+  ClusterCacheTest() {
+    cache_.Start();
+    EXPECT_TRUE(cache_.WaitForSync(absl::Minutes(1)));
+  }
+  ~ClusterCacheTest() override { cache_.Stop(); }
+
+  std::string CreateAnchor(const std::string& job) {
+    const json object = {
+        {"apiVersion", "v1"},
+        {"kind", "ConfigMap"},
+        {"metadata",
+         {{"name", job + "-anchor"},
+          {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kAnchorRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}}}}}};
+    return client_.Create(kConfigMaps, "default", object.dump(), {}, {}).value();
+  }
+  bool Eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
+    return holds();
+  }
+
+  kube::Clock& clock_ = kube::RealClock();
+  kube::testing::FakeApiServer server_{clock_};
+  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_};
+  kube::PulsedClient reads_{client_, clock_};
+  ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [](const kube::ObjectKey&, bool) {}};
+};
+
+TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
+  EXPECT_TRUE(cache_.SeenWrites("a-uid"));
+  json later = json::parse(CreateAnchor("a"));
+  const std::string name = later["metadata"]["name"];
+  later["metadata"]["resourceVersion"] = absl::StrCat(later["metadata"]["resourceVersion"].get<std::string>(), "0");  // as if much later
+  cache_.Wrote("a-uid", kConfigMaps, later.dump());
+  EXPECT_FALSE(cache_.SeenWrites("a-uid"));
+  EXPECT_TRUE(cache_.SeenWrites("b-uid")) << "of another job nothing was written";
+  const std::string written = CreateAnchor("c");
+  cache_.Wrote("c-uid", kConfigMaps, written);
+  EXPECT_TRUE(Eventually([&] { return cache_.SeenWrites("c-uid"); }));
+  EXPECT_TRUE(cache_.AnchorOf("c-uid").has_value()) << "seen is seen";
+}
+
+TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {
+  CreateAnchor("a");
+  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
+  server_.ForgetRequests();
+  EXPECT_TRUE(cache_.CompareWithServer({}).ok());
+  EXPECT_EQ(cache_.Anchors().size(), 1);
+  for (const auto& request : server_.requests()) EXPECT_NE(request.verb, "watch") << request.target;
+}
+
+TEST_F(ClusterCacheTest, ACacheThatIsWrongIsListedAnew) {
+  // A proxy on the way gives the list of a server that lags behind for the newest one: the object is never told of.
+  const std::string text = CreateAnchor("a");
+  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
+  const std::string version = json::parse(text)["metadata"]["resourceVersion"];
+  json list = {{"apiVersion", "v1"}, {"kind", "ConfigMapList"}, {"metadata", {{"resourceVersion", version}}}, {"items", json::array()}};
+  server_.AddFault({.verb = "list", .target = "configmaps", .code = 200, .body = list.dump()});
+  server_.AddFault({.verb = "watch", .target = "configmaps", .code = 410, .body = R"({"kind":"Status","code":410,"reason":"Expired"})"});
+  server_.BreakWatches();
+  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().empty(); }));
+  ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 2; }));
+  EXPECT_TRUE(cache_.CompareWithServer({}).ok());
+  EXPECT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
+}
+
+}  // namespace
+}  // namespace fusionllm::op

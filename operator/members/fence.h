@@ -1,0 +1,22 @@
+// Which leader writes, as the objects of jobs say it: so that one that was stopped, and wakes up when another leads, changes nothing more.
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+
+#include "absl/status/status.h"
+
+namespace fusionllm::op {
+
+// Thread-safe.
+class Fence {
+ public:
+  virtual ~Fence() = default;
+  // Greater with each leader; above 0.
+  virtual int64_t epoch() const = 0;
+  // Something carries an epoch above ours. OK: this process leads all the same, as the server says (the count of leaders has begun anew),
+  // and epoch() is above `other` from now on. FailedPrecondition: it leads no more. Blocks.
+  virtual absl::Status Outranked(int64_t other, std::stop_token stop) = 0;
+};
+
+}  // namespace fusionllm::op

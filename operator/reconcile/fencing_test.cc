@@ -1,0 +1,208 @@
+// Two leaders: one that was stopped and wakes up, and the one that has led since.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "operator/reconcile/claim.h"
+#include "operator/reconcile/testing/two_clusters_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using testing::DirectMember;
+using ::testing::IsEmpty;
+using testing::TwoClustersTest;
+
+class FixedFence : public Fence {
+ public:
+  explicit FixedFence(int64_t epoch) : epoch_(epoch) {}
+  int64_t epoch() const override { return epoch_; }
+  absl::Status Outranked(int64_t other, std::stop_token) override {
+    ++outranked_;
+    if (!leads_) return absl::FailedPreconditionError("another leads");
+    epoch_ = other + 1;
+    return absl::OkStatus();
+  }
+  int64_t epoch_;
+  bool leads_ = false;  // as the server would say
+  int outranked_ = 0;
+};
+
+// What a process that was stopped has in its caches.
+class FrozenMember : public Member {
+ public:
+  FrozenMember(const DirectMember& seen, kube::ApiClient& client, const std::string& uid)
+      : name_(seen.name()), client_(client), pods_(seen.PodsOf(uid)), anchors_(seen.Anchors()) {}
+  const std::string& name() const override { return name_; }
+  bool reachable() const override { return true; }
+  bool lost() const override { return false; }
+  kube::ApiClient& client() const override { return client_; }
+  std::vector<PodView> PodsOf(const std::string&) const override { return pods_; }
+  std::optional<AnchorView> AnchorOf(const std::string&) const override {
+    return anchors_.empty() ? std::nullopt : std::optional(anchors_.front());
+  }
+  std::vector<AnchorView> Anchors() const override { return anchors_; }
+  void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
+  bool SeenWrites(const std::string&) override { return true; }
+
+  const std::string name_;
+  kube::ApiClient& client_;
+  std::vector<PodView> pods_;
+  std::vector<AnchorView> anchors_;
+};
+
+class FrozenJobs : public JobSource {
+ public:
+  explicit FrozenJobs(JobView view) : view_(std::move(view)) {}
+  std::shared_ptr<const JobView> Find(const kube::ObjectKey&) const override { return std::make_shared<const JobView>(view_); }
+  void Wrote(const kube::ObjectKey&, const std::string&) override {}
+  bool SeenWrites(const kube::ObjectKey&) override { return true; }
+  JobView view_;
+};
+
+// Something that happens just before a request goes out.
+class InterruptedTransport : public kube::Transport {
+ public:
+  explicit InterruptedTransport(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
+  absl::StatusOr<kube::HttpResponse> Send(const kube::HttpRequest& request, const kube::UnaryLimits& limits,
+                                          std::stop_token stop) override {
+    if (before_ && request.method == method_ && request.target.find(target_) != std::string::npos) std::exchange(before_, nullptr)();
+    return inner_->Send(request, limits, std::move(stop));
+  }
+  absl::StatusOr<kube::HttpResponse> Stream(const kube::HttpRequest&, const kube::StreamLimits&, kube::StreamSink&,
+                                            std::stop_token) override {
+    return absl::UnimplementedError("no watches here");
+  }
+  std::string method_, target_;
+  std::function<void()> before_;
+
+ private:
+  const std::shared_ptr<kube::Transport> inner_;
+};
+
+class FencingTest : public TwoClustersTest {
+ protected:
+  // The fixture's reconciler leads from now on, with this epoch.
+  void LeadWith(Fence& fence) { reconciler_ = Leader(*jobs_, *hub_, members_, fence); }
+  std::unique_ptr<JobReconciler> Leader(JobSource& jobs, Member& hub, Members& members, Fence& fence) {
+    return std::make_unique<JobReconciler>(ReconcilerOptions{.images = {"b", "s", "e", ""}, .fence = &fence}, jobs, hub, members,
+                                           *tombstones_, progress_, events_, clock_);
+  }
+  // The leader is stopped as it is now: what it knows stays the same from now on.
+  void StopOldLeader() {
+    FrozenJobs now(*jobs_->Find({"default", "train"}));
+    old_jobs_ = std::make_unique<FrozenJobs>(now);
+    const std::string uid = now.view_.identity.uid;
+    auto transport = std::make_shared<InterruptedTransport>(tokyo_server_.NewTransport());
+    old_transport_ = transport.get();
+    old_tokyo_client_ = NewClient(transport);
+    old_hub_ = std::make_unique<FrozenMember>(*member_, *client_, uid);
+    old_tokyo_ = std::make_shared<FrozenMember>(*tokyo_, *old_tokyo_client_, uid);
+    old_members_.remote_ = {old_tokyo_};
+    old_ = Leader(*old_jobs_, *old_hub_, old_members_, old_fence_);
+  }
+  kube::ReconcileResult WakeOldLeader(const std::string& cluster) { return old_->Reconcile({cluster, "default", "train"}, {}); }
+  json Epoch(DirectMember& member) { return member.Anchors().at(0).epoch; }
+
+  FixedFence old_fence_{1}, new_fence_{2};
+  InterruptedTransport* old_transport_ = nullptr;
+  std::unique_ptr<kube::ApiClient> old_tokyo_client_;
+  std::unique_ptr<FrozenJobs> old_jobs_;
+  std::unique_ptr<FrozenMember> old_hub_;
+  std::shared_ptr<FrozenMember> old_tokyo_;
+  testing::Alone old_members_;
+  std::unique_ptr<JobReconciler> old_;
+};
+
+TEST_F(FencingTest, AnchorsCarryTheEpochOfTheLeaderThatWroteLast) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  EXPECT_EQ(Epoch(*member_), 1);
+  EXPECT_EQ(Epoch(*tokyo_), 1);
+  LeadWith(new_fence_);
+  server_.ForgetRequests();
+  tokyo_server_.ForgetRequests();
+  SettleBoth();
+  EXPECT_EQ(Epoch(*tokyo_), 1) << "where nothing is to be written nothing is";
+  EndBroker(0, 1, R"({"error":"x"})");
+  SettleBoth();
+  EXPECT_EQ(Epoch(*member_), 2);
+  EXPECT_EQ(Epoch(*tokyo_), 2);
+}
+
+TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  StopOldLeader();
+  LeadWith(new_fence_);
+  EndBroker(0, 1, R"({"error":"x"})");
+  SettleBoth();
+  ASSERT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
+  const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
+  const std::vector<PodView> hub_pods = old_hub_->pods_, tokyo_pods = old_tokyo_->pods_;
+  const std::vector<std::pair<std::string, std::function<void()>>> wishes = {
+      {"make an executor of the attempt before", [&] { old_tokyo_->pods_.clear(); }},
+      {"make a broker and an executor of the attempt before",
+       [&] {
+         old_hub_->pods_.clear();
+         old_jobs_->view_.status.conditions.clear();
+       }},
+      {"delete a pod", [&] { old_tokyo_->pods_.at(0).phase = PodPhase::kFailed; }},
+      {"delete everything", [&] { old_jobs_->view_.deleted_at = clock_.Now(); }},
+  };
+  for (const auto& [wish, have] : wishes) {
+    SCOPED_TRACE(wish);
+    old_hub_->pods_ = hub_pods;
+    old_tokyo_->pods_ = tokyo_pods;
+    have();
+    (void)WakeOldLeader("");
+    EXPECT_FALSE(WakeOldLeader("tokyo").status.ok());
+    EXPECT_EQ(std::make_tuple(server_.objects(), tokyo_server_.objects(), Job()), before);
+  }
+  EXPECT_GE(old_fence_.outranked_, 3);
+}
+
+TEST_F(FencingTest, ALeaderThatIsStoppedBetweenLookingAndWritingDoesNotOverwriteAnAnchor) {
+  LeadWith(old_fence_);
+  Submit2();
+  (void)Reconcile();
+  StopOldLeader();
+  ASSERT_THAT(old_tokyo_->anchors_, IsEmpty()) << "it is about to begin in Tokyo";
+  old_transport_->method_ = "PATCH";
+  old_transport_->target_ = "train-anchor";
+  old_transport_->before_ = [this] {
+    LeadWith(new_fence_);
+    SettleBoth();
+    EndBroker(0, 1, R"({"error":"x"})");
+    SettleBoth();
+  };
+  const kube::ReconcileResult result = WakeOldLeader("tokyo");
+  EXPECT_EQ(result.after, absl::Seconds(1)) << result.status;
+  ASSERT_EQ(tokyo_->Anchors().size(), 1);
+  EXPECT_EQ(Epoch(*tokyo_), 2);
+  EXPECT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
+  EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
+  EXPECT_FALSE(WakeOldLeader("tokyo").status.ok()) << "it finds out";
+}
+
+TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {
+  FixedFence high(7);
+  LeadWith(high);
+  Submit2();
+  SettleBoth();
+  FixedFence low(1);  // somebody deleted the Lease
+  low.leads_ = true;
+  LeadWith(low);
+  EndBroker(0, 1, R"({"error":"x"})");
+  SettleBoth();
+  EXPECT_EQ(low.epoch(), 8);
+  EXPECT_EQ(Epoch(*tokyo_), 8);
+  EXPECT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
+}
+
+}  // namespace
+}  // namespace fusionllm::op
