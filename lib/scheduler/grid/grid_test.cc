@@ -8,6 +8,7 @@
 #include "lib/scheduler/grid/bottleneck_matching.h"
 #include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_search.h"
+#include "lib/scheduler/grid/kind_costs.h"
 #include "lib/scheduler/grid/testing/scenarios.h"
 
 namespace fusionllm::scheduler::grid {
@@ -115,6 +116,34 @@ TEST(BottleneckMatching, WorksBeyondOneWordOfBits) {
   double slowest = 0;
   for (size_t i = 0; i < a.size(); ++i) slowest = std::max(slowest, problem.boundary_s(a[i], matched[i]));
   EXPECT_EQ(slowest, value);
+}
+
+// Asked first with a limit that it exceeds and then without: what is remembered must not pass a lower bound for the answer.
+TEST(KindCosts, AreThoseOfTheDevices) {
+  const GridProblem problem = *GridProblem::Create(IrregularNetwork(3), StudyShape());
+  KindCosts costs(problem);
+  Draws draws(5);
+  std::vector<int> devices(problem.devices());
+  std::iota(devices.begin(), devices.end(), 0);
+  BottleneckMatching matching(problem);
+  for (int round = 0; round < 50; ++round) {
+    draws.Shuffle(devices);
+    Grid rows(2);
+    std::vector<std::vector<int>> kinds(2);
+    uint64_t keys[2] = {0, 0};
+    for (int i = 0; i < 2 * problem.pipelines(); ++i) {
+      rows[i % 2].push_back(devices[i]);
+      kinds[i % 2].push_back(costs.kind(devices[i]));
+      keys[i % 2] += costs.number(kinds[i % 2].back());
+    }
+    EXPECT_NEAR(costs.StageSeconds(keys[0], kinds[0]), ScoreGrid(problem, {rows[0]}).data_parallel_s, 1e-12);
+    const double seconds = matching.Solve(rows[0], rows[1]);
+    const double bound_s = costs.BoundarySeconds(keys[0], kinds[0], keys[1], kinds[1], seconds * 0.9);
+    EXPECT_GT(bound_s, seconds * 0.9);
+    EXPECT_LE(bound_s, seconds);
+    EXPECT_EQ(costs.BoundarySeconds(keys[0], kinds[0], keys[1], kinds[1], seconds), seconds);
+    EXPECT_EQ(costs.BoundarySeconds(keys[1], kinds[1], keys[0], kinds[0], seconds * 2), seconds);
+  }
 }
 
 TEST(CheapestPath, IsExactForFewNodesAndAPathForMany) {
