@@ -1,0 +1,30 @@
+// Amounts of several resources, by the names that Kubernetes gives them: processors in thousandths of a core ("cpu": 1500), all else in
+// whole units ("memory": bytes, "pods", "nvidia.com/gpu"). Plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::kube {
+
+inline constexpr char kCpu[] = "cpu";
+inline constexpr char kMemory[] = "memory";
+inline constexpr char kPodCount[] = "pods";
+
+using Amounts = std::map<std::string, int64_t, std::less<>>;
+
+// Errors of ParseQuantity().
+absl::StatusOr<int64_t> ParseAmount(absl::string_view resource, absl::string_view quantity);
+
+int64_t AmountOf(const Amounts& amounts, absl::string_view resource);  // 0 where there is none
+void AddAmounts(const Amounts& more, Amounts& to);
+void RaiseAmounts(const Amounts& least, Amounts& to);  // to the larger of both, each
+// For people: "1.5 cpu", "8Gi memory", "2 nvidia.com/gpu".
+std::string AmountText(absl::string_view resource, int64_t amount);
+std::string AmountsText(const Amounts& amounts);  // "4 cpu, 8Gi memory"; "nothing"
+
+}  // namespace fusionllm::kube

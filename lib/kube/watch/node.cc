@@ -1,0 +1,66 @@
+#include "lib/kube/watch/node.h"
+
+#include "lib/kube/watch/amounts_reading.h"
+#include "lib/kube/watch/object_metadata.h"
+
+namespace fusionllm::kube {
+namespace {
+
+void ReadSpec(JsonValue spec, Node& node) {
+  ForEachField(spec, [&](std::string_view field, JsonValue value) {
+    if (field == "unschedulable" && !value.is_null()) node.unschedulable = value.get_bool();
+    if (field != "taints") return;
+    ForEachElement(value, [&](JsonValue element) {
+      Taint& taint = node.taints.emplace_back();
+      ForEachField(element, [&](std::string_view of_taint, JsonValue text) {
+        if (of_taint == "key") taint.key = TextOf(text);
+        if (of_taint == "value") taint.value = TextOf(text);
+        if (of_taint == "effect") taint.effect = TextOf(text);
+      });
+    });
+  });
+}
+
+bool IsReady(JsonValue conditions) {
+  bool ready = false;
+  ForEachElement(conditions, [&](JsonValue condition) {
+    std::string type, status;
+    ForEachField(condition, [&](std::string_view field, JsonValue value) {
+      if (field == "type") type = TextOf(value);
+      if (field == "status") status = TextOf(value);
+    });
+    if (type == "Ready") ready = status == "True";
+  });
+  return ready;
+}
+
+void ReadStatus(JsonValue status, Node& node) {
+  ForEachField(status, [&](std::string_view field, JsonValue value) {
+    if (field == "allocatable") node.allocatable = ReadAmounts(value);
+    if (field == "conditions") node.ready = IsReady(value);
+    if (field == "nodeInfo") {
+      ForEachField(value, [&](std::string_view of_info, JsonValue text) {
+        if (of_info == "kubeletVersion") node.kubelet_version = TextOf(text);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<ObjectPtr> DecodeNode(absl::string_view json) {
+  const auto node = std::make_shared<Node>();
+  absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
+    for (auto field : root) {
+      const std::string_view name = field.unescaped_key();
+      if (name == "metadata") ReadMetadata(field.value(), node->meta);
+      if (name == "spec") ReadSpec(field.value(), *node);
+      if (name == "status") ReadStatus(field.value(), *node);
+    }
+  });
+  if (status.ok()) status = CheckMetadata(node->meta);
+  if (!status.ok()) return status;
+  return node;
+}
+
+}  // namespace fusionllm::kube

@@ -1,0 +1,28 @@
+// What a cache keeps of a Node: what its pods may use, and who is let in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/kube/api/amounts.h"
+#include "lib/kube/watch/object.h"
+
+namespace fusionllm::kube {
+
+struct Taint {
+  std::string key, value, effect;  // NoSchedule, PreferNoSchedule, NoExecute
+  bool operator==(const Taint&) const = default;
+};
+
+struct Node : Object {
+  bool ready = false;
+  bool unschedulable = false;  // cordoned
+  std::vector<Taint> taints;
+  Amounts allocatable;
+  std::string kubelet_version;
+};
+
+// An amount that cannot be read counts as none.
+absl::StatusOr<ObjectPtr> DecodeNode(absl::string_view json);
+
+}  // namespace fusionllm::kube

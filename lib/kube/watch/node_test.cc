@@ -1,0 +1,48 @@
+#include "lib/kube/watch/node.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::kube {
+namespace {
+
+using ::testing::ElementsAre;
+
+const Node& Decode(const std::string& json, ObjectPtr& keep) {
+  const auto decoded = DecodeNode(json);
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  keep = decoded.value_or(std::make_shared<Node>());
+  return dynamic_cast<const Node&>(*keep);
+}
+
+TEST(NodeTest, TellsWhatItsPodsMayUse) {
+  ObjectPtr keep;
+  const Node& node = Decode(R"({"metadata":{"name":"n1","resourceVersion":"5","labels":{"nvidia.com/gpu.product":"NVIDIA-L4"}},
+    "spec":{"unschedulable":true,"taints":[{"key":"gpu","value":"yes","effect":"NoSchedule"},{"key":"slow","effect":"NoExecute"}]},
+    "status":{"allocatable":{"cpu":"3920m","memory":"16Gi","pods":110,"nvidia.com/gpu":"2","strange":"lots"},
+      "conditions":[{"type":"MemoryPressure","status":"True"},{"type":"Ready","status":"True"}],"nodeInfo":{"kubeletVersion":"v1.31.2"}}})",
+                            keep);
+  EXPECT_EQ(node.meta.Label("nvidia.com/gpu.product"), "NVIDIA-L4");
+  EXPECT_TRUE(node.ready);
+  EXPECT_TRUE(node.unschedulable);
+  EXPECT_THAT(node.taints, ElementsAre(Taint{"gpu", "yes", "NoSchedule"}, Taint{"slow", "", "NoExecute"}));
+  EXPECT_EQ(node.allocatable, (Amounts{{"cpu", 3920}, {"memory", int64_t{16} << 30}, {"pods", 110}, {"nvidia.com/gpu", 2}}));
+  EXPECT_EQ(node.kubelet_version, "v1.31.2");
+}
+
+TEST(NodeTest, OneThatDoesNotSayIsNotReady) {
+  ObjectPtr keep;
+  EXPECT_FALSE(Decode(R"({"metadata":{"name":"n1","resourceVersion":"5"}})", keep).ready);
+  EXPECT_FALSE(
+      Decode(R"({"metadata":{"name":"n1","resourceVersion":"5"},"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}})", keep)
+          .ready);
+}
+
+TEST(NodeTest, NoNodesAreRefused) {
+  EXPECT_FALSE(DecodeNode("[]").ok());
+  EXPECT_FALSE(DecodeNode(R"({"spec":{}})").ok());
+  EXPECT_FALSE(DecodeNode(R"({"metadata":{"name":"n1","resourceVersion":"5"},"spec":{"taints":7}})").ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::kube
