@@ -42,6 +42,8 @@ constexpr absl::Duration kSyncPatience = absl::Minutes(2);
 constexpr absl::Duration kDrainPatience = absl::Seconds(25);
 constexpr absl::Duration kFetchPatience = absl::Seconds(2);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);
+// Pods end in swarms: jobs that wait for room are looked at once for all that ended within this.
+constexpr absl::Duration kGrowthPause = absl::Seconds(1);
 
 struct Flags {
   std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, ask_ready;
@@ -190,7 +192,9 @@ int Main(int argc, char** argv) {
   const JobChanged changed = [&](const kube::ObjectKey& job, bool urgent) {
     queue.Add({"", job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
   };
-  ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed);
+  kube::WorkQueue growth("capacity", clock, &queue_metrics);
+  const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
+  ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
   JobCache jobs(flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
@@ -211,6 +215,7 @@ int Main(int argc, char** argv) {
        .local_name = flags.cluster,
        .connect = [&](const std::string& kubeconfig,
                       const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, clock, rest_metrics); },
+       .hub = &hub,
        .changed_for_all = [&] { jobs.TouchAll(); }},
       hub_client,
       {.origin = flags.origin,
@@ -220,6 +225,7 @@ int Main(int argc, char** argv) {
        .controller_metrics = &controller_metrics,
        .reconcile = reconcile,
        .changed = changed,
+       .grew = grew,
        .may_write = may_write,
        .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); }});
   reconciler = std::make_unique<JobReconciler>(
@@ -259,6 +265,11 @@ int Main(int argc, char** argv) {
     return Complain(absl::DeadlineExceededError("cannot list FusionClusters; the log says why"), kExitFailed);
   }
   kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
+  const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
+    for (const kube::ObjectKey& job : jobs.ShortOfRoom()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);
+    return kube::ReconcileResult::Done();
+  };
+  kube::Controller growth_controller(growth, clock, &controller_metrics, look_at_waiting, {.workers = 1});
   kube::WorkQueue house("hub", clock, &queue_metrics);
   absl::Duration compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
   kube::Controller housekeeper(house, clock, &controller_metrics,
@@ -274,6 +285,7 @@ int Main(int argc, char** argv) {
   house.Add({"", "", flags.cluster});
   stopped.get_future().wait();
   ready = false;
+  growth_controller.Stop(absl::ZeroDuration());
   housekeeper.Stop(absl::ZeroDuration());
   controller.Stop(kDrainPatience);
   registry_of_clusters.Stop();

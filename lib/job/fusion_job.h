@@ -32,6 +32,7 @@ enum class TopkValues { kInt8, kFp16 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
 enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
+enum class Spread { kEven, kPacked };  // of executors over clusters
 
 struct Metadata {
   std::string name;
@@ -182,6 +183,7 @@ struct Executors {
   std::optional<int64_t> max;  // absent: all there are
   int64_t spares = 0;
   int64_t threads = 0;  // of one executor; 0: what its device has
+  int64_t stabilization_seconds = 300;
   Opaque pod_template;  // "template"
   bool operator==(const Executors&) const = default;
 };
@@ -197,6 +199,7 @@ struct Placement {
   std::string device = "any";
   std::vector<PlacementCluster> clusters;
   Opaque cluster_selector;
+  Spread spread = Spread::kEven;
   std::optional<ByteSize> min_memory;
   std::optional<int64_t> max_egress_bytes_per_step;
   bool operator==(const Placement&) const = default;
@@ -286,6 +289,7 @@ FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kR
                    {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});
 FUSIONLLM_JOB_ENUM(NetworkMode, {"Direct", E::kDirect}, {"NodePort", E::kNodePort}, {"LoadBalancer", E::kLoadBalancer},
                    {"Relay", E::kRelay});
+FUSIONLLM_JOB_ENUM(Spread, {"Even", E::kEven}, {"Packed", E::kPacked});
 FUSIONLLM_JOB_ENUM(CleanPodPolicy, {"Running", E::kRunning}, {"All", E::kAll}, {"None", E::kNone});
 
 }  // namespace fusionllm::job

@@ -184,6 +184,9 @@ void Visit(V& v, Executors& e) {
   v.Field("spares", e.spares, {.min = 0, .max = kMaxExecutors}, "Idle executors that replace a lost one.");
   v.Field("threads", e.threads, {.min = 0, .max = 1024, .zero_is_auto = true},
           "Compute threads of an executor. auto: what its device has. In a topology the threads of each device count.");
+  v.Field("stabilizationSeconds", e.stabilization_seconds, {.min = 0, .max = 86400, .kubernetes_only = true},
+          "How long there must be room for more executors, where a job runs with fewer than it wants, before it starts again from a "
+          "checkpoint with more.");
   v.Field("template", e.pod_template, {.kubernetes_only = true}, "PodTemplateSpec.");
 }
 
@@ -196,10 +199,15 @@ void Visit(V& v, PlacementCluster& c) {
 
 template <class V>
 void Visit(V& v, Placement& p) {
-  v.Field("device", p.device, {.name = true, .kubernetes_only = true}, "Kind of device, or any.");
+  v.Field("device", p.device, {.name = true, .kubernetes_only = true},
+          "Kind of device, or any: words of what the label nvidia.com/gpu.product, amd.com/gpu.product-name or fusionllm.io/device of a "
+          "node says, as in h100 or a100-sxm4.");
   v.Field("clusters", p.clusters, {.max_items = kMaxClusters, .list_key = "name", .kubernetes_only = true},
           "Member clusters that may be used. Omitted: all.");
   v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
+  v.Field("spread", p.spread, {.kubernetes_only = true},
+          "Even: the clusters take executors in turn; Packed: one after the other, the first first, so that fewer links between clusters "
+          "carry the steps.");
   v.Field("minMemory", p.min_memory, {}, "Memory that a device must have to be used.");
   v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed},
           "Bytes that may leave a site (on Kubernetes: a cluster) for others in one step. Omitted: no limit.");

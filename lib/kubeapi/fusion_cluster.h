@@ -58,6 +58,7 @@ struct FusionClusterSpec {
   int64_t qps = 300;
   int64_t burst = 500;
   int64_t worker_lost_timeout_seconds = 300;
+  bool on_demand = false;
   ClusterNetwork network;
   bool operator==(const FusionClusterSpec&) const = default;
 };

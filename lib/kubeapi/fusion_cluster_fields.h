@@ -45,6 +45,8 @@ void Visit(V& v, FusionClusterSpec& s) {
   v.Field("burst", s.burst, {.min = 1, .max = 10000}, "Requests at once when there were none before; at least qps.");
   v.Field("workerLostTimeoutSeconds", s.worker_lost_timeout_seconds, {.min = 1, .max = 86400},
           "How long it may be out of reach until its executors count as lost.");
+  v.Field("onDemand", s.on_demand, {},
+          "Nodes are added when Pods wait for them, by a cluster autoscaler: executors are placed there though no node has room now.");
   v.Field("network", s.network, {}, "Its network, as other clusters see it.");
 }
 

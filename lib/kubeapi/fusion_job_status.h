@@ -23,6 +23,9 @@ inline constexpr absl::string_view kSuspended = "Suspended";
 inline constexpr absl::string_view kRestarting = "Restarting";
 inline constexpr absl::string_view kDegraded = "Degraded";
 inline constexpr absl::string_view kCheckpointStale = "CheckpointStale";
+inline constexpr absl::string_view kResizing = "Resizing";
+// Of a cluster in a FusionJob's status: the job has left it by a rule of its failure policy.
+inline constexpr absl::string_view kLeft = "Left";
 
 struct ClusterStatus {
   std::string name;

@@ -9,7 +9,9 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kubeapi/fusion_job_status.h"
+#include "lib/kubeapi/fusion_job_status_fields.h"
 #include "lib/kubeapi/objects.h"
+#include "operator/federation/cluster_facts.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
@@ -75,6 +77,8 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) {
     Drop(name);
+    const std::lock_guard lock(mutex_);
+    told_.erase(name);
     return kube::ReconcileResult::Done();
   }
   const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
@@ -179,6 +183,7 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
     const std::string uid = object.is_object() ? object.value(json::json_pointer("/metadata/uid"), "") : "";
     if (!uid.empty()) status.cluster_uid = uid;
   }
+  if (finding.connection.ok()) Describe(cluster, status, stop);
   if (status == cluster.status) return absl::OkStatus();
   const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
                      {"kind", kFusionClusters.kind},
@@ -187,6 +192,38 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
   const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
                                   {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
   return kube::IsApiNotFound(applied.status()) ? absl::OkStatus() : applied.status();
+}
+
+void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status, std::stop_token stop) {
+  const std::string& name = cluster.metadata.name;
+  const std::shared_ptr<MemberLink> link = Link(name);
+  const Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
+  if (member == nullptr) return;
+  const absl::Duration now = context_.clock->Monotonic();
+  Told told;
+  {
+    const std::lock_guard lock(mutex_);
+    told = told_[name];
+  }
+  if (now - told.version_at >= kVersionEvery) {
+    const absl::StatusOr<std::string> answer = member->client().GetPath("/version", {.stop = stop});
+    const json version = answer.ok() ? json::parse(*answer, nullptr, /*allow_exceptions=*/false) : json();
+    if (version.is_object() && version.contains("gitVersion") && version["gitVersion"].is_string()) {
+      status.kubernetes_version = version["gitVersion"].get<std::string>().substr(0, kubeapi::kMaxShortText);
+    }
+    told.version_at = now;
+  }
+  const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
+  if (capacity != nullptr && now - told.summary_at >= kSummaryEvery) {
+    kubeapi::ResourceSummary summary = SummaryOf(*capacity);
+    if (status.resource_summary != summary || status.executors != capacity->executors) {
+      status.resource_summary = std::move(summary);
+      status.executors = capacity->executors;
+      told.summary_at = now;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  told_[name] = told;
 }
 
 void ClusterRegistry::Drop(const std::string& name) {
@@ -217,6 +254,13 @@ std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {
   std::vector<std::shared_ptr<Member>> members;
   for (const auto& [name, connected] : links_) members.push_back(connected.link);
   return members;
+}
+
+std::vector<ClusterFacts> ClusterRegistry::Clusters() const {
+  std::vector<ClusterFacts> all;
+  for (const kube::ObjectPtr& object : clusters_.All()) all.push_back(FactsOf(object->meta, AsCluster(object).cluster));
+  if (all.empty()) all.push_back({.name = options_.local_name, .labels = {{kClusterLabel, options_.local_name}}, .local = true});
+  return all;
 }
 
 std::optional<std::string> ClusterRegistry::LocalName() const {

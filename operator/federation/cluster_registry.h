@@ -26,6 +26,7 @@ struct RegistryOptions {
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
+  const Member* hub = nullptr;  // for what the hub has, where a FusionCluster names it; null: that is not told
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
   absl::Duration loss_patience = ClusterCache::kLossPatience;
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.
@@ -36,6 +37,9 @@ class ClusterRegistry : public Members {
  public:
   static constexpr absl::Duration kLookEvery = absl::Seconds(15);
   static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
+  // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be.
+  static constexpr absl::Duration kSummaryEvery = absl::Minutes(1);
+  static constexpr absl::Duration kVersionEvery = absl::Minutes(10);
 
   // All must outlive it.
   ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, MemberContext context);
@@ -51,6 +55,7 @@ class ClusterRegistry : public Members {
 
   std::vector<std::shared_ptr<Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;
+  std::vector<ClusterFacts> Clusters() const override;
 
  private:
   // What a connection is made of: with another, another one is made.
@@ -75,6 +80,8 @@ class ClusterRegistry : public Members {
   absl::Status Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop);
   // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
   void JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding);
+  // What the cluster has, as far as it is time to say it.
+  void Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status, std::stop_token stop);
   void Drop(const std::string& name);
   std::shared_ptr<MemberLink> Link(const std::string& name) const;
 
@@ -86,6 +93,10 @@ class ClusterRegistry : public Members {
   std::unique_ptr<kube::Controller> controller_;
   mutable std::mutex mutex_;
   std::map<std::string, Connected> links_;
+  struct Told {
+    absl::Duration summary_at = -absl::InfiniteDuration(), version_at = -absl::InfiniteDuration();
+  };
+  std::map<std::string, Told> told_;
 };
 
 }  // namespace fusionllm::op

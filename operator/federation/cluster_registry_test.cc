@@ -174,10 +174,10 @@ TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   WriteSecret("s", "to tokyo");
   registry_->Reconcile("paris", {});  // as by its timer
-  EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 2 && paris_.open_watches() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 4 && paris_.open_watches() == 0; }));
 }
 
 TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {
@@ -225,9 +225,44 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
   EXPECT_TRUE(Eventually([&] { return Names().empty() && paris_.open_watches() == 0; }));
+}
+
+TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
+  const std::unique_ptr<kube::ApiClient> paris = Client(paris_);
+  const auto add_node = [&](const std::string& name) {
+    const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
+    ASSERT_TRUE(paris->Create(kNodes, "", node.dump()).ok());
+    const json status = {{"allocatable", {{"cpu", "4"}, {"memory", "8Gi"}, {"pods", "110"}}},
+                         {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}};
+    ASSERT_TRUE(paris->Patch(kNodes, {"", name}, kube::PatchType::kMerge, json{{"status", status}}.dump(), {.subresource = "status"}).ok());
+  };
+  const auto status = [&] {
+    const auto answer = hub_->Get(kFusionClusters, {"", "paris"});
+    return answer.ok() ? json::parse(*answer).value("status", json::object()) : json::object();
+  };
+  add_node("n1");
+  paris_.AddFault({.target = "/version", .times = 1'000'000, .code = 200, .body = R"({"gitVersion":"v1.31.2"})"});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return status().contains("resourceSummary");
+  }));
+  EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1);
+  EXPECT_EQ(status()["resourceSummary"]["allocatableMillicpus"], 4000);
+  EXPECT_EQ(status()["resourceSummary"]["allocatableMemory"], "8Gi");
+  EXPECT_EQ(status()["kubernetesVersion"], "v1.31.2");
+  add_node("n2");
+  ASSERT_TRUE(Eventually([&] {
+    const auto capacity = registry_->Remote().at(0)->Capacity();
+    return capacity != nullptr && capacity->nodes.size() == 2 && capacity->nodes[1].ready;
+  }));
+  for (int i = 0; i < 3; ++i) registry_->Reconcile("paris", {});
+  EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1) << "it is told once a minute";
 }
 
 }  // namespace

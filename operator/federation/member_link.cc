@@ -23,11 +23,13 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
       writes_(*client_, context.may_write),
       clock_(*context.clock),
       queue_(absl::StrCat("member-", name_), *context.clock, context.queue_metrics),
-      cache_(name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
-             [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
-               Poke(job);
-               changed(job, urgent);
-             }),
+      cache_(
+          name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
+          [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
+            Poke(job);
+            changed(job, urgent);
+          },
+          context.grew),
       compare_at_(context.clock->Monotonic() + kCompareEvery) {
   kube::Controller::Options options{.workers = kWorkers};
   options.report = [name = name_](const kube::WorkKey& key, const absl::Status& status) {

@@ -30,6 +30,8 @@ struct MemberContext {
   std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };
   // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
   std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
+  // There may be more room in a member than before.
+  std::function<void()> grew;
 };
 
 class MemberLink : public Member {
@@ -63,6 +65,7 @@ class MemberLink : public Member {
     cache_.Wrote(job_uid, resource, answer);
   }
   bool SeenWrites(const std::string& job_uid) override { return cache_.SeenWrites(job_uid); }
+  std::shared_ptr<const ClusterCapacity> Capacity() const override { return cache_.Capacity(); }
 
  private:
   // What is to be done here about no job: comparing caches, collecting what was left.

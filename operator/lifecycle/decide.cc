@@ -11,6 +11,8 @@ namespace fusionllm::op {
 namespace {
 
 constexpr int kMessageBytes = 1024;
+// Changes of room bring a job back at once; this is for what nobody tells of.
+constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
 
 std::string Cut(std::string text) {
   if (text.size() <= kMessageBytes) return text;
@@ -52,6 +54,8 @@ class Decider {
   bool Lost(const std::string& cluster) const {
     return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
   }
+
+  bool KeepsSteps() const { return spec_.checkpoint.has_value() && spec_.checkpoint->resume != "never"; }
 
   static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
@@ -172,8 +176,10 @@ class Decider {
     decision_.state = gone ? JobState::kSuspended : JobState::kSuspending;
     if (gone) {
       // Time that a job stands still does not count towards its deadline.
+      if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed anew
       decision_.memory.started_at.reset();
       decision_.memory.was_ready = false;
+      decision_.memory.avoided.clear();
       Condition("Suspended", true, "Suspended", "The job is suspended: it has no pods.");
     } else {
       Condition("Suspended", false, "Suspending", "Saving a checkpoint and ending the pods.");
@@ -185,12 +191,7 @@ class Decider {
   void Go() {
     Condition("Suspended", false, "NotSuspended", "The job is not suspended.");
     if (PastDeadline()) return;
-    if (seen_.slots.empty()) {
-      decision_.state = JobState::kPending;
-      Condition("Dispatched", false, "PlacementFailed", seen_.placement_problem);
-      PendingDeadline(seen_.placement_problem);
-      return;
-    }
+    if (WaitForPlacement()) return;
     if (const PodView* broker = Broker(decision_.memory.attempt); broker != nullptr && Ended(*broker)) {
       if (broker->phase == PodPhase::kSucceeded) {
         Finish();
@@ -200,6 +201,8 @@ class Decider {
     } else if (broker == nullptr && decision_.memory.was_ready) {
       // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
       if (!CountRestart("the broker's pod is gone")) return;
+    } else {
+      Resize();
     }
     decision_.prepare = true;
     if (!decision_.memory.started_at.has_value()) decision_.memory.started_at = seen_.now;
@@ -212,6 +215,22 @@ class Decider {
     }
     decision_.create_broker = Broker(decision_.memory.attempt) == nullptr;
     Executors();
+  }
+
+  // True: the attempt does not begin now.
+  bool WaitForPlacement() {
+    const bool none = seen_.slots.empty();
+    if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
+    const std::string& why = none ? seen_.placement_problem : seen_.placement_shortage;
+    const absl::Time at = seen_.memory.short_since.value_or(seen_.now) + kWaitForRoom;
+    if (!none && seen_.now >= at) return false;  // with fewer
+    decision_.state = JobState::kPending;
+    // Those of the attempt before must not wait for the next one's room.
+    RemoveOldAttempts();
+    Condition("Dispatched", false, none ? "PlacementFailed" : kWaitingForRoom, why);
+    LookAgain(none ? seen_.now + kLookForRoomEvery : at);
+    PendingDeadline(why);
+    return true;
   }
 
   void Finish() {
@@ -283,25 +302,69 @@ class Decider {
     return true;
   }
 
-  void NextAttempt(const std::string& why) {
+  void NextAttempt(const std::string& why, bool expected = false) {
     ++decision_.memory.attempt;
     decision_.memory.was_ready = false;
     decision_.create_broker = false;
     decision_.create.clear();
     decision_.state = JobState::kRestarting;
-    Say(true, "Restarting", absl::StrCat("Restart ", decision_.memory.attempt, " of the job: ", why));
+    Say(!expected, expected ? "Resizing" : "Restarting", absl::StrCat("Restart ", decision_.memory.attempt, " of the job: ", why));
   }
 
-  // True while there are any. Two attempts must not write the same checkpoint, or wait for the same device; what a lost cluster may still
-  // run is none of these: it is removed when the cluster is back.
+  // True while there are any that the next attempt must wait for: two must not write the same checkpoint, or wait for the same device. A
+  // broker that lives ends first, with a checkpoint if it can: for that it needs the executors. What a lost cluster may still run is none
+  // of these, it is removed when the cluster is back; and what turns up of an earlier attempt once the next one has begun holds nobody up.
   bool RemoveOldAttempts() {
+    const std::vector<const PodView*> pods = Pods();
+    const auto is_old = [&](const PodView& pod) { return pod.attempt != decision_.memory.attempt; };
+    const bool broker_lives =
+        std::any_of(pods.begin(), pods.end(), [&](const PodView* p) { return is_old(*p) && p->role == kBrokerRole && !Ended(*p); });
+    const bool begun = Broker(decision_.memory.attempt) != nullptr;
     bool any = false;
-    for (const PodView* pod : Pods()) {
-      if (pod->attempt == decision_.memory.attempt) continue;
-      any = any || !Lost(pod->cluster);
-      Remove(*pod);
+    for (const PodView* pod : pods) {
+      if (!is_old(*pod)) continue;
+      any = any || (!begun && !Lost(pod->cluster));
+      if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
     }
     return any;
+  }
+
+  // Another number of executors takes another attempt, which goes on from the checkpoint that this one leaves.
+  void Resize() {
+    if (!seen_.placed) return;
+    const int64_t have = Training(seen_.slots), could = Training(seen_.anew);
+    const int64_t wanted = seen_.wanted;
+    const bool fewer = wanted<have, more = wanted> have && could > have;
+    if (!fewer && !more) {
+      if (seen_.memory.room_since.has_value()) Condition("Resizing", false, "NoRoomForMore", "The room for more executors is gone.");
+      return;
+    }
+    if (seen_.memory.was_ready && !KeepsSteps()) {
+      Condition(
+          "Resizing", false, "NoCheckpoint",
+          absl::StrCat(wanted, " executors are wanted and ", have,
+                       " train: without a checkpoint to go on from the job would lose its steps by starting again with another number."));
+      return;
+    }
+    const bool asked = seen_.wanted_when_placed > 0 && wanted != seen_.wanted_when_placed;
+    const absl::Time at = seen_.memory.room_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
+    if (more && !asked && seen_.now < at) {
+      Condition("Resizing", true, "RoomForMore",
+                absl::StrCat("There is room for more than the ", have,
+                             " executors that train: the job starts again with more, if that lasts for ",
+                             "spec.executors.stabilizationSeconds, ", spec_.executors.stabilization_seconds, " s."));
+      LookAgain(at);
+      return;
+    }
+    Condition("Resizing", false, "Resized", absl::StrCat("From ", have, " executors towards ", wanted, "."));
+    NextAttempt(absl::StrCat("from ", have, " executors to ", fewer ? wanted : could), /*expected=*/true);
+  }
+
+  // Its executors go elsewhere from the next attempt on. False: the job has failed, or starts again.
+  bool LeaveCluster(const std::string& cluster, const FailureVerdict& verdict) {
+    decision_.memory.avoided[cluster] = absl::StrCat("was left, by rule ", verdict.rule, ": ", verdict.description);
+    CountRestart(absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
+    return false;
   }
 
   void Executors() {
@@ -338,7 +401,7 @@ class Decider {
       trouble = absl::StrCat(" ", broker->name, ": ", broker->reason, broker->message.empty() ? "" : ": ", broker->message);
     }
     const bool all = ready == wanted && broker != nullptr && broker->phase == PodPhase::kRunning;
-    Condition("Dispatched", true, "Dispatched", absl::StrCat(seen_.slots.size(), " executors placed."));
+    SayWherePlaced();
     const std::string count = absl::StrCat(ready, " of ", wanted, " executors are ready.", trouble);
     if (all && !seen_.memory.was_ready) Say(false, "Ready", count);
     decision_.memory.was_ready = decision_.memory.was_ready || all;
@@ -356,6 +419,17 @@ class Decider {
     Condition("Degraded", false, "Restarting", "The job starts again.");
   }
 
+  void SayWherePlaced() {
+    const int64_t training = Training(seen_.slots);
+    const bool fewer = training < seen_.wanted;
+    Condition("Dispatched", true, fewer ? kFewerDispatched : "Dispatched",
+              fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
+                    : absl::StrCat(seen_.slots.size(), " executors placed."));
+  }
+
+  // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.
+  bool PaysToMove() const { return KeepsSteps() && seen_.attending.has_value() && Training(seen_.anew) > *seen_.attending; }
+
   // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.
   bool LoseExecutor(const ExecutorSlot& slot) {
     const PodView pod{.role = kExecutorRole,
@@ -368,8 +442,9 @@ class Decider {
       case job::FailureAction::kFailJob:
         Fail("FailurePolicy", absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
         return false;
-      case job::FailureAction::kRestartJob:
       case job::FailureAction::kReplaceCluster:
+        return LeaveCluster(slot.cluster, verdict);
+      case job::FailureAction::kRestartJob:
         CountRestart(verdict.description);
         return false;
       case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:
@@ -377,9 +452,8 @@ class Decider {
         return false;
       case job::FailureAction::kIgnore:
       case job::FailureAction::kRestartExecutor:
-        // A run that goes on does so without it, or with it: only the broker knows which of the two ways is cut. One that has not begun
-        // would wait for ever.
-        if (seen_.memory.was_ready) return true;
+        // A run that goes on does so without it, or with it: its broker knows which. One that has not begun would wait for ever.
+        if (seen_.memory.was_ready && !PaysToMove()) return true;
         NextAttempt(verdict.description);
         return false;
     }
@@ -401,8 +475,9 @@ class Decider {
         return false;
       case job::FailureAction::kIgnore:
         return true;
-      case job::FailureAction::kRestartExecutor:
       case job::FailureAction::kReplaceCluster:
+        return LeaveCluster(pod.cluster, verdict);
+      case job::FailureAction::kRestartExecutor:
         if (!pod.deleted_at.has_value()) {
           Say(true, "ExecutorLost", absl::StrCat(verdict.description, "; it is replaced"));
           Remove(pod);
@@ -418,30 +493,6 @@ class Decider {
 };
 
 }  // namespace
-
-const char* Name(JobState state) {
-  switch (state) {
-    case JobState::kPending:
-      return "Pending";
-    case JobState::kStarting:
-      return "Starting";
-    case JobState::kRunning:
-      return "Running";
-    case JobState::kRestarting:
-      return "Restarting";
-    case JobState::kSuspending:
-      return "Suspending";
-    case JobState::kSuspended:
-      return "Suspended";
-    case JobState::kComplete:
-      return "Complete";
-    case JobState::kFailed:
-      return "Failed";
-    case JobState::kDeleting:
-      return "Deleting";
-  }
-  return "?";
-}
 
 Decision Decide(const Observation& observed) { return Decider(observed).Run(); }
 

@@ -8,13 +8,17 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "operator/lifecycle/job_state.h"
 #include "operator/lifecycle/observation.h"
 
 namespace fusionllm::op {
 
-// What a job's status says in one word, for people; programs look at the conditions.
-enum class JobState { kPending, kStarting, kRunning, kRestarting, kSuspending, kSuspended, kComplete, kFailed, kDeleting };
-const char* Name(JobState state);
+// Reasons of the condition Dispatched that others look for.
+inline constexpr char kFewerDispatched[] = "FewerDispatched";
+inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
+
+// So long a job waits for room for all of its executors before it begins with fewer.
+inline constexpr absl::Duration kWaitForRoom = absl::Seconds(30);
 
 struct ConditionWish {
   std::string type;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,8 +52,11 @@ struct Memory {
   int64_t counted_restarts = 0;  // of these, those that count towards failurePolicy.maxRestarts
   std::optional<absl::Time> started_at;
   std::optional<absl::Time> completed_at;
-  bool complete = false, failed = false;  // at most one; for ever
-  bool was_ready = false;                 // in this attempt
+  bool complete = false, failed = false;       // at most one; for ever
+  bool was_ready = false;                      // in this attempt
+  std::optional<absl::Time> short_since;       // it waits for room
+  std::optional<absl::Time> room_since;        // there is room for more executors than it runs with
+  std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why
 };
 
 struct Observation {
@@ -63,9 +67,15 @@ struct Observation {
   std::optional<absl::Time> deleted_at;
   bool finalizer = false;
   Memory memory;
-  std::vector<ExecutorSlot> slots;  // the executors wanted, as placed; empty: nothing fits
-  std::string placement_problem;    // why not, with what is short in which cluster
+  std::vector<ExecutorSlot> slots;  // the executors wanted, as placed or proposed; empty: nothing fits
+  bool placed = false;              // the attempt has begun with them
+  int64_t wanted_when_placed = 0;   // `wanted` when it began; 0: not known
+  std::vector<ExecutorSlot> anew;   // where they would go if an attempt began now; empty: nowhere, or nobody has asked
+  int64_t wanted = 0;               // executors that train, if there were room
+  std::string placement_problem;    // why nothing fits, with what is short in which cluster
+  std::string placement_shortage;   // of a proposal: why fewer than wanted
   std::vector<ClusterView> clusters;
+  std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
 };
 
 }  // namespace fusionllm::op

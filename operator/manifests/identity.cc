@@ -1,5 +1,7 @@
 #include "operator/manifests/identity.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -7,6 +9,10 @@
 #include "absl/strings/strip.h"
 
 namespace fusionllm::op {
+
+int64_t Training(const std::vector<ExecutorSlot>& slots) {
+  return std::count_if(slots.begin(), slots.end(), [](const ExecutorSlot& slot) { return !slot.spare; });
+}
 
 std::string DeviceName(const ExecutorSlot& slot) { return absl::StrCat(slot.cluster, "-", slot.index); }
 

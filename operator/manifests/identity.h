@@ -24,8 +24,9 @@ inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
 // Of an anchor: the leader that wrote it last, counted; and that it stays although its job is gone, as the job wished.
 inline constexpr char kEpochAnnotation[] = "fusionllm.io/epoch";
 inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
-// Of the hub's anchor: where the executors of an attempt go, and the broker's address for other clusters.
+// Of the hub's anchor: where the executors of an attempt go, how many the job wanted then, and the broker's address for other clusters.
 inline constexpr char kPlacementAnnotation[] = "fusionllm.io/placement";
+inline constexpr char kWantedAnnotation[] = "fusionllm.io/executors-wanted";
 inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-remote";
 
 inline constexpr char kBrokerRole[] = "broker";
@@ -52,6 +53,7 @@ struct ExecutorSlot {
   bool operator==(const ExecutorSlot&) const = default;
 };
 
+int64_t Training(const std::vector<ExecutorSlot>& slots);  // spares left out
 // "paris-0": what plans, logs and pins call the device.
 std::string DeviceName(const ExecutorSlot& slot);
 // The executors of an attempt in one line, as it is kept, and back; nothing when the text is none or of another attempt.

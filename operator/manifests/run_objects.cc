@@ -1,5 +1,7 @@
 #include "operator/manifests/run_objects.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -45,8 +47,8 @@ void AddUserVolume(PodParts& parts, const job::Opaque& source, const char* name,
   parts.mounts.push_back(std::move(mount));
 }
 
-void AddJobVolumes(PodParts& parts, const job::FusionJob& job) {
-  AddUserVolume(parts, job.spec.data.volume, "data", kDataFolder, /*read_only=*/true);
+void AddJobVolumes(PodParts& parts, const job::FusionJob& job, const std::string& cluster) {
+  if (HoldsData(job.spec.data, cluster)) AddUserVolume(parts, job.spec.data.volume, "data", kDataFolder, /*read_only=*/true);
   if (job.spec.checkpoint.has_value()) {
     AddUserVolume(parts, job.spec.checkpoint->volume, "checkpoints", kCheckpointFolder, /*read_only=*/false);
   }
@@ -83,6 +85,21 @@ absl::StatusOr<json> Finish(const PodParts& parts, const std::string& user_templ
 }
 
 }  // namespace
+
+bool HoldsData(const job::Data& data, const std::string& cluster) {
+  return data.clusters.empty() || std::find(data.clusters.begin(), data.clusters.end(), cluster) != data.clusters.end();
+}
+
+std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots) {
+  const auto holds = [&](const ExecutorSlot& slot) { return HoldsData(job.spec.data, slot.cluster); };
+  if (std::all_of(slots.begin(), slots.end(), holds)) return "";
+  const std::vector<std::string>& excluded = job.spec.strategy.exclude;
+  for (const ExecutorSlot& slot : slots) {
+    const bool out = std::find(excluded.begin(), excluded.end(), DeviceName(slot)) != excluded.end();
+    if (!slot.spare && !out && holds(slot)) return DeviceName(slot);
+  }
+  return "";
+}
 
 Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid) { return {"v1", "ConfigMap", AnchorName(job), anchor_uid}; }
 
@@ -173,8 +190,11 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    kFinalReport,
                    "--metrics-address",
                    absl::StrCat("0.0.0.0:", kMetricsPort)};
+  if (const std::string device = DataDevice(job, attempt.slots); !device.empty()) {
+    parts.command.insert(parts.command.end(), {"--data-device", device});
+  }
   parts.ports = {{{"name", "broker"}, {"containerPort", job.spec.network.port}}, MetricsPort()};
-  AddJobVolumes(parts, job);
+  AddJobVolumes(parts, job, attempt.hub);
   parts.volumes.push_back({{"name", "job"}, {"configMap", {{"name", JobDocumentName(identity)}}}});
   parts.mounts.push_back({{"name", "job"}, {"mountPath", kJobFolder}, {"readOnly", true}});
   if (job.spec.broker.volume.json.empty()) {
@@ -201,7 +221,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
 }
 
 absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, int64_t attempt,
-                                 const std::string& broker_address, const Images& images, const Owner& owner) {
+                                 const std::string& broker_address, const Images& images, const Owner& owner, const DeviceKind& hardware) {
   const std::string device = DeviceName(slot);
   PodParts parts;
   parts.name = ExecutorPodName(identity, slot, attempt);
@@ -231,13 +251,17 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   }
   if (slot.spare) parts.command.push_back("--spare");
   parts.ports.push_back(MetricsPort());
-  AddJobVolumes(parts, job);
+  AddJobVolumes(parts, job, slot.cluster);
   AddSecretFiles(parts, ExecutorSecretName(identity), {"ca.pem", absl::StrCat(device, ".pem"), absl::StrCat(device, ".key")});
   parts.readiness_probe = ReadinessProbe();
   // In its place: an executor that crashed joins again and is given a stage, the others are left alone.
   parts.restart_policy = "OnFailure";
   parts.grace_period_seconds = kExecutorGraceSeconds;
-  return Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);
+  absl::StatusOr<json> pod = Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);
+  if (!pod.ok()) return pod;
+  const absl::Status asked = AskForHardware(job.spec.placement, hardware, kExecutorRole, *pod);
+  if (!asked.ok()) return asked;
+  return pod;
 }
 
 }  // namespace fusionllm::op

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/job/fusion_job.h"
+#include "operator/manifests/hardware.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
@@ -53,13 +54,20 @@ nlohmann::json SecretObject(const JobIdentity& identity, const std::string& name
 struct Attempt {
   int64_t number = 0;
   std::vector<ExecutorSlot> slots;  // all of the job, in all clusters
+  std::string hub;                  // the hub's name as a cluster; empty: it lends no devices
 };
+
+// Whether pods of a cluster can mount spec.data.volume.
+bool HoldsData(const job::Data& data, const std::string& cluster);
+// The executor that alone feeds the others, where some are in clusters without the data; empty: all have it.
+std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
 
 // Errors: InvalidArgument naming the field of executors.template or broker.template.
 absl::StatusOr<nlohmann::json> BrokerPod(const JobIdentity& identity, const job::FusionJob& job, const Attempt& attempt,
                                          const Images& images, const Owner& owner);
-// `broker_address`: HOST:PORT at which pods of that cluster reach the broker.
+// `broker_address`: HOST:PORT at which pods of that cluster reach the broker. `hardware`: of its cluster, by spec.placement.
 absl::StatusOr<nlohmann::json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot,
-                                           int64_t attempt, const std::string& broker_address, const Images& images, const Owner& owner);
+                                           int64_t attempt, const std::string& broker_address, const Images& images, const Owner& owner,
+                                           const DeviceKind& hardware = {});
 
 }  // namespace fusionllm::op

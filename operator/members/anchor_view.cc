@@ -22,6 +22,8 @@ absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
   };
   int64_t epoch = 0;
   if (!absl::SimpleAtoi(annotation(kEpochAnnotation), &epoch) || epoch < 0) epoch = 0;
+  int64_t wanted = 0;
+  if (!absl::SimpleAtoi(annotation(kWantedAnnotation), &wanted) || wanted < 0) wanted = 0;
   return AnchorView{.ns = meta.ns,
                     .name = meta.name,
                     .uid = meta.uid,
@@ -35,6 +37,7 @@ absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
                     .broker_address = annotation(kBrokerAnnotation),
                     .remote_broker_address = annotation(kRemoteBrokerAnnotation),
                     .placement = annotation(kPlacementAnnotation),
+                    .wanted = wanted,
                     .terminating = !meta.deletion_timestamp.empty()};
 }
 

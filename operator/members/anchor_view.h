@@ -19,6 +19,7 @@ struct AnchorView {
   std::string broker_address;         // for pods of this cluster
   std::string remote_broker_address;  // of the hub's: for pods of other clusters
   std::string placement;              // of the hub's: identity.h
+  int64_t wanted = 0;                 // of the hub's: executors that the job wanted when it was placed; 0: unknown
   bool terminating = false;
 
   bool operator==(const AnchorView&) const = default;

@@ -78,7 +78,7 @@ absl::Status Lost(const std::string& what, const absl::Status& why) {
 }  // namespace
 
 ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes,
-                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed)
+                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew)
     : name_(std::move(name)),
       reads_(reads),
       writes_(writes),
@@ -86,7 +86,8 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
       pods_(reads, clock, metrics, PodOptions(name_, origin)),
       anchors_(reads, clock, metrics, AnchorOptions(name_, origin)),
       pod_writes_(pods_, clock),
-      anchor_writes_(anchors_, clock) {
+      anchor_writes_(anchors_, clock),
+      inventory_(name_, reads, clock, metrics, std::move(grew)) {
   const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event) {
     const kube::ObjectMeta& meta = event.object->meta;
     changed({meta.ns, std::string(meta.Label(kJobLabel))}, !event.initial && !event.resync);
@@ -100,11 +101,13 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
 void ClusterCache::Start() {
   pods_.Start();
   anchors_.Start();
+  inventory_.Start();
 }
 
 void ClusterCache::Stop() {
   pods_.Stop();
   anchors_.Stop();
+  inventory_.Stop();
 }
 
 bool ClusterCache::WaitForSync(absl::Duration patience) { return pods_.WaitForSync(patience) && anchors_.WaitForSync(patience); }

@@ -13,6 +13,7 @@
 #include "lib/kube/watch/informer.h"
 #include "lib/kube/watch/pulsed_client.h"
 #include "lib/kube/watch/write_barrier.h"
+#include "operator/inventory/cluster_inventory.h"
 #include "operator/members/member.h"
 
 namespace fusionllm::op {
@@ -25,9 +26,10 @@ class ClusterCache : public Member {
   // Watches end and begin again as a matter of course.
   static constexpr absl::Duration kLossPatience = absl::Seconds(30);
 
-  // Only objects with this origin are read, through `reads`. All passed by reference, and `metrics`, which may be null, must outlive it.
+  // Only objects with this origin are read, nodes and what pods take of them aside, through `reads`. All passed by reference, and
+  // `metrics`, which may be null, must outlive it. `grew`: ClusterInventory's.
   ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes, kube::Clock& clock,
-               const kube::InformerMetrics* metrics, JobChanged changed);
+               const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew = {});
 
   void Start();
   void Stop();
@@ -48,6 +50,7 @@ class ClusterCache : public Member {
   std::vector<AnchorView> Anchors() const override;
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override;
   bool SeenWrites(const std::string& job_uid) override;
+  std::shared_ptr<const ClusterCapacity> Capacity() const override { return inventory_.Capacity(); }
 
  private:
   bool AllSeenLocked(const std::set<kube::ObjectKey>& keys);
@@ -62,6 +65,7 @@ class ClusterCache : public Member {
   kube::WriteBarrier pod_writes_, anchor_writes_;
   std::mutex writes_mutex_;
   std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
+  ClusterInventory inventory_;
 };
 
 }  // namespace fusionllm::op

@@ -78,7 +78,7 @@ TEST_F(ClusterCacheTest, ACacheThatIsWrongIsListedAnew) {
   server_.AddFault({.verb = "watch", .target = "configmaps", .code = 410, .body = R"({"kind":"Status","code":410,"reason":"Expired"})"});
   server_.BreakWatches();
   ASSERT_TRUE(Eventually([&] { return cache_.Anchors().empty(); }));
-  ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 4; }));
   EXPECT_TRUE(cache_.CompareWithServer({}).ok());
   EXPECT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
 }

@@ -1,12 +1,14 @@
 // One cluster that lends devices, as the reconciler sees it: what is cached of it, and a client for writes.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/kube/client/api_client.h"
+#include "operator/inventory/capacity.h"
 #include "operator/lifecycle/observation.h"
 #include "operator/members/anchor_view.h"
 
@@ -30,6 +32,17 @@ class Member {
   virtual void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) = 0;
   // Whether the caches show all that was written for the job.
   virtual bool SeenWrites(const std::string& job_uid) = 0;
+  // What its nodes have; null: not known.
+  virtual std::shared_ptr<const ClusterCapacity> Capacity() const = 0;
+};
+
+// What is registered of a cluster, whether it can be reached or not.
+struct ClusterFacts {
+  std::string name;
+  std::map<std::string, std::string> labels;  // its own, and what selectors may name besides: region, zone, provider, name
+  bool local = false;                         // the hub
+  bool on_demand = false;                     // nodes are made when pods wait for them
+  bool leaving = false;                       // it is being removed
 };
 
 // The clusters that lend devices now.
@@ -40,6 +53,8 @@ class Members {
   virtual std::vector<std::shared_ptr<Member>> Remote() const = 0;
   // What the hub is called as one that lends devices; nothing: it lends none.
   virtual std::optional<std::string> LocalName() const = 0;
+  // All that are registered, the hub's own included if it lends devices.
+  virtual std::vector<ClusterFacts> Clusters() const = 0;
 };
 
 }  // namespace fusionllm::op

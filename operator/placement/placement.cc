@@ -2,87 +2,223 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "operator/inventory/pod_shape.h"
+#include "operator/manifests/run_objects.h"
 
 namespace fusionllm::op {
 namespace {
 
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+// What the job gives one cluster.
 struct Share {
-  std::string cluster;
-  int64_t least = 0;
-  int64_t most = std::numeric_limits<int64_t>::max();
+  const ClusterOffer* offer = nullptr;
+  int64_t least = 0, most = kNoLimit;
   int64_t count = 0;
+  bool data = true;  // may read the job's data
+
+  int64_t limit() const { return std::min(most, offer->room.value_or(kNoLimit)); }
+  bool full() const { return count >= limit(); }
 };
 
-int64_t Wanted(const job::Executors& executors) {
-  const int64_t wanted = executors.replicas.value_or(executors.min);
-  return std::clamp(wanted, executors.min, std::max(executors.min, executors.max.value_or(std::numeric_limits<int64_t>::max())));
+std::string NamesOf(const std::vector<ClusterOffer>& offers) {
+  const auto name = [](std::string* out, const ClusterOffer& offer) { absl::StrAppend(out, offer.name); };
+  return offers.empty() ? "none" : absl::StrJoin(offers, ", ", name);
 }
 
-std::vector<Share> SharesOf(const job::Placement& placement, const std::vector<std::string>& clusters) {
-  std::vector<Share> shares;
-  for (const std::string& cluster : clusters) {
-    if (placement.clusters.empty()) {
-      shares.push_back({.cluster = cluster});
-      continue;
+class Allotment {
+ public:
+  Allotment(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) : spec_(job.spec), offers_(offers) {}
+
+  Placement Run() {
+    if (!Open() || !CheckBounds() || !TakeMinima() || !TakeWhereTheDataIs()) return std::move(out_);
+    for (; total_ < out_.wanted; ++total_) {
+      if (!TakeOne()) break;
     }
-    const auto named =
-        std::find_if(placement.clusters.begin(), placement.clusters.end(), [&](const auto& each) { return each.name == cluster; });
-    if (named == placement.clusters.end()) continue;
-    shares.push_back({cluster, named->min, named->max.value_or(std::numeric_limits<int64_t>::max())});
+    if (total_ < spec_.executors.min) {
+      out_.problem = absl::StrCat(total_, " of the ", spec_.executors.min, " executors that must train find room. ", Shortages());
+      return std::move(out_);
+    }
+    if (total_ < out_.wanted) out_.shortage = absl::StrCat(total_, " of ", out_.wanted, " executors find room. ", Shortages());
+    for (const Share& share : shares_) {
+      for (int64_t i = 0; i < share.count; ++i) out_.slots.push_back({share.offer->name, static_cast<int>(i), false});
+    }
+    TakeSpares();
+    return std::move(out_);
   }
-  return shares;
-}
+
+ private:
+  bool Refuse(std::string problem) {
+    out_.problem = std::move(problem);
+    return false;
+  }
+
+  // The clusters that the job may use.
+  bool Open() {
+    std::vector<LabelRequirement> selector;
+    if (!spec_.placement.cluster_selector.json.empty()) {
+      const auto parsed = nlohmann::json::parse(spec_.placement.cluster_selector.json, nullptr, /*allow_exceptions=*/false);
+      auto read = ReadLabelSelector(parsed);
+      if (!read.ok()) return Refuse(absl::StrCat("spec.placement.clusterSelector: ", std::string(read.status().message())));
+      selector = *std::move(read);
+    }
+    for (const job::PlacementCluster& named : spec_.placement.clusters) {
+      const bool known = std::any_of(offers_.begin(), offers_.end(), [&](const auto& offer) { return offer.name == named.name; });
+      if (named.min > 0 && !known) {
+        return Refuse(absl::StrCat("spec.placement.clusters: ", named.name, " must have ", named.min,
+                                   " executors, and there is no such cluster; there are: ", NamesOf(offers_)));
+      }
+    }
+    for (const ClusterOffer& offer : offers_) Consider(offer, selector);
+    // The order in which a job names its clusters is its preference.
+    const auto rank = [&](const Share& share) {
+      const auto& named = spec_.placement.clusters;
+      return std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.name == share.offer->name; }) - named.begin();
+    };
+    std::stable_sort(shares_.begin(), shares_.end(), [&](const Share& a, const Share& b) { return rank(a) < rank(b); });
+    if (!shares_.empty()) return true;
+    return Refuse(closed_.empty() ? absl::StrCat("no cluster may be used; there are: ", NamesOf(offers_))
+                                  : absl::StrCat("no cluster can be used: ", absl::StrJoin(closed_, "; ")));
+  }
+
+  void Consider(const ClusterOffer& offer, const std::vector<LabelRequirement>& selector) {
+    Share share{.offer = &offer, .data = HoldsData(spec_.data, offer.name)};
+    const auto& clusters = spec_.placement.clusters;
+    if (!clusters.empty()) {
+      const auto named = std::find_if(clusters.begin(), clusters.end(), [&](const auto& each) { return each.name == offer.name; });
+      if (named == clusters.end()) return;
+      share.least = named->min;
+      share.most = named->max.value_or(kNoLimit);
+    }
+    const auto holds = [&](const LabelRequirement& one) {
+      const auto label = offer.labels.find(one.key);
+      return Holds(one, label == offer.labels.end() ? std::nullopt : std::optional(label->second));
+    };
+    if (!std::all_of(selector.begin(), selector.end(), holds)) return;
+    if (!offer.closed.empty()) {
+      closed_.push_back(absl::StrCat(offer.name, " ", offer.closed));
+      if (share.least > 0) missing_minimum_ = true;
+      return;
+    }
+    shares_.push_back(share);
+  }
+
+  // Wishes that contradict each other, whatever room there is.
+  bool CheckBounds() {
+    int64_t least = 0, most = spec_.placement.clusters.empty() ? kNoLimit : 0;
+    for (const job::PlacementCluster& named : spec_.placement.clusters) {
+      least += named.min;
+      const int64_t max = named.max.value_or(kNoLimit);
+      most = max == kNoLimit || most == kNoLimit ? kNoLimit : most + max;
+    }
+    const std::optional<int64_t> named = NamedNumber(spec_.executors);
+    out_.wanted = named.has_value() ? *named : AsManyAsThereAre(least);
+    if (least > out_.wanted) {
+      return Refuse(
+          absl::StrCat("spec.placement.clusters: the minima add up to ", least, ", more than the ", out_.wanted, " executors wanted"));
+    }
+    const int64_t needed = spec_.executors.replicas.value_or(spec_.executors.min);
+    if (most < needed) {
+      return Refuse(absl::StrCat("spec.placement.clusters: the maxima add up to ", most, ", fewer than the ", needed, " executors wanted"));
+    }
+    if (missing_minimum_) return Refuse(absl::StrCat("a cluster that must have executors cannot be used: ", absl::StrJoin(closed_, "; ")));
+    return true;
+  }
+
+  int64_t AsManyAsThereAre(int64_t least) const {
+    int64_t all = 0;
+    for (const Share& share : shares_) all += std::min(share.limit(), share.offer->devices);
+    return std::max({spec_.executors.min, least, all});
+  }
+
+  bool TakeMinima() {
+    for (Share& share : shares_) {
+      if (share.least > share.limit()) {
+        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", share.least,
+                                   " executors and has room for ", *share.offer->room, ". ", Shortages()));
+      }
+      share.count = share.least;
+      total_ += share.least;
+    }
+    return true;
+  }
+
+  // One executor at least reads the data and feeds the others.
+  bool TakeWhereTheDataIs() {
+    if (spec_.data.clusters.empty()) return true;
+    if (std::any_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.data && share.count > 0; })) return true;
+    const auto open = std::find_if(shares_.begin(), shares_.end(), [](const Share& share) { return share.data && !share.full(); });
+    if (open == shares_.end() || total_ >= out_.wanted) {
+      const bool full = std::any_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.data; });
+      return Refuse(absl::StrCat("spec.data.clusters: no executor can be where the data is, in ", absl::StrJoin(spec_.data.clusters, ", "),
+                                 full ? absl::StrCat(". ", Shortages()) : ""));
+    }
+    ++open->count;
+    ++total_;
+    return true;
+  }
+
+  bool TakeOne() {
+    Share* best = nullptr;
+    for (Share& share : shares_) {
+      if (share.full()) continue;
+      if (best == nullptr || (spec_.placement.spread == job::Spread::kEven && share.count < best->count)) best = &share;
+    }
+    if (best == nullptr) return false;
+    ++best->count;
+    return true;
+  }
+
+  void TakeSpares() {
+    size_t turn = 0;
+    for (int64_t i = 0; i < spec_.executors.spares; ++i) {
+      Share* taken = nullptr;
+      for (size_t tried = 0; tried < shares_.size() && taken == nullptr; ++tried, ++turn) {
+        Share& share = shares_[turn % shares_.size()];
+        // A cluster's maximum bounds those that train; room is room.
+        if (share.count < share.offer->room.value_or(kNoLimit)) taken = &share;
+      }
+      if (taken == nullptr) return;
+      out_.slots.push_back({taken->offer->name, static_cast<int>(taken->count++), true});
+    }
+  }
+
+  std::string Shortages() const {
+    std::vector<std::string> parts;
+    for (const Share& share : shares_) {
+      if (!share.offer->room.has_value()) continue;
+      if (share.offer->shortage.empty()) {
+        parts.push_back(absl::StrCat(share.offer->name, ": room for ", *share.offer->room));
+      } else {
+        parts.push_back(absl::StrCat(share.offer->name, ": room for ", *share.offer->room, "; ", share.offer->shortage));
+      }
+    }
+    for (const std::string& closed : closed_) parts.push_back(closed);
+    return absl::StrJoin(parts, ". ");
+  }
+
+  const job::Spec& spec_;
+  const std::vector<ClusterOffer>& offers_;
+  std::vector<Share> shares_;
+  std::vector<std::string> closed_;
+  bool missing_minimum_ = false;
+  int64_t total_ = 0;
+  Placement out_;
+};
 
 }  // namespace
 
-Placement Place(const job::FusionJob& job, const std::vector<std::string>& clusters) {
-  const job::Executors& executors = job.spec.executors;
-  std::vector<Share> shares = SharesOf(job.spec.placement, clusters);
-  for (const job::PlacementCluster& named : job.spec.placement.clusters) {
-    if (named.min > 0 && std::find(clusters.begin(), clusters.end(), named.name) == clusters.end()) {
-      return {.problem = absl::StrCat("spec.placement.clusters: ", named.name, " must have ", named.min,
-                                      " executors, and there is no such cluster; there are: ", absl::StrJoin(clusters, ", "))};
-    }
-  }
-  if (shares.empty()) return {.problem = "no cluster may be used"};
-  int64_t total = 0;
-  for (Share& share : shares) {
-    share.count = share.least;
-    total += share.least;
-  }
-  const int64_t wanted = Wanted(executors);
-  if (total > wanted) {
-    return {.problem =
-                absl::StrCat("spec.placement.clusters: the minima add up to ", total, ", more than the ", wanted, " executors wanted")};
-  }
-  const auto add_one = [&] {
-    const auto roomy = [](const Share& a, const Share& b) {
-      const bool a_full = a.count >= a.most, b_full = b.count >= b.most;
-      return a_full != b_full ? b_full : a.count < b.count;
-    };
-    const auto at = std::min_element(shares.begin(), shares.end(), roomy);
-    if (at->count >= at->most) return false;
-    ++at->count;
-    return true;
-  };
-  for (; total < wanted; ++total) {
-    if (!add_one()) {
-      return {.problem =
-                  absl::StrCat("spec.placement.clusters: the maxima add up to ", total, ", fewer than the ", wanted, " executors wanted")};
-    }
-  }
-  Placement placement;
-  for (const Share& share : shares) {
-    for (int64_t i = 0; i < share.count; ++i) placement.slots.push_back({share.cluster, static_cast<int>(i), false});
-  }
-  for (int64_t i = 0; i < executors.spares; ++i) {
-    Share& share = shares[static_cast<size_t>(i) % shares.size()];
-    placement.slots.push_back({share.cluster, static_cast<int>(share.count++), true});
-  }
-  return placement;
+std::optional<int64_t> NamedNumber(const job::Executors& executors) {
+  if (executors.replicas.has_value())
+    return std::clamp(*executors.replicas, executors.min, std::max(executors.min, executors.max.value_or(kNoLimit)));
+  if (executors.max.has_value()) return std::max(executors.min, *executors.max);
+  return std::nullopt;
 }
+
+Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Run(); }
 
 }  // namespace fusionllm::op

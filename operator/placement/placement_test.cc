@@ -20,15 +20,31 @@ std::vector<std::string> Names(const Placement& placement) {
 
 class PlacementTest : public ::testing::Test {
  protected:
-  std::vector<std::string> Place(const std::vector<std::string>& clusters) { return Names(op::Place(job_, clusters)); }
+  // A cluster without a number here has room for all.
+  Placement Full(const std::vector<std::string>& clusters) {
+    std::vector<ClusterOffer> offers;
+    for (const std::string& name : clusters) {
+      ClusterOffer& offer = offers.emplace_back(ClusterOffer{.name = name, .labels = labels_[name], .closed = closed_[name]});
+      if (room_.contains(name)) {
+        offer.room = room_[name];
+        offer.devices = devices_.contains(name) ? devices_[name] : room_[name];
+        offer.shortage = "short of cpu";
+      }
+    }
+    return op::Place(job_, offers);
+  }
+  std::vector<std::string> Place(const std::vector<std::string>& clusters) { return Names(Full(clusters)); }
   std::string Problem(const std::vector<std::string>& clusters) {
-    const Placement placement = op::Place(job_, clusters);
+    const Placement placement = Full(clusters);
     EXPECT_THAT(placement.slots, IsEmpty());
     return placement.problem;
   }
   job::Executors& executors() { return job_.spec.executors; }
   job::Placement& wish() { return job_.spec.placement; }
   job::FusionJob job_;
+  std::map<std::string, int64_t> room_, devices_;
+  std::map<std::string, std::map<std::string, std::string>> labels_;
+  std::map<std::string, std::string> closed_;
 };
 
 TEST_F(PlacementTest, OneClusterTakesAll) {
@@ -62,6 +78,87 @@ TEST_F(PlacementTest, WhatCannotBeIsSaid) {
   EXPECT_THAT(Problem({"paris"}), HasSubstr("maxima add up to 3, fewer than the 4"));
   wish().clusters = {{"paris", 5, std::nullopt}};
   EXPECT_THAT(Problem({"paris"}), HasSubstr("minima add up to 5, more than the 4"));
+}
+
+TEST_F(PlacementTest, ExecutorsGoWhereThereIsRoom) {
+  executors().replicas = 4;
+  room_ = {{"paris", 1}, {"tokyo", 5}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0", "tokyo-1", "tokyo-2"));
+}
+
+TEST_F(PlacementTest, FewerThanWantedAreTakenDownToTheMinimum) {
+  executors().replicas = 4;
+  executors().min = 2;
+  room_ = {{"paris", 1}, {"tokyo", 1}};
+  const Placement placement = Full({"paris", "tokyo"});
+  EXPECT_THAT(Names(placement), ElementsAre("paris-0", "tokyo-0"));
+  EXPECT_EQ(placement.wanted, 4);
+  EXPECT_EQ(placement.shortage, "2 of 4 executors find room. paris: room for 1; short of cpu. tokyo: room for 1; short of cpu");
+  room_ = {{"paris", 1}, {"tokyo", 0}};
+  EXPECT_THAT(Problem({"paris", "tokyo"}), HasSubstr("1 of the 2 executors that must train find room. paris: room for 1"));
+}
+
+TEST_F(PlacementTest, WithoutANumberThereAreAsManyAsThereAreDevices) {
+  room_ = {{"paris", 110}, {"tokyo", 110}};
+  devices_ = {{"paris", 2}, {"tokyo", 1}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1", "tokyo-0"));
+  EXPECT_EQ(Full({"paris", "tokyo"}).shortage, "");
+  executors().max = 2;
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
+}
+
+TEST_F(PlacementTest, PackedFillsOneClusterBeforeTheNextInTheOrderGiven) {
+  executors().replicas = 4;
+  wish().spread = job::Spread::kPacked;
+  room_ = {{"paris", 3}, {"tokyo", 3}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1", "paris-2", "tokyo-0"));
+  wish().clusters = {{"tokyo", 0, 2}, {"paris", 0, std::nullopt}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1", "paris-0", "paris-1"));
+}
+
+TEST_F(PlacementTest, ASelectorNarrowsTheClusters) {
+  executors().replicas = 2;
+  labels_ = {{"paris", {{"tier", "gold"}}}, {"tokyo", {{"tier", "tin"}}}};
+  wish().cluster_selector.json = R"({"matchExpressions":[{"key":"tier","operator":"In","values":["gold","silver"]}]})";
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1"));
+  EXPECT_THAT(Problem({"tokyo"}), HasSubstr("no cluster may be used; there are: tokyo"));
+  wish().cluster_selector.json = R"({"matchExpressions":[{"key":"tier","operator":"Near"}]})";
+  EXPECT_THAT(Problem({"paris"}), HasSubstr("spec.placement.clusterSelector: matchExpressions"));
+}
+
+TEST_F(PlacementTest, AnExecutorIsWhereTheDataIs) {
+  executors().replicas = 2;
+  wish().spread = job::Spread::kPacked;
+  job_.spec.data.clusters = {"tokyo"};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
+  room_ = {{"tokyo", 0}};
+  EXPECT_THAT(Problem({"paris", "tokyo"}),
+              HasSubstr("spec.data.clusters: no executor can be where the data is, in tokyo. tokyo: room for 0"));
+  job_.spec.data.clusters = {"oslo"};
+  EXPECT_THAT(Problem({"paris"}), HasSubstr("in oslo"));
+}
+
+TEST_F(PlacementTest, ClosedClustersAreLeftOutAndNamed) {
+  executors().replicas = 2;
+  closed_ = {{"tokyo", "cannot be reached"}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1"));
+  EXPECT_THAT(Problem({"tokyo"}), HasSubstr("no cluster can be used: tokyo cannot be reached"));
+  wish().clusters = {{"paris", 0, std::nullopt}, {"tokyo", 1, std::nullopt}};
+  EXPECT_THAT(Problem({"paris", "tokyo"}), HasSubstr("a cluster that must have executors cannot be used: tokyo cannot be reached"));
+}
+
+TEST_F(PlacementTest, AMinimumThatHasNoRoomIsNamed) {
+  executors().replicas = 4;
+  wish().clusters = {{"paris", 3, std::nullopt}, {"tokyo", 0, std::nullopt}};
+  room_ = {{"paris", 2}};
+  EXPECT_THAT(Problem({"paris", "tokyo"}), HasSubstr("paris must have 3 executors and has room for 2. paris: room for 2; short of cpu"));
+}
+
+TEST_F(PlacementTest, SparesThatFindNoRoomAreDoneWithout) {
+  executors().replicas = 2;
+  executors().spares = 2;
+  room_ = {{"paris", 3}};
+  EXPECT_THAT(Place({"paris"}), ElementsAre("paris-0", "paris-1", "paris-2 spare"));
 }
 
 }  // namespace

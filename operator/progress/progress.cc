@@ -46,6 +46,7 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   progress.step = Integer(page, "step");
   progress.steps = Integer(page, "steps");
   progress.epoch = Integer(page, "epoch");
+  progress.executors = Integer(page, "executors");
   progress.recoveries = Integer(page, "recoveries");
   progress.loss = Number(page, "loss");
   progress.tokens_per_second = Number(page, "tokens_per_second");

@@ -14,6 +14,7 @@ struct Progress {
   std::string phase;
   int64_t step = 0, steps = 0;
   int64_t epoch = 0;
+  int64_t executors = 0;  // that the broker is in touch with
   int stages = 0;
   int64_t recoveries = 0;
   std::optional<double> loss, tokens_per_second;

@@ -46,6 +46,7 @@ class FrozenMember : public Member {
   std::vector<AnchorView> Anchors() const override { return anchors_; }
   void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
   bool SeenWrites(const std::string&) override { return true; }
+  std::shared_ptr<const ClusterCapacity> Capacity() const override { return nullptr; }
 
   const std::string name_;
   kube::ApiClient& client_;

@@ -49,6 +49,18 @@ absl::Status JobCache::CompareWithServer(std::stop_token stop) {
   return absl::OkStatus();
 }
 
+std::vector<kube::ObjectKey> JobCache::ShortOfRoom() const {
+  std::vector<kube::ObjectKey> keys;
+  for (const kube::ObjectPtr& object : jobs_.All()) {
+    const kubeapi::FusionJobStatus& status = static_cast<const JobObject&>(*object).view->status;
+    const kubeapi::Condition* const dispatched = kubeapi::FindCondition(status.conditions, kubeapi::kDispatched);
+    if (dispatched == nullptr || kubeapi::IsFinished(status.conditions)) continue;
+    const bool whole = dispatched->status == kubeapi::ConditionStatus::kTrue && dispatched->reason != kFewerDispatched;
+    if (!whole) keys.push_back(object->meta.Key());
+  }
+  return keys;
+}
+
 std::shared_ptr<const JobView> JobCache::Find(const kube::ObjectKey& key) const {
   const kube::ObjectPtr found = jobs_.Get(key);
   return found == nullptr ? nullptr : static_cast<const JobObject&>(*found).view;

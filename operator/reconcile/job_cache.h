@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lib/kube/watch/informer.h"
 #include "lib/kube/watch/write_barrier.h"
@@ -23,6 +24,8 @@ class JobCache : public JobSource {
   bool WaitForSync(absl::Duration patience) { return jobs_.WaitForSync(patience); }
 
   std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const override;
+  // Those that have fewer executors than they want, or none, for want of room.
+  std::vector<kube::ObjectKey> ShortOfRoom() const;
   void Wrote(const kube::ObjectKey& key, const std::string& resource_version) override { writes_.Wrote(key, resource_version); }
   bool SeenWrites(const kube::ObjectKey& key) override { return writes_.Seen(key); }
   // Calls `changed` for each job, as if it had changed.

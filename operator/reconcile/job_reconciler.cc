@@ -7,7 +7,6 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "operator/manifests/resources.h"
-#include "operator/placement/placement.h"
 #include "operator/reconcile/claim.h"
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/prepare.h"
@@ -122,20 +121,41 @@ class JobReconciler::Pass {
     }
   }
 
-  // Once for each attempt: clusters that come and go meanwhile move nobody.
+  // Once for each attempt: clusters that come and go meanwhile, and room, move nobody by themselves. The hub's part places; the others find
+  // it settled.
   void PlaceExecutors(Observation& seen) {
     if (const auto anchor = owner_.hub_.AnchorOf(view_.identity.uid)) {
       seen.slots = ParsePlacement(seen.memory.attempt, anchor->placement);
-      if (!seen.slots.empty()) return;
+      seen.placed = !seen.slots.empty();
+      seen.wanted_when_placed = anchor->wanted;
     }
-    std::vector<std::string> clusters;
-    if (!local_.empty()) clusters.push_back(local_);
-    for (size_t i = 1; i < seen.clusters.size(); ++i) {
-      if (seen.clusters[i].reachable) clusters.push_back(seen.clusters[i].name);
+    const std::optional<int64_t> named = NamedNumber(seen.job.spec.executors);
+    const bool rests = seen.memory.complete || seen.memory.failed || seen.job.spec.suspend || seen.deleted_at.has_value();
+    seen.wanted = named.value_or(seen.placed ? Training(seen.slots) : seen.job.spec.executors.min);
+    if (rests || !key_.cluster.empty()) return;
+    const auto lost = [&](const ExecutorSlot& slot) {
+      return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.lost && c.name == slot.cluster; });
+    };
+    const bool whole = std::none_of(seen.slots.begin(), seen.slots.end(), lost);
+    if (seen.placed && whole && Training(seen.slots) >= seen.wanted) return;
+    if (!whole) {
+      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt);
+      if (progress.has_value() && progress->executors > 0) seen.attending = progress->executors;
     }
-    Placement placement = Place(seen.job, clusters);
+    Placement placement = owner_.placer_.Propose(SurveyOf(seen), /*hold=*/!seen.placed);
+    if (seen.placed) {
+      seen.anew = std::move(placement.slots);
+      return;
+    }
     seen.slots = std::move(placement.slots);
+    seen.wanted = placement.wanted;
     seen.placement_problem = std::move(placement.problem);
+    seen.placement_shortage = std::move(placement.shortage);
+  }
+
+  SurveyRequest SurveyOf(const Observation& seen) const {
+    return {
+        .identity = seen.identity, .job = &seen.job, .images = &owner_.options_.images, .avoided = seen.memory.avoided, .now = seen.now};
   }
 
   PrepareRequest Request(const Observation& seen, int64_t attempt) const {
@@ -143,6 +163,7 @@ class JobReconciler::Pass {
             .job = &seen.job,
             .attempt = attempt,
             .slots = seen.slots,
+            .wanted = seen.wanted,
             .local = local_,
             .hub_address = owner_.options_.hub_address,
             .now = seen.now,
@@ -174,7 +195,7 @@ class JobReconciler::Pass {
     FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt), call_.stop));
     const int64_t attempt = decision.memory.attempt;
     if (decision.create_broker) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots},
+      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
                                                            owner_.options_.images, prepared.owner));
       FUSIONLLM_RETURN_IF_ERROR(CreatePod(owner_.hub_, pod));
     }
@@ -183,10 +204,13 @@ class JobReconciler::Pass {
 
   absl::Status CreateExecutors(Member& member, const std::string& name, const Observation& seen, const Decision& decision,
                                const Prepared& prepared) {
+    const auto here = [&](const ExecutorSlot& slot) { return slot.cluster == name; };
+    if (std::none_of(decision.create.begin(), decision.create.end(), here)) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const DeviceKind hardware, HardwareIn(member.Capacity().get(), seen.job.spec.placement));
     for (const ExecutorSlot& slot : decision.create) {
-      if (slot.cluster != name) continue;
+      if (!here(slot)) continue;
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt,
-                                                             prepared.broker_address, owner_.options_.images, prepared.owner));
+                                                             prepared.broker_address, owner_.options_.images, prepared.owner, hardware));
       FUSIONLLM_RETURN_IF_ERROR(CreatePod(member, pod));
     }
     return absl::OkStatus();
@@ -286,7 +310,7 @@ class JobReconciler::Pass {
   }
 
   absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
-    const std::optional<Progress> progress = ProgressOf(seen, decision);
+    const std::optional<Progress> progress = ProgressOf(seen, decision.memory.attempt);
     const kubeapi::FusionJobStatus status = BuildStatus(view_, seen, decision, progress);
     if (status == view_.status) return absl::OkStatus();
     // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.
@@ -294,10 +318,10 @@ class JobReconciler::Pass {
     return Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_));
   }
 
-  std::optional<Progress> ProgressOf(const Observation& seen, const Decision& decision) {
+  std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt) {
     for (const ClusterView& cluster : seen.clusters) {
       for (const PodView& pod : cluster.pods) {
-        if (pod.role != kBrokerRole || pod.attempt != decision.memory.attempt) continue;
+        if (pod.role != kBrokerRole || pod.attempt != attempt) continue;
         if (pod.report.has_value()) return pod.report;
         if (pod.phase == PodPhase::kRunning && !pod.address.empty()) {
           return owner_.progress_.Follow(key_, view_.identity.uid, absl::StrCat(pod.address, ":", kMetricsPort));
@@ -336,6 +360,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member&
       jobs_(jobs),
       hub_(hub),
       members_(members),
+      placer_(hub, members),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

@@ -24,6 +24,7 @@
 #include "operator/manifests/run_objects.h"
 #include "operator/members/fence.h"
 #include "operator/members/member.h"
+#include "operator/placement/placer.h"
 #include "operator/progress/progress.h"
 #include "operator/reconcile/job_view.h"
 
@@ -79,6 +80,7 @@ class JobReconciler {
   JobSource& jobs_;
   Member& hub_;
   Members& members_;
+  Placer placer_;
   Tombstones& tombstones_;
   ProgressSource& progress_;
   EventSink& events_;

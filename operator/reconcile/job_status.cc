@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -119,16 +120,50 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
   }
 }
 
+std::map<std::string, std::string> Avoided(const kubeapi::FusionJobStatus& status) {
+  std::map<std::string, std::string> avoided;
+  for (const kubeapi::ClusterStatus& cluster : status.cluster_statuses) {
+    if (const kubeapi::Condition* left = kubeapi::FindCondition(cluster.conditions, kubeapi::kLeft);
+        left != nullptr && left->status == kubeapi::ConditionStatus::kTrue) {
+      avoided[cluster.name] = left->message;
+    }
+  }
+  return avoided;
+}
+
+void TellAvoided(const Memory& memory, absl::Time now, kubeapi::FusionJobStatus& status) {
+  for (kubeapi::ClusterStatus& cluster : status.cluster_statuses) {
+    const auto why = memory.avoided.find(cluster.name);
+    const bool left = why != memory.avoided.end();
+    if (!left && !kubeapi::IsTrue(cluster.conditions, kubeapi::kLeft)) continue;
+    SetCondition(cluster.conditions,
+                 {.type = std::string(kubeapi::kLeft),
+                  .status = left ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
+                  .reason = left ? "ReplaceCluster" : "MayBeUsed",
+                  .message = left ? why->second : ""},
+                 now);
+  }
+}
+
 }  // namespace
 
 Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
+  const auto since = [&](absl::string_view type, bool holds) {
+    const kubeapi::Condition* const condition = kubeapi::FindCondition(status.conditions, type);
+    const bool so =
+        condition != nullptr && condition->status == (holds ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse);
+    return so ? std::optional(condition->last_transition_time) : std::nullopt;
+  };
   return {.attempt = status.restarts,
           .counted_restarts = status.restarts_count_towards_max,
           .started_at = status.start_time,
           .completed_at = status.completion_time,
           .complete = kubeapi::IsTrue(status.conditions, kubeapi::kComplete),
           .failed = kubeapi::IsTrue(status.conditions, kubeapi::kFailed),
-          .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded)};
+          .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
+          .short_since = since(kubeapi::kDispatched, false),
+          .room_since = since(kubeapi::kResizing, true),
+          .avoided = Avoided(status)};
 }
 
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
@@ -152,11 +187,11 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   status.restarts_count_towards_max = decision.memory.counted_restarts;
   status.selector = absl::StrCat(JobSelector(view.identity), ",", kRoleLabel, "=", kExecutorRole);
   CountPods(seen, decision, status);
+  TellAvoided(decision.memory, seen.now, status);
   // The last word of a run, also of one that was suspended: nobody will ask again.
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
-  const auto trains = [](const ExecutorSlot& slot) { return !slot.spare; };
-  kubeapi::Summarize(std::count_if(seen.slots.begin(), seen.slots.end(), trains), status);
+  kubeapi::Summarize(seen.wanted, status);
   status.state = Name(decision.state);
   return status;
 }

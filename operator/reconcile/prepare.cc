@@ -51,7 +51,8 @@ class Preparation {
     if (host.empty()) return absl::InternalError(absl::StrCat("Service ", BrokerServiceName(id_), " has no address"));
     std::map<std::string, std::string> notes = {{kPreparedAnnotation, want},
                                                 {kBrokerAnnotation, HostPort(host, request_.job->spec.network.port)},
-                                                {kPlacementAnnotation, PlacementText(request_.attempt, request_.slots)}};
+                                                {kPlacementAnnotation, PlacementText(request_.attempt, request_.slots)},
+                                                {kWantedAnnotation, absl::StrCat(request_.wanted)}};
     if (remote) {
       FUSIONLLM_ASSIGN_OR_RETURN(notes[kRemoteBrokerAnnotation], RemoteAddress(service));
     }

@@ -21,6 +21,7 @@ struct PrepareRequest {
   const job::FusionJob* job = nullptr;
   int64_t attempt = 0;
   std::vector<ExecutorSlot> slots;  // all of the job
+  int64_t wanted = 0;               // executors that would train, if there were room
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
   std::string hub_address;          // where nodes of the hub are reached from other clusters; empty: as its nodes say
   absl::Time now;

@@ -210,9 +210,10 @@ TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
   const auto rights = RightsByRole(Objects("--set rbac.aggregateUserRoles=false"));
   ASSERT_EQ(rights.size(), 3);
   EXPECT_THAT(rights.at("fusion-fusionllm-own"), UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets"));
-  EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
-              UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
-                                   "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes"));
+  EXPECT_THAT(
+      rights.at("fusion-fusionllm-watch"),
+      UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
+                           "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes", "watch nodes"));
   EXPECT_THAT(
       rights.at("fusion-fusionllm-work"),
       UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps", "delete configmaps",
@@ -225,8 +226,8 @@ TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   EXPECT_THAT(Kinds(objects),
               UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding"));
   const auto rights = RightsByRole(objects);
-  EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
-              UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "get namespaces"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-watch"), UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps",
+                                                                        "list nodes", "watch nodes", "get namespaces"));
   EXPECT_THAT(rights.at("fusion-fusionllm-work"),
               UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps",
                                    "delete configmaps", "get secrets", "create secrets", "patch secrets"));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -59,6 +60,9 @@ class DirectMember : public Member {
   kube::ApiClient& client() const override { return client_; }
   bool lost() const override { return lost_ && !reachable_; }
   void SetReachable(bool reachable) { reachable_ = reachable; }
+  std::shared_ptr<const ClusterCapacity> Capacity() const override { return capacity_; }
+  // Null: its nodes are not known.
+  void SetCapacity(std::shared_ptr<const ClusterCapacity> capacity) { capacity_ = std::move(capacity); }
   void SetLost(bool lost) { lost_ = lost; }
   // As a cache that a restarted operator has of a cluster that it cannot reach.
   void SetBlind(bool blind) { blind_ = blind; }
@@ -95,6 +99,7 @@ class DirectMember : public Member {
   }
   const std::string name_;
   bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
+  std::shared_ptr<const ClusterCapacity> capacity_;
   kube::ApiClient& client_;
 };
 
@@ -109,6 +114,7 @@ class WritingMember : public Member {
   std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
   std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
   std::vector<AnchorView> Anchors() const override { return seen_.Anchors(); }
+  std::shared_ptr<const ClusterCapacity> Capacity() const override { return seen_.Capacity(); }
   void Wrote(const std::string& uid, const kube::Resource& resource, const std::string& answer) override {
     seen_.Wrote(uid, resource, answer);
   }
@@ -171,8 +177,16 @@ class Alone : public Members {
  public:
   std::vector<std::shared_ptr<Member>> Remote() const override { return remote_; }
   std::optional<std::string> LocalName() const override { return local_; }
+  std::vector<ClusterFacts> Clusters() const override {
+    std::vector<ClusterFacts> all;
+    if (local_.has_value()) all.push_back({.name = *local_, .local = true});
+    for (const std::shared_ptr<Member>& member : remote_) all.push_back({.name = member->name()});
+    for (ClusterFacts& facts : all) facts.labels = labels_.contains(facts.name) ? labels_.at(facts.name) : facts.labels;
+    return all;
+  }
   std::optional<std::string> local_ = "local";
   std::vector<std::shared_ptr<Member>> remote_;
+  std::map<std::string, std::map<std::string, std::string>> labels_;
 };
 
 class ScriptedProgress : public ProgressSource {

@@ -1,0 +1,73 @@
+#include "operator/federation/cluster_facts.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lib/kubeapi/fusion_job_status_fields.h"
+
+namespace fusionllm::op {
+namespace {
+
+constexpr char kRegionLabel[] = "topology.kubernetes.io/region";
+constexpr char kZoneLabel[] = "topology.kubernetes.io/zone";
+constexpr char kProviderLabel[] = "fusionllm.io/provider";
+
+// Of an accelerator, as device plugins name them: "nvidia.com/gpu". Attachments of volumes and the like are none.
+bool IsAccelerator(const std::string& resource) {
+  return resource.find('/') != std::string::npos && !resource.starts_with("attachable-volumes") && !resource.starts_with("kubernetes.io/");
+}
+
+// As the field has it: whole Mi, below 2^53.
+job::ByteSize MemoryOf(const kube::Amounts& amounts) {
+  constexpr int64_t kMebibyte = int64_t{1} << 20, kMost = int64_t{1} << 53;
+  const int64_t bytes = std::clamp<int64_t>(kube::AmountOf(amounts, kube::kMemory), 0, kMost);
+  return {bytes - bytes % kMebibyte};
+}
+
+}  // namespace
+
+ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster& cluster) {
+  ClusterFacts facts{.name = meta.name};
+  facts.labels.insert(meta.labels.begin(), meta.labels.end());
+  facts.labels[kClusterLabel] = meta.name;
+  const kubeapi::FusionClusterSpec& spec = cluster.spec;
+  for (const auto& [label, value] :
+       {std::pair(kRegionLabel, &spec.region), std::pair(kZoneLabel, &spec.zone), std::pair(kProviderLabel, &spec.provider)}) {
+    if (value->has_value()) facts.labels[label] = **value;
+  }
+  facts.local = spec.local.has_value();
+  facts.on_demand = spec.on_demand;
+  facts.leaving = !meta.deletion_timestamp.empty();
+  return facts;
+}
+
+kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
+  constexpr size_t kMaxProducts = 64;
+  kubeapi::ResourceSummary summary{.nodes = static_cast<int64_t>(capacity.nodes.size())};
+  kube::Amounts allocatable, taken;
+  std::map<std::string, kubeapi::DeviceSummary> devices;
+  for (const NodeRoom& node : capacity.nodes) {
+    if (!node.ready || node.unschedulable) continue;
+    ++summary.ready_nodes;
+    kube::AddAmounts(node.allocatable, allocatable);
+    kube::AddAmounts(node.taken, taken);
+    for (const auto& [resource, amount] : node.allocatable) {
+      if (!IsAccelerator(resource) || amount <= 0) continue;
+      kubeapi::DeviceSummary& device = devices[ProductOf(node, resource)];
+      device.allocatable += amount;
+      device.allocated += kube::AmountOf(node.taken, resource);
+    }
+  }
+  summary.allocatable_millicpus = kube::AmountOf(allocatable, kube::kCpu);
+  summary.allocated_millicpus = kube::AmountOf(taken, kube::kCpu);
+  summary.allocatable_memory = MemoryOf(allocatable);
+  summary.allocated_memory = MemoryOf(taken);
+  for (auto& [product, device] : devices) {
+    if (summary.devices.size() == kMaxProducts) break;
+    device.product = product.substr(0, kubeapi::kMaxShortText);
+    summary.devices.push_back(std::move(device));
+  }
+  return summary;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,18 @@
+// What is said of a FusionCluster: to those who place jobs, and in its status. Pure functions.
+#pragma once
+
+#include "lib/kube/watch/object.h"
+#include "lib/kubeapi/fusion_cluster.h"
+#include "operator/inventory/capacity.h"
+#include "operator/members/member.h"
+
+namespace fusionllm::op {
+
+// Labels are those of the object, and topology.kubernetes.io/region and /zone, fusionllm.io/provider and fusionllm.io/cluster for what its
+// spec and name say.
+ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster& cluster);
+
+// Of nodes that are ready and take pods; the others are counted and no more.
+kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity);
+
+}  // namespace fusionllm::op

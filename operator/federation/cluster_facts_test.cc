@@ -1,0 +1,52 @@
+#include "operator/federation/cluster_facts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
+  kubeapi::FusionCluster cluster;
+  cluster.spec.region = "eu-west";
+  cluster.spec.provider = "acme";
+  cluster.spec.on_demand = true;
+  const ClusterFacts facts = FactsOf({.name = "paris", .labels = {{"tier", "gold"}}}, cluster);
+  EXPECT_THAT(facts.labels, UnorderedElementsAre(Pair("tier", "gold"), Pair("fusionllm.io/cluster", "paris"),
+                                                 Pair("topology.kubernetes.io/region", "eu-west"), Pair("fusionllm.io/provider", "acme")));
+  EXPECT_TRUE(facts.on_demand);
+  EXPECT_FALSE(facts.local);
+  EXPECT_FALSE(facts.leaving);
+}
+
+NodeRoom Node(bool ready, const std::string& product, int64_t gpus) {
+  NodeRoom node{.name = "n", .ready = ready};
+  node.allocatable = {{"cpu", 4000}, {"memory", (int64_t{8} << 30) + 5}, {"pods", 110}};
+  node.taken = {{"cpu", 1500}, {"memory", int64_t{1} << 30}, {"pods", 2}};
+  if (gpus > 0) {
+    node.allocatable["nvidia.com/gpu"] = gpus;
+    node.taken["nvidia.com/gpu"] = 1;
+  }
+  if (!product.empty()) node.labels["nvidia.com/gpu.product"] = product;
+  return node;
+}
+
+TEST(ClusterFactsTest, TheSummaryIsOfNodesThatTakePods) {
+  ClusterCapacity capacity;
+  capacity.nodes = {Node(true, "NVIDIA-L4", 4), Node(true, "NVIDIA-L4", 2), Node(true, "", 1), Node(false, "NVIDIA-L4", 8)};
+  const kubeapi::ResourceSummary summary = SummaryOf(capacity);
+  EXPECT_EQ(summary.nodes, 4);
+  EXPECT_EQ(summary.ready_nodes, 3);
+  EXPECT_EQ(summary.allocatable_millicpus, 12000);
+  EXPECT_EQ(summary.allocated_millicpus, 4500);
+  EXPECT_EQ(summary.allocatable_memory->bytes, int64_t{24} << 30) << "whole Mi";
+  EXPECT_EQ(summary.allocated_memory->bytes, int64_t{3} << 30);
+  EXPECT_THAT(summary.devices, ElementsAre(kubeapi::DeviceSummary{"NVIDIA-L4", 6, 2}, kubeapi::DeviceSummary{"nvidia.com/gpu", 1, 1}));
+}
+
+}  // namespace
+}  // namespace fusionllm::op

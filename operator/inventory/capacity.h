@@ -1,0 +1,62 @@
+// What the nodes of one cluster have, and what of it is taken; and how many pods of one shape find room there. Pure functions of a
+// snapshot.
+//
+// A model of the cluster's own scheduler that is right for pods that are alike: resources, readiness, taints, node selectors and required
+// node affinity. Affinity between pods, spreading and priorities are not looked at: a pod that they keep out waits, and says so itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lib/kube/api/amounts.h"
+#include "lib/kube/watch/node.h"
+#include "operator/inventory/pod_shape.h"
+#include "operator/manifests/hardware.h"
+
+namespace fusionllm::op {
+
+struct NodeRoom {
+  std::string name;
+  std::map<std::string, std::string> labels;
+  std::vector<kube::Taint> taints;
+  bool ready = false, unschedulable = false;
+  kube::Amounts allocatable;
+  kube::Amounts taken;                          // by all pods there
+  std::map<std::string, kube::Amounts> of_job;  // of that, by job uid: pods of this operator's jobs
+};
+
+// Pods that wait for a node: they will take room, nobody knows where.
+struct WaitingPod {
+  std::string job_uid;  // empty: none of this operator's
+  kube::Amounts requests;
+};
+
+struct ClusterCapacity {
+  std::vector<NodeRoom> nodes;
+  std::vector<WaitingPod> waiting;
+  std::map<std::string, int64_t> pods_of_job;  // by job uid, waiting or not
+  int64_t executors = 0;                       // that have a node
+};
+
+struct Room {
+  int64_t pods = 0;      // of that shape
+  int64_t nodes = 0;     // that have room for one or more
+  std::string shortage;  // why not more, over all nodes: "2 nodes: 1 not ready, 1 with too little cpu (most free: 0.5 cpu)"
+};
+
+// `job_uid`: its own pods do not count, they end before others come in their place. `reserved`: pods of other jobs that are placed here and
+// not there yet, by what each requests.
+Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid, const std::vector<kube::Amounts>& reserved);
+
+// `device`: spec.placement.device, neither empty nor "any". A value of a node's label names it when it is the same but for case and
+// punctuation, or has its words: "l4" and "nvidia-l4" name "NVIDIA-L4". No values: no node has it, with `least_memory_bytes` as far as
+// labels say how much its devices have.
+DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, const ClusterCapacity& cluster);
+// What a node with accelerators calls one of their kind: what its label says, else the name of the resource.
+std::string ProductOf(const NodeRoom& node, const std::string& resource);
+// What there is to name, for messages.
+std::vector<std::string> DeviceNames(const ClusterCapacity& cluster);
+
+}  // namespace fusionllm::op

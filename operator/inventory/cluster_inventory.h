@@ -1,0 +1,39 @@
+// The nodes of one cluster and what all its pods take of them, cached by informers.
+//
+// Apart from the caches that jobs are led by: a cluster that does not let its nodes be seen can be used all the same. Of pods that are not
+// the operator's only name, node and requests are kept. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "lib/kube/watch/informer.h"
+#include "operator/inventory/capacity.h"
+
+namespace fusionllm::op {
+
+class ClusterInventory {
+ public:
+  // `client`, `clock` and `metrics` (which may be null) must outlive it. `grew`: called on a thread of the inventory whenever there may be
+  // more room than before; may be empty.
+  ClusterInventory(const std::string& cluster, kube::ApiClient& client, kube::Clock& clock, const kube::InformerMetrics* metrics,
+                   std::function<void()> grew);
+
+  void Start();
+  void Stop();
+
+  // The newest known; null while the first lists are not in the cache, or may not be had: then nothing is known of its room.
+  std::shared_ptr<const ClusterCapacity> Capacity() const;
+  // Why there is none.
+  absl::Status Status() const;
+
+ private:
+  kube::Informer nodes_, pods_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const ClusterCapacity> capacity_;  // null: to be made anew
+  mutable std::string nodes_version_, pods_version_;         // of the caches that it was made of
+};
+
+}  // namespace fusionllm::op

@@ -1,0 +1,114 @@
+// Nodes and pods on an API server in memory.
+#include "operator/inventory/cluster_inventory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "operator/manifests/identity.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class ClusterInventoryTest : public ::testing::Test {
+ protected:
+  ClusterInventoryTest()
+      : rest_(kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+              kube::RestClientOptions{}, clock_) {}
+
+  void AddNode(const std::string& name, const char* ready = "True") {
+    const json status = {{"allocatable", {{"cpu", "4"}, {"memory", "8Gi"}, {"pods", "110"}}},
+                         {"conditions", {{{"type", "Ready"}, {"status", ready}}}}};
+    const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}, {"labels", {{"pool", "a"}}}}}};
+    ASSERT_TRUE(client_.Create(kNodes, "", node.dump()).ok());
+    Patch(kNodes, {"", name}, {{"status", status}});
+  }
+  void AddPod(const std::string& name, const json& labels = json::object(), const std::string& node = "") {
+    json pod = {{"apiVersion", "v1"},
+                {"kind", "Pod"},
+                {"metadata", {{"name", name}, {"namespace", "default"}, {"labels", labels}}},
+                {"spec", {{"containers", {{{"name", "c"}, {"resources", {{"requests", {{"cpu", "500m"}}}}}}}}}}};
+    if (!node.empty()) pod["spec"]["nodeName"] = node;
+    ASSERT_TRUE(client_.Create(kPods, "default", pod.dump()).ok());
+  }
+  void Patch(const kube::Resource& resource, const kube::ObjectKey& key, const json& patch) {
+    const auto done = client_.Patch(resource, key, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"});
+    ASSERT_TRUE(done.ok()) << done.status();
+  }
+  // Threads of informers carry things along: a test waits for what must come, at most a minute.
+  bool Eventually(const std::function<bool(const ClusterCapacity&)>& holds) {
+    for (int i = 0; i < 60'000; ++i) {
+      const auto capacity = inventory_.Capacity();
+      if (capacity != nullptr && holds(*capacity)) return true;
+      clock_.WaitFor(absl::Milliseconds(1), {});
+    }
+    return false;
+  }
+
+  kube::Clock& clock_ = kube::RealClock();
+  kube::testing::FakeApiServer server_{clock_};
+  kube::RestClient rest_;
+  kube::ApiClient& client_ = rest_;
+  std::atomic<int> grew_ = 0;
+  ClusterInventory inventory_{"paris", client_, clock_, nullptr, [this] { ++grew_; }};  // last: its threads call the rest
+};
+
+TEST_F(ClusterInventoryTest, SeesNodesAndWhatTheirPodsTake) {
+  AddNode("n1");
+  AddNode("n2", "False");
+  AddPod("theirs", json::object(), "n1");
+  AddPod("ours", {{kJobUidLabel, "u1"}, {kRoleLabel, kExecutorRole}}, "n1");
+  AddPod("waits", {{kJobUidLabel, "u1"}, {kRoleLabel, kExecutorRole}});
+  AddPod("elsewhere", json::object(), "n9");
+  EXPECT_EQ(inventory_.Capacity(), nullptr) << "nobody has looked yet";
+  inventory_.Start();
+  ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == 2; }));
+  const ClusterCapacity capacity = *inventory_.Capacity();
+  EXPECT_EQ(capacity.nodes[0].name, "n1");
+  EXPECT_TRUE(capacity.nodes[0].ready);
+  EXPECT_EQ(capacity.nodes[0].labels.at("pool"), "a");
+  EXPECT_EQ(capacity.nodes[0].allocatable.at("cpu"), 4000);
+  EXPECT_EQ(capacity.nodes[0].taken, (kube::Amounts{{"cpu", 1000}, {"pods", 2}}));
+  EXPECT_EQ(capacity.nodes[0].of_job.at("u1"), (kube::Amounts{{"cpu", 500}, {"pods", 1}}));
+  EXPECT_FALSE(capacity.nodes[1].ready);
+  ASSERT_EQ(capacity.waiting.size(), 1);
+  EXPECT_EQ(capacity.waiting[0].job_uid, "u1");
+  EXPECT_EQ(capacity.pods_of_job.at("u1"), 2);
+  EXPECT_EQ(capacity.executors, 1);
+}
+
+TEST_F(ClusterInventoryTest, APodThatEndsFreesItsRoomAndThatIsTold) {
+  AddNode("n1");
+  AddPod("p", json::object(), "n1");
+  inventory_.Start();
+  ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == 1 && !capacity.nodes[0].taken.empty(); }));
+  const int before = grew_;
+  Patch(kPods, {"default", "p"}, {{"status", {{"phase", "Succeeded"}}}});
+  EXPECT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes[0].taken.empty(); }));
+  EXPECT_TRUE(Eventually([&](const ClusterCapacity&) { return grew_ > before; }));
+}
+
+TEST_F(ClusterInventoryTest, WhatMayNotBeSeenIsNotKnown) {
+  server_.AddFault({.verb = "list",
+                    .target = "/nodes",
+                    .times = 1'000'000,
+                    .code = 403,
+                    .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"no nodes for you"})"});
+  inventory_.Start();
+  for (int i = 0; i < 60'000 && inventory_.Status().message().find("no nodes for you") == absl::string_view::npos; ++i) {
+    clock_.WaitFor(absl::Milliseconds(1), {});
+  }
+  EXPECT_THAT(std::string(inventory_.Status().message()), HasSubstr("nodes are not listed yet"));
+  EXPECT_EQ(inventory_.Capacity(), nullptr);
+}
+
+}  // namespace
+}  // namespace fusionllm::op

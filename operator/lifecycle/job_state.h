@@ -1,0 +1,9 @@
+// What a job's status says in one word, for people; programs look at the conditions.
+#pragma once
+
+namespace fusionllm::op {
+
+enum class JobState { kPending, kStarting, kRunning, kRestarting, kSuspending, kSuspended, kComplete, kFailed, kDeleting };
+const char* Name(JobState state);
+
+}  // namespace fusionllm::op

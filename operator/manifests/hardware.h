@@ -1,0 +1,27 @@
+// The hardware that a job's executors ask for, put into their pods.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/job/fusion_job.h"
+
+namespace fusionllm::op {
+
+// Nodes with one kind of device, by the labels that say so. Without a label: any node.
+struct DeviceKind {
+  std::string label;
+  std::vector<std::string> values;  // any of these
+  std::string resource;             // by which a pod asks for one such device; empty: none
+  std::string memory_label;         // says how much memory a device has, in MiB; empty: no bound
+  int64_t least_mebibytes = 0;
+};
+
+// Makes the pod ask for nodes with that device, and for one device unless its template does, and for the memory that spec.placement asks
+// of a device that is a node. InvalidArgument: the template grants less memory than that.
+absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, nlohmann::json& pod);
+
+}  // namespace fusionllm::op

@@ -1,0 +1,83 @@
+#include "operator/manifests/hardware.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json Pod(const json& resources = json::object()) {
+  json container = {{"name", "executor"}};
+  if (!resources.empty()) container["resources"] = resources;
+  return {{"spec", {{"containers", {{{"name", "other"}}, container}}}}};
+}
+
+const DeviceKind kGpu{.label = "nvidia.com/gpu.product", .values = {"NVIDIA-L4"}, .resource = "nvidia.com/gpu"};
+
+absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> least_bytes = std::nullopt) {
+  job::Placement placement;
+  if (least_bytes.has_value()) placement.min_memory = job::ByteSize{*least_bytes};
+  return AskForHardware(placement, kind, "executor", pod);
+}
+
+TEST(HardwareTest, WithoutAWishThePodIsAsItWas) {
+  json pod = Pod();
+  EXPECT_TRUE(Ask({}, pod).ok());
+  EXPECT_EQ(pod, Pod());
+}
+
+TEST(HardwareTest, ADeviceIsAskedForByItsLabelAndItsResource) {
+  json pod = Pod();
+  EXPECT_TRUE(Ask(kGpu, pod).ok());
+  EXPECT_EQ(pod["spec"]["containers"][1]["resources"]["limits"]["nvidia.com/gpu"], "1");
+  EXPECT_FALSE(pod["spec"]["containers"][0].contains("resources"));
+  const json& required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+  EXPECT_EQ(required["nodeSelectorTerms"],
+            json({{{"matchExpressions", {{{"key", "nvidia.com/gpu.product"}, {"operator", "In"}, {"values", {"NVIDIA-L4"}}}}}}}));
+}
+
+TEST(HardwareTest, WhatTheTemplateAsksForStays) {
+  json pod = Pod({{"limits", {{"nvidia.com/gpu", 4}}}});
+  pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = {
+      {{"matchExpressions", {{{"key", "zone"}, {"operator", "Exists"}}}}}, {{"matchFields", json::array()}}};
+  EXPECT_TRUE(Ask(kGpu, pod).ok());
+  EXPECT_EQ(pod["spec"]["containers"][1]["resources"]["limits"]["nvidia.com/gpu"], 4);
+  const json& terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+  ASSERT_EQ(terms.size(), 2) << "either may hold, so each has the device";
+  EXPECT_EQ(terms[0]["matchExpressions"].size(), 2);
+  EXPECT_EQ(terms[1]["matchExpressions"].size(), 1);
+}
+
+TEST(HardwareTest, ADevicesMemoryIsBoundedByItsLabel) {
+  json pod = Pod();
+  DeviceKind kind = kGpu;
+  kind.memory_label = "nvidia.com/gpu.memory";
+  kind.least_mebibytes = 16384;
+  EXPECT_TRUE(Ask(kind, pod, int64_t{16} << 30).ok());
+  const json& required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+  EXPECT_EQ(required["nodeSelectorTerms"][0]["matchExpressions"][1],
+            json({{"key", "nvidia.com/gpu.memory"}, {"operator", "Gt"}, {"values", {"16383"}}}));
+  EXPECT_FALSE(pod["spec"]["containers"][1]["resources"].contains("requests")) << "it is the device's memory, not the node's";
+}
+
+TEST(HardwareTest, WithoutADeviceMemoryIsTheNodes) {
+  json pod = Pod();
+  EXPECT_TRUE(Ask({}, pod, int64_t{2} << 30).ok());
+  EXPECT_EQ(pod["spec"]["containers"][1]["resources"]["requests"]["memory"], "2147483648");
+  json enough = Pod({{"requests", {{"memory", "3Gi"}}}});
+  const json before = enough;
+  EXPECT_TRUE(Ask({}, enough, int64_t{2} << 30).ok());
+  EXPECT_EQ(enough, before);
+  json small = Pod({{"limits", {{"memory", "1Gi"}}}});
+  const absl::Status status = Ask({}, small, int64_t{2} << 30);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("spec.executors.template: limits.memory of 1Gi is less than spec.placement.minMemory, 2Gi"));
+}
+
+}  // namespace
+}  // namespace fusionllm::op

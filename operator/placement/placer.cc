@@ -1,0 +1,61 @@
+#include "operator/placement/placer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+// The broker reads these itself, where it is.
+std::string FilesOfBroker(const job::Spec& spec) {
+  if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) return "spec.model.graph.file";
+  if (spec.model.init.from.has_value()) return "spec.model.init.from";
+  return "";
+}
+
+}  // namespace
+
+Placement Placer::Propose(const SurveyRequest& request, bool hold) {
+  const job::FusionJob& job = *request.job;
+  const std::string local = members_.LocalName().value_or("");
+  const std::string files = FilesOfBroker(job.spec);
+  if (!files.empty() && !HoldsData(job.spec.data, local)) {
+    return {.problem = absl::StrCat("spec.data.clusters: the hub", local.empty() ? "" : absl::StrCat(", ", local, ","),
+                                    " must be among them: the broker reads ", files, " there")};
+  }
+  const auto shape = ExecutorShape(request.identity, job, *request.images, {});
+  if (!shape.ok()) return {.problem = std::string(shape.status().message())};
+  const std::lock_guard lock(mutex_);
+  Placement placement = Place(job, Survey(request, hub_, members_, &reservations_));
+  if (placement.slots.empty() && !request.avoided.empty()) {
+    // Rather back to where it went wrong than nowhere: how often is bounded by the restarts that are left.
+    SurveyRequest anywhere = request;
+    anywhere.avoided.clear();
+    Placement back = Place(job, Survey(anywhere, hub_, members_, &reservations_));
+    if (!back.slots.empty()) placement = std::move(back);
+  }
+  KeepWords(request, placement);
+  if (hold && !placement.slots.empty()) reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
+  return placement;
+}
+
+void Placer::KeepWords(const SurveyRequest& request, Placement& placement) {
+  const std::string& uid = request.identity.uid;
+  if (placement.problem.empty() && placement.shortage.empty()) {
+    said_.erase(uid);
+    return;
+  }
+  std::erase_if(said_, [&](const auto& entry) { return request.now - entry.second.at >= kSayAgainAfter; });
+  const auto [at, first] = said_.try_emplace(uid, Said{placement.problem, placement.shortage, request.now});
+  const Said& said = at->second;
+  if (first) return;
+  if (placement.problem.empty() != said.problem.empty() || placement.shortage.empty() != said.shortage.empty()) {
+    at->second = {placement.problem, placement.shortage, request.now};
+    return;
+  }
+  placement.problem = said.problem;
+  placement.shortage = said.shortage;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,38 @@
+// Room that has been given to executors which are not there yet, so that two jobs that are placed at the same time do not both count on it.
+//
+// Kept in memory alone: after a restart of the operator the clusters themselves say what has been taken, but for what was under way, and a
+// pod that finds its place taken waits. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lib/kube/api/amounts.h"
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+
+class Reservations {
+ public:
+  // Pods that have not come by then are not waited for.
+  static constexpr absl::Duration kHeldFor = absl::Minutes(2);
+
+  // In place of what the job held before.
+  void Hold(const std::string& job_uid, const std::vector<ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
+  // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
+  std::vector<kube::Amounts> OfOthers(const std::string& cluster, const std::string& job_uid,
+                                      const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
+
+ private:
+  struct Held {
+    std::map<std::string, int64_t> executors;  // by cluster
+    kube::Amounts each;
+    absl::Time until;
+  };
+  std::map<std::string, Held> held_;  // by job uid
+};
+
+}  // namespace fusionllm::op

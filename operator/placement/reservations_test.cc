@@ -1,0 +1,47 @@
+#include "operator/placement/reservations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
+const kube::Amounts kEach = {{"cpu", 1000}};
+
+class ReservationsTest : public ::testing::Test {
+ protected:
+  std::vector<kube::Amounts> Seen(const std::string& cluster, const std::string& job, std::map<std::string, int64_t> there = {}) {
+    return held_.OfOthers(cluster, job, there, now_);
+  }
+  Reservations held_;
+  absl::Time now_ = kStart;
+};
+
+TEST_F(ReservationsTest, OthersSeeWhatIsHeldUntilItsPodsAreThere) {
+  held_.Hold("a", {{"paris", 0, false}, {"paris", 1, true}, {"tokyo", 0, false}}, kEach, now_);
+  EXPECT_THAT(Seen("paris", "b"), SizeIs(2));
+  EXPECT_THAT(Seen("tokyo", "b"), SizeIs(1));
+  EXPECT_THAT(Seen("oslo", "b"), IsEmpty());
+  EXPECT_THAT(Seen("paris", "a"), IsEmpty()) << "its own";
+  EXPECT_THAT(Seen("paris", "b", {{"a", 1}}), SizeIs(1));
+  EXPECT_THAT(Seen("paris", "b", {{"a", 7}}), IsEmpty());
+}
+
+TEST_F(ReservationsTest, TheLastWordOfAJobCounts) {
+  held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
+  held_.Hold("a", {{"tokyo", 0, false}}, kEach, now_);
+  EXPECT_THAT(Seen("paris", "b"), IsEmpty());
+}
+
+TEST_F(ReservationsTest, NobodyWaitsForEverForPodsThatDoNotCome) {
+  held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
+  now_ += Reservations::kHeldFor;
+  EXPECT_THAT(Seen("paris", "b"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace fusionllm::op

@@ -1,0 +1,123 @@
+#include "operator/placement/survey.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::op {
+namespace {
+
+bool AsksForDevices(const PodShape& shape) {
+  return std::any_of(shape.requests.begin(), shape.requests.end(),
+                     [](const auto& entry) { return entry.first.find('/') != std::string::npos; });
+}
+
+// Without accelerators a device is a node.
+int64_t DevicesOf(const PodShape& shape, const Room& room) { return AsksForDevices(shape) ? room.pods : room.nodes; }
+
+std::string AsText(const PodShape& shape) {
+  kube::Amounts amounts = shape.requests;
+  amounts.erase(kube::kPodCount);
+  return kube::AmountsText(amounts);
+}
+
+class Surveyor {
+ public:
+  Surveyor(const SurveyRequest& request, Reservations* reservations)
+      : request_(request), spec_(request.job->spec), reservations_(reservations) {}
+
+  ClusterOffer Look(const ClusterFacts& facts, const Member* member) {
+    ClusterOffer offer{.name = facts.name, .labels = facts.labels, .closed = Closed(facts, member)};
+    if (!offer.closed.empty()) return offer;
+    const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
+    const auto hardware = HardwareIn(capacity.get(), spec_.placement);
+    if (!hardware.ok()) {
+      offer.closed = std::string(hardware.status().message());
+      return offer;
+    }
+    const auto shape = ExecutorShape(request_.identity, *request_.job, *request_.images, *hardware);
+    if (!shape.ok()) {
+      offer.closed = absl::StrCat("cannot be asked: ", std::string(shape.status().message()));
+      return offer;
+    }
+    if (capacity == nullptr) return offer;
+    const Room room = RoomFor(*shape, *capacity, request_.identity.uid, Reserved(facts, *capacity));
+    offer.devices = DevicesOf(*shape, room);
+    if (facts.on_demand) return offer;
+    offer.room = room.pods;
+    offer.shortage = absl::StrCat("each asks for ", AsText(*shape), "; ", room.shortage);
+    return offer;
+  }
+
+ private:
+  std::string Closed(const ClusterFacts& facts, const Member* member) const {
+    if (facts.leaving) return "is being removed";
+    if (member == nullptr || !member->reachable()) return "cannot be reached";
+    const auto avoided = request_.avoided.find(facts.name);
+    if (avoided != request_.avoided.end()) return avoided->second;
+    if (spec_.model.graph.has_value() && spec_.model.graph->file.has_value() && !HoldsData(spec_.data, facts.name)) {
+      return "has no spec.model.graph.file: it is not in spec.data.clusters";
+    }
+    return "";
+  }
+
+  std::vector<kube::Amounts> Reserved(const ClusterFacts& facts, const ClusterCapacity& capacity) const {
+    std::vector<kube::Amounts> reserved;
+    if (reservations_ != nullptr) {
+      reserved = reservations_->OfOthers(facts.name, request_.identity.uid, capacity.pods_of_job, request_.now);
+    }
+    if (!facts.local) return reserved;
+    // Its own broker comes first.
+    const auto broker = BrokerPod(request_.identity, *request_.job, {}, *request_.images, {});
+    if (!broker.ok()) return reserved;
+    if (const auto shape = ShapeOfPod(*broker); shape.ok()) reserved.push_back(shape->requests);
+    return reserved;
+  }
+
+  const SurveyRequest& request_;
+  const job::Spec& spec_;
+  Reservations* const reservations_;
+};
+
+}  // namespace
+
+std::vector<ClusterOffer> Survey(const SurveyRequest& request, const Member& hub, const Members& members, Reservations* reservations) {
+  std::map<std::string, std::shared_ptr<Member>> remote;
+  for (const std::shared_ptr<Member>& member : members.Remote()) remote[member->name()] = member;
+  std::vector<ClusterFacts> all = members.Clusters();
+  std::sort(all.begin(), all.end(),
+            [](const ClusterFacts& a, const ClusterFacts& b) { return a.local != b.local ? a.local : a.name < b.name; });
+  Surveyor surveyor(request, reservations);
+  std::vector<ClusterOffer> offers;
+  for (const ClusterFacts& facts : all) {
+    const auto at = remote.find(facts.name);
+    offers.push_back(surveyor.Look(facts, facts.local ? &hub : at == remote.end() ? nullptr : at->second.get()));
+  }
+  return offers;
+}
+
+absl::StatusOr<PodShape> ExecutorShape(const JobIdentity& identity, const job::FusionJob& job, const Images& images,
+                                       const DeviceKind& hardware) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const nlohmann::json pod, ExecutorPod(identity, job, {}, 0, "broker:1", images, {}, hardware));
+  return ShapeOfPod(pod);
+}
+
+absl::StatusOr<DeviceKind> HardwareIn(const ClusterCapacity* capacity, const job::Placement& placement) {
+  if (placement.device == "any" || placement.device == "cpu") return DeviceKind();
+  if (capacity == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("does not tell what its nodes have, and spec.placement.device asks for ", placement.device));
+  }
+  const int64_t least = placement.min_memory.has_value() ? placement.min_memory->bytes : 0;
+  DeviceKind kind = FindDevice(placement.device, least, *capacity);
+  if (!kind.values.empty()) return kind;
+  const std::vector<std::string> names = DeviceNames(*capacity);
+  return absl::FailedPreconditionError(
+      absl::StrCat("has no device ", placement.device, least > 0 ? absl::StrCat(" with ", kube::AmountText(kube::kMemory, least)) : "",
+                   "; its nodes have: ", names.empty() ? "none that are labelled" : absl::StrJoin(names, ", ")));
+}
+
+}  // namespace fusionllm::op

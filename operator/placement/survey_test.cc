@@ -1,0 +1,163 @@
+// What clusters offer a job, by what their nodes have.
+#include "operator/placement/survey.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "operator/placement/placer.h"
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class FakeMember : public Member {
+ public:
+  explicit FakeMember(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const override { return name_; }
+  bool reachable() const override { return reachable_; }
+  bool lost() const override { return false; }
+  kube::ApiClient& client() const override { std::abort(); }
+  std::vector<PodView> PodsOf(const std::string&) const override { return {}; }
+  std::optional<AnchorView> AnchorOf(const std::string&) const override { return std::nullopt; }
+  std::vector<AnchorView> Anchors() const override { return {}; }
+  void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
+  bool SeenWrites(const std::string&) override { return true; }
+  std::shared_ptr<const ClusterCapacity> Capacity() const override { return capacity_; }
+
+  // Nodes of so many processors each.
+  ClusterCapacity& Have(int nodes, int64_t cpus) {
+    auto capacity = std::make_shared<ClusterCapacity>();
+    for (int i = 0; i < nodes; ++i) {
+      NodeRoom& node = capacity->nodes.emplace_back();
+      node.name = absl::StrCat("n", i);
+      node.ready = true;
+      node.allocatable = {{"cpu", cpus * 1000}, {"memory", int64_t{64} << 30}, {"pods", 110}};
+    }
+    capacity_ = capacity;
+    return *capacity;
+  }
+
+  bool reachable_ = true;
+  std::shared_ptr<ClusterCapacity> capacity_;
+
+ private:
+  const std::string name_;
+};
+
+class SurveyTest : public ::testing::Test, public Members {
+ protected:
+  SurveyTest() {
+    job_.spec.executors.pod_template.json =
+        R"({"spec":{"containers":[{"name":"executor","resources":{"requests":{"cpu":"2","memory":"1Gi"}}}]}})";
+    hub_.Have(1, 4);
+    paris_->Have(2, 4);
+  }
+  std::vector<std::shared_ptr<Member>> Remote() const override { return {paris_}; }
+  std::optional<std::string> LocalName() const override { return "home"; }
+  std::vector<ClusterFacts> Clusters() const override { return {paris_facts_, {.name = "home", .local = true}}; }
+
+  SurveyRequest Request(const std::string& uid = "u1") const {
+    return {
+        .identity = {.name = "train", .ns = "team", .uid = uid, .origin = "hub"}, .job = &job_, .images = &images_, .avoided = avoided_};
+  }
+  std::vector<ClusterOffer> Offers() { return Survey(Request(), hub_, *this, nullptr); }
+  ClusterOffer Paris() { return Offers().at(1); }
+
+  job::FusionJob job_;
+  Images images_{"b", "s", "e", ""};
+  std::map<std::string, std::string> avoided_;
+  FakeMember hub_{"hub"};
+  std::shared_ptr<FakeMember> paris_ = std::make_shared<FakeMember>("paris");
+  ClusterFacts paris_facts_{.name = "paris", .labels = {{"tier", "gold"}}};
+};
+
+TEST_F(SurveyTest, TheHubFirstThenTheOthersWithTheRoomTheyHave) {
+  const std::vector<ClusterOffer> offers = Offers();
+  ASSERT_EQ(offers.size(), 2);
+  EXPECT_EQ(offers[0].name, "home");
+  EXPECT_EQ(offers[0].room, 2);
+  EXPECT_EQ(offers[1].name, "paris");
+  EXPECT_EQ(offers[1].room, 4);
+  EXPECT_EQ(offers[1].devices, 2) << "without accelerators a device is a node";
+  EXPECT_EQ(offers[1].labels.at("tier"), "gold");
+  EXPECT_EQ(offers[1].shortage, "each asks for 2 cpu, 1Gi memory; 2 nodes: 2 with too little cpu (most free: 0 cpu)");
+}
+
+TEST_F(SurveyTest, AMemberWhoseNodesAreNotKnownIsCountedOnAllTheSame) {
+  paris_->capacity_ = nullptr;
+  EXPECT_EQ(Paris().room, std::nullopt);
+  EXPECT_EQ(Paris().closed, "");
+}
+
+TEST_F(SurveyTest, WhereNodesAreMadeOnDemandThereIsAlwaysRoom) {
+  paris_facts_.on_demand = true;
+  EXPECT_EQ(Paris().room, std::nullopt);
+}
+
+TEST_F(SurveyTest, WhyAClusterIsClosedIsSaid) {
+  paris_->reachable_ = false;
+  EXPECT_EQ(Paris().closed, "cannot be reached");
+  paris_->reachable_ = true;
+  avoided_["paris"] = "was left, by rule spot";
+  EXPECT_EQ(Paris().closed, "was left, by rule spot");
+  paris_facts_.leaving = true;
+  EXPECT_EQ(Paris().closed, "is being removed");
+}
+
+TEST_F(SurveyTest, ADeviceIsLookedForAndAskedFor) {
+  job_.spec.placement.device = "l4";
+  EXPECT_THAT(Paris().closed, HasSubstr("has no device l4; its nodes have: none that are labelled"));
+  ClusterCapacity& capacity = paris_->Have(3, 8);
+  capacity.nodes[0].labels["nvidia.com/gpu.product"] = "NVIDIA-L4";
+  capacity.nodes[0].allocatable["nvidia.com/gpu"] = 3;
+  capacity.nodes[1].labels["nvidia.com/gpu.product"] = "NVIDIA-H100";
+  capacity.nodes[1].allocatable["nvidia.com/gpu"] = 8;
+  EXPECT_EQ(Paris().closed, "");
+  EXPECT_EQ(Paris().room, 3);
+  EXPECT_EQ(Paris().devices, 3) << "accelerators";
+  job_.spec.placement.device = "h200";
+  EXPECT_THAT(Paris().closed, HasSubstr("its nodes have: NVIDIA-H100, NVIDIA-L4"));
+  paris_->capacity_ = nullptr;
+  EXPECT_THAT(Paris().closed, HasSubstr("does not tell what its nodes have"));
+}
+
+TEST_F(SurveyTest, MinMemoryIsWhatEachAsksFor) {
+  job_.spec.executors.pod_template.json.clear();
+  job_.spec.placement.min_memory = job::ByteSize{int64_t{40} << 30};
+  EXPECT_EQ(Paris().room, 2);
+}
+
+TEST_F(SurveyTest, ExecutorsThatReadTheGraphFromTheDataGoWhereTheDataIs) {
+  job_.spec.model.graph = job::GraphSource{.file = "model.dag"};
+  job_.spec.data.clusters = {"home"};
+  EXPECT_THAT(Paris().closed, HasSubstr("spec.model.graph.file"));
+  EXPECT_EQ(Offers().at(0).closed, "");
+  job_.spec.data.clusters = {"paris"};
+  Placer placer(hub_, *this);
+  EXPECT_THAT(placer.Propose(Request(), false).problem, HasSubstr("the hub, home, must be among them"));
+}
+
+TEST_F(SurveyTest, TwoJobsPlacedAtOnceDoNotTakeTheSameRoom) {
+  Placer placer(hub_, *this);
+  job_.spec.executors.replicas = 4;
+  job_.spec.executors.min = 4;
+  EXPECT_THAT(placer.Propose(Request("first"), /*hold=*/true).slots, Not(IsEmpty()));
+  const Placement second = placer.Propose(Request("second"), /*hold=*/true);
+  EXPECT_THAT(second.slots, IsEmpty());
+  EXPECT_THAT(second.problem, HasSubstr("2 of the 4 executors that must train find room. home: room for 0; each asks for 2 cpu"));
+  EXPECT_THAT(placer.Propose(Request("first"), /*hold=*/true).slots, Not(IsEmpty())) << "its own is its own";
+}
+
+TEST_F(SurveyTest, ATemplateThatCannotBeIsSaid) {
+  job_.spec.executors.pod_template.json = R"({"spec":7})";
+  Placer placer(hub_, *this);
+  EXPECT_THAT(placer.Propose(Request(), false).problem, HasSubstr("spec.executors.template.spec"));
+}
+
+}  // namespace
+}  // namespace fusionllm::op

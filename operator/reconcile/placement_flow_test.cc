@@ -1,0 +1,256 @@
+// Jobs on clusters whose nodes are known: what there is room for decides who goes where, and how many.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/reconcile/testing/two_clusters_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::JobObject;
+using testing::JobReconcilerTest;
+using ::testing::Not;
+
+// One node of so many processors.
+std::shared_ptr<const ClusterCapacity> Cpus(int64_t cpus) {
+  auto capacity = std::make_shared<ClusterCapacity>();
+  NodeRoom& node = capacity->nodes.emplace_back();
+  node.name = "n0";
+  node.ready = true;
+  node.allocatable = {{"cpu", cpus * 1000}, {"pods", 110}};
+  return capacity;
+}
+
+// Executors that ask for a processor each.
+json ElasticJob(int replicas, int min, bool checkpoint) {
+  json job = JobObject();
+  job["spec"]["executors"] = {
+      {"replicas", replicas},
+      {"min", min},
+      {"template", {{"spec", {{"containers", {{{"name", "executor"}, {"resources", {{"requests", {{"cpu", "1"}}}}}}}}}}}}};
+  if (checkpoint) job["spec"]["checkpoint"] = {{"path", "ckpt"}};
+  return job;
+}
+
+std::vector<std::string> WithoutBroker(std::vector<std::string> names) {
+  std::erase_if(names, [](const std::string& name) { return name.find("broker") != std::string::npos; });
+  return names;
+}
+
+class PlacementFlowTest : public JobReconcilerTest {
+ protected:
+  void Have(int64_t cpus) { member_->SetCapacity(Cpus(cpus)); }
+  std::vector<std::string> Executors() { return WithoutBroker(PodNames()); }
+  std::string Message(const std::string& type) {
+    const json job = Job();
+    for (const json& condition : job["status"]["conditions"]) {
+      if (condition["type"] == type) return condition["message"];
+    }
+    return "none";
+  }
+};
+
+TEST_F(PlacementFlowTest, AJobThatFindsNoRoomSaysWhatIsShortAndIsMadeOnceThereIsSome) {
+  Have(1);
+  Submit(ElasticJob(2, 2, false));
+  Settle();
+  EXPECT_THAT(PodNames(), IsEmpty());
+  EXPECT_EQ(Condition("Dispatched"), "False PlacementFailed");
+  EXPECT_EQ(Message("Dispatched"),
+            "1 of the 2 executors that must train find room. local: room for 1; each asks for 1 cpu; 1 node: 1 with too little cpu (most "
+            "free: 0 cpu)");
+  Have(2);
+  Settle();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0", "train-local-1-r0"));
+  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+}
+
+TEST_F(PlacementFlowTest, WhileAJobWaitsNothingIsWrittenThoughRoomComesAndGoes) {
+  Have(1);
+  Submit(ElasticJob(4, 4, false));
+  Settle();
+  server_.ForgetRequests();
+  for (const int cpus : {2, 0, 3}) {
+    Have(cpus);
+    EXPECT_TRUE(Reconcile().status.ok());
+  }
+  for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
+  clock_.Advance(Placer::kSayAgainAfter);
+  EXPECT_TRUE(Reconcile().status.ok());
+  EXPECT_THAT(Message("Dispatched"), HasSubstr("3 of the 4"));
+}
+
+TEST_F(PlacementFlowTest, AnElasticJobBeginsWithFewerAndGrowsWhenThereIsRoom) {
+  Have(2);
+  Submit(ElasticJob(4, 2, true));
+  Settle();
+  EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
+  EXPECT_THAT(PodNames(), IsEmpty());
+  clock_.Advance(kWaitForRoom);
+  Settle();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0", "train-local-1-r0"));
+  EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
+  EXPECT_EQ(Job()["status"]["executors"], "2/4");
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+
+  Have(4);
+  Settle();
+  EXPECT_EQ(Condition("Resizing"), "True RoomForMore");
+  clock_.Advance(absl::Seconds(299));
+  Settle();
+  EXPECT_EQ(Executors().size(), 2);
+  clock_.Advance(absl::Seconds(1));
+  Settle();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1", "train-local-2-r1", "train-local-3-r1"));
+  EXPECT_EQ(Condition("Resizing"), "False Resized");
+  EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);
+  EXPECT_THAT(events_.reasons_, Contains("Resizing"));
+}
+
+TEST_F(PlacementFlowTest, KubectlScaleTakesEffect) {
+  Have(8);
+  Submit(ElasticJob(2, 1, true));
+  Settle();
+  Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 4}}}}}});
+  Settle();
+  EXPECT_EQ(Executors().size(), 4);
+  Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 1}}}}}});
+  Settle();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r2"));
+  EXPECT_EQ(Job()["status"]["executors"], "1/1");
+  server_.ForgetRequests();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Reconcile().status.ok());
+  for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
+}
+
+TEST_F(PlacementFlowTest, AnOperatorThatDiesWhileItResizesGoesOn) {
+  for (const bool carried_out : {false, true}) {
+    for (int request = 0, deaths = 0; deaths == request; ++request) {
+      ASSERT_LT(request, 200);
+      Have(8);
+      Submit(ElasticJob(2, 1, true));
+      Settle();
+      Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 3}}}}}});
+      const int before = Deaths();
+      transport_->DieAt(request, carried_out);
+      Settle();
+      if (Deaths() > before) ++deaths;
+      EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1", "train-local-2-r1")) << "request " << request;
+      transport_->DieAt(-1, false);
+      ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+      Settle();
+    }
+  }
+}
+
+// Tokyo beside the hub.
+class TwoPlacesTest : public testing::TwoClustersTest {
+ protected:
+  void Have(int64_t cpus) { member_->SetCapacity(Cpus(cpus)); }
+  std::vector<std::string> Executors() { return WithoutBroker(PodNames()); }
+  std::vector<json> TokyoPods() { return json::parse(tokyo_client_->List(kPods, "default").value())["items"].get<std::vector<json>>(); }
+  std::vector<std::string> TokyoNames() {
+    std::vector<std::string> names;
+    for (const json& pod : TokyoPods()) names.push_back(pod["metadata"]["name"]);
+    return names;
+  }
+  // Other clusters find the broker at a load balancer.
+  void SubmitReachable(json job) {
+    job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+    Submit(job);
+    for (int i = 0; i < 3 && !looking_->Get(kServices, {"default", "train-broker"}).ok(); ++i) (void)Reconcile();
+    PlayCluster();
+    Patch(kServices, "train-broker", {{"status", {{"loadBalancer", {{"ingress", {{{"ip", "203.0.113.5"}}}}}}}}}, "status");
+    SettleBoth();
+  }
+};
+
+TEST_F(TwoPlacesTest, ExecutorsGoWhereThereIsRoom) {
+  Have(1);
+  tokyo_->SetCapacity(Cpus(3));
+  SubmitReachable(ElasticJob(3, 3, false));
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
+  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0", "train-tokyo-1-r0"));
+}
+
+TEST_F(TwoPlacesTest, WhereTheDataIsNotItIsNotMountedAndOneFeedsTheOthers) {
+  json job = ElasticJob(2, 2, false);
+  job["spec"]["data"]["clusters"] = {"tokyo"};
+  SubmitReachable(job);
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
+  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  const json pods = Pods();
+  for (const json& pod : pods) EXPECT_THAT(pod["spec"]["volumes"].dump(), Not(HasSubstr("\"data\""))) << pod["metadata"]["name"];
+  EXPECT_THAT(TokyoPods()[0]["spec"]["volumes"].dump(), HasSubstr("\"data\""));
+  const json broker = json::parse(looking_->Get(kPods, {"default", "train-broker-r0"}).value());
+  const std::vector<std::string> command = broker["spec"]["containers"][0]["command"];
+  const auto flag = std::find(command.begin(), command.end(), "--data-device");
+  ASSERT_NE(flag, command.end());
+  EXPECT_EQ(*(flag + 1), "tokyo-0");
+}
+
+TEST_F(TwoPlacesTest, AJobLeavesAClusterThatItsRuleSaysToLeave) {
+  json job = ElasticJob(2, 2, false);
+  job["spec"]["failurePolicy"] = {{"rules", {{{"name", "spot"}, {"action", "ReplaceCluster"}, {"onReasons", {"Evicted"}}}}}};
+  SubmitReachable(job);
+  ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  const json status = {{"phase", "Failed"}, {"reason", "Evicted"}};
+  (void)tokyo_client_->Patch(kPods, {"default", "train-tokyo-0-r0"}, kube::PatchType::kMerge, json{{"status", status}}.dump(),
+                             {.subresource = "status"});
+  SettleBoth();
+  EXPECT_THAT(TokyoNames(), IsEmpty());
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+  const json clusters = Job()["status"]["clusterStatuses"];
+  EXPECT_THAT(clusters.dump(), HasSubstr("was left, by rule spot"));
+}
+
+TEST_F(TwoPlacesTest, AResumedJobIsPlacedWhereThereIsRoomThen) {
+  SubmitReachable(ElasticJob(2, 2, true));
+  ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  SettleBoth();
+  ASSERT_EQ(Condition("Suspended"), "True Suspended");
+  tokyo_->SetCapacity(Cpus(0));
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  SettleBoth();
+  EXPECT_THAT(TokyoNames(), IsEmpty());
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+}
+
+// Its API server has been out of reach for too long.
+TEST_F(TwoPlacesTest, ARunThatHasLostAClusterMovesIfMoreWouldTrainElsewhere) {
+  SubmitReachable(ElasticJob(2, 1, true));
+  ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  progress_.newest_ = Progress{.step = 10, .steps = 100, .executors = 2};
+  tokyo_->SetReachable(false);
+  tokyo_->SetLost(true);
+  for (int i = 0; i < 4; ++i) (void)Reconcile();
+  EXPECT_EQ(Job()["status"]["restarts"], 0) << "the broker is in touch with both";
+  progress_.newest_->executors = 1;
+  for (int i = 0; i < 8; ++i) {
+    (void)Reconcile();
+    PlayCluster();
+  }
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);
+}
+
+TEST_F(TwoPlacesTest, WithoutRoomElsewhereALossIsLivedWith) {
+  Have(1);
+  SubmitReachable(ElasticJob(2, 1, true));
+  ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  progress_.newest_ = Progress{.step = 10, .steps = 100, .executors = 1};
+  tokyo_->SetReachable(false);
+  tokyo_->SetLost(true);
+  for (int i = 0; i < 4; ++i) (void)Reconcile();
+  EXPECT_EQ(Job()["status"]["restarts"], 0);
+  EXPECT_EQ(Condition("Degraded"), "True ClusterLost");
+}
+
+}  // namespace
+}  // namespace fusionllm::op
