@@ -225,9 +225,9 @@ int Main(int argc, char** argv) {
        .controller_metrics = &controller_metrics,
        .reconcile = reconcile,
        .changed = changed,
-       .grew = grew,
        .may_write = may_write,
-       .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); }});
+       .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); },
+       .grew = grew});
   reconciler = std::make_unique<JobReconciler>(
       ReconcilerOptions{.images = flags.images,
                         .hub_address = flags.hub_address,
