@@ -22,6 +22,7 @@
 #include "operator/cleanup/tombstones.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/leader_fence.h"
+#include "operator/fleet/fleet_metrics.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/progress/progress_watch.h"
@@ -182,7 +183,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<std::string> hub_uid = ReadClusterUid(**client);
   if (!hub_uid.ok()) return Complain(hub_uid.status(), kExitFailed);
 
-  kube::LeaderElector elector(**client, clock, &leader_metrics, {.lease = {ns, kProgram}, .on_lost = StopLeading});
+  kube::LeaderElector elector(**client, clock, flags.elect ? &leader_metrics : nullptr, {.lease = {ns, kProgram}, .on_lost = StopLeading});
   LeaderFence fence(elector, StopLeading);
   const auto may_write = [&] { return flags.elect ? fence.MayWrite() : absl::OkStatus(); };
   kube::PulsedClient hub_reads(**client, clock);
@@ -234,6 +235,9 @@ int Main(int argc, char** argv) {
                         .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); },
                         .fence = flags.elect ? &fence : nullptr},
       jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
+
+  const FleetMetrics fleet_metrics(
+      registry, [&] { return jobs.All(); }, [&] { return registry_of_clusters.Connections(); });
 
   std::atomic<bool> ready = false;
   const auto monitoring = daemon::StartMonitoring(

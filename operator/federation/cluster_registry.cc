@@ -263,6 +263,15 @@ std::vector<ClusterFacts> ClusterRegistry::Clusters() const {
   return all;
 }
 
+std::map<std::string, bool> ClusterRegistry::Connections() const {
+  std::map<std::string, bool> connections;
+  for (const kube::ObjectPtr& object : clusters_.All()) {
+    const std::shared_ptr<MemberLink> link = Link(object->meta.name);
+    connections[object->meta.name] = AsCluster(object).cluster.spec.local.has_value() || (link != nullptr && link->Connection().ok());
+  }
+  return connections;
+}
+
 std::optional<std::string> ClusterRegistry::LocalName() const {
   const std::vector<kube::ObjectPtr> all = clusters_.All();
   for (const kube::ObjectPtr& object : all) {

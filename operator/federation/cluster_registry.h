@@ -56,6 +56,8 @@ class ClusterRegistry : public Members {
   std::vector<std::shared_ptr<Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;
   std::vector<ClusterFacts> Clusters() const override;
+  // Of every FusionCluster, by name: whether it can be worked with now.
+  std::map<std::string, bool> Connections() const;
 
  private:
   // What a connection is made of: with another, another one is made.

@@ -170,6 +170,18 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
   }));
 }
 
+TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
+  using Connections = std::map<std::string, bool>;
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  AddCluster("tokyo", {{"kubeConfig", {{"location", "missing"}}}});
+  AddCluster("home", {{"local", json::object()}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return registry_->Connections() == Connections{{"home", true}, {"paris", true}, {"tokyo", false}}; }));
+  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "tokyo"}).ok());
+  EXPECT_TRUE(Eventually([&] { return !registry_->Connections().contains("tokyo"); }));
+}
+
 TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});

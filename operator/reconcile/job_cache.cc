@@ -66,4 +66,10 @@ std::shared_ptr<const JobView> JobCache::Find(const kube::ObjectKey& key) const 
   return found == nullptr ? nullptr : static_cast<const JobObject&>(*found).view;
 }
 
+std::vector<std::shared_ptr<const JobView>> JobCache::All() const {
+  std::vector<std::shared_ptr<const JobView>> views;
+  for (const kube::ObjectPtr& job : jobs_.All()) views.push_back(static_cast<const JobObject&>(*job).view);
+  return views;
+}
+
 }  // namespace fusionllm::op

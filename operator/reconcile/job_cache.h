@@ -26,6 +26,7 @@ class JobCache : public JobSource {
   std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const override;
   // Those that have fewer executors than they want, or none, for want of room.
   std::vector<kube::ObjectKey> ShortOfRoom() const;
+  std::vector<std::shared_ptr<const JobView>> All() const;
   void Wrote(const kube::ObjectKey& key, const std::string& resource_version) override { writes_.Wrote(key, resource_version); }
   bool SeenWrites(const kube::ObjectKey& key) override { return writes_.Seen(key); }
   // Calls `changed` for each job, as if it had changed.

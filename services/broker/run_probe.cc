@@ -49,6 +49,7 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       learning_rate_(registry.AddGauge({"learning_rate", "Of the last step."})),
       progress_(registry.AddGauge({"progress_ratio", "Steps done over steps wanted."})),
       eta_(registry.AddGauge({"eta_seconds", "Steps left times the mean seconds of the last 20 steps."})),
+      step_age_(registry.AddGauge({"step_age_seconds", "Since the last step was done; before the first one, since the broker began."})),
       tokens_(registry.AddCounter(
           {"tokens_total",
            "Targets the model has been trained on; steps made again after a restore count once. Images count as one each."})),
@@ -75,7 +76,11 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
                                               metrics::ExponentialBuckets(0.25, 2, 14))),
       checkpoint_seconds_(registry.AddHistogram(
           {"checkpoint_seconds", "From the first stage's copy of its tensors to a whole checkpoint; training goes on meanwhile."},
-          metrics::ExponentialBuckets(0.01, 2, 18))) {
+          metrics::ExponentialBuckets(0.01, 2, 18))),
+      stepped_at_s_(now_s_()) {
+  // Counted from zero: the first is a rise that can be seen.
+  for (const char* reason : {"executor_lost", "link_degraded", "straggler", "compression_backoff", kOther}) replans_.Add(0, {reason});
+  recoveries_.Add(0);
   registry.OnCollect([this] { Ages(); });
 }
 
@@ -123,6 +128,7 @@ void RunProbe::Step(const broker::StepRecord& record) {
 
   last_step_ = record.step;
   last_step_s_ = record.step_seconds;
+  stepped_at_s_ = now_s_();
   Busy();
   if (!trouble_since_s_.has_value()) return;
   recoveries_.Add(1);
@@ -209,6 +215,7 @@ void RunProbe::Left(const std::string& device) {
 void RunProbe::Ages() {
   const std::lock_guard lock(mutex_);
   const double now = now_s_();
+  step_age_.Set(now - stepped_at_s_);
   if (checkpoint_at_s_.has_value()) checkpoint_age_.Set(now - *checkpoint_at_s_);
   heartbeat_age_.Clear();
   for (const auto& [device, at] : heard_at_s_) heartbeat_age_.Set(now - at, {device});

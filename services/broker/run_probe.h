@@ -64,7 +64,8 @@ class RunProbe {
   StageMetrics stage_metrics_;
 
   // Progress.
-  const metrics::Gauge loss_, perplexity_, tokens_per_second_, samples_per_second_, gradient_norm_, learning_rate_, progress_, eta_;
+  const metrics::Gauge loss_, perplexity_, tokens_per_second_, samples_per_second_, gradient_norm_, learning_rate_, progress_, eta_,
+      step_age_;
   const metrics::Counter tokens_;
   const metrics::Histogram step_seconds_;
   // Pipeline and plan.
@@ -82,6 +83,7 @@ class RunProbe {
   std::deque<double> recent_s_;  // seconds of the last steps of the plan, its first ones aside
   int64_t last_step_ = 0;
   double last_step_s_ = 0;
+  double stepped_at_s_;
   std::string replan_reason_ = "other";  // of the next plan
   std::optional<double> trouble_since_s_;
   std::map<int64_t, double> shards_since_s_;  // of checkpoints that are not whole yet, by step

@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+
+#include "absl/strings/str_split.h"
 
 namespace fusionllm::services {
 namespace {
@@ -46,10 +49,31 @@ class RunProbeTest : public ::testing::Test {
   RunProbe probe_{registry_, {.targets_per_step = 1'000, .samples_per_step = 8, .total_steps = 50, .now_s = [this] { return now_s_; }}};
 };
 
+// What counts is known from the start, and an age; what is measured is not.
 TEST_F(RunProbeTest, NothingIsExportedBeforeItIsKnown) {
   const std::string text = registry_.Text();
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("fusionllm_loss")));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << "build_info alone:\n" << text;
+  std::set<std::string> series;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (line[0] != '#') series.emplace(line.substr(0, line.find_first_of("{ ")));
+  }
+  EXPECT_THAT(series, ::testing::ElementsAre("fusionllm_build_info", "fusionllm_recoveries_total", "fusionllm_replans_total",
+                                             "fusionllm_step_age_seconds"));
+}
+
+TEST_F(RunProbeTest, TheFirstOfWhatIsCountedIsARise) {
+  EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0);
+  for (const char* reason : {"executor_lost", "link_degraded", "straggler", "compression_backoff", "other"}) {
+    EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"" + std::string(reason) + "\"}"), 0) << reason;
+  }
+}
+
+TEST_F(RunProbeTest, TheAgeOfAStepCountsFromTheLastOne) {
+  now_s_ = 130;
+  EXPECT_DOUBLE_EQ(Value("step_age_seconds"), 30) << "none yet: since it began";
+  probe_.Step(Step(1, 0.5));
+  now_s_ = 137;
+  EXPECT_DOUBLE_EQ(Value("step_age_seconds"), 7);
 }
 
 TEST_F(RunProbeTest, AStepMovesProgress) {
@@ -156,7 +180,7 @@ TEST_F(RunProbeTest, NewPlansAreCountedByWhatLedToThem) {
   const auto replanned = [&](const std::string& reason) { return Value("replans_total{reason=\"" + reason + "\"}"); };
   probe_.Event({.reason = "ExecutorLost", .stage = 1});
   probe_.Event({.reason = "Restored"});
-  EXPECT_TRUE(std::isnan(replanned("executor_lost")));
+  EXPECT_DOUBLE_EQ(replanned("executor_lost"), 0);
   for (const char* led : {"", "LinkDegraded", "Straggler", "CompressionBackoff", ""}) {
     probe_.Event({.reason = "Replanned"});
     if (*led != 0) probe_.Event({.reason = led});
@@ -223,7 +247,7 @@ TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"active\"}"), 2);
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 1);
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0);
-  EXPECT_TRUE(std::isnan(Value("recoveries_total")));
+  EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0);
 
   now_s_ = 200;
   feed(broker::Left{.name = "b", .incarnation = 1, .why = "killed"});
@@ -233,7 +257,7 @@ TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0) << "the spare has taken the stage";
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 0);
   for (const char* name : {"a", "c"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
-  EXPECT_TRUE(std::isnan(Value("recoveries_total"))) << "no step has been made yet";
+  EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0) << "no step has been made yet";
   now_s_ = 212;
   feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 1);

@@ -31,6 +31,11 @@ Controller::Controller(WorkQueue& queue, Clock& clock, ControllerMetrics* metric
   if (metrics_ != nullptr) {
     metrics_->most_workers_.Set(options_.workers, {queue_.name()});
     metrics_->active_workers_.Set(0, {queue_.name()});
+    // Counted from zero: the first failure is a rise that can be seen.
+    for (const char* result : {"success", "error", "requeue", "requeue_after"}) metrics_->reconciles_.Add(0, {queue_.name(), result});
+    for (const metrics::Counter& failures : {metrics_->errors_, metrics_->terminal_errors_, metrics_->panics_}) {
+      failures.Add(0, {queue_.name()});
+    }
   }
   for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { Work(); });
 }

@@ -57,6 +57,17 @@ TEST_F(ControllerTest, FailuresAreTriedAgainAndSuccessEndsTheirCount) {
   EXPECT_THAT(registry_.Text(), HasSubstr("controller_runtime_active_workers{controller=\"jobs\"} 0\n"));
 }
 
+TEST_F(ControllerTest, FailuresAreCountedFromZero) {
+  Controller controller(queue_, clock_, &metrics_, [](const WorkKey&, std::stop_token) { return ReconcileResult::Done(); });
+  const std::string text = registry_.Text();
+  for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
+    EXPECT_THAT(text, HasSubstr("controller_runtime_reconcile_total{controller=\"jobs\",result=\"" + std::string(result) + "\"} 0\n"));
+  }
+  for (const char* family : {"reconcile_errors", "terminal_reconcile_errors", "reconcile_panics"}) {
+    EXPECT_THAT(text, HasSubstr("controller_runtime_" + std::string(family) + "_total{controller=\"jobs\"} 0\n"));
+  }
+}
+
 TEST_F(ControllerTest, AnExceptionCostsItsKeyATryAndNothingElse) {
   std::vector<std::string> reports;
   std::mutex mutex;

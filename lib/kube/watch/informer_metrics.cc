@@ -34,6 +34,8 @@ InformerMetrics::Probe InformerMetrics::Of(const std::string& cluster, const std
   probe.all_ = this;
   probe.cluster_ = cluster;
   probe.resource_ = resource;
+  // Counted from zero: the first is a rise that can be seen.
+  for (const metrics::Counter& counter : {relists_, unreadable_, divergence_}) counter.Add(0, {cluster, resource});
   return probe;
 }
 

@@ -1,0 +1,35 @@
+// What the operator tells of its jobs and clusters as metrics, for dashboards and alerts: how many jobs are in which state, and for each
+// job its state, restarts and executors. docs/metrics.md lists them.
+//
+// Read from the caches whenever somebody scrapes, so that a job's series go with the job, and that an operator that was just started tells
+// the same as the one before it. Every replica with caches tells; they agree but for what one of them has not heard yet.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/metrics/registry.h"
+#include "operator/reconcile/job_view.h"
+
+namespace fusionllm::op {
+
+class FleetMetrics {
+ public:
+  using Jobs = std::function<std::vector<std::shared_ptr<const JobView>>()>;
+  using Clusters = std::function<std::map<std::string, bool>()>;  // by name: whether it is connected
+
+  // `registry` must outlive it, and may be scraped only while it lives. Both are called with each scrape, on its thread.
+  FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters);
+
+ private:
+  void Refresh();
+
+  const Jobs read_jobs_;
+  const Clusters read_clusters_;
+  const metrics::Gauge jobs_, info_, restarts_, executors_, connected_;
+};
+
+}  // namespace fusionllm::op
