@@ -47,7 +47,12 @@ for package in $missing; do
   echo "  $(awk -v package="$package" '$1 == package { printf "%-24s", $1; for (i = 3; i <= NF; ++i) printf "%s ", $i }' packages.txt)"
 done
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+policy=
+cleanup() {
+  rm -f "$log"
+  if [ -n "$policy" ]; then "${as_root[@]}" rm -f "$policy"; fi
+}
+trap cleanup EXIT
 quietly() {
   if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" >"$log" 2>&1; then
     cat "$log" >&2
@@ -57,6 +62,21 @@ quietly() {
 }
 quietly update
 missing=$(without_unknown)
+# Of these the programs are wanted, and not the services that Debian starts and enables with them.
+programs_only=$(comm -12 <(sort -u <<<"$missing") <(printf '%s\n' prometheus))
+others=$(comm -23 <(sort -u <<<"$missing") <(sort -u <<<"$programs_only"))
 # shellcheck disable=SC2086
-quietly install -y --no-install-recommends $missing
+if [ -n "$others" ]; then quietly install -y --no-install-recommends $others; fi
+if [ -n "$programs_only" ]; then
+  # What is asked before any service is started, with and without systemd; the administrator's own stays.
+  if [ ! -e /usr/sbin/policy-rc.d ]; then
+    policy=/usr/sbin/policy-rc.d
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" install -m 755 /dev/stdin "$policy"
+  fi
+  # shellcheck disable=SC2086
+  quietly install -y --no-install-recommends $programs_only
+  for service in $programs_only; do
+    "${as_root[@]}" update-rc.d "$service" disable  # of systemd's links, too
+  done
+fi
 echo "Installed."
