@@ -144,7 +144,8 @@ class ChartTest : public ::testing::Test {
 };
 
 TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
-  for (const char* options : {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false"}) {
+  for (const char* options : {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false",
+                              "--set grafana.dashboards.enabled=true,metrics.prometheusRule.enabled=true"}) {
     const Outcome outcome = Helm(absl::StrCat("lint --strict '", ChartFolder(), "' --kube-version 1.34 ", options));
     EXPECT_EQ(outcome.code, 0) << options << "\n" << outcome.text;
   }
@@ -260,6 +261,85 @@ TEST_F(ChartTest, OptionsAddTheirObjects) {
   EXPECT_EQ(OfKind(bare, "Deployment").at(0)["spec"]["template"]["spec"]["serviceAccountName"].as<std::string>(), "own");
 }
 
+// Dashboards and rules choose jobs by the label that Prometheus makes of this one.
+TEST_F(ChartTest, SeriesOfJobsCarryTheirName) {
+  const std::vector<YAML::Node> objects = Objects("--set metrics.podMonitor.enabled=true --api-versions monitoring.coreos.com/v1");
+  std::vector<std::string> labels;
+  for (const YAML::Node& label : OfKind(objects, "PodMonitor").at(0)["spec"]["podTargetLabels"]) labels.push_back(label.as<std::string>());
+  EXPECT_THAT(labels, Contains("fusionllm.io/job"));
+}
+
+TEST_F(ChartTest, DashboardsAreThoseOfTheFilesUnchanged) {
+  EXPECT_THAT(Kinds(Objects("")), Not(Contains("ConfigMap")));
+  EXPECT_THAT(Kinds(Objects("--set role=member,grafana.dashboards.enabled=true")), Not(Contains("ConfigMap")));
+  const std::vector<YAML::Node> maps =
+      OfKind(Objects("--set grafana.dashboards.enabled=true,grafana.dashboards.folder=ML,grafana.dashboards.namespace=watch"), "ConfigMap");
+  std::set<std::string> names;
+  for (const YAML::Node& map : maps) {
+    EXPECT_EQ(map["metadata"]["labels"]["grafana_dashboard"].as<std::string>(), "1");
+    EXPECT_EQ(map["metadata"]["annotations"]["grafana_folder"].as<std::string>(), "ML");
+    EXPECT_EQ(map["metadata"]["namespace"].as<std::string>(), "watch");
+    for (const auto& entry : map["data"]) {
+      const std::string name = entry.first.as<std::string>().substr(std::string("fusionllm-").size());
+      names.insert(name);
+      EXPECT_EQ(entry.second.as<std::string>() + "\n", base::ReadWholeFile(ChartFolder() + "/dashboards/" + name)) << name;
+    }
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAreArray(FileNames(ChartFolder() + "/dashboards")));
+}
+
+TEST_F(ChartTest, RulesAreThoseOfTheFiles) {
+  const std::string on = "--set metrics.prometheusRule.enabled=true,metrics.prometheusRule.labels.release=p";
+  EXPECT_THAT(Kinds(Objects(on)), Not(Contains("PrometheusRule"))) << "the cluster knows no such kind";
+  const std::string known = " --api-versions monitoring.coreos.com/v1 ";
+  const YAML::Node rule = OfKind(Objects(on + known), "PrometheusRule").at(0);
+  EXPECT_EQ(rule["metadata"]["labels"]["release"].as<std::string>(), "p");
+  const auto sorted = [](const YAML::Node& node) {  // helm orders keys, and quotes as it likes
+    std::map<std::string, std::string> values;
+    for (const auto& entry : node) values[entry.first.as<std::string>()] = entry.second.as<std::string>();
+    return values;
+  };
+  std::map<std::string, YAML::Node> written;
+  for (const std::string& name : FileNames(ChartFolder() + "/rules")) {
+    for (const YAML::Node& group : YAML::LoadFile(ChartFolder() + "/rules/" + name)["groups"]) {
+      for (const YAML::Node& one : group["rules"]) written[(one["alert"] ? one["alert"] : one["record"]).as<std::string>()].reset(one);
+    }
+  }
+  std::set<std::string> rendered;
+  for (const YAML::Node& group : rule["spec"]["groups"]) {
+    for (const YAML::Node& one : group["rules"]) {
+      const std::string name = (one["alert"] ? one["alert"] : one["record"]).as<std::string>();
+      rendered.insert(name);
+      ASSERT_TRUE(written.contains(name)) << name;
+      const YAML::Node& original = written.at(name);
+      EXPECT_EQ(one["expr"].as<std::string>(), original["expr"].as<std::string>()) << name;
+      if (original["for"]) {
+        EXPECT_EQ(one["for"].as<std::string>(), original["for"].as<std::string>()) << name;
+      }
+      for (const char* key : {"labels", "annotations"}) {
+        if (original[key]) {
+          EXPECT_EQ(sorted(one[key]), sorted(original[key])) << name;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(rendered.size(), written.size());
+}
+
+TEST_F(ChartTest, AlertsCanBeLeftOutAndLinkToWhatToDo) {
+  const std::string options =
+      "--set metrics.prometheusRule.enabled=true --set 'metrics.prometheusRule.disabled={FusionPlanMissed}' "
+      "--set metrics.prometheusRule.runbookUrl=https://example.org/alerts.html --api-versions monitoring.coreos.com/v1";
+  std::map<std::string, std::string> links;
+  for (const YAML::Node& group : OfKind(Objects(options), "PrometheusRule").at(0)["spec"]["groups"]) {
+    for (const YAML::Node& rule : group["rules"]) {
+      if (rule["alert"]) links[rule["alert"].as<std::string>()] = rule["annotations"]["runbook_url"].as<std::string>();
+    }
+  }
+  EXPECT_FALSE(links.contains("FusionPlanMissed"));
+  EXPECT_EQ(links["FusionJobStalled"], "https://example.org/alerts.html#fusionjobstalled");
+}
+
 TEST_F(ChartTest, WrongValuesAreRefusedByName) {
   const std::pair<const char*, const char*> wrong[] = {
       {"--set rolle=hub", "rolle"},
@@ -273,6 +353,10 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
       {"--set image.repository=x", "repository"},
       {"--set metrics.port=70000", "port"},
       {"--set crds.install=perhaps", "install"},
+      {"--set metrics.prometheusRule.runbookUrl=alerts.md", "runbookUrl"},
+      {"--set 'metrics.prometheusRule.disabled={Stalled}'", "disabled"},
+      {"--set grafana.dashboards.label=", "label"},
+      {"--set grafana.dashboards.enabled=maybe", "enabled"},
       {"--set 'rbac.jobNamespaces={A}'", "jobNamespaces"},
       {"--set-string 'commonLabels.app\\.kubernetes\\.io/name=x'", "app.kubernetes.io/name"},
   };

@@ -1,0 +1,40 @@
+// A broker's and an executor's pages of metrics, made by what makes them in the programs (RunProbe, StageProbe) and fed with a run that
+// goes on: every time that somebody reads the broker's page it has made a step, lost an executor and recovered, and saved a checkpoint.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "lib/broker/run_state.h"
+#include "lib/daemon/monitoring_server.h"
+#include "lib/metrics/registry.h"
+#include "services/broker/run_probe.h"
+#include "services/executor/stage_probe.h"
+
+namespace fusionllm::monitoring {
+
+class Exporters {
+ public:
+  Exporters();
+
+  // HOST:PORT
+  const std::string& broker() const { return broker_server_->address(); }
+  const std::string& executor() const { return executor_server_->address(); }
+  // Blocks until the broker's page has been read once more. False after a minute.
+  bool WaitForScrape();
+
+ private:
+  void GoOn();
+
+  std::mutex mutex_;
+  std::condition_variable scraped_;
+  int64_t steps_ = 0;
+  metrics::Registry broker_registry_{"fusion-broker", "0"}, executor_registry_{"fusion-executor", "0"};
+  services::RunProbe run_{broker_registry_, {.targets_per_step = 1'000, .samples_per_step = 8, .total_steps = 1'000'000}};
+  services::StageProbe stage_{executor_registry_, "paris-0"};
+  std::unique_ptr<daemon::MonitoringServer> broker_server_, executor_server_;  // last: their threads use the rest
+};
+
+}  // namespace fusionllm::monitoring

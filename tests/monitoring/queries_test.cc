@@ -1,0 +1,327 @@
+// Every query of the chart's dashboards and rules, asked of a Prometheus that scrapes what our programs export: a real fusion-operator
+// between API servers in memory, and a broker's and an executor's pages (exporters.h). A metric or label that is renamed, or never
+// exported, leaves a query without an answer here. Needs Debian's package prometheus; the metrics of real runs are compared with
+// docs/metrics.md in tests/integration/metrics_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <map>
+#include <regex>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "lib/daemon/testing/program.h"
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_http_server.h"
+#include "lib/security/certificate_authority.h"
+#include "operator/manifests/resources.h"
+#include "tests/monitoring/chart_files.h"
+#include "tests/monitoring/exporters.h"
+#include "tests/monitoring/prometheus.h"
+#include "tests/monitoring/promql.h"
+
+namespace fusionllm::monitoring {
+namespace {
+
+using kube::testing::FakeApiServer;
+using kube::testing::FakeHttpServer;
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr int kMostScrapes = 120;
+
+std::string Kubeconfig(const std::string& url, const std::string& ca_pem) {
+  const std::string ca = ca_pem.empty() ? "" : absl::StrCat(", certificate-authority-data: ", absl::Base64Escape(ca_pem));
+  return absl::StrCat("{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: \"", url, "\"", ca,
+                      "}}], users: [{name: u, user: {}}], contexts: [{name: c, context: {cluster: c, user: u}}]}");
+}
+
+json JobObject(const std::string& name, int steps) {
+  return {{"apiVersion", "fusionllm.io/v1alpha1"},
+          {"kind", "FusionJob"},
+          {"metadata", {{"name", name}, {"namespace", "default"}}},
+          {"spec",
+           {{"model", {{"family", "gpt2"}, {"preset", "tiny"}}},
+            {"data", {{"kind", "text"}, {"path", {"corpus.txt"}}, {"volume", {{"configMap", {{"name", "text"}}}}}}},
+            {"training", {{"steps", steps}}},
+            {"executors", {{"replicas", 2}}}}}};
+}
+
+// An operator with a hub, a member that works and one that does not, a job that is being made and one that was refused. Some of its first
+// requests fail.
+class Operator {
+ public:
+  Operator() {
+    for (FakeApiServer* server : {&hub_, &paris_}) {
+      server->Serve(op::kFusionJobs);
+      server->Serve(op::kFusionClusters);
+    }
+    const auto authority = security::CertificateAuthority::Create();
+    const auto identity = authority->Issue("paris", {});
+    hub_http_ = std::make_unique<FakeHttpServer>(hub_);
+    paris_http_ =
+        std::make_unique<FakeHttpServer>(paris_, kube::testing::RawServerTls{identity->certificate_pem, identity->private_key_pem, ""});
+    client_ = std::make_unique<kube::RestClient>(
+        kube::ClusterAccess{.transport = hub_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "hub"},
+        kube::RestClientOptions{}, clock_);
+    AddMember("paris", Kubeconfig(paris_http_->Url(), authority->certificate_pem()));
+    AddMember("tokyo", Kubeconfig("http://tokyo", ""));  // refused: not in TLS
+    Create(op::kFusionJobs, "default", JobObject("train", 100));
+    Create(op::kFusionJobs, "default", JobObject("refused", -1));
+    hub_.AddFault({.verb = "apply", .target = "fusionjobs/train/status", .code = 500});
+    hub_.AddFault({.verb = "list", .target = "fusionclusters", .code = 429, .headers = {{"Retry-After", "1"}}});
+    const std::string kubeconfig = folder_.Write("kubeconfig", Kubeconfig(hub_http_->Url(), ""));
+    program_ = std::make_unique<daemon::Program>(
+        "fusion-operator", std::vector<std::string>{"--kubeconfig", kubeconfig, "--namespace", "default", "--leader-elect", "--log-level",
+                                                    "error", "--metrics-address", "127.0.0.1:0"});
+    metrics_ = daemon::MetricsAddress(program_->Line());
+    EXPECT_FALSE(metrics_.empty()) << "fusion-operator did not start";
+  }
+
+  // HOST:PORT
+  const std::string& metrics() const { return metrics_; }
+
+  // Something for it to do.
+  void Stir() {
+    if (stirred_++ == 4) paris_.BreakWatches();
+    const json touch = {{"metadata", {{"annotations", {{"touched", absl::StrCat(stirred_)}}}}}};
+    EXPECT_TRUE(client_->Patch(op::kFusionJobs, {"default", "train"}, kube::PatchType::kMerge, touch.dump(), {}).ok());
+  }
+
+ private:
+  void Create(const kube::Resource& resource, const std::string& ns, const json& object) {
+    const auto created = client_->Create(resource, ns, object.dump());
+    EXPECT_TRUE(created.ok()) << created.status();
+  }
+  void AddMember(const std::string& name, const std::string& kubeconfig) {
+    Create(op::kSecrets, "default",
+           {{"apiVersion", "v1"},
+            {"kind", "Secret"},
+            {"metadata", {{"name", name}, {"namespace", "default"}}},
+            {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}});
+    Create(op::kFusionClusters, "",
+           {{"apiVersion", "fusionllm.io/v1alpha1"},
+            {"kind", "FusionCluster"},
+            {"metadata", {{"name", name}}},
+            {"spec", {{"kubeConfig", {{"location", name}}}}}});
+  }
+
+  kube::Clock& clock_ = kube::RealClock();
+  base::TempFolder folder_;
+  FakeApiServer hub_{clock_}, paris_{clock_};
+  std::unique_ptr<FakeHttpServer> hub_http_, paris_http_;
+  std::unique_ptr<kube::ApiClient> client_;
+  std::string metrics_;
+  int stirred_ = 0;
+  std::unique_ptr<daemon::Program> program_;  // last: it goes before its servers
+};
+
+// As the chart's ServiceMonitor and PodMonitor have it labelled.
+std::string Config(const std::string& operator_page, const Exporters& run) {
+  std::string config = "global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files:\n";
+  for (const std::string& file : RuleFiles()) absl::StrAppend(&config, "- ", std::filesystem::absolute(file).string(), "\n");
+  absl::StrAppend(
+      &config,
+      "scrape_configs:\n"
+      "- job_name: fusion-fusionllm-metrics\n  static_configs:\n  - targets: ['",
+      operator_page,
+      "']\n    labels: {namespace: fusion, pod: fusion-fusionllm-0}\n"
+      "- job_name: fusion/fusion-fusionllm-jobs\n  static_configs:\n  - targets: ['",
+      run.broker(),
+      "']\n    labels: {namespace: ml, pod: train-broker-r0, fusionllm_io_job: train, fusionllm_io_role: broker}\n  - targets: ['",
+      run.executor(),
+      "']\n    labels: {namespace: ml, pod: train-paris-0-r0, fusionllm_io_job: train, fusionllm_io_role: executor, "
+      "fusionllm_io_cluster: paris}\n");
+  return config;
+}
+
+class QueriesTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (FindPrometheus().empty()) return;
+    operator_ = new Operator;
+    run_ = new Exporters;
+    prometheus_ = new Prometheus(Config(operator_->metrics(), *run_));
+  }
+  static void TearDownTestSuite() {
+    delete prometheus_;
+    delete run_;
+    delete operator_;
+  }
+  void SetUp() override {
+    if (prometheus_ == nullptr) GTEST_SKIP() << "no prometheus: install Debian's package of that name, or set FUSIONLLM_PROMETHEUS";
+  }
+
+  // While everybody goes on with his work, from scrape to scrape.
+  static bool Eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < kMostScrapes; ++i) {
+      if (holds()) return true;
+      operator_->Stir();
+      if (!run_->WaitForScrape()) return false;
+    }
+    return false;
+  }
+  // Series whose value is a number.
+  static json Numbers(const std::string& expression) {
+    json numbers = json::array();
+    for (const json& sample : prometheus_->Query(expression)) {
+      if (sample["value"][1] != "NaN") numbers.push_back(sample);
+    }
+    return numbers;
+  }
+  // Nothing that an event is told about happens to the jobs here, and a series appears with its first value.
+  static bool MayBeEmpty(const std::string& expression) { return absl::StrContains(expression, "fusionllm_events_total"); }
+  static bool Answers(const std::string& expression) {
+    return MayBeEmpty(expression) || Eventually([&] { return !Numbers(expression).empty(); });
+  }
+
+  // The text that Grafana puts in for a variable when a user has chosen nothing: all where there is such a choice, else the first.
+  static std::map<std::string, std::string> Choices(const Dashboard& dashboard) {
+    std::map<std::string, std::string> choices = {{"__rate_interval", "1m"}};
+    static const std::regex query(R"(label_values\((.*), (\w+)\))");
+    for (const json& variable : dashboard.document["templating"]["list"]) {
+      if (variable["type"] != "query") continue;
+      const std::string text = With(choices, variable["query"]["query"]);
+      std::smatch parts;
+      EXPECT_TRUE(std::regex_match(text, parts, query)) << text;
+      if (parts.empty()) continue;
+      std::vector<std::string> values;
+      Eventually([&] { return !(values = prometheus_->LabelValues(parts[1], parts[2])).empty(); });
+      EXPECT_THAT(values, Not(IsEmpty())) << dashboard.file << ": nothing to choose from for " << variable["name"];
+      if (values.empty()) continue;
+      std::string& choice = choices[variable["name"]];
+      choice = values.front();
+      if (variable.value("includeAll", false)) choice = variable.value("allValue", absl::StrCat("(", absl::StrJoin(values, "|"), ")"));
+    }
+    return choices;
+  }
+  static std::string With(const std::map<std::string, std::string>& choices, std::string text) {
+    for (const auto& [name, value] : choices) text = absl::StrReplaceAll(text, {{absl::StrCat("$", name), value}});
+    return text;
+  }
+
+  static Operator* operator_;
+  static Exporters* run_;
+  static Prometheus* prometheus_;
+};
+
+Operator* QueriesTest::operator_ = nullptr;
+Exporters* QueriesTest::run_ = nullptr;
+Prometheus* QueriesTest::prometheus_ = nullptr;
+
+TEST_F(QueriesTest, EveryTargetIsScraped) {
+  EXPECT_TRUE(Eventually([] { return Numbers("up == 1").size() == 3; })) << prometheus_->Log();
+}
+
+TEST_F(QueriesTest, EveryPanelHasSomethingToShow) {
+  for (const Dashboard& dashboard : Dashboards()) {
+    const std::map<std::string, std::string> choices = Choices(dashboard);
+    for (const json& panel : dashboard.Panels()) {
+      for (const json& target : panel["targets"]) {
+        const std::string expression = With(choices, target["expr"]);
+        EXPECT_THAT(expression, Not(::testing::HasSubstr("$"))) << "a variable without a value";
+        EXPECT_TRUE(Answers(expression)) << dashboard.file << ": " << panel["title"] << ": no answer to " << expression;
+      }
+    }
+  }
+}
+
+TEST_F(QueriesTest, LegendsAndColumnsNameLabelsThatThereAre) {
+  static const std::regex mention(R"(\{\{(\w+)\}\})");
+  for (const Dashboard& dashboard : Dashboards()) {
+    const std::map<std::string, std::string> choices = Choices(dashboard);
+    for (const json& panel : dashboard.Panels()) {
+      std::set<std::string> columns;
+      for (const json& target : panel["targets"]) {
+        std::set<std::string> labels;
+        ASSERT_TRUE(Answers(With(choices, target["expr"])));
+        for (const json& sample : prometheus_->Query(With(choices, target["expr"]))) {
+          for (const auto& [label, value] : sample["metric"].items()) labels.insert(label);
+        }
+        columns.insert(labels.begin(), labels.end());
+        const std::string legend = target.value("legendFormat", "");
+        if (MayBeEmpty(target["expr"])) continue;
+        for (std::sregex_iterator at(legend.begin(), legend.end(), mention), end; at != end; ++at) {
+          EXPECT_THAT(labels, Contains((*at)[1].str())) << dashboard.file << ": " << panel["title"] << ": " << legend;
+        }
+      }
+      if (panel["type"] != "table") continue;
+      for (const json& step : panel["transformations"]) {
+        if (step["id"] != "organize") continue;
+        for (const auto& [from, to] : step["options"]["renameByName"].items()) {
+          if (!absl::StartsWith(from, "Value #")) {
+            EXPECT_THAT(columns, Contains(from)) << dashboard.file << ": " << panel["title"];
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(QueriesTest, EveryRuleIsEvaluated) {
+  std::map<std::string, std::string> health;  // "ok", or what is wrong
+  ASSERT_TRUE(Eventually([&] {
+    bool all = true;
+    const json rules = prometheus_->Get("rules");
+    for (const json& group : rules["groups"]) {
+      for (const json& rule : group["rules"]) {
+        health[rule["name"]] = absl::StrCat(rule["health"].get<std::string>(), rule.value("lastError", ""));
+        all = all && rule["health"] != "unknown";
+      }
+    }
+    return all && !health.empty();
+  }));
+  for (const Rule& rule : Rules()) {
+    EXPECT_EQ(health[rule.name], "ok");
+    if (!rule.alert) {
+      EXPECT_TRUE(Answers(rule.name)) << "recorded, and nothing came of it: " << rule.expr;
+    }
+  }
+}
+
+// An alert that is silent because it looks at nothing would be silent for ever.
+TEST_F(QueriesTest, EveryAlertLooksAtSeriesThatThereAre) {
+  // The jobs here are one that waits for its Pods and one that was refused.
+  const std::map<std::string, std::string> absent = {{"fusionllm_job_info{state=\"Running\"}", "fusionllm_job_info"}};
+  for (const Rule& rule : Rules()) {
+    for (const Selector& selector : Selectors(rule.expr)) {
+      const auto other = absent.find(selector.text);
+      const std::string& text = other == absent.end() ? selector.text : other->second;
+      EXPECT_TRUE(Eventually([&] { return !prometheus_->Query(text).empty(); })) << rule.name << ": no series " << text;
+    }
+  }
+}
+
+// The tests of rules/*.test.yaml are about series that are written there by hand: they must be those that there are.
+TEST_F(QueriesTest, RulesAreTestedWithSeriesAsTheyAre) {
+  std::map<std::string, std::set<std::string>> labels_of;
+  static const std::regex label(R"((\w+)=")");
+  for (const std::string& file : RuleTestFiles()) {
+    const YAML::Node document = YAML::LoadFile(file);
+    for (const YAML::Node& test : document["tests"]) {
+      for (const YAML::Node& input : test["input_series"]) {
+        const std::string series = input["series"].as<std::string>();
+        const std::string metric = series.substr(0, series.find('{'));
+        if (!labels_of.contains(metric)) {
+          EXPECT_TRUE(Eventually([&] { return !prometheus_->Query(metric).empty(); })) << metric;
+          for (const json& sample : prometheus_->Query(metric)) {
+            for (const auto& [name, value] : sample["metric"].items()) labels_of[metric].insert(name);
+          }
+        }
+        for (std::sregex_iterator at(series.begin(), series.end(), label), end; at != end; ++at) {
+          EXPECT_THAT(labels_of[metric], Contains((*at)[1].str())) << series;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::monitoring
