@@ -14,9 +14,18 @@ namespace {
 using fusionllm::cli::OutputFormat;
 
 constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionllm::cli::Action&) = {
-    fusionllm::cli::AddRun,      fusionllm::cli::AddJoin,   fusionllm::cli::AddDemo,       fusionllm::cli::AddPlan,
-    fusionllm::cli::AddSimulate, fusionllm::cli::AddGraph,  fusionllm::cli::AddCheckpoint, fusionllm::cli::AddEval,
-    fusionllm::cli::AddBench,    fusionllm::cli::AddDoctor, fusionllm::cli::AddCompletion,
+    fusionllm::cli::AddRun,
+    fusionllm::cli::AddJoin,
+    fusionllm::cli::AddDemo,
+    fusionllm::cli::AddPlan,
+    fusionllm::cli::AddSimulate,
+    fusionllm::cli::AddGraph,
+    fusionllm::cli::AddCheckpoint,
+    fusionllm::cli::AddEval,
+    fusionllm::cli::AddBench,
+    fusionllm::cli::AddDoctor,
+    fusionllm::cli::AddClusterCommands,
+    fusionllm::cli::AddCompletion,
 };
 
 int UnknownCommand(const CLI::App& app) {

@@ -22,6 +22,16 @@ CLI::Validator NumberFrom(double least, bool above) {
   return CLI::Validator(check, absl::StrFormat("NUMBER %s", bound), "NumberFrom");
 }
 
+CLI::Validator ObjectName() {
+  const auto check = [](const std::string& text) -> std::string {
+    const auto plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
+    const bool name = !text.empty() && text.size() <= 63 && plain(text.front()) && plain(text.back()) &&
+                      std::all_of(text.begin(), text.end(), [&](char c) { return plain(c) || c == '-'; });
+    return name ? "" : absl::StrFormat("'%s' is no name: up to 63 small letters, digits and '-', which stands at neither end", text);
+  };
+  return CLI::Validator(check, "NAME", "ObjectName");
+}
+
 CLI::Validator WholeNumber() {
   const auto check = [](const std::string& text) -> std::string {
     uint64_t number = 0;

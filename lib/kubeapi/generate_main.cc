@@ -1,10 +1,12 @@
-// Writes crds/*.yaml and docs/kubernetes-reference.md below the folder that is its argument; tools/generate/crds.sh runs it.
+// Writes crds/*.yaml, the chart's rights of members and docs/kubernetes-reference.md below the folder that is its argument;
+// tools/generate/crds.sh runs it.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "lib/kubeapi/crd.h"
 #include "lib/kubeapi/reference.h"
+#include "lib/kubeapi/rights.h"
 #include "nlohmann/json.hpp"
 
 namespace fusionllm::kubeapi {
@@ -35,6 +37,8 @@ int main(int argc, char** argv) {
   const bool ok =
       kubeapi::Write(folder / "crds/fusionllm.io_fusionjobs.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionJobCrd())) &&
       kubeapi::Write(folder / "crds/fusionllm.io_fusionclusters.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionClusterCrd())) &&
+      kubeapi::Write(folder / "helm/fusionllm/files/member-rights.yaml",
+                     kubeapi::kNote + kubeapi::ToYaml({{"watch", kubeapi::MemberWatchRules()}, {"work", kubeapi::MemberWorkRules()}})) &&
       kubeapi::Write(folder / "docs/kubernetes-reference.md", kubeapi::ReferencePage());
   return ok ? 0 : 1;
 }

@@ -1,0 +1,140 @@
+#include "cli/cluster/add_cluster.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/cluster/member_objects.h"
+#include "lib/base/source_file.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxCaBytes = size_t{1} << 20;
+constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+
+json Parsed(const std::string& text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
+
+// The text at a path of keys; empty where there is none.
+std::string TextAt(const json& object, const char* pointer) {
+  const json::json_pointer at(pointer);
+  return object.is_object() && object.contains(at) && object[at].is_string() ? object[at].get<std::string>() : "";
+}
+
+absl::Status Named(const absl::Status& status, const std::string& where, const ClusterObject& object) {
+  return absl::Status(status.code(), absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString(), ": ", status.message()));
+}
+
+absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where,
+                      const std::function<void(const std::string&)>& tell) {
+  for (const ClusterObject& object : objects) {
+    const auto applied = client.Apply(object.resource, object.key, object.body.dump(), {.field_manager = kFieldManager});
+    if (!applied.ok()) return Named(applied.status(), where, object);
+    tell(absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString()));
+  }
+  return absl::OkStatus();
+}
+
+// What nobody made or this command did may be applied; `object` as it is on the server, absent if it is not.
+absl::StatusOr<json> Existing(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
+  const absl::StatusOr<std::string> found = client.Get(resource, key);
+  if (kube::IsApiNotFound(found.status())) return json();
+  FUSIONLLM_RETURN_IF_ERROR(found.status());
+  return Parsed(*found);
+}
+
+absl::Status CheckHub(const AddClusterOptions& options, kube::ApiClient& hub) {
+  const auto clusters = hub.List(kFusionClusterResource, "", {.limit = 1});
+  if (kube::IsApiNotFound(clusters.status())) {
+    return absl::NotFoundError("the hub knows no FusionClusters: is the chart installed there?");
+  }
+  FUSIONLLM_RETURN_IF_ERROR(clusters.status());
+  FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, Existing(hub, kFusionClusterResource, {"", options.name}));
+  if (!cluster.is_null() && TextAt(cluster, "/spec/kubeConfig/location") != options.name) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the hub has a FusionCluster ", options.name, " already, by other credentials; take another name"));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const json secret, Existing(hub, kSecretResource, {options.hub_namespace, options.name}));
+  if (!secret.is_null() &&
+      (!secret.contains("metadata") || secret["metadata"].value("labels", json::object()).value(kManagedBy, "") != kFieldManager)) {
+    return absl::AlreadyExistsError(absl::StrCat("the hub has a Secret ", options.hub_namespace, "/", options.name,
+                                                 " that this command did not make; take another name, or delete it"));
+  }
+  return absl::OkStatus();
+}
+
+struct AccountToken {
+  std::string token, ca_pem;
+};
+
+// The control plane of the member writes both into the Secret a moment after it was made.
+absl::StatusOr<AccountToken> WaitForToken(const AddClusterOptions& options, kube::ApiClient& member, kube::Clock& clock) {
+  const absl::Duration end = clock.Monotonic() + options.patience;
+  for (;;) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const json secret, Existing(member, kSecretResource, TokenSecret(options)));
+    AccountToken token;
+    if (!absl::Base64Unescape(TextAt(secret, "/data/token"), &token.token) ||
+        !absl::Base64Unescape(TextAt(secret, "/data/ca.crt"), &token.ca_pem)) {
+      return absl::InvalidArgumentError(absl::StrCat("member: Secret ", TokenSecret(options).ToString(), ": its data is no base64"));
+    }
+    if (!token.token.empty()) return token;
+    if (clock.Monotonic() >= end) {
+      return absl::DeadlineExceededError(absl::StrCat("member: no token for service account ", options.account, " appeared in Secret ",
+                                                      TokenSecret(options).ToString(), " within ", absl::FormatDuration(options.patience)));
+    }
+    clock.WaitFor(kLookEvery, {});
+  }
+}
+
+absl::StatusOr<std::string> AuthorityOf(const kube::ClientConfig& config, const AccountToken& account) {
+  // Who does not check the server's certificate has no authority to name; the hub always checks, by the member's own.
+  if (config.insecure) return account.ca_pem;
+  if (config.ca.path.empty()) return config.ca.data;
+  return base::ReadSmallFile(config.ca.path, kMaxCaBytes);
+}
+
+AddedCluster ReadyOf(const json& cluster) {
+  AddedCluster added{.message = "the hub's operator has not looked at it yet"};
+  const json conditions = cluster.value("/status/conditions"_json_pointer, json::array());
+  for (const json& condition : conditions) {
+    if (TextAt(condition, "/type") != "Ready") continue;
+    added.ready = TextAt(condition, "/status") == "True";
+    added.message = TextAt(condition, "/message");
+  }
+  return added;
+}
+
+}  // namespace
+
+absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
+                                        const kube::ClientConfig& member_config, kube::Clock& clock,
+                                        const std::function<void(const std::string&)>& tell) {
+  const std::string server = options.server.empty() ? member_config.server : options.server;
+  if (!absl::StartsWith(server, "https://")) {
+    return absl::InvalidArgumentError(absl::StrCat("the member's server ", server, " is not https://; --server names another"));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckHub(options, hub));
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, MemberObjects(options), "member", tell));
+  FUSIONLLM_ASSIGN_OR_RETURN(const AccountToken account, WaitForToken(options, member, clock));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(member_config, account));
+  const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, account.token);
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(hub, HubObjects(options, kubeconfig), "hub", tell));
+  const absl::Duration end = clock.Monotonic() + options.patience;
+  for (;;) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, Existing(hub, kFusionClusterResource, {"", options.name}));
+    AddedCluster added = ReadyOf(cluster);
+    added.server = server;
+    if (added.ready || clock.Monotonic() >= end) return added;
+    clock.WaitFor(kLookEvery, {});
+  }
+}
+
+}  // namespace fusionllm::cli

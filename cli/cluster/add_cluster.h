@@ -1,0 +1,44 @@
+// Makes a cluster a member of a hub: an account with the operator's rights in the member, and on the hub a Secret with a kubeconfig of that
+// account and the FusionCluster that names it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lib/kube/auth/client_config.h"
+#include "lib/kube/client/api_client.h"
+#include "lib/kube/clock.h"
+
+namespace fusionllm::cli {
+
+struct AddClusterOptions {
+  std::string name;                         // of the FusionCluster and its Secret
+  std::string hub_namespace = "fusionllm";  // where the operator runs
+  std::string member_namespace = "fusionllm";
+  std::string account = "fusion-hub";           // service account in the member; hubs that share a member take different ones
+  std::vector<std::string> job_namespaces;      // of jobs, the only ones with rights for Pods and Secrets; empty: all
+  std::string server;                           // URL by which the hub reaches the member; empty: that of the member's kubeconfig
+  absl::Duration patience = absl::Seconds(60);  // for the account's token, and then for the hub to be connected
+};
+
+struct AddedCluster {
+  std::string server;
+  bool ready = false;
+  std::string message;  // of the condition Ready
+};
+
+// Calls block. `tell` is called with what has been done, a line each. Running it again with the same options changes nothing that is as it
+// should be. `member_config` is how `member` is reached: its server, authority and TLS name go into the kubeconfig, its credentials do not.
+//
+// Errors: InvalidArgument for what cannot be registered; AlreadyExists where name or Secret belong to something else; NotFound where the
+// hub has no operator's namespace or no FusionClusters; DeadlineExceeded where no token came; the servers' refusals. A member that the hub
+// cannot connect to in time is no error: `ready` is false and `message` says why.
+absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
+                                        const kube::ClientConfig& member_config, kube::Clock& clock,
+                                        const std::function<void(const std::string&)>& tell);
+
+}  // namespace fusionllm::cli

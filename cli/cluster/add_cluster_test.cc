@@ -1,0 +1,229 @@
+#include "cli/cluster/add_cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "cli/cluster/member_objects.h"
+#include "lib/kube/auth/cluster_access.h"
+#include "lib/kube/auth/credentials.h"
+#include "lib/kube/auth/kubeconfig.h"
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
+#include "lib/kubeapi/rights.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+// Others work while somebody waits: the control plane of the member, the operator on the hub.
+class BusyClock : public kube::testing::JumpingClock {
+ public:
+  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
+    if (work) work();
+    JumpingClock::WaitUntil(lock, changed, deadline);
+  }
+  std::function<void()> work;
+};
+
+class AddClusterTest : public ::testing::Test {
+ protected:
+  AddClusterTest() {
+    for (kube::testing::FakeApiServer* server : {&hub_server_, &member_server_}) {
+      server->Serve({"", "v1", "serviceaccounts", "ServiceAccount", true}, {.builtin = true});
+      server->Serve({"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false}, {.builtin = true});
+      server->Serve({"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false}, {.builtin = true});
+    }
+    hub_server_.Serve(kFusionClusterResource);
+    Create(hub_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "fusionllm"}}}});
+    clock_.work = [this] {
+      WriteToken();
+      TellReady();
+    };
+  }
+
+  void Create(kube::ApiClient& client, const std::string& plural, const json& object, const std::string& ns = "") {
+    const auto created = client.Create({"", "v1", plural, object["kind"], !ns.empty()}, ns, object.dump());
+    EXPECT_TRUE(created.ok()) << created.status();
+  }
+
+  json Get(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
+    const auto found = client.Get(resource, key);
+    EXPECT_TRUE(found.ok()) << key.ToString() << ": " << found.status();
+    return found.ok() ? json::parse(*found) : json();
+  }
+
+  // As the token controller of the member does for the account that the annotation names.
+  void WriteToken() {
+    const auto secret = member_.Get(kSecretResource, TokenSecret(options_));
+    if (!secret.ok() || json::parse(*secret).contains("data")) return;
+    EXPECT_EQ(json::parse(*secret)["metadata"]["annotations"]["kubernetes.io/service-account.name"], options_.account);
+    const json data = {{"data", {{"token", absl::Base64Escape("of the account")}, {"ca.crt", absl::Base64Escape("member's own")}}}};
+    EXPECT_TRUE(member_.Patch(kSecretResource, TokenSecret(options_), kube::PatchType::kMerge, data.dump()).ok());
+  }
+
+  void TellReady() {
+    if (!hub_.Get(kFusionClusterResource, {"", options_.name}).ok()) return;
+    const json status = {{"status", {{"conditions", json::array({{{"type", "Ready"}, {"status", "True"}, {"message", "connected"}}})}}}};
+    EXPECT_TRUE(
+        hub_.Patch(kFusionClusterResource, {"", options_.name}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"}).ok());
+  }
+
+  absl::StatusOr<AddedCluster> Add() {
+    return AddCluster(options_, hub_, member_, config_, clock_, [this](const std::string& line) { told_.push_back(line); });
+  }
+
+  kube::ClientConfig KubeconfigOnHub() {
+    std::string text;
+    const json secret = Get(hub_, kSecretResource, {options_.hub_namespace, options_.name});
+    EXPECT_TRUE(absl::Base64Unescape(secret["data"]["kubeconfig"].get<std::string>(), &text));
+    const auto parsed = kube::ParseKubeconfig(text, "kubeconfig", "");
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    const auto config = kube::ResolveContext(*parsed);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return *config;
+  }
+
+  BusyClock clock_;
+  kube::testing::FakeApiServer hub_server_{clock_}, member_server_{clock_};
+  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::FixedCredentials({}), "hub", "default"}, {}, clock_};
+  kube::RestClient member_client_{{member_server_.NewTransport(), kube::FixedCredentials({}), "member", "default"}, {}, clock_};
+  kube::ApiClient& hub_ = hub_client_;
+  kube::ApiClient& member_ = member_client_;
+  AddClusterOptions options_{.name = "paris"};
+  kube::ClientConfig config_{.server = "https://paris.example:6443", .ca = {.data = "authority"}, .token = "the user's own"};
+  std::vector<std::string> told_;
+};
+
+TEST_F(AddClusterTest, MakesAnAccountASecretAndTheCluster) {
+  const auto added = Add();
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_TRUE(added->ready);
+  EXPECT_EQ(added->message, "connected");
+  EXPECT_EQ(added->server, "https://paris.example:6443");
+  EXPECT_THAT(member_server_.objects(),
+              UnorderedElementsAre("namespaces default", "namespaces kube-system", "namespaces fusionllm",
+                                   "serviceaccounts fusionllm/fusion-hub", "clusterroles.rbac.authorization.k8s.io fusion-hub-watch",
+                                   "clusterroles.rbac.authorization.k8s.io fusion-hub-work",
+                                   "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch",
+                                   "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work", "secrets fusionllm/fusion-hub-token"));
+  const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
+  EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-work"})["rules"], json(kubeapi::MemberWorkRules()));
+  EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-watch"})["rules"], json(kubeapi::MemberWatchRules()));
+  const json cluster = Get(hub_, kFusionClusterResource, {"", "paris"});
+  EXPECT_EQ(cluster["spec"]["kubeConfig"]["location"], "paris");
+  EXPECT_THAT(told_, AllOf(Contains("member: ServiceAccount fusionllm/fusion-hub"), Contains("hub: FusionCluster paris")));
+}
+
+TEST_F(AddClusterTest, TheKubeconfigHoldsTheAccountAndNothingOfTheUsers) {
+  config_.tls_server_name = "kubernetes";
+  ASSERT_TRUE(Add().ok());
+  const kube::ClientConfig config = KubeconfigOnHub();
+  EXPECT_EQ(config.server, "https://paris.example:6443");
+  EXPECT_EQ(config.tls_server_name, "kubernetes");
+  EXPECT_EQ(config.ca.data, "authority");
+  EXPECT_EQ(config.token, "of the account");
+  EXPECT_THAT(kube::CheckForeignConfig(config), IsEmpty()) << "what the operator accepts of a Secret";
+  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr("of the account")));
+}
+
+TEST_F(AddClusterTest, AServerThatIsNotCheckedHereIsCheckedByTheHub) {
+  config_.insecure = true;
+  config_.ca = {};
+  options_.server = "https://10.0.0.7:6443";
+  ASSERT_TRUE(Add().ok());
+  const kube::ClientConfig config = KubeconfigOnHub();
+  EXPECT_FALSE(config.insecure);
+  EXPECT_EQ(config.ca.data, "member's own");
+  EXPECT_EQ(config.server, "https://10.0.0.7:6443");
+}
+
+TEST_F(AddClusterTest, JobNamespacesAloneGiveRightsForPods) {
+  Create(member_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "training"}}}});
+  options_.job_namespaces = {"training"};
+  ASSERT_TRUE(Add().ok());
+  EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io training/fusion-hub-work"),
+                                              Not(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work"))));
+}
+
+TEST_F(AddClusterTest, OnceMoreChangesNothing) {
+  ASSERT_TRUE(Add().ok());
+  const json secret = Get(hub_, kSecretResource, {"fusionllm", "paris"}), cluster = Get(hub_, kFusionClusterResource, {"", "paris"});
+  const auto again = Add();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Get(hub_, kSecretResource, {"fusionllm", "paris"}), secret);
+  EXPECT_EQ(Get(hub_, kFusionClusterResource, {"", "paris"}), cluster);
+}
+
+TEST_F(AddClusterTest, WhatSomebodyElseMadeIsNotTakenOver) {
+  Create(hub_, "secrets", {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "paris"}}}}, "fusionllm");
+  const auto added = Add();
+  EXPECT_EQ(added.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(added.status().message()), HasSubstr("Secret fusionllm/paris"));
+  EXPECT_THAT(member_server_.objects(), UnorderedElementsAre("namespaces default", "namespaces kube-system"))
+      << "nothing is begun that cannot be finished";
+
+  options_.name = "lyon";
+  const json other = {{"apiVersion", "fusionllm.io/v1alpha1"},
+                      {"kind", "FusionCluster"},
+                      {"metadata", {{"name", "lyon"}}},
+                      {"spec", {{"local", json::object()}}}};
+  ASSERT_TRUE(hub_.Create(kFusionClusterResource, "", other.dump()).ok());
+  EXPECT_THAT(std::string(Add().status().message()), HasSubstr("FusionCluster lyon already"));
+}
+
+TEST_F(AddClusterTest, AHubWithoutTheChartIsTold) {
+  hub_server_.AddFault({.verb = "list", .target = "fusionclusters", .code = 404, .body = "404 page not found"});
+  const auto added = Add();
+  EXPECT_EQ(added.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(added.status().message()), HasSubstr("is the chart installed"));
+}
+
+TEST_F(AddClusterTest, AMemberThatWritesNoTokenIsToldInTime) {
+  clock_.work = nullptr;
+  const absl::Duration begin = clock_.Monotonic();
+  const auto added = Add();
+  EXPECT_EQ(added.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(added.status().message()), HasSubstr("fusionllm/fusion-hub-token"));
+  EXPECT_NEAR(absl::ToDoubleSeconds(clock_.Monotonic() - begin), 60, 1);
+  EXPECT_THAT(hub_server_.objects(), Not(Contains("secrets fusionllm/paris")));
+}
+
+TEST_F(AddClusterTest, AHubThatCannotConnectIsTold) {
+  clock_.work = [this] { WriteToken(); };
+  const auto added = Add();
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_FALSE(added->ready);
+  EXPECT_THAT(added->message, HasSubstr("has not looked at it"));
+}
+
+TEST_F(AddClusterTest, ARefusalNamesClusterAndObject) {
+  member_server_.AddFault(
+      {.verb = "apply",
+       .target = "clusterroles",
+       .code = 403,
+       .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"attempting to grant RBAC permissions not currently held"})"});
+  const auto added = Add();
+  EXPECT_EQ(added.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(added.status().message()),
+              AllOf(HasSubstr("member: ClusterRole fusion-hub-watch"), HasSubstr("not currently held")));
+}
+
+TEST_F(AddClusterTest, AServerWithoutTlsIsRefused) {
+  config_.server = "http://paris.example";
+  EXPECT_EQ(Add().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(member_server_.requests(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

@@ -1,0 +1,84 @@
+#include "cli/cluster/member_objects.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "lib/kubeapi/rights.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+
+const kube::Resource kNamespace = {"", "v1", "namespaces", "Namespace", false};
+const kube::Resource kServiceAccount = {"", "v1", "serviceaccounts", "ServiceAccount", true};
+const kube::Resource kClusterRole = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
+const kube::Resource kClusterRoleBinding = {"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false};
+const kube::Resource kRoleBinding = {"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
+
+ClusterObject Object(const kube::Resource& resource, const kube::ObjectKey& key, json content = json::object()) {
+  content["apiVersion"] = resource.ApiVersion();
+  content["kind"] = resource.kind;
+  content["metadata"]["name"] = key.name;
+  if (!key.ns.empty()) content["metadata"]["namespace"] = key.ns;
+  content["metadata"]["labels"] = {{kManagedBy, kFieldManager}};
+  return {resource, key, std::move(content)};
+}
+
+ClusterObject Binding(const AddClusterOptions& options, const std::string& role, const std::string& ns) {
+  json content = {
+      {"roleRef", {{"apiGroup", kClusterRole.group}, {"kind", kClusterRole.kind}, {"name", role}}},
+      {"subjects", json::array({{{"kind", "ServiceAccount"}, {"name", options.account}, {"namespace", options.member_namespace}}})}};
+  return Object(ns.empty() ? kClusterRoleBinding : kRoleBinding, {ns, role}, std::move(content));
+}
+
+}  // namespace
+
+const kube::Resource kSecretResource = {"", "v1", "secrets", "Secret", true};
+const kube::Resource kFusionClusterResource = {"fusionllm.io", "v1alpha1", "fusionclusters", "FusionCluster", false};
+
+kube::ObjectKey TokenSecret(const AddClusterOptions& options) {
+  return {options.member_namespace, absl::StrCat(options.account, "-token")};
+}
+
+std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
+  const std::string watch = absl::StrCat(options.account, "-watch"), work = absl::StrCat(options.account, "-work");
+  std::vector<ClusterObject> objects;
+  // Nothing but the name: who else labels the namespace keeps his labels.
+  objects.push_back({kNamespace,
+                     {"", options.member_namespace},
+                     {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", options.member_namespace}}}}});
+  objects.push_back(Object(kServiceAccount, {options.member_namespace, options.account}));
+  objects.push_back(Object(kClusterRole, {"", watch}, {{"rules", kubeapi::MemberWatchRules()}}));
+  objects.push_back(Object(kClusterRole, {"", work}, {{"rules", kubeapi::MemberWorkRules()}}));
+  objects.push_back(Binding(options, watch, ""));
+  for (const std::string& ns : options.job_namespaces) objects.push_back(Binding(options, work, ns));
+  if (options.job_namespaces.empty()) objects.push_back(Binding(options, work, ""));
+  ClusterObject token = Object(kSecretResource, TokenSecret(options), {{"type", "kubernetes.io/service-account-token"}});
+  token.body["metadata"]["annotations"] = {{"kubernetes.io/service-account.name", options.account}};
+  objects.push_back(std::move(token));
+  return objects;
+}
+
+std::string MemberKubeconfig(const AddClusterOptions& options, const kube::ClientConfig& reached, const std::string& server,
+                             const std::string& ca_pem, const std::string& token) {
+  json cluster = {{"server", server}};
+  if (!ca_pem.empty()) cluster["certificate-authority-data"] = absl::Base64Escape(ca_pem);
+  if (!reached.tls_server_name.empty()) cluster["tls-server-name"] = reached.tls_server_name;
+  const json config = {
+      {"apiVersion", "v1"},
+      {"kind", "Config"},
+      {"current-context", options.name},
+      {"clusters", json::array({{{"name", options.name}, {"cluster", std::move(cluster)}}})},
+      {"users", json::array({{{"name", options.account}, {"user", {{"token", token}}}}})},
+      {"contexts", json::array({{{"name", options.name}, {"context", {{"cluster", options.name}, {"user", options.account}}}}})}};
+  return config.dump(2);
+}
+
+std::vector<ClusterObject> HubObjects(const AddClusterOptions& options, const std::string& kubeconfig) {
+  return {Object(kSecretResource, {options.hub_namespace, options.name},
+                 {{"type", "Opaque"}, {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}}),
+          Object(kFusionClusterResource, {"", options.name},
+                 {{"spec", {{"kubeConfig", {{"location", options.name}, {"key", "kubeconfig"}}}}}})};
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,34 @@
+// The objects that `fusionctl cluster add` applies, and the kubeconfig that it makes. Pure functions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/cluster/add_cluster.h"
+#include "lib/kube/api/resource.h"
+
+namespace fusionllm::cli {
+
+struct ClusterObject {
+  kube::Resource resource;
+  kube::ObjectKey key;
+  nlohmann::json body;
+};
+
+inline constexpr char kFieldManager[] = "fusionctl";
+// Marks what this command made, so that it takes nothing over that somebody else did.
+inline constexpr char kManagedBy[] = "app.kubernetes.io/managed-by";
+
+extern const kube::Resource kSecretResource, kFusionClusterResource;
+
+// In the order in which they must be applied; the last is the Secret into which the member's control plane writes the account's token.
+std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options);
+kube::ObjectKey TokenSecret(const AddClusterOptions& options);
+
+// A kubeconfig (JSON, which is YAML) that holds everything itself. `ca_pem` may be empty: the system's authorities.
+std::string MemberKubeconfig(const AddClusterOptions& options, const kube::ClientConfig& reached, const std::string& server,
+                             const std::string& ca_pem, const std::string& token);
+std::vector<ClusterObject> HubObjects(const AddClusterOptions& options, const std::string& kubeconfig);
+
+}  // namespace fusionllm::cli

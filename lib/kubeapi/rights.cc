@@ -1,0 +1,33 @@
+#include "lib/kubeapi/rights.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace fusionllm::kubeapi {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Words = std::vector<std::string>;
+
+Json Rule(const Words& resources, const Words& verbs, const Words& names = {}) {
+  Json rule = {{"apiGroups", {""}}, {"resources", resources}};
+  if (!names.empty()) rule["resourceNames"] = names;
+  rule["verbs"] = verbs;
+  return rule;
+}
+
+}  // namespace
+
+Json MemberWatchRules() {
+  return Json::array({Rule({"pods", "configmaps"}, {"list", "watch"}),
+                      // Its UID tells a cluster that is registered twice.
+                      Rule({"namespaces"}, {"get"}, {"kube-system"})});
+}
+
+Json MemberWorkRules() {
+  return Json::array({Rule({"pods"}, {"create", "delete"}), Rule({"configmaps"}, {"get", "create", "patch", "delete"}),
+                      Rule({"secrets"}, {"get", "create", "patch"})});
+}
+
+}  // namespace fusionllm::kubeapi
