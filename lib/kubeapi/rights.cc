@@ -20,8 +20,9 @@ Json Rule(const Words& resources, const Words& verbs, const Words& names = {}) {
 }  // namespace
 
 Json MemberWatchRules() {
-  return Json::array({Rule({"pods", "configmaps"}, {"list", "watch"}),
-                      // Its UID tells a cluster that is registered twice.
+  return Json::array({// Nodes, and pods of others, for the room that there is.
+                      Rule({"pods", "configmaps", "nodes"}, {"list", "watch"}),
+                      // Its UID tells a cluster that is registered twice, and names the hub in what is made in members.
                       Rule({"namespaces"}, {"get"}, {"kube-system"})});
 }
 

@@ -209,18 +209,24 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::F
     const absl::StatusOr<std::string> answer = member->client().GetPath("/version", {.stop = stop});
     const json version = answer.ok() ? json::parse(*answer, nullptr, /*allow_exceptions=*/false) : json();
     if (version.is_object() && version.contains("gitVersion") && version["gitVersion"].is_string()) {
-      status.kubernetes_version = version["gitVersion"].get<std::string>().substr(0, kubeapi::kMaxShortText);
+      told.version = version["gitVersion"].get<std::string>().substr(0, kubeapi::kMaxShortText);
     }
     told.version_at = now;
   }
   const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
   if (capacity != nullptr && now - told.summary_at >= kSummaryEvery) {
     kubeapi::ResourceSummary summary = SummaryOf(*capacity);
-    if (status.resource_summary != summary || status.executors != capacity->executors) {
-      status.resource_summary = std::move(summary);
-      status.executors = capacity->executors;
+    if (told.summary != summary || told.executors != capacity->executors) {
+      told.summary = std::move(summary);
+      told.executors = capacity->executors;
       told.summary_at = now;
     }
+  }
+  // The status at hand may be older than what was told last, and an apply that leaves a field out deletes it.
+  if (told.version.has_value()) status.kubernetes_version = told.version;
+  if (told.summary.has_value()) {
+    status.resource_summary = told.summary;
+    status.executors = told.executors;
   }
   const std::lock_guard lock(mutex_);
   told_[name] = told;
@@ -234,6 +240,7 @@ void ClusterRegistry::Drop(const std::string& name) {
     if (at == links_.end()) return;
     gone = std::move(at->second);
     links_.erase(at);
+    told_.erase(name);
   }
   gone.link->Stop();
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", name, ": left"));

@@ -97,6 +97,9 @@ class ClusterRegistry : public Members {
   std::map<std::string, Connected> links_;
   struct Told {
     absl::Duration summary_at = -absl::InfiniteDuration(), version_at = -absl::InfiniteDuration();
+    std::optional<std::string> version;
+    std::optional<kubeapi::ResourceSummary> summary;
+    int64_t executors = 0;
   };
   std::map<std::string, Told> told_;
 };
