@@ -25,7 +25,7 @@ class FleetMetricsTest : public ::testing::Test {
                      {"training", {{"steps", 100}}}}},
                    {"status", status}};
     object["spec"].update(spec);
-    const auto view = ReadJob(object, "hub");
+    const auto view = ReadJob(object, "hub", "uid-of-the-hub");
     ASSERT_TRUE(view.ok()) << view.status();
     ASSERT_TRUE(view->job.ok()) << view->job.status();
     jobs_.push_back(std::make_shared<const JobView>(*view));

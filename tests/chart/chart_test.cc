@@ -210,11 +210,12 @@ TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
 TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
   const auto rights = RightsByRole(Objects("--set rbac.aggregateUserRoles=false"));
   ASSERT_EQ(rights.size(), 3);
-  EXPECT_THAT(rights.at("fusion-fusionllm-own"), UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets"));
-  EXPECT_THAT(
-      rights.at("fusion-fusionllm-watch"),
-      UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
-                           "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes", "watch nodes"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-own"), UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets",
+                                                                      "create configmaps", "delete configmaps"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
+              UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
+                                   "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes",
+                                   "watch nodes", "get namespaces"));
   EXPECT_THAT(
       rights.at("fusion-fusionllm-work"),
       UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps", "delete configmaps",
