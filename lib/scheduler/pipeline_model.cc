@@ -11,6 +11,8 @@ constexpr int32_t kBackwardDone = 1;
 constexpr int32_t kForwardArrives = 2;
 constexpr int32_t kBackwardArrives = 3;
 constexpr int32_t kWeightsDone = 4;
+constexpr int32_t kForwardsTurn = 5;  // of a message that waited for those before it
+constexpr int32_t kBackwardsTurn = 6;
 
 // std::push_heap keeps the largest first; "later" as "less" puts the earliest event there.
 constexpr auto kLater = [](const auto& a, const auto& b) { return a.at_s != b.at_s ? a.at_s > b.at_s : a.order > b.order; };
@@ -139,6 +141,29 @@ template <bool kPlain>
 void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward, double now_s) {
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
   if (!channel.used) return;
+  if (!kPlain && spans_ != nullptr) (forward ? forward_handed_ : backward_handed_)[link].push_back(now_s);
+  // Where it shares wires, a message comes to them in its turn and not before: until then they carry what others hand over meanwhile.
+  if (channel.wires.size() > 1) {
+    int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
+    const double own_free_s = wire_free_s_[channel.wires.front().wire];
+    if (waiting > 0 || own_free_s > now_s) {
+      if (waiting++ == 0) Push(own_free_s, forward ? kForwardsTurn : kBackwardsTurn, link);
+      return;
+    }
+  }
+  Carry<kPlain>(channel, link, forward, now_s);
+}
+
+template <bool kPlain>
+void PipelineSimulator::TakeTurn(const PipelineInput& input, int link, bool forward, double now_s) {
+  const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
+  Carry<kPlain>(channel, link, forward, now_s);
+  int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
+  if (--waiting > 0) Push(wire_free_s_[channel.wires.front().wire], forward ? kForwardsTurn : kBackwardsTurn, link);
+}
+
+template <bool kPlain>
+void PipelineSimulator::Carry(const Channel& channel, int link, bool forward, double now_s) {
   const auto kind = forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage;
   const int micro_batch = kPlain ? 0 : (forward ? forward_sent_ : backward_sent_)[link]++;
   const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(kind, link, micro_batch);
@@ -155,8 +180,10 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
   }
   if (own_free_s != nullptr) *own_free_s = carried_s;
   const double arrives_s = carried_s + channel.latency_s;
-  if (!kPlain && spans_ != nullptr)
-    spans_->Add({kind, link, micro_batch, std::max(ready_s, carried_s - longest_s), carried_s, now_s, arrives_s});
+  if (!kPlain && spans_ != nullptr) {
+    const double handed_s = (forward ? forward_handed_ : backward_handed_)[link][micro_batch];
+    spans_->Add({kind, link, micro_batch, std::max(ready_s, carried_s - longest_s), carried_s, handed_s, arrives_s});
+  }
   Push(arrives_s, forward ? kForwardArrives : kBackwardArrives, link);
 }
 
@@ -189,6 +216,10 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
     const Event event = Pop();
     int worker = 0;
     switch (event.kind) {
+      case kForwardsTurn:
+      case kBackwardsTurn:
+        TakeTurn<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
+        continue;
       case kForwardDone:
         worker = worker_of(event.id);
         states_[worker].busy = false;
@@ -230,6 +261,12 @@ PipelineResult PipelineSimulator::Run(const PipelineInput& input, SpanSink* span
   Index(input);
   forward_sent_.assign(input.links.size(), 0);
   backward_sent_.assign(input.links.size(), 0);
+  forward_waiting_.assign(input.links.size(), 0);
+  backward_waiting_.assign(input.links.size(), 0);
+  if (spans != nullptr) {
+    forward_handed_.assign(input.links.size(), {});
+    backward_handed_.assign(input.links.size(), {});
+  }
   if (input.virtual_stages == 1 && spans == nullptr && noise == nullptr) {
     Loop<true>(input);
   } else {

@@ -133,7 +133,7 @@ class PipelineSimulator {
   struct Event {
     double at_s;
     int64_t order;
-    int32_t kind;  // of the k...Done and k...Arrives below
+    int32_t kind;  // one of the constants of the source
     int32_t id;
   };
   struct WorkerState {
@@ -165,6 +165,11 @@ class PipelineSimulator {
   void Begin(int worker, TimelineSpan::Kind kind, Pass pass, double now_s, double seconds);
   template <bool kPlain>
   void Send(const PipelineInput& input, int link, bool forward, double now_s);
+  // The message of a link that waits longest goes on its way.
+  template <bool kPlain>
+  void TakeTurn(const PipelineInput& input, int link, bool forward, double now_s);
+  template <bool kPlain>
+  void Carry(const Channel& channel, int link, bool forward, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
   void Index(const PipelineInput& input);
   double FinishStep(const PipelineInput& input);
@@ -173,9 +178,11 @@ class PipelineSimulator {
   int64_t order_ = 0;
   int workers_ = 0;
   std::vector<WorkerState> states_;
-  std::vector<int> forwards_done_;                       // by stage
-  std::vector<int> forward_arrived_, backward_arrived_;  // by link
-  std::vector<int> forward_sent_, backward_sent_;        // by link, for spans and noise
+  std::vector<int> forwards_done_;                                     // by stage
+  std::vector<int> forward_arrived_, backward_arrived_;                // by link
+  std::vector<int> forward_sent_, backward_sent_;                      // by link, for spans and noise
+  std::vector<int> forward_waiting_, backward_waiting_;                // by link: messages handed over whose turn is still to come
+  std::vector<std::vector<double>> forward_handed_, backward_handed_;  // by link and message: when, for spans
   std::vector<double> wire_free_s_;
   // Links into a stage and out of it, as offsets into flat lists.
   std::vector<int> in_offset_, in_links_, out_offset_, out_links_;

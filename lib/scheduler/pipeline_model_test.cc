@@ -176,6 +176,31 @@ TEST(PipelineModelTest, AWireIsNotHeldByWhatWaitsForAnother) {
   EXPECT_EQ(seen, 4);
 }
 
+// The messages that queue for a slow link do not take the port behind it for all the time that they will need the link.
+TEST(PipelineModelTest, AQueueTakesNoWireAheadOfItsTurn) {
+  // Stages 0 and 1 send to stage 2 through its port (wire 4), stage 0 over a slow link (0).
+  PipelineInput input;
+  input.micro_batches = 3;
+  input.wires = 5;
+  input.stages.assign(3, {.forward_s = 1, .backward_s = 1, .in_flight = 3});
+  input.links = {{0, 2, {true, 0, {{0, 50}, {4, 0.1}}}, {}}, {1, 2, {true, 0, {{1, 0.1}, {4, 0.1}}}, {}}};
+  std::vector<TimelineSpan> timeline;
+  PipelineSimulator().Run(input, &timeline);
+  std::vector<double> slow_s, quick_s, handed_s;
+  for (const TimelineSpan& span : timeline) {
+    if (span.kind != TimelineSpan::Kind::kForwardMessage) continue;
+    (span.stage == 0 ? slow_s : quick_s).push_back(span.arrives_s);
+    if (span.stage == 0) handed_s.push_back(span.sent_s);
+  }
+  EXPECT_THAT(handed_s, ::testing::ElementsAre(1, 3, 5)) << "between backwards";
+  ASSERT_EQ(slow_s.size(), 3u);
+  ASSERT_EQ(quick_s.size(), 3u);
+  for (int m = 0; m < 3; ++m) {
+    EXPECT_NEAR(slow_s[m], 1 + 50 * (m + 1), 1e-9) << m;
+    EXPECT_LT(quick_s[m], handed_s[m] + 0.3) << m;
+  }
+}
+
 TEST(PipelineModelTest, TheEndOfAStepCostsWhatNeitherBackwardNorTheNextStepHides) {
   PipelineInput input = EqualChain(2, 1, 0, 0);
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 6);

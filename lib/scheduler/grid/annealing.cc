@@ -15,7 +15,7 @@ namespace {
 
 // Temperatures as shares of what a stage costs on average at the start, with its boundary: that is what a swap changes most.
 constexpr double kHottest = 0.064;
-constexpr double kColdest = 0.008;
+constexpr double kColdest = 0.004;
 constexpr int64_t kMovesOfATemperature = 64;
 // Only the worst stage counts in the objective. A little of every stage's own cost tells moves apart that leave the worst as it is.
 constexpr double kSlope = 0.2;

@@ -10,6 +10,8 @@
 namespace fusionllm::scheduler::grid {
 namespace {
 
+constexpr double kSameCost_s = 1e-9;
+
 using Communities = std::vector<std::vector<int>>;
 
 // Single linkage over the boundary cost (Kruskal): the communities after every distinct merge height, fine to coarse.
@@ -126,14 +128,18 @@ GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions
   plan.grid = layouts.front().second;
   plan.cost = ScoreGrid(problem, plan.grid);
   Draws draws(seed);
-  for (int start = 0; start < options.starts; ++start) {
+  int meetings = 0;  // anneals that ended at the best cost
+  for (int start = 0; start < options.starts && meetings < options.meetings; ++start) {
     // By turns a layout, the best more than once when there are few, and devices as they fall, which end up elsewhere.
     const bool deal = start % 2 == 1;
     const Grid annealed = Anneal(problem, deal ? DealRandomly(problem, draws.Bits()).grid : layouts[start / 2 % layouts.size()].second,
                                  options.evaluations, draws);
     plan.evaluations += options.evaluations;
     const Cost cost = ScoreGrid(problem, annealed);
-    if (cost.total_s() < plan.cost.total_s()) {
+    const double gained_s = plan.cost.total_s() - cost.total_s();
+    if (gained_s > kSameCost_s) meetings = 0;
+    if (gained_s > -kSameCost_s) ++meetings;
+    if (gained_s > 0) {
       plan.grid = annealed;
       plan.cost = cost;
     }
