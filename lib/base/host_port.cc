@@ -1,0 +1,52 @@
+#include "lib/base/host_port.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace fusionllm::base {
+namespace {
+
+constexpr size_t kHostBytesMax = 253;  // RFC 1035, section 2.3.4, as text
+
+bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_'; }
+
+bool IsAddressCharacter(char c) { return absl::ascii_isxdigit(c) || c == ':' || c == '.'; }
+
+bool IsHost(absl::string_view host) {
+  if (host.empty() || host.size() > kHostBytesMax) return false;
+  if (absl::ConsumePrefix(&host, "[")) {
+    if (!absl::ConsumeSuffix(&host, "]")) return false;
+    const absl::string_view address = host.substr(0, host.find('%'));  // what follows names an interface
+    const absl::string_view zone = host.substr(address.size());
+    return absl::StrContains(address, ':') && std::all_of(address.begin(), address.end(), IsAddressCharacter) &&
+           (zone.empty() || (zone.size() > 1 && std::all_of(zone.begin() + 1, zone.end(), IsNameCharacter)));
+  }
+  // What begins with a dash would be an option to somebody.
+  return host.front() != '-' && std::all_of(host.begin(), host.end(), IsNameCharacter);
+}
+
+}  // namespace
+
+bool StandsForAny(absl::string_view host) { return host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*"; }
+
+absl::Status CheckDialable(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  const absl::string_view host = text.substr(0, colon);
+  uint32_t port = 0;
+  const bool has_port = colon != absl::string_view::npos && std::all_of(text.begin() + colon + 1, text.end(), absl::ascii_isdigit) &&
+                        absl::SimpleAtoi(text.substr(colon + 1), &port) && port <= 65535;
+  if (!has_port || !IsHost(host)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT; an IPv6 address stands in brackets"));
+  }
+  if (port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": nobody can dial port 0"));
+  if (StandsForAny(host)) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", host, " stands for any address"));
+  return absl::OkStatus();
+}
+
+}  // namespace fusionllm::base

@@ -1,0 +1,35 @@
+#include "lib/base/host_port.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fusionllm::base {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(HostPortTest, NamesAndAddressesWithAPortCanBeDialled) {
+  for (const char* text :
+       {"10.0.0.1:7001", "lab-3.example.org:1", "host:65535", "[2001:db8::1]:7001", "[fe80::1%eth0]:80", "[::ffff:10.0.0.1]:5"}) {
+    EXPECT_TRUE(CheckDialable(text).ok()) << CheckDialable(text);
+  }
+}
+
+TEST(HostPortTest, WhatCannotIsRefusedInWords) {
+  const auto refused = [](absl::string_view text) {
+    EXPECT_EQ(CheckDialable(text).code(), absl::StatusCode::kInvalidArgument) << text;
+    return std::string(CheckDialable(text).message());
+  };
+  for (const char* text : {"", ":", "host", "host:", ":7001", "host:x", "host:-1", "host: 7", "host:65536", "host:99999999999", "::1:7001",
+                           "[::1:7001", "[]:7001", "[10.0.0.1]:7001", "[::1%]:7001", "a b:7001", "$(X):7001", "-x:7001", "a,b:7001"}) {
+    EXPECT_THAT(refused(text), HasSubstr("is not HOST:PORT")) << text;
+  }
+  EXPECT_THAT(refused(std::string(254, 'a') + ":7001"), HasSubstr("is not HOST:PORT"));
+  EXPECT_THAT(refused("host:0"), HasSubstr("port 0"));
+  for (const std::string host : {"0.0.0.0", "[::]"}) EXPECT_THAT(refused(host + ":7001"), HasSubstr("stands for any"));
+}
+
+}  // namespace
+}  // namespace fusionllm::base
