@@ -22,6 +22,7 @@ struct Member {
   int32_t pid = 0;
   int64_t memory_bytes = 0;
   std::string data_address;
+  std::string site_address;  // for peers of its own site; empty: data_address holds for them, too
 };
 
 struct Link {

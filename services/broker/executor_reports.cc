@@ -46,7 +46,19 @@ broker::Member MemberOf(const v1::Hello& hello) {
           .spare = hello.spare(),
           .pid = hello.pid(),
           .memory_bytes = hello.memory_bytes(),
-          .data_address = hello.data_address()};
+          .data_address = hello.data_address(),
+          .site_address = hello.site_address()};
+}
+
+v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, const std::string& name, const std::string& asker) {
+  v1::PeerAddress peer;
+  peer.set_name(name);
+  const auto found = members.find(name), from = members.find(asker);
+  if (found == members.end()) return peer;
+  const broker::Member& member = found->second;
+  peer.set_same_site(from != members.end() && from->second.site == member.site);
+  peer.set_address(peer.same_site() && !member.site_address.empty() ? member.site_address : member.data_address);
+  return peer;
 }
 
 broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report) {

@@ -6,6 +6,9 @@
 
 #include <functional>
 #include <limits>
+#include <map>
+#include <string>
+#include <tuple>
 
 #include "lib/wire/profile_json.h"
 
@@ -17,6 +20,29 @@ using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+TEST(ExecutorReportsTest, ThoseOfASiteDialEachOtherByTheShorterWayAndOthersByTheAdvertisedOne) {
+  std::map<std::string, broker::Member> members;
+  for (const auto& [name, site, near] :
+       {std::tuple("a0", "a", "10.1.0.1:7001"), std::tuple("a1", "a", ""), std::tuple("b0", "b", "10.2.0.1:7001")}) {
+    v1::Hello hello;
+    hello.set_name(name);
+    hello.set_site(site);
+    hello.set_data_address(std::string(name) + ".example:30001");
+    hello.set_site_address(near);
+    members[name] = MemberOf(hello);
+  }
+  const auto way = [&](const char* from, const char* to) {
+    const v1::PeerAddress peer = PeerOf(members, to, from);
+    return peer.address() + (peer.same_site() ? " near" : "");
+  };
+  EXPECT_EQ(way("a1", "a0"), "10.1.0.1:7001 near");
+  EXPECT_EQ(way("a0", "a1"), "a1.example:30001 near") << "it has one address for all";
+  EXPECT_EQ(way("b0", "a0"), "a0.example:30001");
+  EXPECT_EQ(way("a0", "b0"), "b0.example:30001");
+  EXPECT_EQ(way("a0", "gone"), "");
+  EXPECT_EQ(way("gone", "a0"), "a0.example:30001");
+}
 
 v1::CalibrationReport Calibration(const std::string& document) {
   v1::CalibrationReport report;

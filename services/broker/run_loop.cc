@@ -224,14 +224,6 @@ bool RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times
   return Recorded(journal_.RecordTraffic(times.epoch(), name, bytes));
 }
 
-v1::PeerAddress RunLoop::PeerOf(const std::string& name) const {
-  v1::PeerAddress peer;
-  peer.set_name(name);
-  const auto found = state_.members().find(name);
-  if (found != state_.members().end()) peer.set_address(found->second.data_address);
-  return peer;
-}
-
 void RunLoop::Carry(const broker::AskCalibrate& action) {
   v1::BrokerMessage message;
   message.mutable_calibrate();
@@ -240,7 +232,7 @@ void RunLoop::Carry(const broker::AskCalibrate& action) {
 
 void RunLoop::Carry(const broker::AskProbe& action) {
   v1::BrokerMessage message;
-  *message.mutable_probe()->add_peers() = PeerOf(action.dst);
+  *message.mutable_probe()->add_peers() = PeerOf(state_.members(), action.dst, action.src);
   attendance_->Send(action.src, std::move(message));
 }
 
@@ -301,7 +293,7 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_epoch(action.epoch);
   assign.set_plan_document(state_.plan().document);
   assign.set_stage(action.stage);
-  for (const std::string& device : state_.plan().devices) *assign.add_peers() = PeerOf(device);
+  for (const std::string& device : state_.plan().devices) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
   assign.set_restore_from(action.restore_from);
   assign.set_first_step(action.first_step);
   assign.set_job_hash(options_.job_hash);

@@ -99,7 +99,6 @@ class RunLoop {
   void Carry(const broker::PublishStep& action);
   void Carry(const broker::Expect& action);
   void Carry(const broker::Finish& action);
-  v1::PeerAddress PeerOf(const std::string& name) const;
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   void CloseExchange();
   std::vector<std::string> InOrder(std::vector<std::string> devices) const;

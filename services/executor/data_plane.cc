@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/rate_fit.h"
 #include "lib/transport/emulated_endpoint.h"
@@ -64,6 +66,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   explicit Impl(DataPlaneOptions options) : options_(std::move(options)) {}
 
   absl::Status Listen(const Credentials& credentials) {
+    if (!options_.advertised_address.empty()) FUSIONLLM_RETURN_IF_ERROR(base::CheckDialable(options_.advertised_address));
     transport::EndpointOptions endpoint_options;
     endpoint_options.name = options_.name;
     endpoint_options.job_hash = credentials.job_hash;
@@ -74,7 +77,13 @@ class DataPlane::Impl : public runtime::MessagePort {
     FUSIONLLM_ASSIGN_OR_RETURN(auto direct, transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
                                                                                                .channel_credentials = credentials.channel,
                                                                                                .listen_address = options_.listen_address}));
-    address_ = absl::StrCat(options_.listen_address.substr(0, options_.listen_address.rfind(':')), ":", direct->port());
+    const std::string host = options_.listen_address.substr(0, options_.listen_address.rfind(':'));
+    address_ = absl::StrCat(host, ":", direct->port());
+    if (!options_.advertised_address.empty()) {
+      // A host that stands for any leads nowhere from a peer.
+      if (!base::StandsForAny(host)) site_address_ = address_;
+      address_ = options_.advertised_address;
+    }
     std::unique_ptr<transport::GrpcRelayEndpoint> relay;
     if (!options_.relay_address.empty()) {
       FUSIONLLM_ASSIGN_OR_RETURN(relay, transport::GrpcRelayEndpoint::Create(
@@ -106,11 +115,16 @@ class DataPlane::Impl : public runtime::MessagePort {
     return absl::OkStatus();
   }
 
-  void SetPeer(const std::string& name, const std::string& address) {
+  void SetPeer(const std::string& name, const std::string& address, bool same_site) {
     bool broken = false;
     {
       const std::lock_guard lock(mutex_);
       broken = broken_.erase(name) > 0;
+      if (same_site) {
+        near_.insert(name);
+      } else {
+        near_.erase(name);
+      }
     }
     if (broken) Endpoint()->ForgetPeer(name);
     routes_->SetPeerAddress(name, address);
@@ -180,8 +194,15 @@ class DataPlane::Impl : public runtime::MessagePort {
   transport::LinkStats stats(const std::string& peer) const { return Endpoint()->stats(peer); }
   void Close() { Endpoint()->Close(); }
   const std::string& address() const { return address_; }
+  const std::string& site_address() const { return site_address_; }
 
  private:
+  // Where this peer reaches us.
+  std::string AddressFor(const std::string& peer) const {
+    const std::lock_guard lock(mutex_);
+    return near_.contains(peer) && !site_address_.empty() ? site_address_ : address_;
+  }
+
   // The worker's thread may be setting the emulation up while others send and cancel.
   std::shared_ptr<transport::Endpoint> Endpoint() const {
     const std::lock_guard lock(mutex_);
@@ -249,7 +270,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     MessageHeader header{.job_hash = job_hash_, .epoch = kProbeEpoch, .step = number};
     header.direction = kPing;
     const auto begin = std::chrono::steady_clock::now();
-    std::string text = absl::StrCat(address_, "\n");
+    std::string text = absl::StrCat(AddressFor(peer), "\n");
     text.resize(std::max(bytes, text.size()));
     FUSIONLLM_RETURN_IF_ERROR(Endpoint()->Send(peer, header, transport::Payload::Of(std::move(text))));
     std::unique_lock lock(mutex_);
@@ -260,7 +281,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   }
 
   const DataPlaneOptions options_;
-  std::string address_;
+  std::string address_, site_address_;  // since Listen
   uint64_t job_hash_ = 0;
   std::shared_ptr<RouteEndpoint> routes_;  // since Listen
 
@@ -272,8 +293,9 @@ class DataPlane::Impl : public runtime::MessagePort {
   std::shared_ptr<runtime::Inbox> inbox_;
   std::function<void(const std::string&)> on_lost_;
   std::map<std::string, absl::Status> broken_;
-  int64_t probes_ = 0;  // the worker thread's
-  int64_t pongs_ = 0;   // number of the last probe that was answered
+  std::set<std::string> near_;  // peers of the same site
+  int64_t probes_ = 0;          // the worker thread's
+  int64_t pongs_ = 0;           // number of the last probe that was answered
 };
 
 DataPlane::DataPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -286,8 +308,9 @@ absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::Create(const DataPlaneOpti
 }
 
 const std::string& DataPlane::address() const { return impl_->address(); }
+const std::string& DataPlane::site_address() const { return impl_->site_address(); }
 absl::Status DataPlane::Emulate(const job::LinkTable& links, const std::string& state_file) { return impl_->Emulate(links, state_file); }
-void DataPlane::SetPeer(const std::string& name, const std::string& address) { impl_->SetPeer(name, address); }
+void DataPlane::SetPeer(const std::string& name, const std::string& address, bool same_site) { impl_->SetPeer(name, address, same_site); }
 absl::StatusOr<LinkMeasurement> DataPlane::Probe(const std::string& peer) { return impl_->Probe(peer); }
 runtime::MessagePort& DataPlane::Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
                                         std::function<void(const std::string&)> on_lost) {

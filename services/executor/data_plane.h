@@ -20,10 +20,12 @@ namespace fusionllm::services {
 struct DataPlaneOptions {
   std::string name;
   std::string listen_address = "127.0.0.1:0";
+  // HOST:PORT that leads to listen_address from where peers are: a forwarded port, a load balancer. Empty: they dial listen_address itself.
+  std::string advertised_address;
   uint64_t incarnation = 0;
   // Of a relay (lib/transport/grpc/relay.h) where peers are met that cannot be dialled; empty: there is none.
   std::string relay_address;
-  bool reachable = true;  // peers may dial listen_address; else they are told to use the relay
+  bool reachable = true;  // peers may dial it; else they are told to use the relay
 };
 
 struct LinkMeasurement {
@@ -33,19 +35,23 @@ struct LinkMeasurement {
 
 class DataPlane {
  public:
-  // Listens, and answers grpc.health.v1 there. Errors: Unavailable when the address cannot be bound, InvalidArgument for a bad name.
+  // Listens, and answers grpc.health.v1 there. Errors: Unavailable when the address cannot be bound, InvalidArgument for a bad name or
+  // advertised address.
   static absl::StatusOr<std::unique_ptr<DataPlane>> Create(const DataPlaneOptions& options, const Credentials& credentials);
   ~DataPlane();
 
   // What peers are to give to SetPeer: "host:port" or "relay:NAME".
   const std::string& address() const;
+  // The same for peers of the same site, which need not go round by an advertised address; empty: address() holds for them, too.
+  const std::string& site_address() const;
 
   // Shapes traffic from now on as the topology says; `state_file` is shared by all executors of the machine. Call once, before any traffic.
   // Errors: those of transport::SharedBuckets and LinkEmulator.
   absl::Status Emulate(const job::LinkTable& links, const std::string& state_file);
 
-  // Where peers are. A peer that was broken becomes usable again.
-  void SetPeer(const std::string& name, const std::string& address);
+  // Where a peer is, and whether in the same site: then it is told site_address() to answer to. A peer that was broken becomes usable
+  // again.
+  void SetPeer(const std::string& name, const std::string& address, bool same_site = false);
 
   // Measures the link towards a peer with small and large messages that it answers. Blocks, bounded.
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer);

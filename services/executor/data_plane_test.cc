@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "lib/base/testing/port_forwarder.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
 #include "lib/transport/shared_buckets.h"
@@ -26,6 +30,57 @@ TEST(DataPlaneTest, AnswersHealthChecks) {
   EXPECT_TRUE(health.ok()) << health;
   (*data_plane)->Close();
   EXPECT_FALSE(CheckHealth(*channel, absl::Seconds(60)).ok());
+}
+
+class AdvertisedTest : public ::testing::Test {
+ protected:
+  // Listens somewhere, and is to be dialled at `port`.
+  std::unique_ptr<DataPlane> Behind(base::PortForwarder& port, const std::string& name) {
+    auto data_plane = DataPlane::Create({.name = name, .advertised_address = port.address(), .incarnation = 1}, credentials_);
+    EXPECT_TRUE(data_plane.ok()) << data_plane.status();
+    if (!data_plane.ok()) return nullptr;
+    const std::string listening = (*data_plane)->site_address();
+    int target = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(listening.substr(listening.rfind(':') + 1), &target)) << listening;
+    port.To(target);
+    return *std::move(data_plane);
+  }
+  const Credentials credentials_ = *LoadCredentials("", "");
+  base::PortForwarder to_a_, to_b_;
+};
+
+TEST_F(AdvertisedTest, PeersDialWhatIsAdvertisedBothWays) {
+  const auto a = Behind(to_a_, "a"), b = Behind(to_b_, "b");
+  ASSERT_TRUE(a != nullptr && b != nullptr);
+  EXPECT_EQ(b->address(), to_b_.address());
+  a->SetPeer("b", b->address());
+  EXPECT_TRUE(a->Probe("b").ok());
+  EXPECT_GT(to_b_.bytes(), 128 << 10) << "what a asked";
+  EXPECT_GT(to_a_.bytes(), 0) << "what b answered, which was told by a alone where a is";
+}
+
+TEST_F(AdvertisedTest, PeersOfTheSameSiteDoNotGoRoundByIt) {
+  const auto a = Behind(to_a_, "a"), b = Behind(to_b_, "b");
+  ASSERT_TRUE(a != nullptr && b != nullptr);
+  a->SetPeer("b", b->site_address(), /*same_site=*/true);
+  EXPECT_TRUE(a->Probe("b").ok());
+  EXPECT_EQ(to_a_.bytes() + to_b_.bytes(), 0);
+}
+
+TEST_F(AdvertisedTest, WhoListensOnAllAddressesHasOneForAllPeers) {
+  const auto a =
+      DataPlane::Create({.name = "a", .listen_address = "0.0.0.0:0", .advertised_address = "lab.example.org:7001"}, credentials_);
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_EQ((*a)->address(), "lab.example.org:7001");
+  EXPECT_EQ((*a)->site_address(), "");
+  const auto plain = DataPlane::Create({.name = "a"}, credentials_);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ((*plain)->site_address(), "");
+}
+
+TEST_F(AdvertisedTest, WhatNobodyCanDialIsNotAdvertised) {
+  const auto a = DataPlane::Create({.name = "a", .advertised_address = "lab:0"}, credentials_);
+  EXPECT_EQ(a.status().code(), absl::StatusCode::kInvalidArgument) << a.status();
 }
 
 // The worker sets the emulation up; the network is in use by then.

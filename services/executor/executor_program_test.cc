@@ -1,9 +1,17 @@
 // The program itself before it has found a broker: watched, told to end, called wrongly.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+
+#include "absl/strings/str_cat.h"
 
 #include "lib/daemon/testing/http_get.h"
 #include "lib/daemon/testing/program.h"
+#include "proto/fusionllm/v1/broker.grpc.pb.h"
 
 namespace fusionllm::services {
 namespace {
@@ -37,12 +45,59 @@ TEST(ExecutorProgram, WithoutMetricsNothingIsServedOrSaid) {
   EXPECT_EQ(program.Wait(), 1) << "the broker stays away";
 }
 
+// Takes one executor's greeting.
+class Greeted final : public v1::Broker::Service {
+ public:
+  Greeted() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  ~Greeted() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  const std::string& address() const { return address_; }
+  v1::Hello Hello() { return greeting_.get_future().get(); }
+
+ private:
+  grpc::Status Attend(grpc::ServerContext*, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) override {
+    v1::ExecutorMessage message;
+    stream->Read(&message);
+    if (!greeted_.exchange(true)) greeting_.set_value(message.hello());
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "one is enough");
+  }
+  std::promise<v1::Hello> greeting_;
+  std::atomic<bool> greeted_ = false;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+TEST(ExecutorProgram, TellsItsBrokerWhatItAdvertisesAndWhereItListens) {
+  Greeted broker;
+  Program program("fusion-executor", {"--broker", broker.address(), "--name", "a", "--metrics-address", "off", "--listen", "127.0.0.1:0",
+                                      "--advertise", "lab.example.org:17001"});
+  const v1::Hello hello = broker.Hello();
+  EXPECT_EQ(hello.data_address(), "lab.example.org:17001");
+  EXPECT_THAT(hello.site_address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+}
+
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--name", "a"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--log-level", "loud"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--metrics-address", "everywhere"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--tls", "/nonexistent"}).Wait(), 2);
+  EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--advertise", "lab:7001"}).Wait(), 2) << "without --listen";
   EXPECT_EQ(Program("fusion-executor", {"--version"}).Wait(), 0);
+}
+
+TEST(ExecutorProgram, AnAddressThatCannotBeAdvertisedIsNamed) {
+  for (const char* address : {"", "lab", "lab:0", "lab:70000"}) {
+    Program program("fusion-executor", {"--broker", kNobody, "--name", "a", "--listen", "127.0.0.1:0", "--advertise", address},
+                    STDERR_FILENO);
+    EXPECT_THAT(program.Line(), AllOf(HasSubstr("--advertise"), HasSubstr(address)));
+    EXPECT_EQ(program.Wait(), 2) << address;
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
@@ -38,7 +39,11 @@ int Main(int argc, char** argv) {
   app.add_option("--name", host_options.name, "Name of this device")->required();
   app.add_option("--site", host_options.site, "Site of this device, when no topology says");
   app.add_option("--tls", tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
-  app.add_option("--listen", data_options.listen_address, "Address for other executors")->capture_default_str();
+  CLI::Option* const listen = app.add_option("--listen", data_options.listen_address, "Address for other executors")->capture_default_str();
+  app.add_option("--advertise", data_options.advertised_address,
+                 "HOST:PORT that executors of other sites dial instead, when that leads to --listen: a forwarded port, a load balancer")
+      ->needs(listen)
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_flag("--relay", relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
   app.add_option("--memory-bytes", host_options.memory_bytes, "Memory this device may use; 0: all");
   app.add_option("--incarnation", host_options.incarnation, "Grows with every start; 0: from the clock");
@@ -57,7 +62,7 @@ int Main(int argc, char** argv) {
   data_options.incarnation = host_options.incarnation;
   if (relay) {
     data_options.relay_address = session_options.address;
-    data_options.reachable = app.count("--listen") > 0;
+    data_options.reachable = listen->count() > 0;
   }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);

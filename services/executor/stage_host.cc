@@ -80,6 +80,7 @@ v1::Hello StageHost::Hello() const {
   hello.set_memory_bytes(memory_bytes_ > 0 ? memory_bytes_ : (options_.memory_bytes > 0 ? options_.memory_bytes : MachineMemoryBytes()));
   hello.set_threads(threads_);
   hello.set_data_address(data_plane_.address());
+  hello.set_site_address(data_plane_.site_address());
   hello.set_pid(getpid());
   hello.set_site(site_);
   hello.set_spare(options_.spare);
@@ -208,7 +209,7 @@ void StageHost::Probe(const v1::Probe& probe) {
     v1::ExecutorMessage message;
     v1::LinkReport& report = *message.mutable_link();
     report.set_peer(peer.name());
-    data_plane_.SetPeer(peer.name(), peer.address());
+    data_plane_.SetPeer(peer.name(), peer.address(), peer.same_site());
     const absl::StatusOr<LinkMeasurement> measured = data_plane_.Probe(peer.name());
     if (measured.ok()) {
       report.set_rtt_seconds(measured->rtt_s);
