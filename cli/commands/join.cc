@@ -6,13 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "cli/commands/command.h"
+#include "lib/base/host_port.h"
 
 namespace fusionllm::cli {
 
 void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   struct Flags {
     JoinOptions options;
-    std::string listen;
+    std::string listen, advertise;
   };
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("join", "Lend this machine to a run that another machine started with --listen");
@@ -22,13 +23,20 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
       ->required();
   command->add_option("--name", flags->options.name, "name of this machine in the run (default: the run chooses one)");
   command->add_flag("--spare", flags->options.spare, "stay in the backup pool until another machine is lost");
-  command->add_option("--listen", flags->listen,
-                      "HOST:PORT of this machine that all others can dial; without it tensors travel by way of the run's machine");
+  CLI::Option* const listen =
+      command->add_option("--listen", flags->listen,
+                          "HOST:PORT of this machine that all others can dial; without it tensors travel by way of the run's machine");
+  command
+      ->add_option("--advertise", flags->advertise,
+                   "HOST:PORT that the others dial instead, when it leads to --listen: a port that a router forwards, say")
+      ->needs(listen)
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   command->footer("Example:\n  fusionctl join 203.0.113.7:7000 --token fj1.... --name lab-3");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       flags->options.log_level = globals.log_level;
       if (!flags->listen.empty()) flags->options.listen = flags->listen;
+      if (!flags->advertise.empty()) flags->options.advertise = flags->advertise;
       SignalWatch signals;
       const absl::StatusOr<int> code = JoinRun(flags->options, signals);
       return code.ok() ? *code : Complain(code.status());

@@ -18,6 +18,7 @@
 #include "cli/join/log_echo.h"
 #include "cli/run/child_process.h"
 #include "cli/run/run_job.h"
+#include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/credential_files.h"
 #include "lib/security/grpc/credentials.h"
@@ -44,12 +45,12 @@ absl::Status CheckAddress(const std::string& address, const char* what) {
   return absl::OkStatus();
 }
 
-absl::Status CheckListen(const std::string& address) {
+absl::Status CheckListen(const std::string& address, bool advertised) {
   FUSIONLLM_RETURN_IF_ERROR(CheckAddress(address, "--listen"));
   const std::string host = address.substr(0, address.rfind(':'));
-  if (host == "0.0.0.0" || host == "[::]") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen ", address, ": name the address of this machine that the others dial; ", host, " stands for any"));
+  if (!advertised && base::StandsForAny(host)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen ", address, ": name the address of this machine that the others dial, or say --advertise; ", host, " stands for any"));
   }
   return absl::OkStatus();
 }
@@ -141,7 +142,7 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
 }
 
 absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
-  if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckListen(*options.listen));
+  if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckListen(*options.listen, options.advertise.has_value()));
   std::string bin = options.bin_folder;
   if (bin.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(bin, ProgramFolder());
@@ -157,6 +158,7 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   if (options.spare) argv.push_back("--spare");
   argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning")});  // its log is shown as it comes
   if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
+  if (options.advertise) argv.insert(argv.end(), {"--advertise", *options.advertise});
   const std::string log = folder + "/executor.log";
   FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({"fusion-executor", std::move(argv), log, /*pipe_stdout=*/false}));
   absl::FPrintF(stderr, "joined the run at %s as %s\n", options.address, enrolled.name);

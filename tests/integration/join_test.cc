@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/testing/port_forwarder.h"
 #include "lib/security/join_token.h"
 #include "tests/integration/join_fixture.h"
 
@@ -46,6 +47,17 @@ TEST_F(JoinTest, AMachineThatCanBeDialledIs) {
   EXPECT_THAT(run->LossBits(), SizeIs(4));
 }
 
+// What the router behind that port does not forward, here, so that nobody comes through.
+TEST_F(JoinTest, TheOthersDialWhatAMachineAdvertises) {
+  base::PortForwarder router;
+  const auto run = Listen(2);
+  const auto other = Join("other", {"--name", "server", "--listen", "0.0.0.0:0", "--advertise", router.address()});
+  EXPECT_TRUE(router.WaitForConnection(std::chrono::seconds(120))) << run->words() << other->words();
+  run->Interrupt();
+  EXPECT_NE(run->Wait(), -1);
+  EXPECT_NE(other->Wait(), -1);
+}
+
 TEST_F(JoinTest, TokensNamesAndAddressesThatAreWrongAreRefusedInWords) {
   const auto run = Listen(3);
   const std::string right = token_;
@@ -63,6 +75,9 @@ TEST_F(JoinTest, TokensNamesAndAddressesThatAreWrongAreRefusedInWords) {
   EXPECT_THAT(refused("reserved", {"--name", "broker"}, right), HasSubstr("choose another --name"));
   EXPECT_THAT(refused("local", {"--name", "local-0"}, right), HasSubstr("choose another --name"));
   EXPECT_THAT(refused("any", {"--listen", "0.0.0.0:0"}, right), HasSubstr("stands for any"));
+  EXPECT_THAT(refused("nowhere", {"--listen", "127.0.0.1:0", "--advertise", "lab:0"}, right),
+              AllOf(HasSubstr("--advertise"), HasSubstr("nobody can dial port 0")));
+  EXPECT_THAT(refused("deaf", {"--advertise", "lab:7001"}, right), HasSubstr("--listen"));
 
   const auto first = Join("first", {"--name", "lab"}, right);
   ASSERT_TRUE(first->WaitForWords("joined the run")) << first->words();
