@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/cut_text.h"
+
 namespace fusionllm::kubeapi {
 namespace {
 
 bool IsTerminal(absl::string_view type) { return type == kComplete || type == kFailed; }
-
-// Never inside a UTF-8 sequence: the API server refuses text that is not UTF-8.
-void CutMessage(std::string& message) {
-  if (message.size() <= kMaxConditionMessage) return;
-  size_t cut = kMaxConditionMessage;
-  while (cut > 0 && (static_cast<unsigned char>(message[cut]) & 0xC0) == 0x80) --cut;
-  message.resize(cut);
-}
 
 }  // namespace
 
@@ -36,7 +30,7 @@ bool SetCondition(std::vector<Condition>& conditions, Condition wanted, absl::Ti
     if (wanted.status == ConditionStatus::kTrue && IsFinished(conditions)) return false;
   }
   if (wanted.reason.empty()) wanted.reason = wanted.type;
-  CutMessage(wanted.message);
+  wanted.message = base::CutText(wanted.message, kMaxConditionMessage);
   wanted.last_transition_time = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   const auto current = std::find_if(conditions.begin(), conditions.end(), [&](const Condition& c) { return c.type == wanted.type; });
   if (current == conditions.end()) {

@@ -83,7 +83,7 @@ struct FusionJobStatus {
   int64_t replicas = 0, ready_replicas = 0;
   std::string selector;
   std::string executors, clusters;  // for printing: "3/4"
-  int64_t restarts = 0, restarts_count_towards_max = 0;
+  int64_t attempt = 0, restarts = 0, restarts_count_towards_max = 0;
   std::vector<ClusterStatus> cluster_statuses;
   std::optional<PlanStatus> plan;
   std::optional<TrainerStatus> trainer_status;

@@ -20,7 +20,7 @@ void Visit(V& v, ClusterStatus& c) {
   v.Field("succeeded", c.succeeded, {.min = 0, .max = kMaxCount}, "Executors that ended well.");
   v.Field("failed", c.failed, {.min = 0, .max = kMaxCount}, "Executors that ended badly.");
   v.Field("terminating", c.terminating, {.min = 0, .max = kMaxCount}, "Executors that are being deleted.");
-  v.Field("epoch", c.epoch, {.min = 0}, "The last attempt of the job that used it; attempts count its restarts.");
+  v.Field("epoch", c.epoch, {.min = 0}, "The last attempt of the job that used it.");
   v.Field("observedGeneration", c.observed_generation, {.min = 0}, "Generation of the job's spec that the member has.");
   v.Field("endpoint", c.endpoint, {.max_length = kMaxShortText}, "Where executors there are reached from outside.");
   v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "Last sign of life before the member was lost.");
@@ -83,7 +83,11 @@ void Visit(V& v, FusionJobStatus& s) {
           "Ready and wanted executors, for printing; of a job that is over, those that ran.");
   v.Field("clusters", s.clusters, {.max_length = kMaxShortText},
           "Clusters whose executors are all ready, and clusters used, for printing; of a job that is over, those that it ran on.");
-  v.Field("restarts", s.restarts, {.min = 0, .max = kMaxCount}, "Restarts, counted or not.");
+  v.Field(
+      "attempt", s.attempt, {.min = 0, .max = kMaxCount},
+      "Number of the attempt, from 0: a restart, a resumption and another number of executors begin the next. Pods' names end with it.");
+  v.Field("restarts", s.restarts, {.min = 0, .max = kMaxCount},
+          "Restarts of the whole job after a failure or a loss, counted or not; resumptions are none.");
   v.Field("restartsCountTowardsMax", s.restarts_count_towards_max, {.min = 0, .max = kMaxCount},
           "Restarts that count towards failurePolicy.maxRestarts.");
   v.Field("clusterStatuses", s.cluster_statuses, {.max_items = job::kMaxClusters, .list_key = "name"},

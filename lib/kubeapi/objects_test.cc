@@ -91,7 +91,8 @@ TEST(FusionJobStatusTest, IsReadBackAsItIsWritten) {
 
 TEST(FusionJobStatusTest, WhatIsAbsentIsLeftOutAndCountsAreNot) {
   const json empty = ToJson(FusionJobStatus{});
-  EXPECT_EQ(empty.dump(), R"({"observedGeneration":0,"readyReplicas":0,"replicas":0,"restarts":0,"restartsCountTowardsMax":0})");
+  EXPECT_EQ(empty.dump(),
+            R"({"attempt":0,"observedGeneration":0,"readyReplicas":0,"replicas":0,"restarts":0,"restartsCountTowardsMax":0})");
   const json full = ToJson(FullStatus());
   EXPECT_EQ(full["startTime"], "2027-01-15T08:00:00Z");
   EXPECT_EQ(full["conditions"][0]["message"], "") << "the API server asks for it";

@@ -28,7 +28,9 @@ Json MemberWatchRules() {
 
 Json MemberWorkRules() {
   return Json::array({Rule({"pods"}, {"create", "delete"}), Rule({"configmaps"}, {"get", "create", "patch", "delete"}),
-                      Rule({"secrets"}, {"get", "create", "patch"})});
+                      Rule({"secrets"}, {"get", "create", "patch"}),
+                      // Of executors that those of other clusters dial.
+                      Rule({"services"}, {"get", "create", "patch"})});
 }
 
 }  // namespace fusionllm::kubeapi

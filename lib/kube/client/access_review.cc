@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
+#include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -22,12 +23,10 @@ absl::StatusOr<bool> Allowed(ApiClient& api, const Permission& permission, const
   const json review = {{"apiVersion", kReviews.ApiVersion()}, {"kind", kReviews.kind}, {"spec", {{"resourceAttributes", attributes}}}};
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text,
                              api.Create(kReviews, "", review.dump(-1, ' ', false, json::error_handler_t::replace), {}, call));
-  const json answer = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const json status = answer.is_object() ? answer.value("status", json()) : json();
-  if (!status.is_object() || !status.contains("allowed") || !status["allowed"].is_boolean()) {
-    return absl::InternalError("the server's answer to an access review has no status.allowed");
-  }
-  return status["allowed"].get<bool>();
+  const json answer = ParseJson(text);
+  const json& allowed = At(answer, "status", "allowed");
+  if (!allowed.is_boolean()) return absl::InternalError("the server's answer to an access review has no status.allowed");
+  return allowed.get<bool>();
 }
 
 }  // namespace

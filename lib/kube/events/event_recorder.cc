@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/time.h"
@@ -31,12 +32,6 @@ json ReferenceJson(const ObjectReference& of) {
 }
 
 // At most `bytes`, not within a character.
-std::string Cut(absl::string_view text, size_t bytes) {
-  if (text.size() <= bytes) return std::string(text);
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  return std::string(text.substr(0, bytes));
-}
-
 std::string ObjectOf(const Event& event) {
   return absl::StrCat(event.regarding.kind, "/", event.regarding.key.ToString(), "/", event.regarding.uid);
 }
@@ -56,7 +51,7 @@ EventRecorder::EventRecorder(ApiClient& client, Clock& clock, const EventMetrics
       clock_(clock),
       metrics_(metrics),
       controller_(std::move(controller)),
-      instance_(Cut(instance, 128)),
+      instance_(base::CutText(instance, 128)),
       times_(times),
       thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
@@ -66,7 +61,7 @@ EventRecorder::~EventRecorder() {
 }
 
 void EventRecorder::Record(Event event) {
-  event.note = Cut(event.note, kMaxEventNoteBytes);
+  event.note = base::CutText(event.note, kMaxEventNoteBytes);
   {
     const std::lock_guard lock(mutex_);
     if (queue_.size() < kMostWaitingEvents) {
@@ -165,7 +160,7 @@ void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   // Unique among all events about this object, of this process and of others.
   const ObjectKey name = {
       event.regarding.key.ns.empty() ? "default" : event.regarding.key.ns,
-      absl::StrCat(Cut(event.regarding.key.name, 200), ".", absl::StrFormat("%x%x", absl::ToUnixNanos(waiting.when), ++names_))};
+      absl::StrCat(base::CutText(event.regarding.key.name, 200), ".", absl::StrFormat("%x%x", absl::ToUnixNanos(waiting.when), ++names_))};
   const std::string body = Body(event, name, waiting.when);
   const absl::Status status = Try(stop, [&](const CallOptions& call) { return client_.Create(EventResource(), name.ns, body, {}, call); });
   if (!status.ok() && !IsApiAlreadyExists(status)) {  // a try whose answer was lost may have succeeded
@@ -224,8 +219,8 @@ std::string EventRecorder::Body(const Event& event, const ObjectKey& name, absl:
                {"eventTime", MicroTimeText(when)},
                {"reportingController", controller_},
                {"reportingInstance", instance_},
-               {"action", Cut(event.action, 128)},
-               {"reason", Cut(event.reason, 128)},
+               {"action", base::CutText(event.action, 128)},
+               {"reason", base::CutText(event.reason, 128)},
                {"regarding", ReferenceJson(event.regarding)},
                {"note", event.note},
                {"type", event.type == EventType::kNormal ? "Normal" : "Warning"}};

@@ -82,6 +82,7 @@ class Informer : private ReflectorSink {
   void StartOver() { reflector_.StartOver(); }
 
   ObjectPtr Get(const ObjectKey& key) const;
+  // In no order, and in another one in each process.
   std::vector<ObjectPtr> Find(const std::string& index, const std::string& value) const;
   std::vector<ObjectPtr> All() const;
   size_t size() const;

@@ -27,7 +27,7 @@ class Store {
   ObjectPtr Remove(const ObjectKey& key);
 
   ObjectPtr Get(const ObjectKey& key) const;
-  // In time linear in the objects found. The index must have been added.
+  // In no order, and in another one in each process. In time linear in the objects found. The index must have been added.
   std::vector<ObjectPtr> Find(const std::string& index, const std::string& value) const;
   std::vector<ObjectPtr> All() const;
   std::vector<ObjectKey> Keys() const;

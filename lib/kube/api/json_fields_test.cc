@@ -1,0 +1,52 @@
+#include "lib/kube/api/json_fields.h"
+
+#include <gtest/gtest.h>
+
+namespace fusionllm::kube {
+namespace {
+
+using nlohmann::json;
+
+const json& Pod() {
+  static const json kPod = ParseJson(R"({"metadata": {"name": "p", "labels": {"a/b": "c"}, "uid": 7},
+    "status": {"count": 18446744073709551615, "restarts": -3, "phase": null, "conditions": [{"type": "Ready"}]}})");
+  return kPod;
+}
+
+TEST(JsonFieldsTest, ReadsAlongAPath) {
+  EXPECT_EQ(TextAt(Pod(), "metadata", "name"), "p");
+  EXPECT_EQ(TextAt(Pod(), "metadata", "labels", "a/b"), "c");
+  EXPECT_EQ(IntegerOf(At(Pod(), "status", "restarts"), 0), -3);
+  ASSERT_EQ(ListOf(At(Pod(), "status", "conditions")).size(), 1u);
+}
+
+TEST(JsonFieldsTest, WhatIsMissingIsNothing) {
+  EXPECT_TRUE(At(Pod(), "spec").is_null());
+  EXPECT_TRUE(At(Pod(), "spec", "containers", "name").is_null());
+  EXPECT_EQ(TextAt(Pod(), "metadata", "namespace"), "");
+  EXPECT_EQ(IntegerOf(At(Pod(), "status", "ready"), 5), 5);
+}
+
+TEST(JsonFieldsTest, WhatHasAnotherTypeIsNothing) {
+  EXPECT_EQ(TextAt(Pod(), "metadata", "uid"), "");
+  EXPECT_EQ(TextAt(Pod(), "metadata", "name", "first"), "");     // of text
+  EXPECT_EQ(TextAt(Pod(), "status", "conditions", "type"), "");  // of a list
+  EXPECT_EQ(IntegerOf(At(Pod(), "metadata", "name"), 5), 5);
+  EXPECT_EQ(IntegerOf(At(Pod(), "status", "count"), 5), 5) << "beyond 63 bits";
+  EXPECT_EQ(IntegerOf(json(1.5), 5), 5);
+  for (const json& value : {json("text"), json(3), json(), json(true)}) {
+    EXPECT_TRUE(ListOf(value).is_array() && ListOf(value).empty());
+    EXPECT_TRUE(MappingOf(value).is_object() && MappingOf(value).empty());
+  }
+  EXPECT_TRUE(MappingOf(json::array({1})).empty());
+  EXPECT_TRUE(ListOf(json{{"a", 1}}).empty());
+}
+
+TEST(JsonFieldsTest, WhatIsNoJsonIsNothing) {
+  EXPECT_TRUE(ParseJson("<html>").is_null());
+  EXPECT_TRUE(ParseJson("").is_null());
+  EXPECT_TRUE(ParseJson("\"\xff\"").is_null()) << "text that is no UTF-8";
+}
+
+}  // namespace
+}  // namespace fusionllm::kube
