@@ -40,6 +40,7 @@ using daemon::kExitFailed;
 
 constexpr char kProgram[] = "fusion-operator";
 constexpr absl::Duration kSyncPatience = absl::Minutes(2);
+constexpr absl::Duration kMembersPatience = absl::Seconds(2);
 constexpr absl::Duration kDrainPatience = absl::Seconds(25);
 constexpr absl::Duration kFetchPatience = absl::Seconds(2);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);
@@ -50,6 +51,8 @@ struct Flags {
   std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, ask_ready;
   Images images{.broker = "fusionllm/broker:latest", .scheduler = "fusionllm/scheduler:latest", .executor = "fusionllm/executor:latest"};
   int workers = 8;
+  double hub_qps = 500;
+  int hub_burst = 1000;
   bool elect = false;
 };
 
@@ -69,6 +72,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--ask-ready", flags.ask_ready,
                  "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes");
   app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");
+  app.add_option("--kube-api-qps", flags.hub_qps, "Requests a second to the hub's API server, in the long run")
+      ->check(CLI::Range(1.0, 10'000.0))
+      ->capture_default_str();
+  app.add_option("--kube-api-burst", flags.hub_burst, "Requests at once to the hub's API server when there were none before")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
 }
 
@@ -174,9 +183,11 @@ int Main(int argc, char** argv) {
   const kube::LeaderMetrics leader_metrics(registry);
   const OrphanMetrics orphan_metrics(registry);
 
-  auto client =
-      kube::Connect({.kubeconfig = flags.kubeconfig, .rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, "")}}, clock,
-                    &rest_metrics);
+  auto client = kube::Connect({.kubeconfig = flags.kubeconfig,
+                               .rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, ""),
+                                        .requests_per_second = flags.hub_qps,
+                                        .burst = flags.hub_burst}},
+                              clock, &rest_metrics);
   if (!client.ok()) return Complain(client.status());
 
   const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
@@ -268,6 +279,8 @@ int Main(int argc, char** argv) {
   if (!registry_of_clusters.WaitForSync(kSyncPatience)) {
     return Complain(absl::DeadlineExceededError("cannot list FusionClusters; the log says why"), kExitFailed);
   }
+  // Whoever looks at a job before its clusters are known finds executors missing, says so in its status, and takes it back.
+  registry_of_clusters.WaitForMembers(kMembersPatience);
   kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
   const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
     for (const kube::ObjectKey& job : jobs.ShortOfRoom()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);

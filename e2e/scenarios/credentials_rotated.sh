@@ -10,8 +10,6 @@ set -euo pipefail
 # shellcheck source=../cluster/credentials_lib.sh
 . "$cluster_scripts/credentials_lib.sh"
 bring_up chub quito turin
-scratch=$(mktemp -d)
-trap 'status=$?; rm -rf "$scratch"; end_badly $status' EXIT
 for member in "${members[@]}"; do "$cluster_scripts/link.sh" shape "$hub" "$member" 50mbit 20ms; done
 prepare_hub
 install_operator
@@ -141,6 +139,4 @@ took "$(k get fusionjob long --no-headers)"
 delete_job long
 took "deleted, nothing is left in any cluster"
 for member in "${members[@]}"; do helm_in "$member" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
-rm -rf "$scratch"
-trap 'end_badly $?' EXIT
 take_down "credentials rotated"

@@ -27,6 +27,7 @@ bring_up() {
   members=("${@:2}")
   machines=("$@")
   places_before=$(shared_places)
+  scratch=$(mktemp -d)  # for the scenario's own files; goes with the clusters
   trap 'end_badly $?' EXIT
   "$cluster_scripts/up.sh" "$@" >/dev/null
 }
@@ -34,6 +35,8 @@ bring_up() {
 # The operator's words, where a scenario has failed: the clusters are gone a moment later.
 end_badly() {
   local status=$1
+  [ "$BASHPID" = $$ ] || return 0  # a subshell's end is not the scenario's
+  rm -rf "$scratch"
   if [ "$status" -ne 0 ]; then
     echo "---- the operator:" >&2
     own logs --tail=60 "deployment/$account" >&2 || true
@@ -131,6 +134,7 @@ members_behind() {
 
 # ---- jobs ----
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
+# They reach each other as $network_mode says, else by the relay.
 job() {
   k apply --filename - >/dev/null <<JOB
 apiVersion: fusionllm.io/v1alpha1
@@ -143,7 +147,7 @@ spec:
   strategy: {stages: 2}
   compression: {policy: adatopk, codec: auto}
   placement: {clusters: [$3]}
-  network: {mode: Relay}
+  network: {mode: ${network_mode:-Relay}}
   executors: ${4:-$two_executors}
 ${5:-}
 JOB
@@ -209,6 +213,7 @@ delete_job() {
 take_down() {
   helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
   "$cluster_scripts/down.sh" "${machines[@]}"
+  rm -rf "$scratch"
   trap - EXIT
   expect_nothing_left "$places_before" "${machines[@]}"
   took "down, nothing left"

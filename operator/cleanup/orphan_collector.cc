@@ -7,6 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
@@ -92,13 +93,10 @@ absl::StatusOr<bool> OrphanCollector::JobExists(const AnchorView& anchor, const 
   FUSIONLLM_ASSIGN_OR_RETURN(
       const std::string answer,
       hub_.List(kFusionJobs, anchor.ns, {.field_selector = absl::StrCat("metadata.name=", anchor.job)}, {.stop = stop}));
-  const json list = json::parse(answer, nullptr, /*allow_exceptions=*/false);
-  if (!list.is_object() || !list.contains("items") || !list["items"].is_array()) {
-    return absl::InternalError("the hub's answer to a list of FusionJobs is none");
-  }
-  return std::any_of(list["items"].begin(), list["items"].end(), [&](const json& job) {
-    return job.is_object() && job.value(json::json_pointer("/metadata/uid"), "") == anchor.job_uid;
-  });
+  const json list = kube::ParseJson(answer);
+  const json& jobs = kube::At(list, "items");
+  if (!jobs.is_array()) return absl::InternalError("the hub's answer to a list of FusionJobs is none");
+  return std::any_of(jobs.begin(), jobs.end(), [&](const json& job) { return kube::TextAt(job, "metadata", "uid") == anchor.job_uid; });
 }
 
 }  // namespace fusionllm::op

@@ -5,19 +5,16 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
 namespace {
 
+using kube::TextAt;
 using nlohmann::json;
 
 constexpr char kPreserve[] = "preserve";
-
-std::string Text(const json& object, const json::json_pointer& at) {
-  const json* const found = object.is_object() && object.contains(at) ? &object.at(at) : nullptr;
-  return found != nullptr && found->is_string() ? found->get<std::string>() : "";
-}
 
 }  // namespace
 
@@ -56,15 +53,15 @@ absl::StatusOr<std::vector<Tombstone>> Tombstones::In(const std::string& cluster
                                             cluster, hub_.empty() ? "" : absl::StrCat(",", kHubLabel, "=", hub_));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
                              client_.List(kConfigMaps, ns_, {.label_selector = selector}, {.stop = std::move(stop)}));
-  const json list = json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  const json list = kube::ParseJson(answer);
   std::vector<Tombstone> tombstones;
-  for (const json& object : list.is_object() ? list.value("items", json::array()) : json::array()) {
-    tombstones.push_back({.name = Text(object, json::json_pointer("/metadata/name")),
+  for (const json& object : kube::ListOf(kube::At(list, "items"))) {
+    tombstones.push_back({.name = TextAt(object, "metadata", "name"),
                           .cluster = cluster,
-                          .ns = Text(object, json::json_pointer("/data/namespace")),
-                          .job = Text(object, json::json_pointer("/data/job")),
-                          .job_uid = Text(object, json::json_pointer("/data/uid")),
-                          .preserve = Text(object, json::json_pointer(absl::StrCat("/data/", kPreserve))) == "true"});
+                          .ns = TextAt(object, "data", "namespace"),
+                          .job = TextAt(object, "data", "job"),
+                          .job_uid = TextAt(object, "data", "uid"),
+                          .preserve = TextAt(object, "data", kPreserve) == "true"});
   }
   return tombstones;
 }

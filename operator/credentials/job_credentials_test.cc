@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/time/clock.h"
 #include "lib/security/credential_files.h"
+#include "operator/credentials/authority_cache.h"
 
 namespace fusionllm::op {
 namespace {
@@ -59,6 +61,19 @@ TEST(JobCredentialsTest, DamageIsNamed) {
   files = made->AuthorityFiles();
   files["ca.pem"] = "nonsense";
   EXPECT_FALSE(JobCredentials::FromFiles(files).ok());
+}
+
+TEST(AuthorityCacheTest, TheOldestGoesWhenThereAreTooMany) {
+  AuthorityCache cache;
+  const JobCredentials first = JobCredentials::Create("train", absl::Now()).value();
+  const JobCredentials second = JobCredentials::Create("train", absl::Now()).value();
+  EXPECT_FALSE(cache.Find("a").has_value());
+  cache.Put("a", first);
+  cache.Put("a", second);
+  EXPECT_EQ(cache.Find("a").value().AuthorityFiles(), second.AuthorityFiles());
+  for (size_t i = 0; i < AuthorityCache::kMost; ++i) cache.Put(std::to_string(i), first);
+  EXPECT_FALSE(cache.Find("a").has_value());
+  EXPECT_TRUE(cache.Find("0").has_value());
 }
 
 }  // namespace

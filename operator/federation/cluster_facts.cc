@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lib/base/cut_text.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 
 namespace fusionllm::op {
@@ -35,6 +36,7 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
        {std::pair(kRegionLabel, &spec.region), std::pair(kZoneLabel, &spec.zone), std::pair(kProviderLabel, &spec.provider)}) {
     if (value->has_value()) facts.labels[label] = **value;
   }
+  facts.address = spec.network.address.value_or("");
   facts.local = spec.local.has_value();
   facts.on_demand = spec.on_demand;
   facts.leaving = !meta.deletion_timestamp.empty();
@@ -64,7 +66,7 @@ kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
   summary.allocated_memory = MemoryOf(taken);
   for (auto& [product, device] : devices) {
     if (summary.devices.size() == kMaxProducts) break;
-    device.product = product.substr(0, kubeapi::kMaxShortText);
+    device.product = base::CutText(product, kubeapi::kMaxShortText);
     summary.devices.push_back(std::move(device));
   }
   return summary;

@@ -15,9 +15,11 @@ TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
   cluster.spec.region = "eu-west";
   cluster.spec.provider = "acme";
   cluster.spec.on_demand = true;
+  cluster.spec.network.address = "203.0.113.9";
   const ClusterFacts facts = FactsOf({.name = "paris", .labels = {{"tier", "gold"}}}, cluster);
   EXPECT_THAT(facts.labels, UnorderedElementsAre(Pair("tier", "gold"), Pair("fusionllm.io/cluster", "paris"),
                                                  Pair("topology.kubernetes.io/region", "eu-west"), Pair("fusionllm.io/provider", "acme")));
+  EXPECT_EQ(facts.address, "203.0.113.9");
   EXPECT_TRUE(facts.on_demand);
   EXPECT_FALSE(facts.local);
   EXPECT_FALSE(facts.leaving);

@@ -1,13 +1,16 @@
 #include "operator/federation/cluster_registry.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
 #include "lib/kubeapi/fusion_job_status.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 #include "lib/kubeapi/objects.h"
@@ -61,6 +64,16 @@ void ClusterRegistry::Start() {
       [this](const kube::WorkKey& key, std::stop_token stop) { return Reconcile(key.name, std::move(stop)); }, options);
 }
 
+void ClusterRegistry::WaitForMembers(absl::Duration patience) {
+  const absl::Duration deadline = context_.clock->Monotonic() + patience;
+  const std::vector<kube::ObjectPtr> all = clusters_.All();
+  std::unique_lock lock(mutex_);
+  const auto missing = [&] {
+    return std::any_of(all.begin(), all.end(), [&](const kube::ObjectPtr& cluster) { return !looked_at_.contains(cluster->meta.name); });
+  };
+  while (missing() && context_.clock->Monotonic() < deadline) context_.clock->WaitUntil(lock, looked_, deadline);
+}
+
 void ClusterRegistry::Stop() {
   clusters_.Stop();
   if (controller_ != nullptr) controller_->Stop(absl::Seconds(5));
@@ -83,6 +96,11 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   }
   const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
   const Finding finding = Connect(cluster, stop);
+  {
+    const std::lock_guard lock(mutex_);
+    looked_at_.insert(name);
+  }
+  looked_.notify_all();
   JudgeLoss(cluster, finding);
   const absl::Status told = Tell(cluster, finding, stop);
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
@@ -122,6 +140,8 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   if (before.link != nullptr) before.link->Stop();
   base::Log(base::LogLevel::kInfo,
             absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting anew, with other terms"));
+  // It takes a moment; a status that says so at once needs no second look.
+  link->WaitForSync(options_.connect_patience);
   return Judge(link->Connection());
 }
 
@@ -133,11 +153,10 @@ ClusterRegistry::Finding ClusterRegistry::Judge(const absl::Status& connection) 
 
 absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, hub_.Get(kSecrets, {options_.ns, source.location}, {.stop = std::move(stop)}));
-  const json secret = json::parse(answer, nullptr, /*allow_exceptions=*/false);
-  const json data = secret.is_object() ? secret.value("data", json::object()) : json::object();
-  const auto at = data.find(source.key);
+  const json secret = kube::ParseJson(answer);
+  const json& data = kube::At(secret, "data", source.key);
   std::string text;
-  if (at == data.end() || !at->is_string() || !absl::Base64Unescape(at->get<std::string>(), &text)) {
+  if (!data.is_string() || !absl::Base64Unescape(kube::TextOf(data), &text)) {
     return absl::NotFoundError(absl::StrCat("Secret ", options_.ns, "/", source.location, " has no key ", source.key));
   }
   return text;
@@ -179,8 +198,7 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
   if (const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
       link != nullptr && finding.connection.ok() && !status.cluster_uid.has_value()) {
     const auto answer = link->client().Get(kNamespaces, {"", "kube-system"}, {.stop = stop});
-    const json object = answer.ok() ? json::parse(*answer, nullptr, /*allow_exceptions=*/false) : json();
-    const std::string uid = object.is_object() ? object.value(json::json_pointer("/metadata/uid"), "") : "";
+    const std::string uid = answer.ok() ? kube::TextAt(kube::ParseJson(*answer), "metadata", "uid") : "";
     if (!uid.empty()) status.cluster_uid = uid;
   }
   if (finding.connection.ok()) Describe(cluster, status, stop);
@@ -207,10 +225,8 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::F
   }
   if (now - told.version_at >= kVersionEvery) {
     const absl::StatusOr<std::string> answer = member->client().GetPath("/version", {.stop = stop});
-    const json version = answer.ok() ? json::parse(*answer, nullptr, /*allow_exceptions=*/false) : json();
-    if (version.is_object() && version.contains("gitVersion") && version["gitVersion"].is_string()) {
-      told.version = version["gitVersion"].get<std::string>().substr(0, kubeapi::kMaxShortText);
-    }
+    const std::string version = answer.ok() ? kube::TextAt(kube::ParseJson(*answer), "gitVersion") : "";
+    if (!version.empty()) told.version = base::CutText(version, kubeapi::kMaxShortText);
     told.version_at = now;
   }
   const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();

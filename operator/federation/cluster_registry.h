@@ -5,11 +5,13 @@
 // some, only if one of them says `local`. Thread-safe.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,7 +28,8 @@ struct RegistryOptions {
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
-  const Member* hub = nullptr;  // for what the hub has, where a FusionCluster names it; null: that is not told
+  const Member* hub = nullptr;                         // for what the hub has, where a FusionCluster names it; null: that is not told
+  absl::Duration connect_patience = absl::Seconds(1);  // what a new connection may take before the status says that there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
   absl::Duration loss_patience = ClusterCache::kLossPatience;
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.
@@ -47,6 +50,9 @@ class ClusterRegistry : public Members {
 
   void Start();
   bool WaitForSync(absl::Duration patience) { return clusters_.WaitForSync(patience); }
+  // After that: blocks until each FusionCluster there is has been looked at and, where it can be reached, its caches are complete. A member
+  // that does not answer takes no more than connect_patience of that, and all together no more than `patience`.
+  void WaitForMembers(absl::Duration patience);
   void Stop();
 
   // Brings one FusionCluster's connection and status up to date; Start() has it called for each.
@@ -94,6 +100,8 @@ class ClusterRegistry : public Members {
   kube::Informer clusters_;
   std::unique_ptr<kube::Controller> controller_;
   mutable std::mutex mutex_;
+  std::condition_variable looked_;
+  std::set<std::string> looked_at_;  // names of those whose first connection was tried
   std::map<std::string, Connected> links_;
   struct Told {
     absl::Duration summary_at = -absl::InfiniteDuration(), version_at = -absl::InfiniteDuration();

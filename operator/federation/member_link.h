@@ -45,6 +45,8 @@ class MemberLink : public Member {
   // Ends its threads. Before the last reference goes: that may be held by a worker, which cannot wait for itself.
   void Stop();
 
+  // Blocks until its caches are complete. False: not within `patience`.
+  bool WaitForSync(absl::Duration patience) { return cache_.WaitForSync(patience); }
   // Asks for a look at a job's part here.
   void Poke(const kube::ObjectKey& job);
   // Not connected, and why; OK: its caches are complete and its watches alive.

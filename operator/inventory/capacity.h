@@ -34,7 +34,7 @@ struct WaitingPod {
 };
 
 struct ClusterCapacity {
-  std::vector<NodeRoom> nodes;
+  std::vector<NodeRoom> nodes;  // by name
   std::vector<WaitingPod> waiting;
   std::map<std::string, int64_t> pods_of_job;  // by job uid, waiting or not
   int64_t executors = 0;                       // that have a node

@@ -1,5 +1,6 @@
 #include "operator/inventory/cluster_inventory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,7 +33,9 @@ bool MayHaveGrown(const kube::Node& before, const kube::Node& now) {
          before.taints != now.taints || before.meta.labels != now.meta.labels;
 }
 
-std::shared_ptr<const ClusterCapacity> CapacityOf(const std::vector<kube::ObjectPtr>& nodes, const std::vector<kube::ObjectPtr>& pods) {
+std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> nodes, const std::vector<kube::ObjectPtr>& pods) {
+  // A cache has no order: the same cluster would be filled in another one after each start.
+  std::sort(nodes.begin(), nodes.end(), [](const kube::ObjectPtr& a, const kube::ObjectPtr& b) { return a->meta.name < b->meta.name; });
   auto capacity = std::make_shared<ClusterCapacity>();
   std::map<std::string, size_t> index;
   for (const kube::ObjectPtr& object : nodes) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "operator/manifests/identity.h"
@@ -83,6 +84,15 @@ TEST_F(ClusterInventoryTest, SeesNodesAndWhatTheirPodsTake) {
   EXPECT_EQ(capacity.waiting[0].job_uid, "u1");
   EXPECT_EQ(capacity.pods_of_job.at("u1"), 2);
   EXPECT_EQ(capacity.executors, 1);
+}
+
+TEST_F(ClusterInventoryTest, NodesAreInTheOrderOfTheirNames) {
+  constexpr size_t kMany = 12;  // caches have none: by chance these would not come in order
+  for (size_t i = kMany; i > 0; --i) AddNode(absl::StrCat("n", 100 + i));
+  inventory_.Start();
+  ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == kMany; }));
+  const auto capacity = inventory_.Capacity();
+  for (size_t i = 0; i < kMany; ++i) EXPECT_EQ(capacity->nodes[i].name, absl::StrCat("n", 101 + i));
 }
 
 TEST_F(ClusterInventoryTest, APodThatEndsFreesItsRoomAndThatIsTold) {

@@ -6,29 +6,21 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
+#include "lib/kube/api/json_fields.h"
 #include "lib/kube/watch/pod_demand.h"
 
 namespace fusionllm::op {
 namespace {
 
+using kube::At;
+using kube::ListOf;
+using kube::MappingOf;
+using kube::TextAt;
 using nlohmann::json;
-
-const json& At(const json& object, const char* key) {
-  static const json kNothing;
-  if (!object.is_object()) return kNothing;
-  const auto at = object.find(key);
-  return at == object.end() ? kNothing : *at;
-}
-
-std::string Text(const json& object, const char* key) {
-  const json& value = At(object, key);
-  return value.is_string() ? value.get<std::string>() : "";
-}
 
 std::vector<std::string> Texts(const json& list) {
   std::vector<std::string> texts;
-  if (!list.is_array()) return texts;
-  for (const json& text : list) {
+  for (const json& text : ListOf(list)) {
     if (text.is_string()) texts.push_back(text);
   }
   return texts;
@@ -36,14 +28,13 @@ std::vector<std::string> Texts(const json& list) {
 
 std::vector<LabelRequirement> Requirements(const json& list) {
   std::vector<LabelRequirement> requirements;
-  if (!list.is_array()) return requirements;
-  for (const json& one : list) requirements.push_back({Text(one, "key"), Text(one, "operator"), Texts(At(one, "values"))});
+  for (const json& one : ListOf(list)) requirements.push_back({TextAt(one, "key"), TextAt(one, "operator"), Texts(At(one, "values"))});
   return requirements;
 }
 
 void AddEqualities(const json& labels, std::vector<LabelRequirement>& to) {
-  if (!labels.is_object()) return;
-  for (const auto& [key, value] : labels.items()) to.push_back({key, "In", {value.is_string() ? value.get<std::string>() : value.dump()}});
+  for (const auto& [key, value] : MappingOf(labels).items())
+    to.push_back({key, "In", {value.is_string() ? value.get<std::string>() : value.dump()}});
 }
 
 }  // namespace
@@ -53,19 +44,17 @@ absl::StatusOr<PodShape> ShapeOfPod(const json& pod) {
   FUSIONLLM_ASSIGN_OR_RETURN(shape.requests, kube::RequestsOfPod(pod.dump()));
   const json& spec = At(pod, "spec");
   AddEqualities(At(spec, "nodeSelector"), shape.node_selector);
-  const json& required = At(At(At(spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution");
+  const json& required = At(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution");
   if (required.is_object()) {
     shape.has_affinity = true;
-    const json& terms = At(required, "nodeSelectorTerms");
-    for (const json& term : terms.is_array() ? terms : json::array()) {
+    for (const json& term : ListOf(At(required, "nodeSelectorTerms"))) {
       shape.affinity.push_back({Requirements(At(term, "matchExpressions")), Requirements(At(term, "matchFields"))});
     }
   }
-  const json& tolerations = At(spec, "tolerations");
-  for (const json& one : tolerations.is_array() ? tolerations : json::array()) {
-    shape.tolerations.push_back({Text(one, "key"), Text(one, "operator"), Text(one, "value"), Text(one, "effect")});
+  for (const json& one : ListOf(At(spec, "tolerations"))) {
+    shape.tolerations.push_back({TextAt(one, "key"), TextAt(one, "operator"), TextAt(one, "value"), TextAt(one, "effect")});
   }
-  shape.node_name = Text(spec, "nodeName");
+  shape.node_name = TextAt(spec, "nodeName");
   return shape;
 }
 

@@ -166,6 +166,7 @@ TEST_F(DecideTest, AFailedBrokerRestartsTheJobOnceTheOldPodsAreGone) {
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRestarting);
   EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.memory.restarts, 1);
   EXPECT_EQ(decision.memory.counted_restarts, 1);
   EXPECT_EQ(decision.remove.size(), 3);
   EXPECT_FALSE(decision.create_broker);
@@ -269,7 +270,9 @@ TEST_F(DecideTest, SuspendingEndsTheBrokerBeforeTheExecutorsThatItsCheckpointNee
   spec().suspend = false;
   decision = Decide(seen_);
   EXPECT_TRUE(decision.create_broker);
-  EXPECT_EQ(decision.memory.counted_restarts, 0) << "a resumption is no restart";
+  EXPECT_EQ(decision.memory.attempt, 1) << "it is placed anew";
+  EXPECT_EQ(decision.memory.restarts, 0) << "a resumption is no restart";
+  EXPECT_EQ(decision.memory.counted_restarts, 0);
 }
 
 TEST_F(DecideTest, DeadlinesAreCountedFromTimesOfTheStatus) {
@@ -307,6 +310,27 @@ TEST_F(DecideTest, WhyAPodWaitsIsInTheCondition) {
   EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsNotReady");
   EXPECT_THAT(Find(decision, "Ready")->message,
               HasSubstr("1 of 2 executors are ready. train-paris-0-r0 in paris: Unschedulable: 0/1 nodes"));
+}
+
+TEST_F(DecideTest, WhatPodsThatAreNotMadeYetWaitForIsInTheCondition) {
+  seen_.slots[1] = {"tokyo", 0, false};
+  seen_.clusters.push_back({.name = "tokyo", .waiting = "the load balancer of Service train-tokyo-0 in cluster tokyo has no address yet"});
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Ready"), "!WaitingForAddress");
+  EXPECT_EQ(Find(decision, "Ready")->message,
+            "0 of 2 executors are ready. Waiting: the load balancer of Service train-tokyo-0 in cluster tokyo has no address yet.");
+  seen_.clusters[0].waiting = "the load balancer of Service train-broker in cluster paris has no address yet";
+  EXPECT_THAT(Find(Decide(seen_), "Ready")->message, HasSubstr("train-broker")) << "it goes before the executors'";
+  spec().pending_deadline_seconds = 30;
+  seen_.now = kStart + absl::Seconds(30);
+  EXPECT_THAT(Find(Decide(seen_), "Failed")->message, HasSubstr("train-broker"));
+}
+
+TEST_F(DecideTest, WhatAClusterWaitsForMattersOnlyWherePodsAreToBeMade) {
+  AddRunning();
+  seen_.clusters[0].waiting = "the load balancer of Service train-paris-0 has no address yet";
+  seen_.clusters.push_back({.name = "tokyo", .waiting = "of an attempt that was placed there"});
+  EXPECT_EQ(Reason(Decide(seen_), "Ready"), "AllExecutorsReady");
 }
 
 TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {

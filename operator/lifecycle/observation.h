@@ -43,12 +43,14 @@ struct ClusterView {
   bool anchor = false;  // the job's anchor is there
   bool anchor_terminating = false;
   bool anchor_preserved = false;  // and is marked to stay without its job
+  std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing
   std::vector<PodView> pods;
 };
 
 // What the job's status holds that cannot be seen anywhere else.
 struct Memory {
-  int64_t attempt = 0;           // restarts of the whole job
+  int64_t attempt = 0;           // number of this one; resumptions and other numbers of executors begin new ones, too
+  int64_t restarts = 0;          // of the whole job, because something failed or was lost
   int64_t counted_restarts = 0;  // of these, those that count towards failurePolicy.maxRestarts
   std::optional<absl::Time> started_at;
   std::optional<absl::Time> completed_at;

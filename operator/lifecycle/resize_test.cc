@@ -91,7 +91,8 @@ TEST_F(ResizeTest, RoomForMoreMustLast) {
   seen_.now = kStart + absl::Seconds(100);
   decision = Decide(seen_);
   EXPECT_EQ(decision.memory.attempt, 1);
-  EXPECT_EQ(decision.memory.counted_restarts, 0) << "nothing has failed";
+  EXPECT_EQ(decision.memory.restarts, 0) << "nothing has failed";
+  EXPECT_EQ(decision.memory.counted_restarts, 0);
   EXPECT_EQ(Reason(decision, "Resizing"), "!Resized");
   ASSERT_EQ(decision.notes.size(), 1);
   EXPECT_FALSE(decision.notes[0].warning);

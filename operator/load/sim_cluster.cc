@@ -64,6 +64,15 @@ SimCluster::SimCluster(std::string name, const security::CertificateAuthority& a
   server_.Serve(kFusionClusters);
   const json ns = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kNamespace}}}};
   (void)admin_.Create(kNamespaces, "", ns.dump());
+  // One node for all: a cluster that has none has no room.
+  const json node = {{"apiVersion", "v1"},
+                     {"kind", "Node"},
+                     {"metadata", {{"name", NodeName()}}},
+                     {"status",
+                      {{"allocatable", {{"cpu", "100000"}, {"memory", "100Ti"}, {"pods", "100000"}}},
+                       {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}};
+  (void)admin_.Create(kNodes, "", node.dump());
+  (void)admin_.Patch(kNodes, {"", NodeName()}, kube::PatchType::kMerge, json{{"status", node["status"]}}.dump(), {.subresource = "status"});
   kubelet_.AddHandler([this](const kube::InformerEvent& event) { Tend(event); });
   kubelet_.Start();
 }
@@ -97,7 +106,7 @@ void SimCluster::Tend(const kube::InformerEvent& event) {
   if (!pod.meta.deletion_timestamp.empty()) {
     (void)admin_.Delete(kPods, key, {.uid = pod.meta.uid, .grace_period_seconds = 0});
   } else if (!pod.on_node) {
-    Patch(key, {{"spec", {{"nodeName", absl::StrCat(name_, "-node")}}}}, "");
+    Patch(key, {{"spec", {{"nodeName", NodeName()}}}}, "");
   } else if (!pod.started && pod.phase == "Pending") {
     const std::string ip = pod.role == kBrokerRole ? BrokerAddress() : "10.0.0.1";
     const json running = {{"name", pod.role}, {"ready", true}, {"state", {{"running", {{"startedAt", "2026-01-01T00:00:00Z"}}}}}};

@@ -42,6 +42,7 @@ class SimCluster {
   absl::Status EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message);
 
  private:
+  std::string NodeName() const { return name_ + "-node"; }
   void Tend(const kube::InformerEvent& event);
   void Patch(const kube::ObjectKey& pod, const nlohmann::json& patch, const std::string& subresource);
 

@@ -4,58 +4,64 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/kube/api/amounts.h"
+#include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
 namespace {
 
+using kube::At;
 using nlohmann::json;
 
 json& ContainerOf(json& pod, const std::string& name) {
   json& containers = pod["spec"]["containers"];
   for (json& container : containers) {
-    if (container.value("name", "") == name) return container;
+    if (kube::TextAt(container, "name") == name) return container;
   }
   return containers.at(0);
-}
-
-const json& At(const json& object, const char* key) {
-  static const json kNothing;
-  if (!object.is_object()) return kNothing;
-  const auto at = object.find(key);
-  return at == object.end() ? kNothing : *at;
 }
 
 // Extended resources, accelerators among them, have a domain in their names.
 bool AsksForDevices(const json& resources) {
   for (const char* part : {"limits", "requests"}) {
-    const json& amounts = At(resources, part);
-    for (const auto& [resource, amount] : amounts.items()) {
+    for (const auto& [resource, amount] : kube::MappingOf(At(resources, part)).items()) {
       if (resource.find('/') != std::string::npos) return true;
     }
   }
   return false;
 }
 
-void AddAffinity(const DeviceKind& kind, json& pod) {
+// The value under `key` for others to fill in, `made` where there is none. Null if what stands there is of another type.
+json* Under(json* object, const char* key, const json& made) {
+  if (object == nullptr) return nullptr;
+  json& value = (*object)[key];
+  if (value.is_null()) value = made;
+  return value.type() == made.type() ? &value : nullptr;
+}
+
+absl::Status AddAffinity(const DeviceKind& kind, json& pod) {
   json wanted = json::array({{{"key", kind.label}, {"operator", "In"}, {"values", kind.values}}});
   if (!kind.memory_label.empty()) {
     wanted.push_back({{"key", kind.memory_label}, {"operator", "Gt"}, {"values", {absl::StrCat(kind.least_mebibytes - 1)}}});
   }
-  json& affinity = pod["spec"]["affinity"];
-  if (!affinity.is_object()) affinity = json::object();
-  json& terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-  if (!terms.is_array() || terms.empty()) terms = json::array({json::object()});
+  const absl::Status wrong =
+      absl::InvalidArgumentError("spec.executors.template: spec.affinity.nodeAffinity: has a field of the wrong type in it");
+  json* const affinity = Under(Under(&pod["spec"], "affinity", json::object()), "nodeAffinity", json::object());
+  json* const terms =
+      Under(Under(affinity, "requiredDuringSchedulingIgnoredDuringExecution", json::object()), "nodeSelectorTerms", json::array());
+  if (terms == nullptr) return wrong;
+  if (terms->empty()) terms->push_back(json::object());
   // One of the terms must hold: each gets it.
-  for (json& term : terms) {
-    json& expressions = term["matchExpressions"];
-    if (!expressions.is_array()) expressions = json::array();
-    for (const json& one : wanted) expressions.push_back(one);
+  for (json& term : *terms) {
+    json* const expressions = term.is_object() ? Under(&term, "matchExpressions", json::array()) : nullptr;
+    if (expressions == nullptr) return wrong;
+    for (const json& one : wanted) expressions->push_back(one);
   }
+  return absl::OkStatus();
 }
 
 absl::Status AskForMemory(int64_t least_bytes, json& resources) {
   for (const char* part : {"limits", "requests"}) {
-    const json& given = At(At(resources, part), kube::kMemory);
+    const json& given = At(resources, part, kube::kMemory);
     if (given.is_null()) continue;
     const std::string text = given.is_string() ? given.get<std::string>() : given.dump();
     const auto bytes = kube::ParseAmount(kube::kMemory, text);
@@ -64,7 +70,9 @@ absl::Status AskForMemory(int64_t least_bytes, json& resources) {
                                                    " is less than spec.placement.minMemory, ",
                                                    kube::AmountText(kube::kMemory, least_bytes)));
   }
-  resources["requests"][kube::kMemory] = absl::StrCat(least_bytes);
+  json* const requests = Under(&resources, "requests", json::object());
+  if (requests == nullptr) return absl::InvalidArgumentError("spec.executors.template: resources.requests: must be a mapping");
+  (*requests)[kube::kMemory] = absl::StrCat(least_bytes);
   return absl::OkStatus();
 }
 
@@ -72,9 +80,15 @@ absl::Status AskForMemory(int64_t least_bytes, json& resources) {
 
 absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, json& pod) {
   json& main = ContainerOf(pod, container);
-  json resources = main.contains("resources") && main["resources"].is_object() ? main["resources"] : json::object();
-  if (!kind.label.empty()) AddAffinity(kind, pod);
-  if (!kind.resource.empty() && !AsksForDevices(resources)) resources["limits"][kind.resource] = "1";
+  json resources = kube::MappingOf(At(main, "resources"));
+  if (!kind.label.empty()) {
+    if (const absl::Status status = AddAffinity(kind, pod); !status.ok()) return status;
+  }
+  if (!kind.resource.empty() && !AsksForDevices(resources)) {
+    json* const limits = Under(&resources, "limits", json::object());
+    if (limits == nullptr) return absl::InvalidArgumentError("spec.executors.template: resources.limits: must be a mapping");
+    (*limits)[kind.resource] = "1";
+  }
   if (placement.min_memory.has_value() && !AsksForDevices(resources)) {
     const absl::Status status = AskForMemory(placement.min_memory->bytes, resources);
     if (!status.ok()) return status;

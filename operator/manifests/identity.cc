@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/base/host_port.h"
 
 namespace fusionllm::op {
 
@@ -36,6 +37,20 @@ std::vector<ExecutorSlot> ParsePlacement(int64_t attempt, const std::string& tex
   return slots;
 }
 
+std::string AddressesText(const std::map<std::string, std::string>& addresses) {
+  return absl::StrJoin(addresses, ",", absl::PairFormatter("="));
+}
+
+std::map<std::string, std::string> ParseAddresses(const std::string& text) {
+  std::map<std::string, std::string> addresses;
+  for (const absl::string_view entry : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const size_t equals = entry.find('=');
+    if (equals == absl::string_view::npos || !base::CheckDialable(entry.substr(equals + 1)).ok()) continue;
+    addresses.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return addresses;
+}
+
 std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, int64_t attempt) {
   return absl::StrCat(job.name, "-", DeviceName(slot), "-r", attempt);
 }
@@ -44,6 +59,7 @@ std::string BrokerPodName(const JobIdentity& job, int64_t attempt) { return absl
 std::string AnchorName(const JobIdentity& job) { return absl::StrCat(job.name, "-anchor"); }
 std::string JobDocumentName(const JobIdentity& job) { return absl::StrCat(job.name, "-job"); }
 std::string BrokerServiceName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
+std::string ExecutorServiceName(const JobIdentity& job, const ExecutorSlot& slot) { return absl::StrCat(job.name, "-", DeviceName(slot)); }
 std::string BrokerSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
 std::string ExecutorSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-executors"); }
 std::string AuthoritySecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-authority"); }

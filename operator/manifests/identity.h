@@ -28,6 +28,11 @@ inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
 inline constexpr char kPlacementAnnotation[] = "fusionllm.io/placement";
 inline constexpr char kWantedAnnotation[] = "fusionllm.io/executors-wanted";
 inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-remote";
+// Of an anchor: where the executors in its cluster are reached from other clusters, and what their preparation waits for.
+inline constexpr char kExecutorAddressesAnnotation[] = "fusionllm.io/executor-addresses";
+inline constexpr char kWaitingAnnotation[] = "fusionllm.io/waiting-for";
+// Of an executor's pod: where it is reached from other clusters.
+inline constexpr char kAdvertisedAnnotation[] = "fusionllm.io/advertised-address";
 
 inline constexpr char kBrokerRole[] = "broker";
 inline constexpr char kExecutorRole[] = "executor";
@@ -59,13 +64,18 @@ std::string DeviceName(const ExecutorSlot& slot);
 // The executors of an attempt in one line, as it is kept, and back; nothing when the text is none or of another attempt.
 std::string PlacementText(int64_t attempt, const std::vector<ExecutorSlot>& slots);
 std::vector<ExecutorSlot> ParsePlacement(int64_t attempt, const std::string& text);
+// HOST:PORT by device, in one line, and back; what is none is left out.
+std::string AddressesText(const std::map<std::string, std::string>& addresses);
+std::map<std::string, std::string> ParseAddresses(const std::string& text);
 // "JOB-paris-0-r2"; `attempt` counts restarts of the whole job.
 std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, int64_t attempt);
 std::string BrokerPodName(const JobIdentity& job, int64_t attempt);
 std::string AnchorName(const JobIdentity& job);         // ConfigMap that owns everything of the job in a cluster
 std::string JobDocumentName(const JobIdentity& job);    // ConfigMap: the job as the broker reads it
 std::string BrokerServiceName(const JobIdentity& job);  // Service
-std::string BrokerSecretName(const JobIdentity& job);   // Secret of the broker's pod
+// Service: "JOB-paris-0", the same for all attempts.
+std::string ExecutorServiceName(const JobIdentity& job, const ExecutorSlot& slot);
+std::string BrokerSecretName(const JobIdentity& job);  // Secret of the broker's pod
 std::string ExecutorSecretName(const JobIdentity& job);
 std::string AuthoritySecretName(const JobIdentity& job);  // the job's authority, on the hub alone
 

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
 namespace {
@@ -57,14 +58,12 @@ void SetEnvironment(json& container, const json& ours) {
   json merged = json::array();
   const auto is_ours = [&](const json& variable) {
     for (const json& own : ours) {
-      if (variable.value("name", "") == own.at("name")) return true;
+      if (kube::TextAt(variable, "name") == kube::TextAt(own, "name")) return true;
     }
     return false;
   };
-  if (container.contains("env") && container["env"].is_array()) {
-    for (const json& variable : container["env"]) {
-      if (variable.is_object() && !is_ours(variable)) merged.push_back(variable);
-    }
+  for (const json& variable : kube::ListOf(kube::At(container, "env"))) {
+    if (variable.is_object() && !is_ours(variable)) merged.push_back(variable);
   }
   for (const json& own : ours) merged.push_back(own);
   if (merged.empty()) {
@@ -89,7 +88,7 @@ absl::StatusOr<json> ParseTemplate(const std::string& text) {
 json& MainContainer(json& spec, const std::string& name) {
   json& containers = spec["containers"];
   for (json& container : containers) {
-    if (container.is_object() && container.value("name", "") == name) return container;
+    if (kube::TextAt(container, "name") == name) return container;
   }
   containers.insert(containers.begin(), json{{"name", name}});
   return containers.front();
@@ -100,12 +99,12 @@ json& MainContainer(json& spec, const std::string& name) {
 absl::StatusOr<json> BuildPod(const PodParts& parts, const std::string& pod_template) {
   absl::StatusOr<json> parsed = ParseTemplate(pod_template);
   if (!parsed.ok()) return parsed.status();
-  json metadata = parsed->value("metadata", json::object());
-  json spec = parsed->value("spec", json::object());
+  const json& metadata = kube::At(*parsed, "metadata");
+  json spec = kube::MappingOf(kube::At(*parsed, "spec"));
 
   json pod = {{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", {{"name", parts.name}}}};
   for (const char* key : {"labels", "annotations"}) {
-    if (metadata.contains(key) && metadata[key].is_object()) pod["metadata"][key] = metadata[key];
+    if (const json& given = kube::At(metadata, key); given.is_object()) pod["metadata"][key] = given;
   }
   for (const auto& [key, value] : parts.labels) pod["metadata"]["labels"][key] = value;
   // Evicting one executor for the sake of a tidier cluster stops all of them.
@@ -142,9 +141,7 @@ absl::StatusOr<json> BuildPod(const PodParts& parts, const std::string& pod_temp
   if (!parts.init_containers.empty()) {
     json merged = parts.init_containers;
     for (json& own : merged) own["securityContext"] = RestrictedContainer();
-    if (spec.contains("initContainers") && spec["initContainers"].is_array()) {
-      for (const json& theirs : spec["initContainers"]) merged.push_back(theirs);
-    }
+    for (const json& theirs : kube::ListOf(kube::At(spec, "initContainers"))) merged.push_back(theirs);
     spec["initContainers"] = merged;
   }
   json& security = spec["securityContext"];

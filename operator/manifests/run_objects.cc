@@ -151,6 +151,28 @@ json BrokerServiceObject(const JobIdentity& identity, const job::FusionJob& job,
   return service;
 }
 
+bool ExecutorsHaveServices(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots) {
+  const job::NetworkMode mode = job.spec.network.mode;
+  if (mode != job::NetworkMode::kNodePort && mode != job::NetworkMode::kLoadBalancer) return false;
+  return std::any_of(slots.begin(), slots.end(), [&](const ExecutorSlot& slot) { return slot.cluster != slots.front().cluster; });
+}
+
+json ExecutorServiceObject(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, const Owner& owner) {
+  json service = {{"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", Metadata(identity, ExecutorServiceName(identity, slot), owner)}};
+  json& labels = service["metadata"]["labels"];
+  labels[kRoleLabel] = kExecutorRole;
+  labels[kClusterLabel] = slot.cluster;
+  labels[kIndexLabel] = absl::StrCat(slot.index);
+  service["spec"] = {
+      {"type", job.spec.network.mode == job::NetworkMode::kLoadBalancer ? "LoadBalancer" : "NodePort"},
+      {"selector",
+       {{kJobUidLabel, identity.uid}, {kRoleLabel, kExecutorRole}, {kClusterLabel, slot.cluster}, {kIndexLabel, labels[kIndexLabel]}}},
+      // Its peers probe the way to it as soon as it has joined; that it is ready is noticed later.
+      {"publishNotReadyAddresses", true},
+      {"ports", {{{"name", "executor"}, {"port", kExecutorPort}, {"targetPort", "executor"}, {"protocol", "TCP"}}}}};
+  return service;
+}
+
 json SecretObject(const JobIdentity& identity, const std::string& name, const std::map<std::string, std::string>& files,
                   const Owner& owner) {
   json data = json::object();
@@ -221,7 +243,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
 }
 
 absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, int64_t attempt,
-                                 const std::string& broker_address, const Images& images, const Owner& owner, const DeviceKind& hardware) {
+                                 const ExecutorAddresses& addresses, const Images& images, const Owner& owner, const DeviceKind& hardware) {
   const std::string device = DeviceName(slot);
   PodParts parts;
   parts.name = ExecutorPodName(identity, slot, attempt);
@@ -233,7 +255,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   parts.pull_policy = images.pull_policy;
   parts.command = {"fusion-executor",
                    "--broker",
-                   broker_address,
+                   addresses.broker,
                    "--name",
                    device,
                    "--site",
@@ -248,6 +270,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
     parts.command.insert(parts.command.end(), {"--listen", absl::StrCat("$(POD_IP):", kExecutorPort)});
     parts.env.push_back(FieldVariable("POD_IP", "status.podIP"));
     parts.ports.push_back({{"name", "executor"}, {"containerPort", kExecutorPort}});
+    if (!addresses.advertised.empty()) parts.command.insert(parts.command.end(), {"--advertise", addresses.advertised});
   }
   if (slot.spare) parts.command.push_back("--spare");
   parts.ports.push_back(MetricsPort());
@@ -259,6 +282,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   parts.grace_period_seconds = kExecutorGraceSeconds;
   absl::StatusOr<json> pod = Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);
   if (!pod.ok()) return pod;
+  if (!addresses.advertised.empty()) (*pod)["metadata"]["annotations"][kAdvertisedAnnotation] = addresses.advertised;
   const absl::Status asked = AskForHardware(job.spec.placement, hardware, kExecutorRole, *pod);
   if (!asked.ok()) return asked;
   return pod;

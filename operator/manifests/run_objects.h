@@ -47,6 +47,11 @@ nlohmann::json JobDocumentObject(const JobIdentity& identity, const job::FusionJ
 // `remote`: executors of other clusters must reach it, too.
 nlohmann::json BrokerServiceObject(const JobIdentity& identity, const job::FusionJob& job, bool remote, const Owner& owner);
 
+// Whether executors of different clusters reach each other by Services: the job says so, and they are in more than one.
+bool ExecutorsHaveServices(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
+// Of one executor, whichever attempt its pod is of.
+nlohmann::json ExecutorServiceObject(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, const Owner& owner);
+
 // A Secret of files.
 nlohmann::json SecretObject(const JobIdentity& identity, const std::string& name, const std::map<std::string, std::string>& files,
                             const Owner& owner);
@@ -65,9 +70,13 @@ std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot
 // Errors: InvalidArgument naming the field of executors.template or broker.template.
 absl::StatusOr<nlohmann::json> BrokerPod(const JobIdentity& identity, const job::FusionJob& job, const Attempt& attempt,
                                          const Images& images, const Owner& owner);
-// `broker_address`: HOST:PORT at which pods of that cluster reach the broker. `hardware`: of its cluster, by spec.placement.
+struct ExecutorAddresses {
+  std::string broker;           // HOST:PORT at which pods of that cluster reach the broker
+  std::string advertised = "";  // at which executors of other clusters reach this one; empty: at its pod's own address
+};
+// `hardware`: of its cluster, by spec.placement.
 absl::StatusOr<nlohmann::json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot,
-                                           int64_t attempt, const std::string& broker_address, const Images& images, const Owner& owner,
+                                           int64_t attempt, const ExecutorAddresses& addresses, const Images& images, const Owner& owner,
                                            const DeviceKind& hardware = {});
 
 }  // namespace fusionllm::op

@@ -37,7 +37,7 @@ job::FusionJob Job(const std::string& yaml = kJob) {
 }
 
 json Executor(const job::FusionJob& job, ExecutorSlot slot = {"paris", 1, false}) {
-  const auto pod = ExecutorPod(kIdentity, job, slot, 2, "10.0.0.7:7000", kImages, kOwner);
+  const auto pod = ExecutorPod(kIdentity, job, slot, 2, {"10.0.0.7:7000"}, kImages, kOwner);
   EXPECT_TRUE(pod.ok()) << pod.status();
   return pod.value_or(json());
 }
@@ -137,7 +137,7 @@ TEST(RunObjectsTest, ATemplateThatCannotBeIsNamed) {
   const auto refused = [](const char* pod_template) {
     job::FusionJob job = Job();
     job.spec.executors.pod_template.json = pod_template;
-    return std::string(ExecutorPod(kIdentity, job, {"paris", 0, false}, 0, "a:1", kImages, kOwner).status().message());
+    return std::string(ExecutorPod(kIdentity, job, {"paris", 0, false}, 0, {"a:1"}, kImages, kOwner).status().message());
   };
   EXPECT_THAT(refused(R"({"spec": []})"), HasSubstr("spec.executors.template.spec: must be a mapping"));
   EXPECT_THAT(refused(R"({"spec": {"containers": {}}})"), HasSubstr("template.spec.containers: must be a list"));
@@ -158,6 +158,59 @@ TEST(RunObjectsTest, ExecutorsDialABrokerThatIsNotReady) {
   EXPECT_EQ(service["spec"]["selector"][kJobUidLabel], "u1");
   EXPECT_EQ(service["spec"]["type"], "ClusterIP");
   EXPECT_EQ(BrokerServiceObject(kIdentity, Job(), /*remote=*/true, kOwner)["spec"]["type"], "NodePort");
+}
+
+TEST(RunObjectsTest, ExecutorsOfDifferentClustersHaveServicesIfTheJobSaysSo) {
+  const std::vector<ExecutorSlot> one = {{"paris", 0, false}, {"paris", 1, false}}, two = {{"paris", 0, false}, {"tokyo", 0, true}};
+  job::FusionJob job = Job();
+  for (const auto mode : {job::NetworkMode::kDirect, job::NetworkMode::kRelay}) {
+    job.spec.network.mode = mode;
+    EXPECT_FALSE(ExecutorsHaveServices(job, two));
+  }
+  for (const auto mode : {job::NetworkMode::kNodePort, job::NetworkMode::kLoadBalancer}) {
+    job.spec.network.mode = mode;
+    EXPECT_TRUE(ExecutorsHaveServices(job, two));
+    EXPECT_FALSE(ExecutorsHaveServices(job, one)) << "they dial each other's pods";
+    EXPECT_FALSE(ExecutorsHaveServices(job, {}));
+  }
+}
+
+TEST(RunObjectsTest, AnExecutorsServiceLeadsToItsPodWhateverTheAttempt) {
+  job::FusionJob job = Job();
+  job.spec.network.mode = job::NetworkMode::kLoadBalancer;
+  EXPECT_EQ(ExecutorServiceObject(kIdentity, job, {"paris", 1, false}, kOwner)["spec"]["type"], "LoadBalancer");
+  job.spec.network.mode = job::NetworkMode::kNodePort;
+  const json service = ExecutorServiceObject(kIdentity, job, {"paris", 1, false}, kOwner);
+  EXPECT_EQ(service["spec"]["type"], "NodePort");
+  EXPECT_EQ(service["metadata"]["name"], "train-paris-1");
+  EXPECT_EQ(service["metadata"]["ownerReferences"][0]["uid"], "anchor-uid");
+  EXPECT_EQ(service["metadata"]["labels"][kJobUidLabel], "u1") << "it is known to be ours, and shown with all else of the job";
+  EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
+  const json pod = Executor(job);
+  for (const auto& [label, value] : service["spec"]["selector"].items()) EXPECT_EQ(pod["metadata"]["labels"][label], value) << label;
+  EXPECT_EQ(service["spec"]["selector"].size(), 4);
+  const json& ports = pod["spec"]["containers"][0]["ports"];
+  EXPECT_TRUE(std::any_of(ports.begin(), ports.end(), [&](const json& port) {
+    return port["name"] == service["spec"]["ports"][0]["targetPort"] && port["containerPort"] == service["spec"]["ports"][0]["port"];
+  })) << ports;
+}
+
+TEST(RunObjectsTest, WhatAnExecutorAdvertisesItsPodSays) {
+  const auto pod = ExecutorPod(kIdentity, Job(), {"paris", 1, false}, 2, {"10.0.0.7:7000", "192.0.2.1:30001"}, kImages, kOwner);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_EQ(After(Command(*pod), "--advertise"), "192.0.2.1:30001");
+  EXPECT_EQ(After(Command(*pod), "--listen"), "$(POD_IP):7001") << "where those of its own cluster dial it";
+  EXPECT_EQ((*pod)["metadata"]["annotations"]["fusionllm.io/advertised-address"], "192.0.2.1:30001");
+  const json plain = Executor(Job());
+  EXPECT_THAT(Command(plain), Not(Contains("--advertise")));
+  EXPECT_FALSE(plain["metadata"]["annotations"].contains(kAdvertisedAnnotation));
+}
+
+TEST(RunObjectsTest, AddressesReadBackAsTheyWere) {
+  const std::map<std::string, std::string> addresses = {{"new-york-0", "[2001:db8::1]:30001"}, {"new-york-1", "lb.example.org:7001"}};
+  EXPECT_EQ(AddressesText(addresses), "new-york-0=[2001:db8::1]:30001,new-york-1=lb.example.org:7001");
+  EXPECT_EQ(ParseAddresses(AddressesText(addresses)), addresses);
+  for (const char* text : {"", ",", "a", "a=", "a=b", "a=b:0", "a=$(X):1", "a=b c:1"}) EXPECT_TRUE(ParseAddresses(text).empty()) << text;
 }
 
 TEST(RunObjectsTest, APlacementReadsBackAsItWas) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "lib/base/status_macros.h"
+#include "lib/kube/api/json_fields.h"
 #include "lib/kube/watch/object.h"
 #include "operator/manifests/identity.h"
 
@@ -14,12 +15,8 @@ using nlohmann::json;
 absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
   const kube::ObjectMeta& meta = decoded->meta;
-  const json object = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  const json annotations = object.is_object() ? object.value(json::json_pointer("/metadata/annotations"), json::object()) : json::object();
-  const auto annotation = [&](const char* name) {
-    const auto at = annotations.find(name);
-    return at != annotations.end() && at->is_string() ? at->get<std::string>() : "";
-  };
+  const json object = kube::ParseJson(text);
+  const auto annotation = [&](const char* name) { return kube::TextAt(object, "metadata", "annotations", name); };
   int64_t epoch = 0;
   if (!absl::SimpleAtoi(annotation(kEpochAnnotation), &epoch) || epoch < 0) epoch = 0;
   int64_t wanted = 0;
@@ -38,6 +35,8 @@ absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
                     .remote_broker_address = annotation(kRemoteBrokerAnnotation),
                     .placement = annotation(kPlacementAnnotation),
                     .wanted = wanted,
+                    .executor_addresses = ParseAddresses(annotation(kExecutorAddressesAnnotation)),
+                    .waiting = annotation(kWaitingAnnotation),
                     .terminating = !meta.deletion_timestamp.empty()};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -11,15 +12,17 @@ namespace fusionllm::op {
 
 struct AnchorView {
   std::string ns, name, uid, resource_version;
-  std::string job, job_uid;           // whose it is
-  std::string hub;                    // uid of the hub that made it
-  int64_t epoch = 0;                  // of the leader that wrote it last; 0: none is said
-  bool preserved = false;             // it stays although its job is gone
-  std::string prepared;               // hash of what was made beside it; empty: not done yet
-  std::string broker_address;         // for pods of this cluster
-  std::string remote_broker_address;  // of the hub's: for pods of other clusters
-  std::string placement;              // of the hub's: identity.h
-  int64_t wanted = 0;                 // of the hub's: executors that the job wanted when it was placed; 0: unknown
+  std::string job, job_uid;                               // whose it is
+  std::string hub;                                        // uid of the hub that made it
+  int64_t epoch = 0;                                      // of the leader that wrote it last; 0: none is said
+  bool preserved = false;                                 // it stays although its job is gone
+  std::string prepared;                                   // hash of what was made beside it; empty: not done yet
+  std::string broker_address;                             // for pods of this cluster
+  std::string remote_broker_address;                      // of the hub's: for pods of other clusters
+  std::string placement;                                  // of the hub's: identity.h
+  int64_t wanted = 0;                                     // of the hub's: executors that the job wanted when it was placed; 0: unknown
+  std::map<std::string, std::string> executor_addresses;  // for pods of other clusters, by device
+  std::string waiting;                                    // what the preparation of its cluster waits for, in words
   bool terminating = false;
 
   bool operator==(const AnchorView&) const = default;

@@ -26,10 +26,18 @@ struct AnchorObjectView : kube::Object {
   AnchorView view;
 };
 
+// Of the metadata what the caches go by. The rest, labels above all, would be half of what ten thousand Pods take.
 absl::StatusOr<kube::ObjectMeta> MetadataOf(absl::string_view text) {
   auto decoded = kube::DecodeMetadata(text);
   if (!decoded.ok()) return decoded.status();
-  return (*decoded)->meta;
+  const kube::ObjectMeta& all = (*decoded)->meta;
+  kube::ObjectMeta meta{.ns = all.ns, .name = all.name, .uid = all.uid, .resource_version = all.resource_version};
+  meta.deletion_timestamp = all.deletion_timestamp;
+  meta.labels.reserve(2);
+  for (const char* label : {kJobLabel, kJobUidLabel}) {
+    if (const absl::string_view value = all.Label(label); !value.empty()) meta.labels.emplace_back(label, value);
+  }
+  return meta;
 }
 
 absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text, const std::string& cluster) {

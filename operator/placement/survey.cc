@@ -101,7 +101,7 @@ std::vector<ClusterOffer> Survey(const SurveyRequest& request, const Member& hub
 
 absl::StatusOr<PodShape> ExecutorShape(const JobIdentity& identity, const job::FusionJob& job, const Images& images,
                                        const DeviceKind& hardware) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const nlohmann::json pod, ExecutorPod(identity, job, {}, 0, "broker:1", images, {}, hardware));
+  FUSIONLLM_ASSIGN_OR_RETURN(const nlohmann::json pod, ExecutorPod(identity, job, {}, 0, {"broker:1"}, images, {}, hardware));
   return ShapeOfPod(pod);
 }
 

@@ -5,29 +5,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/cut_text.h"
+#include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
 namespace {
 
+using kube::At;
 using nlohmann::json;
 
 constexpr size_t kMaxText = 1024;
 
-int64_t Integer(const json& object, const char* key) {
-  const auto at = object.find(key);
-  return at != object.end() && at->is_number_integer() ? at->get<int64_t>() : 0;
-}
+int64_t Integer(const json& object, const char* key) { return kube::IntegerOf(At(object, key), 0); }
 
 std::optional<double> Number(const json& object, const char* key) {
-  const auto at = object.find(key);
-  if (at == object.end() || !at->is_number() || !std::isfinite(at->get<double>())) return std::nullopt;
-  return at->get<double>();
+  const json& value = At(object, key);
+  if (!value.is_number() || !std::isfinite(value.get<double>())) return std::nullopt;
+  return value.get<double>();
 }
 
-std::string Text(const json& object, const char* key) {
-  const auto at = object.find(key);
-  return at != object.end() && at->is_string() ? at->get<std::string>().substr(0, kMaxText) : "";
-}
+std::string Text(const json& object, const char* key) { return base::CutText(kube::TextAt(object, key), kMaxText); }
 
 std::string Rate(double bytes_per_s) {
   if (bytes_per_s >= 1e9) return absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
@@ -39,7 +36,7 @@ std::string Rate(double bytes_per_s) {
 
 absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   if (text.size() > kMaxProgressBytes) return absl::InvalidArgumentError(absl::StrCat("progress of ", text.size(), " bytes"));
-  const json page = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const json page = kube::ParseJson(text);
   if (!page.is_object()) return absl::InvalidArgumentError("progress is no JSON object");
   Progress progress;
   progress.phase = Text(page, "phase");
@@ -55,13 +52,10 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   progress.eta_seconds = Number(page, "eta_seconds");
   progress.error = Text(page, "error");
   progress.reason = Text(page, "reason");
-  if (page.contains("checkpoint_step") && page["checkpoint_step"].is_number_integer())
-    progress.checkpoint_step = Integer(page, "checkpoint_step");
-  if (page.contains("exit_code") && page["exit_code"].is_number_integer())
-    progress.exit_code = static_cast<int>(Integer(page, "exit_code"));
-  if (page.contains("stages") && page["stages"].is_array()) progress.stages = static_cast<int>(page["stages"].size());
-  if (page.contains("slowest_link") && page["slowest_link"].is_object()) {
-    const json& link = page["slowest_link"];
+  if (At(page, "checkpoint_step").is_number_integer()) progress.checkpoint_step = Integer(page, "checkpoint_step");
+  if (At(page, "exit_code").is_number_integer()) progress.exit_code = static_cast<int>(Integer(page, "exit_code"));
+  if (At(page, "stages").is_array()) progress.stages = static_cast<int>(At(page, "stages").size());
+  if (const json& link = At(page, "slowest_link"); link.is_object()) {
     progress.slowest_link = absl::StrCat(Text(link, "src"), "->", Text(link, "dst"), " ", Text(link, "codec"));
     if (const auto rate = Number(link, "bandwidth_bytes_per_second")) absl::StrAppend(&progress.slowest_link, " ", Rate(*rate));
   }

@@ -6,19 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
 namespace {
 
+using kube::TextAt;
 using nlohmann::json;
 
-json MetadataOf(const std::string& text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return object.is_object() ? object.value("metadata", json::object()) : json::object();
-}
+json MetadataOf(const std::string& text) { return kube::At(kube::ParseJson(text), "metadata"); }
 
-ClaimedAnchor ClaimedOf(const json& metadata) { return {metadata.value("uid", ""), metadata.value("resourceVersion", "")}; }
+ClaimedAnchor ClaimedOf(const json& metadata) { return {TextAt(metadata, "uid"), TextAt(metadata, "resourceVersion")}; }
 
 }  // namespace
 
@@ -28,14 +27,14 @@ absl::StatusOr<std::optional<ClaimedAnchor>> Claim(Member& member, const JobIden
   if (kube::IsApiNotFound(answer.status())) return std::nullopt;
   FUSIONLLM_RETURN_IF_ERROR(answer.status());
   const json metadata = MetadataOf(*answer);
-  if (metadata.value("labels", json::object()).value(kJobUidLabel, "") != job.uid) return std::nullopt;
+  if (TextAt(metadata, "labels", kJobUidLabel) != job.uid) return std::nullopt;
   int64_t epoch = 0;
-  if (!absl::SimpleAtoi(metadata.value("annotations", json::object()).value(kEpochAnnotation, ""), &epoch)) epoch = 0;
+  if (!absl::SimpleAtoi(TextAt(metadata, "annotations", kEpochAnnotation), &epoch)) epoch = 0;
   if (epoch > fence.epoch()) FUSIONLLM_RETURN_IF_ERROR(fence.Outranked(epoch, stop));
   if (epoch == fence.epoch()) return ClaimedOf(metadata);
   const json patch = {{"metadata",
-                       {{"uid", metadata.value("uid", "")},
-                        {"resourceVersion", metadata.value("resourceVersion", "")},
+                       {{"uid", TextAt(metadata, "uid")},
+                        {"resourceVersion", TextAt(metadata, "resourceVersion")},
                         {"annotations", {{kEpochAnnotation, absl::StrCat(fence.epoch())}}}}}};
   const absl::StatusOr<std::string> claimed =
       member.client().Patch(kConfigMaps, key, kube::PatchType::kMerge, patch.dump(), {.field_manager = kFieldManager}, {.stop = stop});

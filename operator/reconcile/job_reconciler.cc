@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/claim.h"
 #include "operator/reconcile/job_status.h"
@@ -19,6 +20,7 @@ using nlohmann::json;
 
 constexpr absl::Duration kStaleAgain = absl::Milliseconds(100);
 constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
+constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers take a minute or two
 
 bool IsGone(const absl::Status& status) { return kube::IsApiNotFound(status); }
 
@@ -35,6 +37,7 @@ class JobReconciler::Pass {
     const Observation seen = Observe();
     const Decision decision = Decide(seen);
     const absl::Status status = CarryOut(seen, decision);
+    if (AwaitsAddress(owner_.hub_, status)) return ReconcileResult::Again(kAddressAgain);
     if (!status.ok()) {
       // An object of ours that somebody else has, a template that cannot be: said in the job itself, not in a log alone.
       return ReconcileResult::Failed(status);
@@ -53,12 +56,20 @@ class JobReconciler::Pass {
     const bool told_all = now.attempt == told.attempt && now.complete == told.complete && now.failed == told.failed;
     if (!told_all && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
     const absl::Status status = CarryOutIn(member, seen, decision);
+    if (AwaitsAddress(member, status)) return ReconcileResult::Again(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
     return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
   }
 
  private:
+  // Nothing is wrong, and nobody tells when there is one; what it is that waits is in the job's status.
+  bool AwaitsAddress(Member& member, const absl::Status& status) const {
+    if (!absl::IsUnavailable(status) || kube::ApiErrorOf(status).has_value()) return false;
+    const auto anchor = member.AnchorOf(view_.identity.uid);
+    return anchor.has_value() && anchor->waiting == status.message();
+  }
+
   // Whether the job's status says that it may have something in this cluster.
   bool Named(const std::string& cluster) const {
     const auto& named = view_.status.cluster_statuses;
@@ -106,6 +117,7 @@ class JobReconciler::Pass {
       cluster.anchor = true;
       cluster.anchor_terminating = anchor->terminating;
       cluster.anchor_preserved = anchor->preserved;
+      cluster.waiting = anchor->waiting;
     }
     cluster.pods = member.PodsOf(view_.identity.uid);
     return cluster;
@@ -158,16 +170,25 @@ class JobReconciler::Pass {
         .identity = seen.identity, .job = &seen.job, .images = &owner_.options_.images, .avoided = seen.memory.avoided, .now = seen.now};
   }
 
-  PrepareRequest Request(const Observation& seen, int64_t attempt) const {
+  // Where nodes of this cluster are reached from others, as far as anybody has said; empty: as they say.
+  std::string NodeAddressOf(const std::string& cluster, bool hub) const {
+    for (const ClusterFacts& facts : owner_.members_.Clusters()) {
+      if ((hub ? facts.local : facts.name == cluster) && !facts.address.empty()) return facts.address;
+    }
+    return hub ? owner_.options_.hub_address : "";
+  }
+
+  PrepareRequest Request(const Observation& seen, int64_t attempt, std::string node_address) const {
     return {.identity = seen.identity,
             .job = &seen.job,
             .attempt = attempt,
             .slots = seen.slots,
             .wanted = seen.wanted,
             .local = local_,
-            .hub_address = owner_.options_.hub_address,
+            .node_address = std::move(node_address),
             .now = seen.now,
-            .fence = owner_.options_.fence};
+            .fence = owner_.options_.fence,
+            .authorities = &owner_.authorities_};
   }
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
@@ -192,7 +213,9 @@ class JobReconciler::Pass {
   }
 
   absl::Status CreateOnHub(const Observation& seen, const Decision& decision) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt), call_.stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const Prepared prepared,
+        PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt, NodeAddressOf(local_, /*hub=*/true)), call_.stop));
     const int64_t attempt = decision.memory.attempt;
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
@@ -209,8 +232,11 @@ class JobReconciler::Pass {
     FUSIONLLM_ASSIGN_OR_RETURN(const DeviceKind hardware, HardwareIn(member.Capacity().get(), seen.job.spec.placement));
     for (const ExecutorSlot& slot : decision.create) {
       if (!here(slot)) continue;
-      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt,
-                                                             prepared.broker_address, owner_.options_.images, prepared.owner, hardware));
+      const auto advertised = prepared.executor_addresses.find(DeviceName(slot));
+      const ExecutorAddresses addresses{.broker = prepared.broker_address,
+                                        .advertised = advertised == prepared.executor_addresses.end() ? "" : advertised->second};
+      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt, addresses,
+                                                             owner_.options_.images, prepared.owner, hardware));
       FUSIONLLM_RETURN_IF_ERROR(CreatePod(member, pod));
     }
     return absl::OkStatus();
@@ -223,8 +249,10 @@ class JobReconciler::Pass {
     if (decision.preserve_anchors) return PreserveAnchor(member);
     const bool used = std::any_of(seen.slots.begin(), seen.slots.end(), [&](const auto& slot) { return slot.cluster == member.name(); });
     if (!decision.prepare || !used) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
-                               PrepareRemote(member, owner_.hub_, Request(seen, decision.memory.attempt), call_.stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const Prepared prepared,
+        PrepareRemote(member, owner_.hub_, Request(seen, decision.memory.attempt, NodeAddressOf(member.name(), /*hub=*/false)),
+                      call_.stop));
     return CreateExecutors(member, member.name(), seen, decision, prepared);
   }
 
@@ -334,8 +362,7 @@ class JobReconciler::Pass {
   // The job after a write of ours: later writes of this pass go on from there, and older ones from the cache are not acted upon.
   absl::Status Took(const absl::StatusOr<std::string>& answer) {
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
-    const json object = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-    const std::string version = object.is_object() ? object.value(json::json_pointer("/metadata/resourceVersion"), "") : "";
+    const std::string version = kube::TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
     if (!version.empty()) {
       version_ = version;
       owner_.jobs_.Wrote(JobKey(), version);

@@ -20,6 +20,7 @@
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/controller.h"
 #include "operator/cleanup/tombstones.h"
+#include "operator/credentials/authority_cache.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/run_objects.h"
 #include "operator/members/fence.h"
@@ -85,6 +86,7 @@ class JobReconciler {
   ProgressSource& progress_;
   EventSink& events_;
   kube::Clock& clock_;
+  AuthorityCache authorities_;
 };
 
 }  // namespace fusionllm::op

@@ -154,7 +154,8 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
         condition != nullptr && condition->status == (holds ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse);
     return so ? std::optional(condition->last_transition_time) : std::nullopt;
   };
-  return {.attempt = status.restarts,
+  return {.attempt = status.attempt,
+          .restarts = status.restarts,
           .counted_restarts = status.restarts_count_towards_max,
           .started_at = status.start_time,
           .completed_at = status.completion_time,
@@ -183,7 +184,8 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   for (const ConditionWish& wish : decision.conditions) set(wish);
   status.start_time = ToSecond(decision.memory.started_at);
   status.completion_time = ToSecond(decision.memory.completed_at);
-  status.restarts = decision.memory.attempt;
+  status.attempt = decision.memory.attempt;
+  status.restarts = decision.memory.restarts;
   status.restarts_count_towards_max = decision.memory.counted_restarts;
   status.selector = absl::StrCat(JobSelector(view.identity), ",", kRoleLabel, "=", kExecutorRole);
   CountPods(seen, decision, status);

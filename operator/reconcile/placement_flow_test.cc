@@ -165,7 +165,6 @@ class TwoPlacesTest : public testing::TwoClustersTest {
     Submit(job);
     for (int i = 0; i < 3 && !looking_->Get(kServices, {"default", "train-broker"}).ok(); ++i) (void)Reconcile();
     PlayCluster();
-    Patch(kServices, "train-broker", {{"status", {{"loadBalancer", {{"ingress", {{{"ip", "203.0.113.5"}}}}}}}}}, "status");
     SettleBoth();
   }
 };

@@ -4,22 +4,29 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/cut_text.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
 #include "operator/credentials/job_credentials.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/claim.h"
+#include "operator/reconcile/job_services.h"
 
 namespace fusionllm::op {
 namespace {
 
+using kube::At;
+using kube::TextAt;
 using nlohmann::json;
+
+constexpr size_t kWaitingBytesMax = 1024;
 
 // What the objects beside the anchor are made of. Certificates are not: they differ each time they are made and are as good as before.
 std::string HashOf(const PrepareRequest& request) {
@@ -34,31 +41,35 @@ class Preparation {
 
   absl::StatusOr<Prepared> Hub() {
     const std::string want = HashOf(request_);
-    if (const auto anchor = member_.AnchorOf(id_.uid); anchor.has_value() && anchor->prepared == want && !anchor->terminating) {
-      return Prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address};
-    }
+    if (std::optional<Prepared> prepared = Already(want, request_.local)) return *std::move(prepared);
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
     const Owner owner = AnchorOwner(id_, anchor_.uid);
     FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, Authority(owner));
+    Keep(credentials);
     FUSIONLLM_RETURN_IF_ERROR(
         Secret(BrokerSecretName(id_), {"broker.key", "scheduler.key"}, owner, [&] { return credentials.BrokerFiles(request_.now); }));
     if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(ExecutorSecret(credentials, request_.local, owner));
     FUSIONLLM_RETURN_IF_ERROR(Apply(kConfigMaps, JobDocumentObject(id_, *request_.job, owner)).status());
     const bool remote =
         std::any_of(request_.slots.begin(), request_.slots.end(), [&](const auto& s) { return s.cluster != request_.local; });
-    FUSIONLLM_ASSIGN_OR_RETURN(const json service, Apply(kServices, BrokerServiceObject(id_, *request_.job, remote, owner)));
-    const std::string host = service.value(json::json_pointer("/spec/clusterIP"), "");
-    if (host.empty()) return absl::InternalError(absl::StrCat("Service ", BrokerServiceName(id_), " has no address"));
+    const job::Network& network = request_.job->spec.network;
+    JobServices services = Services(request_.local.empty() ? member_.name() : request_.local);
+    FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach broker,
+                               services.Make(BrokerServiceObject(id_, *request_.job, remote, owner), remote, network.address));
+    // Those of executors before anything is waited for: load balancers take their time at once then.
+    FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, request_.local, owner));
+    for (const std::string* missing : {&broker.missing, &executors.missing}) {
+      if (!missing->empty()) return Wait(*missing);
+    }
     std::map<std::string, std::string> notes = {{kPreparedAnnotation, want},
-                                                {kBrokerAnnotation, HostPort(host, request_.job->spec.network.port)},
+                                                {kBrokerAnnotation, broker.inside},
                                                 {kPlacementAnnotation, PlacementText(request_.attempt, request_.slots)},
                                                 {kWantedAnnotation, absl::StrCat(request_.wanted)}};
-    if (remote) {
-      FUSIONLLM_ASSIGN_OR_RETURN(notes[kRemoteBrokerAnnotation], RemoteAddress(service));
-    }
+    if (remote) notes[kRemoteBrokerAnnotation] = broker.outside;
+    if (!executors.addresses.empty()) notes[kExecutorAddressesAnnotation] = AddressesText(executors.addresses);
     // Last: an anchor that says so has everything beside it.
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
-    return Prepared{owner, notes[kBrokerAnnotation]};
+    return Prepared{owner, broker.inside, executors.addresses};
   }
 
   absl::StatusOr<Prepared> Remote(Member& hub) {
@@ -69,24 +80,77 @@ class Preparation {
     }
     const std::string& broker = center->remote_broker_address;
     const std::string want = absl::StrCat(HashOf(request_), "-", broker);
-    if (const auto anchor = member_.AnchorOf(id_.uid); anchor.has_value() && anchor->prepared == want && !anchor->terminating) {
-      return Prepared{AnchorOwner(id_, anchor->uid), broker};
-    }
-    FUSIONLLM_ASSIGN_OR_RETURN(const Files authority, ReadSecret(hub.client(), AuthoritySecretName(id_)));
-    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, JobCredentials::FromFiles(authority));
+    if (std::optional<Prepared> prepared = Already(want, member_.name())) return *std::move(prepared);
+    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, AuthorityOn(hub));
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
     const Owner owner = AnchorOwner(id_, anchor_.uid);
     FUSIONLLM_RETURN_IF_ERROR(ExecutorSecret(credentials, member_.name(), owner));
-    FUSIONLLM_RETURN_IF_ERROR(Mark({{kPreparedAnnotation, want}, {kBrokerAnnotation, broker}}));
-    return Prepared{owner, broker};
+    JobServices services = Services(member_.name());
+    FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, member_.name(), owner));
+    if (!executors.missing.empty()) return Wait(executors.missing);
+    std::map<std::string, std::string> notes = {{kPreparedAnnotation, want}, {kBrokerAnnotation, broker}};
+    if (!executors.addresses.empty()) notes[kExecutorAddressesAnnotation] = AddressesText(executors.addresses);
+    FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
+    return Prepared{owner, broker, executors.addresses};
   }
 
  private:
+  // Where executors are reached from other clusters; why that is not known of all of them, if it is not.
+  struct Executors {
+    std::map<std::string, std::string> addresses;
+    std::string missing;
+  };
+
+  // What an anchor says that has everything beside it.
+  std::optional<Prepared> Already(const std::string& want, const std::string& cluster) const {
+    const auto anchor = member_.AnchorOf(id_.uid);
+    if (!anchor.has_value() || anchor->prepared != want || anchor->terminating || !anchor->waiting.empty()) return std::nullopt;
+    Prepared prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
+    if (!ExecutorsHaveServices(*request_.job, request_.slots)) {
+      prepared.executor_addresses.clear();
+      return prepared;
+    }
+    for (const ExecutorSlot& slot : request_.slots) {
+      // By an older operator, which made none.
+      if (slot.cluster == cluster && !prepared.executor_addresses.contains(DeviceName(slot))) return std::nullopt;
+    }
+    return prepared;
+  }
+
+  JobServices Services(const std::string& cluster) { return {client_, id_, cluster, request_.node_address, call_}; }
+
+  absl::StatusOr<Executors> ServeExecutors(JobServices& services, const std::string& cluster, const Owner& owner) {
+    Executors executors;
+    if (!ExecutorsHaveServices(*request_.job, request_.slots)) return executors;
+    for (const ExecutorSlot& slot : request_.slots) {
+      if (slot.cluster != cluster) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach reach,
+                                 services.Make(ExecutorServiceObject(id_, *request_.job, slot, owner), /*outside=*/true));
+      if (reach.missing.empty()) {
+        executors.addresses[DeviceName(slot)] = reach.outside;
+      } else if (executors.missing.empty()) {
+        executors.missing = reach.missing;
+      }
+    }
+    return executors;
+  }
+
+  // Says in the anchor, from where it gets into the job's status, what has to be there first. All else that the anchor says stays: pods of
+  // this attempt may be running, and are to be found.
+  absl::Status Wait(const std::string& why) {
+    const std::string told = base::CutText(why, kWaitingBytesMax);
+    if (anchor_.notes[kWaitingAnnotation] != told) {
+      anchor_.notes[kWaitingAnnotation] = told;
+      FUSIONLLM_RETURN_IF_ERROR(Mark(anchor_.notes));
+    }
+    return absl::UnavailableError(told);
+  }
+
   absl::StatusOr<json> Apply(const kube::Resource& resource, const json& object) {
     const kube::ObjectKey key{id_.ns, object.at("metadata").at("name")};
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
                                client_.Apply(resource, key, object.dump(), {.field_manager = kFieldManager}, call_));
-    json parsed = json::parse(answer, nullptr, /*allow_exceptions=*/false);
+    json parsed = kube::ParseJson(answer);
     if (!parsed.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for ", resource.Name(), " ", key.ToString()));
     return parsed;
   }
@@ -99,9 +163,9 @@ class Preparation {
     if (answer.ok()) member_.Wrote(id_.uid, kConfigMaps, *answer);
     if (!answer.ok() && kube::IsApiAlreadyExists(answer.status())) answer = client_.Get(kConfigMaps, {id_.ns, name}, call_);
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
-    const json anchor = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-    const json metadata = anchor.is_object() ? anchor.value("metadata", json::object()) : json::object();
-    if (metadata.value(json::json_pointer("/labels/fusionllm.io~1job-uid"), "") != id_.uid) {
+    const json anchor = kube::ParseJson(*answer);
+    const json& metadata = At(anchor, "metadata");
+    if (TextAt(metadata, "labels", kJobUidLabel) != id_.uid) {
       // Of a job of the same name that is no more, and goes with its objects; or somebody's who is none of ours to overwrite.
       return absl::AlreadyExistsError(
           absl::StrCat("ConfigMap ", name, " in namespace ", id_.ns, " of cluster ", member_.name(), " belongs to somebody else"));
@@ -110,11 +174,15 @@ class Preparation {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " is still being deleted"));
     }
     int64_t epoch = 0;
-    const std::string carried = metadata.value("annotations", json::object()).value(kEpochAnnotation, "");
+    const std::string carried = TextAt(metadata, "annotations", kEpochAnnotation);
     if (request_.fence != nullptr && absl::SimpleAtoi(carried, &epoch) && epoch > request_.fence->epoch()) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " was claimed meanwhile"));
     }
-    anchor_ = {metadata.value("uid", ""), metadata.value("resourceVersion", "")};
+    anchor_ = {TextAt(metadata, "uid"), TextAt(metadata, "resourceVersion")};
+    for (const char* note : {kPreparedAnnotation, kBrokerAnnotation, kPlacementAnnotation, kWantedAnnotation, kRemoteBrokerAnnotation,
+                             kExecutorAddressesAnnotation, kWaitingAnnotation}) {
+      if (const std::string text = TextAt(metadata, "annotations", note); !text.empty()) anchor_.notes[note] = text;
+    }
     return absl::OkStatus();
   }
 
@@ -136,56 +204,17 @@ class Preparation {
     return absl::UnavailableError(absl::StrCat("ConfigMap ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
   }
 
-  static std::string HostPort(const std::string& host, int64_t port) {
-    return absl::StrCat(absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host, ":", port);
-  }
-
-  // How executors of other clusters reach the broker's Service.
-  absl::StatusOr<std::string> RemoteAddress(const json& service) {
-    const job::Network& network = request_.job->spec.network;
-    if (network.mode == job::NetworkMode::kLoadBalancer) {
-      const json& status = service.contains("status") ? service["status"] : json::object();
-      const std::string ip = status.value(json::json_pointer("/loadBalancer/ingress/0/ip"), "");
-      const std::string name = status.value(json::json_pointer("/loadBalancer/ingress/0/hostname"), "");
-      if (ip.empty() && name.empty()) {
-        return absl::UnavailableError(absl::StrCat("the load balancer of Service ", BrokerServiceName(id_), " has no address yet"));
-      }
-      return HostPort(network.address.value_or(ip.empty() ? name : ip), network.port);
-    }
-    const auto port = service.value(json::json_pointer("/spec/ports/0/nodePort"), int64_t{0});
-    if (port == 0) return absl::InternalError(absl::StrCat("Service ", BrokerServiceName(id_), " has no node port"));
-    std::string host = network.address.value_or(request_.hub_address);
-    if (host.empty()) {
-      FUSIONLLM_ASSIGN_OR_RETURN(host, NodeAddress());
-    }
-    return HostPort(host, port);
-  }
-
-  // Of any node: each of them forwards node ports.
-  absl::StatusOr<std::string> NodeAddress() {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, client_.List(kNodes, "", {.limit = 1}, call_));
-    const json nodes = json::parse(answer, nullptr, /*allow_exceptions=*/false);
-    const json addresses = nodes.is_object() ? nodes.value(json::json_pointer("/items/0/status/addresses"), json::array()) : json::array();
-    for (const char* type : {"ExternalIP", "InternalIP"}) {
-      for (const json& address : addresses) {
-        if (address.is_object() && address.value("type", "") == type) return address.value("address", "");
-      }
-    }
-    return absl::UnavailableError("the hub has no node with an address; set spec.network.address");
-  }
-
   absl::StatusOr<Files> ReadSecret(const std::string& name) { return ReadSecret(client_, name); }
 
   absl::StatusOr<Files> ReadSecret(kube::ApiClient& client, const std::string& name) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, client.Get(kSecrets, {id_.ns, name}, call_));
-    const json secret = json::parse(answer, nullptr, /*allow_exceptions=*/false);
+    const json secret = kube::ParseJson(answer);
     if (!secret.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for secret ", name));
-    if (secret.value(json::json_pointer("/metadata/labels/fusionllm.io~1job-uid"), "") != id_.uid) {
+    if (TextAt(secret, "metadata", "labels", kJobUidLabel) != id_.uid) {
       return absl::AlreadyExistsError(absl::StrCat("secret ", name, " in namespace ", id_.ns, " belongs to somebody else"));
     }
     Files files;
-    const json data = secret.value("data", json::object());
-    for (const auto& [file, text] : data.items()) {
+    for (const auto& [file, text] : kube::MappingOf(At(secret, "data")).items()) {
       std::string plain;
       if (text.is_string() && absl::Base64Unescape(text.get<std::string>(), &plain)) files[file] = std::move(plain);
     }
@@ -205,6 +234,20 @@ class Preparation {
     if (!kube::IsApiAlreadyExists(created)) return created;
     FUSIONLLM_ASSIGN_OR_RETURN(files, ReadSecret(name));
     return JobCredentials::FromFiles(*files);
+  }
+
+  void Keep(const JobCredentials& authority) {
+    if (request_.authorities != nullptr) request_.authorities->Put(id_.uid, authority);
+  }
+
+  absl::StatusOr<JobCredentials> AuthorityOn(Member& hub) {
+    std::optional<JobCredentials> cached;
+    if (request_.authorities != nullptr) cached = request_.authorities->Find(id_.uid);
+    if (cached.has_value()) return *std::move(cached);
+    FUSIONLLM_ASSIGN_OR_RETURN(const Files files, ReadSecret(hub.client(), AuthoritySecretName(id_)));
+    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(files));
+    Keep(authority);
+    return authority;
   }
 
   // Certificates that are there already stay: pods may be starting with them.
@@ -237,6 +280,7 @@ class Preparation {
   const kube::CallOptions call_;
   struct {
     std::string uid, resource_version;
+    std::map<std::string, std::string> notes;  // ours, as they were
   } anchor_;
 };
 

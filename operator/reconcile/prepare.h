@@ -2,6 +2,7 @@
 // job itself. Blocks on the API servers; errors are theirs. Doing it twice, or after being killed half-way, gives the same.
 #pragma once
 
+#include <map>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "lib/job/fusion_job.h"
 #include "lib/kube/client/api_client.h"
+#include "operator/credentials/authority_cache.h"
 #include "operator/manifests/run_objects.h"
 #include "operator/members/fence.h"
 #include "operator/members/member.h"
@@ -23,20 +25,24 @@ struct PrepareRequest {
   std::vector<ExecutorSlot> slots;  // all of the job
   int64_t wanted = 0;               // executors that would train, if there were room
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
-  std::string hub_address;          // where nodes of the hub are reached from other clusters; empty: as its nodes say
+  std::string node_address;         // where nodes of the cluster are reached from others; empty: as they say
   absl::Time now;
-  Fence* fence = nullptr;  // whose epoch anchors carry; null: nobody is elected
+  Fence* fence = nullptr;                 // whose epoch anchors carry; null: nobody is elected
+  AuthorityCache* authorities = nullptr;  // null: none
 };
 
 struct Prepared {
   Owner owner;                 // of everything in that cluster
   std::string broker_address;  // HOST:PORT for pods of that cluster
+  // HOST:PORT at which other clusters reach the executors there, by device; empty: as their pods say.
+  std::map<std::string, std::string> executor_addresses;
 };
 
-// On the hub, which has the job's authority and its broker. Unavailable while a load balancer has no address yet, or when the anchor was
-// changed meanwhile; FailedPrecondition when another leads (claim.h).
+// On the hub, which has the job's authority and its broker. Unavailable while something has no address yet, a load balancer say, which the
+// anchor tells until then (kWaitingAnnotation), or when the anchor was changed meanwhile; FailedPrecondition when another leads (claim.h).
 absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, std::stop_token stop);
-// In another cluster. Unavailable until the hub is prepared for this attempt; the job's authority is read there.
+// In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's authority is read there, unless it
+// is cached.
 absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop);
 
 }  // namespace fusionllm::op

@@ -30,6 +30,11 @@ TEST_F(TwoClustersTest, ExecutorsGoToBothAndDialTheHub) {
   EXPECT_EQ(Job()["status"]["executors"], "2/2");
   EXPECT_EQ(Job()["status"]["clusters"], "2/2");
   EXPECT_THAT(poked_, Contains("tokyo"));
+  const auto requests = server_.requests();
+  const auto reads = std::count_if(requests.begin(), requests.end(), [](const auto& request) {
+    return request.verb == "get" && request.target.find("secrets/train-authority") != std::string::npos;
+  });
+  EXPECT_EQ(reads, 2) << "by the part of the hub, which waited for its load balancer once";
 }
 
 TEST_F(TwoClustersTest, AMemberDoesNothingThatTheStatusDoesNotSay) {
@@ -183,6 +188,8 @@ TEST_F(TwoClustersTest, AMemberGetsNothingBeforeTheStatusNamesIt) {
   EXPECT_THAT(tokyo_server_.objects(), Not(Contains(HasSubstr("train"))));
   ASSERT_TRUE(Reconcile().status.ok());
   ReconcileTokyo();
+  PlayTokyo();  // the executor's load balancer
+  ReconcileTokyo();
   EXPECT_THAT(tokyo_server_.objects(), Contains(HasSubstr("train-tokyo-0-r0")));
 }
 
@@ -269,7 +276,6 @@ class TwoClustersDyingTest : public LeftBehindTest, public ::testing::WithParamI
       const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
       (void)Reconcile();
       PlayCluster();
-      if (LoadBalancerWants()) Patch(kServices, "train-broker", kIngress, "status");
       (void)ReconcileTokyo();
       PlayTokyo();
       (void)Collect();
@@ -285,11 +291,6 @@ class TwoClustersDyingTest : public LeftBehindTest, public ::testing::WithParamI
     }
     EXPECT_EQ(quiet, 3) << "it does not settle";
   }
-  bool LoadBalancerWants() {
-    const auto service = looking_->Get(kServices, {"default", "train-broker"});
-    return service.ok() && !json::parse(*service).contains("status");
-  }
-  const json kIngress = {{"status", {{"loadBalancer", {{"ingress", {{{"ip", "203.0.113.5"}}}}}}}}};
 };
 
 TEST_P(TwoClustersDyingTest, WhereverItDiesNothingIsLeft) {

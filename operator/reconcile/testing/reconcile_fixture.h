@@ -181,12 +181,16 @@ class Alone : public Members {
     std::vector<ClusterFacts> all;
     if (local_.has_value()) all.push_back({.name = *local_, .local = true});
     for (const std::shared_ptr<Member>& member : remote_) all.push_back({.name = member->name()});
-    for (ClusterFacts& facts : all) facts.labels = labels_.contains(facts.name) ? labels_.at(facts.name) : facts.labels;
+    for (ClusterFacts& facts : all) {
+      facts.labels = labels_.contains(facts.name) ? labels_.at(facts.name) : facts.labels;
+      facts.address = addresses_.contains(facts.name) ? addresses_.at(facts.name) : "";
+    }
     return all;
   }
   std::optional<std::string> local_ = "local";
   std::vector<std::shared_ptr<Member>> remote_;
   std::map<std::string, std::map<std::string, std::string>> labels_;
+  std::map<std::string, std::string> addresses_;  // of nodes, by cluster
 };
 
 class ScriptedProgress : public ProgressSource {
@@ -205,6 +209,20 @@ class NotedEvents : public EventSink {
   void Record(const JobIdentity&, const Note& note) override { reasons_.push_back(note.reason); }
   std::vector<std::string> reasons_;
 };
+
+// What a cloud does for Services that ask for a load balancer: each gets an address of `network`, the broker's .5.
+inline void GiveLoadBalancers(kube::ApiClient& client, const std::string& network) {
+  const json services = json::parse(client.List(kServices, "default").value());
+  int next = 10;
+  for (const json& service : services["items"]) {
+    if (service["spec"].value("type", "") != "LoadBalancer") continue;
+    const std::string name = service["metadata"]["name"];
+    const std::string ip = absl::StrCat(network, ".", name == "train-broker" ? 5 : next++);
+    if (service.contains("status")) continue;
+    const json status = {{"status", {{"loadBalancer", {{"ingress", {{{"ip", ip}}}}}}}}};
+    EXPECT_TRUE(client.Patch(kServices, {"default", name}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"}).ok());
+  }
+}
 
 class JobReconcilerTest : public ::testing::Test {
  protected:
@@ -267,6 +285,7 @@ class JobReconcilerTest : public ::testing::Test {
     for (const json& service : services["items"]) {
       if (!service["spec"].contains("clusterIP")) Patch(kServices, service["metadata"]["name"], {{"spec", {{"clusterIP", "10.96.0.7"}}}});
     }
+    if (balances_) GiveLoadBalancers(*looking_, "203.0.113");
     const json pods = Pods();
     for (const json& pod : pods) {
       const std::string name = pod["metadata"]["name"];
@@ -303,18 +322,23 @@ class JobReconcilerTest : public ::testing::Test {
     }
     FAIL() << "it does not settle: " << last << "\n" << Job().dump(1);
   }
-  std::string Condition(const std::string& type) const {
+  json ConditionObject(const std::string& type) const {
     const json job = Job();
     for (const json& condition : job["status"]["conditions"]) {
-      if (condition["type"] == type)
-        return absl::StrCat(condition["status"].get<std::string>(), " ", condition["reason"].get<std::string>());
+      if (condition["type"] == type) return condition;
     }
-    return "none";
+    return nullptr;
+  }
+  std::string Condition(const std::string& type) const {
+    const json condition = ConditionObject(type);
+    if (condition.is_null()) return "none";
+    return absl::StrCat(condition["status"].get<std::string>(), " ", condition["reason"].get<std::string>());
   }
 
   int Deaths() const { return deaths_; }
 
   int deaths_ = 0;
+  bool balances_ = true;  // the cluster gives load balancers their addresses
   FakeClock clock_;
   HurryingClock hurrying_;  // of the clients: what they wait before they try again is no matter here
   FakeApiServer server_{clock_};

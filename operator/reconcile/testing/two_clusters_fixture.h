@@ -36,6 +36,7 @@ class TwoClustersTest : public JobReconcilerTest {
     FAIL() << "it does not settle";
   }
   void PlayTokyo() {
+    if (tokyo_balances_) GiveLoadBalancers(*tokyo_client_, "198.51.100");
     const json pods = json::parse(tokyo_client_->List(kPods, "default").value());
     for (const json& pod : pods["items"]) {
       const kube::ObjectKey key{"default", pod["metadata"]["name"]};
@@ -55,9 +56,9 @@ class TwoClustersTest : public JobReconcilerTest {
     // A load balancer gives its address as soon as there is a Service.
     for (int i = 0; i < 3 && !looking_->Get(kServices, {"default", "train-broker"}).ok(); ++i) (void)Reconcile();
     PlayCluster();
-    Patch(kServices, "train-broker", {{"status", {{"loadBalancer", {{"ingress", {{{"ip", "203.0.113.5"}}}}}}}}}, "status");
   }
 
+  bool tokyo_balances_ = true;
   FakeApiServer tokyo_server_{clock_};
   DyingTransport* tokyo_transport_ = nullptr;
   std::unique_ptr<kube::ApiClient> tokyo_client_, tokyo_writes_;  // of the test; of the operator

@@ -1,0 +1,124 @@
+#include "operator/lifecycle/decider.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+
+void Decider::LeadExecutors() {
+  size_t ready = 0, wanted = 0;
+  std::string trouble, missing;
+  if (decision_.create_broker && !seen_.clusters.empty()) missing = seen_.clusters.front().waiting;
+  const char* reason = "ExecutorsStarting";
+  for (const ExecutorSlot& slot : seen_.slots) {
+    if (!slot.spare) ++wanted;
+    if (Lost(slot.cluster)) {
+      if (!LoseExecutor(slot)) return SayRestarting();
+      reason = "ClusterLost";
+      trouble = absl::StrCat(" Cluster ", slot.cluster, " has been out of reach for longer than its workerLostTimeoutSeconds.");
+      continue;
+    }
+    const PodView* pod = Executor(slot, decision_.memory.attempt);
+    if (pod == nullptr) {
+      decision_.create.push_back(slot);
+      if (missing.empty()) missing = WaitingIn(slot.cluster);
+      continue;
+    }
+    if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value()) {
+      if (pod->phase == PodPhase::kFailed && !ReplaceExecutor(*pod)) return SayRestarting();
+      if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
+      continue;
+    }
+    if (pod->ready && !slot.spare) ++ready;
+    if (!pod->ready && trouble.empty() && !pod->reason.empty()) {
+      reason = "ExecutorsNotReady";
+      trouble = absl::StrCat(" ", pod->name, " in ", pod->cluster, ": ", pod->reason, pod->message.empty() ? "" : ": ", pod->message);
+    }
+  }
+  const PodView* broker = Broker(decision_.memory.attempt);
+  if (broker != nullptr && broker->phase == PodPhase::kPending && !broker->reason.empty() && trouble.empty()) {
+    reason = "BrokerNotReady";
+    trouble = absl::StrCat(" ", broker->name, ": ", broker->reason, broker->message.empty() ? "" : ": ", broker->message);
+  }
+  if (!missing.empty() && trouble.empty()) {
+    reason = "WaitingForAddress";
+    trouble = absl::StrCat(" Waiting: ", missing, ".");
+  }
+  const bool all = ready == wanted && broker != nullptr && broker->phase == PodPhase::kRunning;
+  SayWherePlaced();
+  const std::string count = absl::StrCat(ready, " of ", wanted, " executors are ready.", trouble);
+  if (all && !seen_.memory.was_ready) Say(false, "Ready", count);
+  decision_.memory.was_ready = decision_.memory.was_ready || all;
+  decision_.state = all ? JobState::kRunning : decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
+  Condition("Ready", all, all ? "AllExecutorsReady" : reason, count);
+  const bool degraded = decision_.memory.was_ready && !all;
+  Condition("Degraded", degraded, degraded ? reason : "NotDegraded", degraded ? count : "No executor of a running job is missing.");
+  if (!all) PendingDeadline(count);
+}
+
+void Decider::SayRestarting() {
+  if (decision_.memory.failed) return;
+  Condition("Ready", false, "Restarting", "The job starts again.");
+  Condition("Degraded", false, "Restarting", "The job starts again.");
+}
+
+void Decider::SayWherePlaced() {
+  const int64_t training = Training(seen_.slots);
+  const bool fewer = training < seen_.wanted;
+  Condition("Dispatched", true, fewer ? kFewerDispatched : "Dispatched",
+            fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
+                  : absl::StrCat(seen_.slots.size(), " executors placed."));
+}
+
+bool Decider::PaysToMove() const { return KeepsSteps() && seen_.attending.has_value() && Training(seen_.anew) > *seen_.attending; }
+
+bool Decider::LoseExecutor(const ExecutorSlot& slot) {
+  const PodView pod{.role = kExecutorRole,
+                    .cluster = slot.cluster,
+                    .index = slot.index,
+                    .reason = "ClusterLost",
+                    .message = "its cluster has been out of reach for too long"};
+  const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
+  if (IsOfTheWholeJob(verdict, slot.cluster)) return false;
+  // A run that goes on does so without it, or with it: its broker knows which. One that has not begun would wait for ever.
+  if (seen_.memory.was_ready && !PaysToMove()) return true;
+  NextAttempt(verdict.description);
+  return false;
+}
+
+bool Decider::ReplaceExecutor(const PodView& pod) {
+  const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
+  if (IsOfTheWholeJob(verdict, pod.cluster)) return false;
+  if (verdict.action == job::FailureAction::kRestartExecutor && !pod.deleted_at.has_value()) {
+    Say(true, "ExecutorLost", absl::StrCat(verdict.description, "; it is replaced"));
+    Remove(pod);
+  }
+  return true;
+}
+
+bool Decider::IsOfTheWholeJob(const FailureVerdict& verdict, const std::string& cluster) {
+  switch (verdict.action) {
+    case job::FailureAction::kFailJob:
+      Fail("FailurePolicy", absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
+      return true;
+    case job::FailureAction::kRestartJob:
+      CountRestart(verdict.description);
+      return true;
+    case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:
+      NextAttempt(verdict.description);
+      return true;
+    case job::FailureAction::kReplaceCluster:
+      LeaveCluster(cluster, verdict);
+      return true;
+    case job::FailureAction::kIgnore:
+    case job::FailureAction::kRestartExecutor:
+      break;
+  }
+  return false;
+}
+
+void Decider::LeaveCluster(const std::string& cluster, const FailureVerdict& verdict) {
+  decision_.memory.avoided[cluster] = absl::StrCat("was left, by rule ", verdict.rule, ": ", verdict.description);
+  CountRestart(absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,149 @@
+#include "operator/lifecycle/decider.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/cut_text.h"
+
+namespace fusionllm::op {
+namespace {
+
+constexpr size_t kMessageBytes = 1024;
+
+std::string Cut(std::string text) { return text.size() <= kMessageBytes ? text : base::CutText(text, kMessageBytes) + " ..."; }
+
+}  // namespace
+
+std::vector<const PodView*> Decider::Pods() const {
+  std::vector<const PodView*> pods;
+  for (const ClusterView& cluster : seen_.clusters) {
+    for (const PodView& pod : cluster.pods) pods.push_back(&pod);
+  }
+  return pods;
+}
+
+bool Decider::Lost(const std::string& cluster) const {
+  return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
+}
+
+std::string Decider::WaitingIn(const std::string& cluster) const {
+  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == cluster; });
+  return at == seen_.clusters.end() ? "" : at->waiting;
+}
+
+const PodView* Decider::Broker(int64_t attempt) const {
+  for (const PodView* pod : Pods()) {
+    if (pod->role == kBrokerRole && pod->attempt == attempt) return pod;
+  }
+  return nullptr;
+}
+
+const PodView* Decider::Executor(const ExecutorSlot& slot, int64_t attempt) const {
+  for (const PodView* pod : Pods()) {
+    if (pod->role == kExecutorRole && pod->attempt == attempt && pod->cluster == slot.cluster && pod->index == slot.index) return pod;
+  }
+  return nullptr;
+}
+
+void Decider::Condition(const char* type, bool status, const char* reason, std::string message) {
+  decision_.conditions.push_back({type, status, reason, Cut(std::move(message))});
+}
+
+void Decider::Say(bool warning, const char* reason, std::string message) {
+  decision_.notes.push_back({warning, reason, Cut(std::move(message))});
+}
+
+void Decider::LookAgain(absl::Time at) {
+  decision_.look_again = std::min(decision_.look_again, std::max(at - seen_.now, absl::Milliseconds(100)));
+}
+
+void Decider::Remove(const PodView& pod) {
+  if (!pod.deleted_at.has_value()) {
+    decision_.remove.push_back({pod.cluster, pod.name, pod.uid, std::nullopt});
+    return;
+  }
+  // A pod on a lost node ends when its kubelet says so, which is never.
+  if (spec_.force_delete_after_seconds == 0) return;
+  const absl::Time force_at = *pod.deleted_at + absl::Seconds(spec_.force_delete_after_seconds);
+  if (seen_.now >= force_at) {
+    decision_.remove.push_back({pod.cluster, pod.name, pod.uid, 0});
+  } else {
+    LookAgain(force_at);
+  }
+}
+
+bool Decider::WindDown() {
+  const std::vector<const PodView*> pods = Pods();
+  const bool broker_lives = std::any_of(pods.begin(), pods.end(), [](const PodView* p) { return p->role == kBrokerRole && !Ended(*p); });
+  for (const PodView* pod : pods) {
+    if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
+  }
+  return std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
+}
+
+bool Decider::RemoveOldAttempts() {
+  const std::vector<const PodView*> pods = Pods();
+  const auto is_old = [&](const PodView& pod) { return pod.attempt != decision_.memory.attempt; };
+  const bool broker_lives =
+      std::any_of(pods.begin(), pods.end(), [&](const PodView* p) { return is_old(*p) && p->role == kBrokerRole && !Ended(*p); });
+  const bool begun = Broker(decision_.memory.attempt) != nullptr;
+  bool any = false;
+  for (const PodView* pod : pods) {
+    if (!is_old(*pod)) continue;
+    any = any || (!begun && !Lost(pod->cluster));
+    if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
+  }
+  return any;
+}
+
+void Decider::Fail(const char* reason, std::string message) {
+  decision_.state = JobState::kFailed;
+  decision_.memory.failed = true;
+  decision_.memory.completed_at = seen_.now;
+  decision_.prepare = decision_.create_broker = false;
+  decision_.create.clear();
+  Condition("Failed", true, reason, message);
+  Condition("Ready", false, reason, "The job has failed.");
+  Condition("Degraded", false, reason, "The job has failed.");
+  Say(true, reason, std::move(message));
+}
+
+bool Decider::CountRestart(const std::string& why) {
+  if (decision_.memory.counted_restarts >= spec_.failure_policy.max_restarts) {
+    Fail("BackoffLimitExceeded",
+         absl::StrCat("No restart is left of spec.failurePolicy.maxRestarts, ", spec_.failure_policy.max_restarts, ": ", why));
+    return false;
+  }
+  ++decision_.memory.counted_restarts;
+  NextAttempt(why);
+  return true;
+}
+
+void Decider::NextAttempt(const std::string& why, bool expected) {
+  ++decision_.memory.attempt;
+  if (!expected) ++decision_.memory.restarts;
+  decision_.memory.was_ready = false;
+  decision_.create_broker = false;
+  decision_.create.clear();
+  decision_.state = JobState::kRestarting;
+  if (expected) {
+    Say(false, "Resizing", absl::StrCat("Attempt ", decision_.memory.attempt, " of the job: ", why));
+  } else {
+    Say(true, "Restarting", absl::StrCat("Restart ", decision_.memory.restarts, " of the job: ", why));
+  }
+}
+
+void Decider::PendingDeadline(const std::string& why) {
+  if (!spec_.pending_deadline_seconds.has_value() || seen_.memory.was_ready) return;
+  const absl::Time since = seen_.memory.started_at.value_or(seen_.created_at);
+  const absl::Time at = since + absl::Seconds(*spec_.pending_deadline_seconds);
+  if (seen_.now < at) {
+    LookAgain(at);
+    return;
+  }
+  Fail("PendingDeadlineExceeded",
+       absl::StrCat("The job was not ready within spec.pendingDeadlineSeconds, ", *spec_.pending_deadline_seconds, " s: ", why));
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,89 @@
+// How Decide() (decide.h) comes to its decision: what is there, what is said of it, what is done. Internal to this folder.
+//
+// One object decides once. decide.cc goes by the job's state, decide_executors.cc by its executors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "operator/lifecycle/decide.h"
+#include "operator/lifecycle/failure.h"
+#include "operator/lifecycle/observation.h"
+
+namespace fusionllm::op {
+
+class Decider {
+ public:
+  // `observed` must outlive it.
+  explicit Decider(const Observation& observed) : seen_(observed), spec_(observed.job.spec) { decision_.memory = observed.memory; }
+
+  Decision Run();
+
+ private:
+  // ---- what there is ----
+  std::vector<const PodView*> Pods() const;
+  // Where nobody has been able to look for so long that what ran there counts as gone.
+  bool Lost(const std::string& cluster) const;
+  // What has to be there before pods can be made in that cluster.
+  std::string WaitingIn(const std::string& cluster) const;
+  const PodView* Broker(int64_t attempt) const;
+  const PodView* Executor(const ExecutorSlot& slot, int64_t attempt) const;
+  bool KeepsSteps() const { return spec_.checkpoint.has_value() && spec_.checkpoint->resume != "never"; }
+  static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
+
+  // ---- what to say ----
+  void Condition(const char* type, bool status, const char* reason, std::string message);
+  void Say(bool warning, const char* reason, std::string message);
+  void LookAgain(absl::Time at);
+
+  // ---- what to do ----
+  void Remove(const PodView& pod);
+  // The broker first: it ends the run with a checkpoint, for which it needs the executors. True when no pod is left.
+  bool WindDown();
+  // True while there are any that the next attempt must wait for: two must not write the same checkpoint, or wait for the same device. A
+  // broker that lives ends first, with a checkpoint if it can: for that it needs the executors. What a lost cluster may still run is none
+  // of these, it is removed when the cluster is back; and what turns up of an earlier attempt once the next one has begun holds nobody up.
+  bool RemoveOldAttempts();
+  void Fail(const char* reason, std::string message);
+  // False: the job has failed.
+  bool CountRestart(const std::string& why);
+  void NextAttempt(const std::string& why, bool expected = false);
+  void PendingDeadline(const std::string& why);
+
+  // ---- by the state of the job ----
+  void Delete();
+  void AfterTheEnd();
+  void Suspend();
+  void Go();
+  // True: the attempt does not begin now.
+  bool WaitForPlacement();
+  void Finish();
+  bool PastDeadline();
+  // False: the job has failed.
+  bool Restart(const PodView& pod);
+  // Another number of executors takes another attempt, which goes on from the checkpoint that this one leaves.
+  void Resize();
+
+  // ---- by its executors ----
+  void LeadExecutors();
+  // That the job was ready belongs to the attempt before: else its broker, which is about to go, would count as lost besides.
+  void SayRestarting();
+  void SayWherePlaced();
+  // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.
+  bool PaysToMove() const;
+  // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.
+  bool LoseExecutor(const ExecutorSlot& slot);
+  // False: the job has failed, or starts again.
+  bool ReplaceExecutor(const PodView& pod);
+  // Whether an executor's failure is one of the whole job, by its rules: then it has failed, or starts again.
+  bool IsOfTheWholeJob(const FailureVerdict& verdict, const std::string& cluster);
+  // Its executors go elsewhere from the next attempt on, unless no restart is left.
+  void LeaveCluster(const std::string& cluster, const FailureVerdict& verdict);
+
+  const Observation& seen_;
+  const job::Spec& spec_;
+  Decision decision_;
+};
+
+}  // namespace fusionllm::op

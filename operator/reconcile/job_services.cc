@@ -1,0 +1,157 @@
+#include "operator/reconcile/job_services.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kube::At;
+using kube::ListOf;
+using kube::TextAt;
+using nlohmann::json;
+
+constexpr int kNodesAsked = 20;  // one that is ready is among them, or the cluster is in trouble
+
+const json& First(const json& list) {
+  static const json kNothing;
+  return list.is_array() && !list.empty() ? list.front() : kNothing;
+}
+
+bool IsLoadBalancer(const json& service) { return TextAt(service, "spec", "type") == "LoadBalancer"; }
+
+int64_t PortOf(const json& service, const char* which) { return kube::IntegerOf(At(First(At(service, "spec", "ports")), which), 0); }
+
+// Whether applying `wanted` would change nothing that matters.
+bool IsAs(const json& wanted, const json& there) {
+  const auto owner = [](const json& object) { return TextAt(First(At(object, "metadata", "ownerReferences")), "uid"); };
+  return TextAt(there, "spec", "type") == TextAt(wanted, "spec", "type") &&
+         At(there, "spec", "selector") == At(wanted, "spec", "selector") && PortOf(there, "port") == PortOf(wanted, "port") &&
+         owner(there) == owner(wanted);
+}
+
+bool IsReady(const json& node) {
+  for (const json& condition : ListOf(At(node, "status", "conditions"))) {
+    if (TextAt(condition, "type") == "Ready") return TextAt(condition, "status") == "True";
+  }
+  return false;
+}
+
+// Of any node: each of them forwards node ports. Rather one that works, and where it is reached from afar. Empty: there is none.
+std::string AddressAmong(const json& nodes) {
+  for (const bool any : {false, true}) {
+    for (const char* type : {"ExternalIP", "InternalIP"}) {
+      for (const json& node : nodes) {
+        if (!any && !IsReady(node)) continue;
+        for (const json& address : ListOf(At(node, "status", "addresses"))) {
+          if (TextAt(address, "type") == type && !TextAt(address, "address").empty()) return TextAt(address, "address");
+        }
+      }
+    }
+  }
+  return "";
+}
+
+std::string HostPort(const std::string& host, int64_t port) {
+  return absl::StrCat(absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host, ":", port);
+}
+
+}  // namespace
+
+absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside, const std::optional<std::string>& host) {
+  ServiceReach reach;
+  FUSIONLLM_ASSIGN_OR_RETURN(const json service, Ensure(wanted, reach.missing));
+  if (!reach.missing.empty()) return reach;
+  const std::string cluster_ip = TextAt(service, "spec", "clusterIP");
+  if (cluster_ip.empty()) {
+    reach.missing = absl::StrCat(Called(wanted), " has no address yet");
+    return reach;
+  }
+  reach.inside = HostPort(cluster_ip, PortOf(service, "port"));
+  if (!outside) return reach;
+  const int64_t port = PortOf(service, IsLoadBalancer(service) ? "port" : "nodePort");
+  std::string reached = host.value_or("");
+  if (!host.has_value() || IsLoadBalancer(service)) {
+    // A load balancer takes nothing before it has an address, whatever it is called elsewhere.
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string own, HostOf(service, reach.missing));
+    if (!reach.missing.empty()) return reach;
+    if (!host.has_value()) reached = own;
+  }
+  const std::string address = HostPort(reached, port);
+  if (const absl::Status dialable = base::CheckDialable(address); !dialable.ok()) {
+    reach.missing = absl::StrCat("nobody can dial ", Called(wanted), ": ", std::string(dialable.message()));
+  } else {
+    reach.outside = address;
+  }
+  return reach;
+}
+
+// The Service as the server has it; nothing when `missing` is said.
+absl::StatusOr<json> JobServices::Ensure(const json& wanted, std::string& missing) {
+  const kube::ObjectKey key{job_.ns, TextAt(wanted, "metadata", "name")};
+  absl::StatusOr<std::string> answer = client_.Get(kServices, key, call_);
+  if (answer.ok()) {
+    json there = kube::ParseJson(*answer);
+    if (TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid) {
+      missing = absl::StrCat(Called(wanted), " belongs to somebody else");
+      return json();
+    }
+    if (!At(there, "metadata", "deletionTimestamp").is_null()) {
+      missing = absl::StrCat(Called(wanted), " is still being deleted");
+      return json();
+    }
+    if (IsAs(wanted, there)) return there;
+  }
+  if (answer.ok() || kube::IsApiNotFound(answer.status())) {
+    answer = client_.Apply(kServices, key, wanted.dump(), {.field_manager = kFieldManager}, call_);
+  }
+  if (kube::IsApiForbidden(answer.status())) {
+    missing = absl::StrCat("the operator may not make ", Called(wanted), ": ", std::string(answer.status().message()));
+    return json();
+  }
+  FUSIONLLM_RETURN_IF_ERROR(answer.status());
+  json made = kube::ParseJson(*answer);
+  if (!made.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for ", Called(wanted)));
+  return made;
+}
+
+absl::StatusOr<std::string> JobServices::HostOf(const json& service, std::string& missing) {
+  if (IsLoadBalancer(service)) {
+    const json& ingress = First(At(service, "status", "loadBalancer", "ingress"));
+    const std::string ip = TextAt(ingress, "ip");
+    const std::string host = ip.empty() ? TextAt(ingress, "hostname") : ip;
+    if (host.empty()) missing = absl::StrCat("the load balancer of ", Called(service), " has no address yet");
+    return host;
+  }
+  if (PortOf(service, "nodePort") == 0) {
+    missing = absl::StrCat(Called(service), " has no node port yet");
+    return std::string();
+  }
+  if (!node_address_.empty()) return node_address_;
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string host, NodeAddress());
+  if (host.empty()) {
+    missing = absl::StrCat("no node of cluster ", cluster_, " has an address, for ", Called(service),
+                           "; set spec.network.address of the FusionCluster");
+  }
+  return host;
+}
+
+absl::StatusOr<std::string> JobServices::NodeAddress() {
+  if (!of_nodes_.has_value()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, client_.List(kNodes, "", {.limit = kNodesAsked}, call_));
+    const json nodes = kube::ParseJson(answer);
+    of_nodes_ = AddressAmong(ListOf(At(nodes, "items")));
+  }
+  return *of_nodes_;
+}
+
+std::string JobServices::Called(const json& service) const {
+  return absl::StrCat("Service ", TextAt(service, "metadata", "name"), " in cluster ", cluster_);
+}
+
+}  // namespace fusionllm::op
