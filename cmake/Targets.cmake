@@ -21,21 +21,48 @@ function(fusionllm_link_test library)
   set_target_properties(${library}_link_test PROPERTIES LINKER_LANGUAGE CXX RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/link_tests)
 endfunction()
 
-# fusionllm_library(NAME n SOURCES a.cc ... HEADERS a.h ... DEPENDS targets ...)
-# Headers are verified to be self-contained by the target all_verify_interface_header_sets; a library with sources gets a link test.
+# Adds headers to a target. That they are self-contained is shown by the source of the same name, which includes its header before anything
+# else; headers without such a source are compiled alone by the target all_verify_interface_header_sets. Sources are looked at when this is
+# configured, which `make verify` does each time.
+function(fusionllm_headers target scope)
+  set(shown "")
+  set(alone "")
+  foreach(header IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH header NORMALIZE)
+    cmake_path(REPLACE_EXTENSION header LAST_ONLY .cc OUTPUT_VARIABLE source)
+    cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE name)
+    set(first "")
+    if(EXISTS ${source})
+      file(STRINGS ${source} first REGEX "^#include" LIMIT_COUNT 1)
+    endif()
+    if(first STREQUAL "#include \"${name}\"")
+      list(APPEND shown ${header})
+    else()
+      list(APPEND alone ${header})
+    endif()
+  endforeach()
+  if(shown)
+    target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${shown})
+  endif()
+  if(alone)
+    target_sources(${target} ${scope} FILE_SET alone TYPE HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${alone})
+    set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON INTERFACE_HEADER_SETS_TO_VERIFY alone)
+  endif()
+endfunction()
+
+# fusionllm_library(NAME n SOURCES a.cc ... HEADERS a.h ... DEPENDS targets ...): a library with sources gets a link test.
 function(fusionllm_library)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPENDS" ${ARGN})
   if(ARG_SOURCES)
     add_library(${ARG_NAME} STATIC ${ARG_SOURCES})
     target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPENDS})
-    target_sources(${ARG_NAME} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
+    fusionllm_headers(${ARG_NAME} PUBLIC ${ARG_HEADERS})
     fusionllm_link_test(${ARG_NAME})
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPENDS})
-    target_sources(${ARG_NAME} INTERFACE FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
+    fusionllm_headers(${ARG_NAME} INTERFACE ${ARG_HEADERS})
   endif()
-  set_target_properties(${ARG_NAME} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
 # fusionllm_test(NAME foo_test [SOURCES ...] DEPENDS ... [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc.
@@ -50,6 +77,8 @@ function(fusionllm_test)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # What a test does itself is little beside what it calls: a fifth less to compile.
+  target_compile_options(${ARG_NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
   # One ctest entry per binary: starting a process per case costs more than most cases. FUSIONLLM_SOURCE_DIR finds committed test data.
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
   set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
