@@ -70,7 +70,7 @@ function(fusionllm_test_headers)
   file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "")
   add_library(test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cc)
   target_link_libraries(test_headers PRIVATE GTest::gmock GTest::gtest)
-  target_compile_options(test_headers PRIVATE -pthread $<$<CONFIG:Release>:-O0>)
+  target_compile_options(test_headers PRIVATE -pthread)
   target_precompile_headers(test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
 endfunction()
 
@@ -86,8 +86,6 @@ function(fusionllm_test)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  # What a test does itself is little beside what it calls: unoptimised it takes a quarter less to compile.
-  target_compile_options(${ARG_NAME} PRIVATE $<$<CONFIG:Release>:-O0>)
   # GoogleTest is read once for all tests, not 300 times. -pthread: gRPC brings it along, and all must be compiled alike.
   target_compile_options(${ARG_NAME} PRIVATE -pthread)
   target_precompile_headers(${ARG_NAME} REUSE_FROM test_headers)
