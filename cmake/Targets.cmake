@@ -86,7 +86,8 @@ function(fusionllm_test)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  # GoogleTest is read once for all tests, not 300 times. -pthread: gRPC brings it along, and all must be compiled alike.
+  # GoogleTest is read once for all tests, not 300 times. -pthread: gRPC brings it along, and all must be compiled alike. Behind a
+  # precompiled header gcc 12 also warns about its own string, where something is added to a std::string(n, c).
   target_compile_options(${ARG_NAME} PRIVATE -pthread)
   target_precompile_headers(${ARG_NAME} REUSE_FROM test_headers)
   # One ctest entry per binary: starting a process per case costs more than most cases. FUSIONLLM_SOURCE_DIR finds committed test data.

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 namespace fusionllm::base {
 namespace {
 
@@ -26,7 +27,7 @@ TEST(HostPortTest, WhatCannotIsRefusedInWords) {
                            "[::1:7001", "[]:7001", "[10.0.0.1]:7001", "[::1%]:7001", "a b:7001", "$(X):7001", "-x:7001", "a,b:7001"}) {
     EXPECT_THAT(refused(text), HasSubstr("is not HOST:PORT")) << text;
   }
-  EXPECT_THAT(refused(std::string(254, 'a') + ":7001"), HasSubstr("is not HOST:PORT"));
+  EXPECT_THAT(refused(absl::StrCat(std::string(254, 'a'), ":7001")), HasSubstr("is not HOST:PORT"));
   EXPECT_THAT(refused("host:0"), HasSubstr("port 0"));
   for (const std::string host : {"0.0.0.0", "[::]"}) EXPECT_THAT(refused(host + ":7001"), HasSubstr("stands for any"));
 }

@@ -1,5 +1,6 @@
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/job/scalar.h"
@@ -39,7 +40,7 @@ TEST(UnitsTest, RefusesEverythingElse) {
   for (const char* text : {"5", "5m", "5min", "-5ms", "00:05", "99999999999999s"}) EXPECT_FALSE(ParseDuration(text).ok()) << text;
   EXPECT_THAT(ParseBandwidth("0Mbit").status().message(), HasSubstr("at least 1bit"));
   EXPECT_THAT(ParseBandwidth("-3Mbit").status().message(), HasSubstr("must not be negative, got -3Mbit"));
-  EXPECT_THAT(ParseBandwidth(std::string(100000, '9') + "Mbit").status().message(), HasSubstr("is no bandwidth"));
+  EXPECT_THAT(ParseBandwidth(absl::StrCat(std::string(100000, '9'), "Mbit")).status().message(), HasSubstr("is no bandwidth"));
 }
 
 TEST(UnitsTest, PrintsTheLargestExactUnit) {
