@@ -16,7 +16,7 @@
 
 namespace fusionllm::wire {
 
-inline constexpr int kMaxPlanStages = 1'024;
+inline constexpr int kMaxPlanStages = 10'000;  // of as many devices, the planner's limit
 inline constexpr int kMaxPlanOps = 20'000;
 inline constexpr int kMaxPlanMicroBatches = 1'000'000;
 

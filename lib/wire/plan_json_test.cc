@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
 namespace fusionllm::wire {
@@ -56,6 +57,22 @@ TEST(PlanJson, PlanReadsBackAsItWas) {
   EXPECT_EQ(std::get<PlanDocument>(*parsed), plan);
   EXPECT_EQ(PrintPlan(*parsed), text);
   EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(PlanJson, AStageOnEachOfTenThousandDevicesReadsBackAsItWas) {
+  PlanDocument plan = TwoStages();
+  plan.stages.clear();
+  plan.links.clear();
+  plan.tied.clear();
+  for (int s = 0; s < kMaxPlanStages; ++s) {
+    plan.stages.push_back({.index = s, .devices = {absl::StrCat("d", s)}, .ops = {absl::StrCat("op", s)}});
+    if (s > 0) plan.links.push_back({.src = absl::StrCat("d", s - 1), .dst = absl::StrCat("d", s), .src_stage = s - 1, .dst_stage = s});
+  }
+  const auto parsed = ParsePlan(PrintPlan(plan));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(std::get<PlanDocument>(*parsed), plan);
+  plan.stages.push_back({.index = kMaxPlanStages, .devices = {"one more"}, .ops = {"one more"}});
+  EXPECT_THAT(std::string(ParsePlan(PrintPlan(plan)).status().message()), HasSubstr("10001 entries, the limit is 10000"));
 }
 
 // Two pipelines of the stages above.
