@@ -87,20 +87,27 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   runtime::MeasureOptions measure{.least = options.least_passes,
                                   .most = options.most_passes,
                                   .seconds = options.seconds,
+                                  .patience_s = options.patience_s,
                                   .thread_cpu = options.threads == 1,
                                   .cancelled = options.cancelled};
   const runtime::StageConfig config = workload::StageConfigOf(workload);
   StandInData stand_in(workload.training.graph);
   runtime::BatchSource& data = options.data == nullptr ? stand_in : *options.data;
   FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure));
+  double seconds_of_ops = 0;
+  for (const auto& [signature, op] : measured.ops) seconds_of_ops += op.seconds;
   profile.ops = std::move(measured.ops);
   profile.update_seconds_per_element = measured.update_seconds_per_element;
   if (options.data != nullptr) {
     profile.data_seconds_per_byte[std::string(job::ToString(workload.job.spec.data.kind))] = measured.data_seconds_per_byte;
   }
 
-  // A graph of the user may be written for one size alone.
-  if (const auto other = OtherSize(workload); other.ok()) {
+  // A graph of the user may be written for one size alone. A larger one than the job's is left out where it would take long: large graphs
+  // have ops of more than one size in them.
+  const auto takes_long = [&](const workload::Workload& other) {
+    return other.micro_batch_size > workload.micro_batch_size && seconds_of_ops > options.seconds;
+  };
+  if (const auto other = OtherSize(workload); other.ok() && !takes_long(**other)) {
     measure.seconds *= kShareOfSecondSize;
     StandInData other_data((*other)->training.graph);
     FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements more, MeasureGraph((*other)->training, config, backend, other_data, measure));

@@ -24,6 +24,7 @@ struct CalibrationOptions {
   int threads = 1;                          // of the back end
   double seconds = 1;                       // micro-batches of a slice are repeated this long,
   int least_passes = 3, most_passes = 100;  // but at least and at most so often; the median counts
+  double patience_s = 5;                    // with a slice; past that, one pass that was timed is enough
   runtime::BatchSource* data = nullptr;     // of the workload; nullptr: numbers in range stand in, and reading takes no time
   std::function<bool()> cancelled;          // asked between micro-batches; empty: never
 };

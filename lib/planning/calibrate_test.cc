@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -107,6 +108,21 @@ TEST(Calibrate, AnotherMicroBatchIsMeasuredForTheRates) {
   const auto profile = Calibrate(*TinyGpt(1, /*micro_batch_size=*/2), *backend, Quick());
   ASSERT_TRUE(profile.ok()) << profile.status();
   for (const std::string& signature : Signatures(*TinyGpt(1, /*micro_batch_size=*/1))) EXPECT_THAT(profile->ops, Contains(Key(signature)));
+}
+
+TEST(Calibrate, ALargerMicroBatchIsLeftOutWhereTheJobsOwnTakesLong) {
+  const auto backend = Reference();
+  const std::vector<std::string> larger = Signatures(*TinyGpt(1, /*micro_batch_size=*/2));
+  CalibrationOptions options = Quick();  // all takes longer than no time
+  const auto without = Calibrate(*TinyGpt(1, /*micro_batch_size=*/1), *backend, options);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(std::count_if(larger.begin(), larger.end(), [&](const std::string& op) { return without->ops.contains(op); }), 0);
+  EXPECT_THAT(without->rates, Contains(Key("matmul")));
+  options.seconds = 100;
+  options.most_passes = 2;
+  const auto with = Calibrate(*TinyGpt(1, /*micro_batch_size=*/1), *backend, options);
+  ASSERT_TRUE(with.ok()) << with.status();
+  for (const std::string& signature : larger) EXPECT_THAT(with->ops, Contains(Key(signature)));
 }
 
 TEST(Calibrate, ReadingDataIsTimedOnlyWhenThereIsData) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "lib/opdag/graph.h"
@@ -14,6 +15,8 @@ struct MeasureOptions {
   int least = 3;
   int most = 100;
   double seconds = 0;
+  // When this long has gone by, one that is timed is enough: large ones vary little.
+  double patience_s = std::numeric_limits<double>::infinity();
   // Time on the clock of the calling thread, which other work of the machine does not lengthen; for back ends of one thread.
   bool thread_cpu = false;
   std::function<bool()> cancelled;  // asked between micro-batches; empty: never

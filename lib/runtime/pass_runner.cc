@@ -248,7 +248,11 @@ absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& op
   // A micro-batch goes back when as many are open as there are slots, which all have been used once before anything is timed.
   const int64_t begin_ns = MonotonicNanoseconds();
   int timed = 0;
-  for (int i = 0; timed < options.least || (timed < options.most && 1e-9 * (MonotonicNanoseconds() - begin_ns) < options.seconds); ++i) {
+  const auto wants_more = [&] {
+    const double elapsed_s = 1e-9 * static_cast<double>(MonotonicNanoseconds() - begin_ns);
+    return timed < (elapsed_s < options.patience_s ? options.least : 1) || (timed < options.most && elapsed_s < options.seconds);
+  };
+  for (int i = 0; wants_more(); ++i) {
     if (options.cancelled && options.cancelled()) return absl::CancelledError("measuring was cancelled");
     if (i == slots) {
       forward_ns.clear();

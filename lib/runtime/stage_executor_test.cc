@@ -200,6 +200,19 @@ TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {
   EXPECT_EQ(result.status().message(), "the data ends here");
 }
 
+TEST(StageExecutorTest, WithoutPatienceOneMicroBatchIsTimed) {
+  const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
+  PipelineOptions options = SmallOptions(training, 1, "ref");
+  int impatient = 0, patient = 0;
+  options.prepare = [&](int, StageExecutor& executor) {
+    const auto count = [](int& asked) { return [&asked] { return ++asked < 0; }; };
+    EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .patience_s = 0, .cancelled = count(impatient)}).ok());
+    EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .cancelled = count(patient)}).ok());
+  };
+  MustRun(training, options);
+  EXPECT_EQ(patient, impatient + 3);
+}
+
 TEST(StageExecutorTest, MeasuringCanBeCancelled) {
   const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
   PipelineOptions options = SmallOptions(training, 1, "ref");
