@@ -62,6 +62,11 @@ struct Evaluation {
 // True when a is the better candidate: of less cost by more than rounding, else less lossy, else fewer stages.
 bool Better(const Evaluation& a, size_t stages_a, const Evaluation& b, size_t stages_b);
 
+struct Candidate {
+  Assignment assignment;
+  Evaluation evaluation;
+};
+
 class Evaluator {
  public:
   static constexpr int64_t kEventsOfASimulation = 512;

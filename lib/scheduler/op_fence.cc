@@ -13,8 +13,9 @@
 #include "lib/scheduler/branch_and_bound.h"
 #include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/chain_search.h"
+#include "lib/scheduler/climb.h"
 #include "lib/scheduler/communities.h"
-#include "lib/scheduler/neighbour_orders.h"
+#include "lib/scheduler/device_choice.h"
 #include "lib/scheduler/simulator_annealing.h"
 #include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
@@ -23,19 +24,15 @@ namespace fusionllm::scheduler {
 namespace {
 
 constexpr size_t kMaxOrders = 64;
-constexpr size_t kMaxSkippingDevices = 64;  // beyond, those that a fill has chosen are searched: the program is quadratic in them
-constexpr size_t kFillFrom = 11;            // devices: fills seed the search
-constexpr size_t kSeeds = 16;               // plans of a fill that the simulator looks at
-constexpr size_t kRecut = 3;                // of them that are cut afresh
-constexpr size_t kOnesTried = 16;           // devices tried alone where no other plan was found
+constexpr size_t kFillFrom = 11;   // devices: fills seed the search
+constexpr size_t kSeeds = 16;      // plans of a fill that the simulator looks at
+constexpr size_t kRecut = 3;       // of them that are cut afresh
+constexpr size_t kOnesTried = 16;  // devices tried alone where no other plan was found
 // Steps of a fill that are charged as one simulation. With thousands of devices simulations are long and few: there fills must do more.
 constexpr int64_t kFillStepsPerSimulation = 50;
 constexpr int64_t kManyDevices = 1'000;
-constexpr size_t kRebalanceBelow = 24;  // devices: re-cut after each change of the order
-constexpr size_t kSettleBelow = 10;     // devices: and let the cuts settle before judging
-constexpr double kNear = 1.25;          // of the best step time: what is worth settling
+constexpr size_t kAllAtWorkBelow = 11;  // devices: plans in which everybody has a stage are tried besides
 constexpr double kWorthKeeping = 2;     // of the best: what may be climbed from
-constexpr int kSplits = 12;             // positions tried in a stage for a new device
 constexpr size_t kResults = 12;         // of one dynamic program that the simulator looks at
 constexpr size_t kClimbs = 4;
 constexpr size_t kMostComplete = 12;   // devices: above, the tree of all plans is too large
@@ -45,32 +42,46 @@ constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic pro
 constexpr double kCloseEnough = 1e-6;
 // Closed forms that are annealed under: see StageAnnealing.
 constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};
-constexpr int64_t kAnnealsOfFew = 4;                // under the simulator, of few devices
-constexpr int64_t kMostOfAnAnneal = 100;            // of the budget: long ones get used to what the closed form does not see
+constexpr int64_t kAnnealsOfFew = 4;           // under the simulator, of few devices
+constexpr int64_t kMostOfAnAnneal = 100;       // of the budget: long ones get used to what the closed form does not see
+constexpr int64_t kMostBeforeAnneals = 5'000;  // of the budget, for fills, orders and cuts: they find what they find soon
+constexpr int64_t kBudgetOfAChain = 6'000;
+constexpr int64_t kChainsOfAStart = 2;
+constexpr size_t kStarts = 4;
 constexpr int64_t kAnnealingPerSimulation = 2'500;  // its work that takes as long as one simulation
 
-struct Candidate {
-  Assignment assignment;
-  Evaluation evaluation;
-};
+// Fewer devices are searched as a whole; of more, too few orders could be tried.
+bool MayAnneal(const Problem& problem) { return problem.usable().size() > kMostComplete && problem.usable().size() <= kMostSearched; }
+
+// Orders of some dozen devices are worth more search than was asked for in full, and take less time than that of thousands does.
+int64_t BudgetOf(const Problem& problem) {
+  const int64_t asked = problem.request().search_budget;
+  return MayAnneal(problem) && asked >= kFullSearchBudget ? asked * 5 / 2 : asked;
+}
 
 class OpFenceSearch {
  public:
   OpFenceSearch(const Problem& problem, Evaluator& evaluator)
-      : problem_(problem), evaluator_(evaluator), fill_(problem), bound_s_(LowerBoundSeconds(problem)) {}
+      : problem_(problem),
+        evaluator_(evaluator),
+        fill_(problem),
+        budget_(BudgetOf(problem)),
+        bound_s_(LowerBoundSeconds(problem)),
+        climber_(
+            problem, evaluator, [this]() -> ChainSearch& { return Chain(); }, [this] { return Done(); }) {}
 
   std::variant<Assignment, Refusal> Run(bool* proven) {
-    limit_ = problem_.request().search_budget / (MayAnneal() ? 4 : 2);
+    limit_ = MayAnneal(problem_) ? std::min(budget_ / 4, kMostBeforeAnneals) : budget_ / 2;
     if (problem_.usable().size() >= kFillFrom) ConsiderFills();
-    if (problem_.usable().size() <= kMaxSkippingDevices) {
+    if (problem_.usable().size() <= kMostSearched) {
       for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) ConsiderCuts(order);
     } else if (pool_.empty()) {
-      for (const std::vector<int>& window : Windows()) ConsiderCuts(window);
+      for (const std::vector<int>& window : DeviceWindows(problem_)) ConsiderCuts(window);
     } else {
       // Who serves in the best plans so far, with the others of their sites.
       const size_t seeds = std::min(kClimbs, pool_.size());
       std::vector<std::vector<int>> orders;
-      for (size_t i = 0; i < seeds; ++i) orders.push_back(WithNeighbours(pool_[i].assignment.devices));
+      for (size_t i = 0; i < seeds; ++i) orders.push_back(WithNeighbours(problem_, pool_[i].assignment.devices));
       for (const std::vector<int>& order : orders) ConsiderCuts(order);
     }
     if (pool_.empty() && problem_.request().max_egress_bytes.has_value()) ConsiderSitesAlone();
@@ -81,10 +92,10 @@ class OpFenceSearch {
     }
     SortPool();
     if (Few()) AnnealFew();
-    limit_ = problem_.request().search_budget * 3 / 4;
-    if (MayAnneal()) Anneal();
-    KeepDiverse();
-    for (size_t i = 0; i < pool_.size() && !Done(); ++i) Climb(pool_[i]);
+    limit_ = budget_ * 3 / 4;
+    if (MayAnneal(problem_)) Anneal();
+    pool_ = Diverse(kClimbs);
+    for (size_t i = 0; i < pool_.size() && !Done(); ++i) climber_.Climb(pool_[i], effort_);
     SortPool();
     Restart();
     Finish();
@@ -94,8 +105,8 @@ class OpFenceSearch {
 
  private:
   static int GridFor(const Problem& problem) {
-    const double devices = static_cast<double>(std::min(problem.usable().size(), kMaxSkippingDevices));
-    const int stages = std::min<int>(problem.max_stages(), kMaxSkippingDevices);
+    const double devices = static_cast<double>(std::min(problem.usable().size(), kMostSearched));
+    const int stages = std::min<int>(problem.max_stages(), kMostSearched);
     return std::max<int>(std::clamp(static_cast<int>(900 / devices), 48, 160), 2 * stages);
   }
 
@@ -120,7 +131,7 @@ class OpFenceSearch {
   }
 
   void ConsiderFills() {
-    const int64_t share = problem_.usable().size() > kMaxSkippingDevices ? limit_ * 3 / 4 : limit_ / 2;
+    const int64_t share = problem_.usable().size() > kMostSearched ? limit_ * 3 / 4 : limit_ / 2;
     std::vector<EstimatedPlan> plans = fill_.Plans(kSeeds, share * FillSteps());
     const size_t seeds = plans.size();
     for (size_t i = 0; i < std::min(kRecut, seeds); ++i) {
@@ -137,59 +148,60 @@ class OpFenceSearch {
 
   bool Few() const { return problem_.usable().size() <= kMostComplete; }
 
-  // Fewer are searched as a whole; of more, too few could be tried.
-  bool MayAnneal() const {
-    const size_t devices = problem_.usable().size();
-    return devices > kMostComplete && devices <= kMaxSkippingDevices;
-  }
-
-  // From the best plan so far, under closed forms from the most to the least hopeful.
+  // Where a chain of anneals ends is luck to some percent: short ones from plans with different numbers of stages, by different draws, and
+  // the rest of the phase from the best of them.
   void Anneal() {
     if (!annealing_) annealing_.emplace(problem_, problem_.usable());
-    grid::Draws draws(problem_.request().seed);
+    const int64_t begin = Spent(), all = limit_ - begin, chains = budget_ / kBudgetOfAChain;
+    const std::vector<Candidate> starts = Diverse(kStarts);
+    for (int64_t chain = 0; chain < chains; ++chain) {
+      limit_ = begin + all / 2 * (chain + 1) / chains;
+      AnnealFrom(starts[static_cast<size_t>(chain / kChainsOfAStart) % starts.size()], static_cast<uint64_t>(chain));
+    }
+    limit_ = begin + all;
+    AnnealFrom(pool_[0], static_cast<uint64_t>(chains));
+  }
+
+  // Under closed forms from the most to the least hopeful, each time from the best of the chain.
+  void AnnealFrom(Candidate current, uint64_t chain) {
+    grid::Draws draws(problem_.request().seed + chain);
     const int64_t budget = std::clamp<int64_t>((limit_ - Spent()) / static_cast<int64_t>(std::size(kShares)), 1, kMostOfAnAnneal);
     for (size_t i = 0; !Done(); ++i) {
       const double share = kShares[i % std::size(kShares)];
-      Consider(annealing_->Run(pool_[0].assignment, share, budget * kAnnealingPerSimulation, draws));
-      SortPool();
+      const Assignment found = annealing_->Run(current.assignment, share, budget * kAnnealingPerSimulation, draws);
+      const Evaluation evaluation = evaluator_.Evaluate(found, effort_, current.evaluation.cost_s());
+      if (!Better(evaluation, found.devices.size(), current.evaluation, current.assignment.devices.size())) continue;
+      current = {found, evaluation};
+      pool_.push_back(current);
     }
+    SortPool();
   }
 
   // Several times from the best plan so far; what is left of the phase in equal parts.
   void AnnealFew() {
     SimulatorAnnealing annealing(problem_, evaluator_);
     grid::Draws draws(problem_.request().seed);
-    const SimulatorAnnealing::Result start{pool_[0].assignment, pool_[0].evaluation};
+    const Candidate start = pool_[0];
     for (int64_t run = 0; run < kAnnealsOfFew && !Done(); ++run) {
       const int64_t part = std::max<int64_t>(1, (limit_ - Spent()) / (kAnnealsOfFew - run));
-      const SimulatorAnnealing::Result found = annealing.Run(start, effort_, part, draws);
-      pool_.push_back({found.assignment, found.evaluation});
+      pool_.push_back(annealing.Run(start, effort_, part, draws));
     }
     SortPool();
   }
 
   void ConsiderCuts(const std::vector<int>& order) {
-    if (order.size() > kMaxSkippingDevices || problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) return;
+    if (order.size() > kMostSearched || problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) return;
     const bool may_skip = order.size() > static_cast<size_t>(problem_.min_stages());
     for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, kResults)) Consider(result.assignment);
     // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
-    if (may_skip && order.size() <= kSettleBelow && MayHave(order.size())) {
+    if (may_skip && order.size() < kAllAtWorkBelow && problem_.MayHave(order.size())) {
       for (const ChainSearch::Result& result : Chain().Partition(order, false, kResults)) Consider(result.assignment);
     }
   }
 
-  // Of the declared order, by halves of their width.
-  std::vector<std::vector<int>> Windows() const {
-    const std::vector<int>& usable = problem_.usable();
-    std::vector<std::vector<int>> windows;
-    for (size_t begin = 0; begin + kMaxSkippingDevices <= usable.size(); begin += kMaxSkippingDevices / 2)
-      windows.emplace_back(usable.begin() + begin, usable.begin() + begin + kMaxSkippingDevices);
-    return windows;
-  }
-
   // On the device that is fastest alone: what no link can forbid.
   void ConsiderOneStage() {
-    if (!MayHave(1)) return;
+    if (!problem_.MayHave(1)) return;
     std::vector<int> devices = problem_.usable();
     const size_t count = std::min(kOnesTried, devices.size());
     const auto seconds = [&](int d) {
@@ -200,52 +212,16 @@ class OpFenceSearch {
     for (size_t i = 0; i < count && pool_.empty(); ++i) Consider({.begins = {0}, .devices = {devices[i]}});
   }
 
-  // Whom a change of these devices may bring in, themselves included: everybody, or as many near them as a search can go through.
-  std::vector<int> Choice(const std::vector<int>& devices) const {
-    if (problem_.usable().size() <= kMaxSkippingDevices) return problem_.usable();
-    std::vector<int> choice = WithNeighbours(devices);
-    std::sort(choice.begin(), choice.end());
-    return choice;
-  }
-
   // What stays inside a site sends nothing to others.
   void ConsiderSitesAlone() {
     std::map<absl::string_view, std::vector<int>> sites;
     for (int device : problem_.usable()) {
       std::vector<int>& devices = sites[problem_.request().devices[device].site];
-      if (devices.size() < kMaxSkippingDevices) devices.push_back(device);
+      if (devices.size() < kMostSearched) devices.push_back(device);
     }
     for (const auto& [site, devices] : sites) {
       if (devices.size() >= static_cast<size_t>(problem_.min_stages())) ConsiderCuts(devices);
     }
-  }
-
-  // The devices in their order, each kind followed by as many more of it as make the list a long one.
-  std::vector<int> WithNeighbours(const std::vector<int>& devices) const {
-    if (devices.size() >= kMaxSkippingDevices) return devices;
-    const DirectedLinks& links = problem_.links();
-    std::vector<char> listed(problem_.request().devices.size(), 0);
-    for (int device : devices) listed[device] = 1;
-    std::vector<char> usable(listed.size(), 0);
-    for (int device : problem_.usable()) usable[device] = 1;
-    size_t room = kMaxSkippingDevices - devices.size();
-    const size_t for_each_kind = 1 + room / devices.size();
-    std::vector<int> order;
-    for (size_t s = 0; s < devices.size(); ++s) {
-      order.push_back(devices[s]);
-      const int kind = links.kind(devices[s]);
-      if (s + 1 < devices.size() && links.kind(devices[s + 1]) == kind) continue;
-      size_t more = for_each_kind;
-      for (int device : links.members(kind)) {
-        if (room == 0 || more == 0) break;
-        if (listed[device] || !usable[device]) continue;
-        listed[device] = 1;
-        order.push_back(device);
-        --room;
-        --more;
-      }
-    }
-    return order;
   }
 
   void Consider(const Assignment& assignment) {
@@ -268,122 +244,22 @@ class OpFenceSearch {
     });
   }
 
-  // Climbs start from the best of each number of stages: a step that adds a stage and one that shifts its cuts may only pay together.
-  void KeepDiverse() {
+  // The best of each number of stages: a step that adds a stage and one that shifts its cuts may only pay together.
+  std::vector<Candidate> Diverse(size_t most) const {
     std::vector<Candidate> kept;
-    std::vector<size_t> counts;
-    for (Candidate& candidate : pool_) {
-      const size_t count = candidate.assignment.devices.size();
-      if (kept.size() >= kClimbs) break;
-      if (std::find(counts.begin(), counts.end(), count) != counts.end()) continue;
-      counts.push_back(count);
-      kept.push_back(std::move(candidate));
+    for (const Candidate& candidate : pool_) {
+      const auto as_many = [&](const Candidate& other) { return other.assignment.devices.size() == candidate.assignment.devices.size(); };
+      if (kept.size() < most && std::none_of(kept.begin(), kept.end(), as_many)) kept.push_back(candidate);
     }
-    pool_ = std::move(kept);
-  }
-
-  bool TryImprove(Candidate& current, const Assignment& assignment) {
-    const Evaluation evaluation = evaluator_.Evaluate(assignment, effort_, current.evaluation.cost_s());
-    if (!Better(evaluation, assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
-    current = {assignment, evaluation};
-    return true;
-  }
-
-  // Moves single cuts, far and near, until none helps.
-  bool ShiftCuts(Candidate& current) {
-    bool improved = false;
-    for (bool again = true; again && !Done();) {
-      again = false;
-      for (size_t s = 1; s < current.assignment.begins.size(); ++s) {
-        for (int shift : {1, -1, 2, -2, 3, -3, 5, -5, 8, -8, 13, -13, 30, -30}) {
-          Assignment moved = current.assignment;
-          moved.begins[s] += shift;
-          const int low = s == 1 ? problem_.first_cut() : moved.begins[s - 1] + 1;
-          const int high = s + 1 < moved.begins.size() ? moved.begins[s + 1] - 1 : problem_.positions() - 1;
-          if (moved.begins[s] < low || moved.begins[s] > high) continue;
-          if (TryImprove(current, moved)) again = improved = true;
-          if (Done()) return improved;
-          // The cuts behind it along with it, as far as they have room.
-          Assignment along = current.assignment;
-          bool fits = true;
-          for (size_t t = s; t < along.begins.size(); ++t) along.begins[t] += shift;
-          for (size_t t = s; t < along.begins.size(); ++t) {
-            const int least = t == 1 ? problem_.first_cut() : along.begins[t - 1] + 1;
-            fits = fits && along.begins[t] >= least && along.begins[t] < problem_.positions();
-          }
-          if (fits && s + 1 < along.begins.size() && TryImprove(current, along)) again = improved = true;
-        }
-      }
-    }
-    return improved;
-  }
-
-  bool MayHave(size_t stages) const {
-    return static_cast<int>(stages) >= problem_.min_stages() && static_cast<int>(stages) <= problem_.max_stages();
-  }
-
-  // A changed order is judged after its own cuts have settled, if it starts anywhere near.
-  bool TrySettled(Candidate& current, const Assignment& assignment) {
-    Candidate other{assignment, evaluator_.Evaluate(assignment, effort_, kNear * current.evaluation.cost_s())};
-    if (!other.evaluation.feasible() || other.evaluation.cost_s() > kNear * current.evaluation.cost_s()) return false;
-    if (assignment.devices.size() <= kSettleBelow) ShiftCuts(other);
-    if (!Better(other.evaluation, other.assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
-    current = std::move(other);
-    return true;
-  }
-
-  bool ChangeDevices(Candidate& current) {
-    const std::vector<int> from = current.assignment.devices;
-    if (from.size() > kMaxSkippingDevices) return false;
-    for (const std::vector<int>& devices : NeighbourOrders(from, Choice(from), MayHave(from.size() - 1), MayHave(from.size() + 1))) {
-      if (Done()) return false;
-      if (devices.size() <= kRebalanceBelow) {
-        for (const ChainSearch::Result& result : Chain().Partition(devices, false, 4)) {
-          if (TrySettled(current, result.assignment)) return true;
-        }
-      }
-      if (devices.size() == from.size() && TryImprove(current, {current.assignment.begins, devices})) return true;
-    }
-    return SplitStage(current);
-  }
-
-  // Gives part of a stage to an unused device, before or after it.
-  bool SplitStage(Candidate& current) {
-    const Assignment from = current.assignment;
-    if (!MayHave(from.devices.size() + 1)) return false;
-    for (int device : Choice(from.devices)) {
-      if (std::find(from.devices.begin(), from.devices.end(), device) != from.devices.end()) continue;
-      for (size_t s = 0; s < from.devices.size(); ++s) {
-        const int begin = s == 0 ? problem_.first_cut() : from.begins[s] + 1;
-        const int end = s + 1 < from.begins.size() ? from.begins[s + 1] : problem_.positions();
-        const int stride = 1 + (end - begin) / kSplits;
-        for (int cut = begin; cut < end; cut += stride) {
-          for (size_t side : {s, s + 1}) {
-            if (Done()) return false;
-            Assignment split = from;
-            split.begins.insert(split.begins.begin() + s + 1, cut);
-            split.devices.insert(split.devices.begin() + side, device);
-            if (TryImprove(current, split)) return true;
-          }
-        }
-      }
-    }
-    return false;
-  }
-
-  void Climb(Candidate& current) {
-    // Of few devices one more is soon tried everywhere; other orders, each with its own cuts, may take all there is to spend.
-    do {
-      ShiftCuts(current);
-    } while (!Done() && ((Few() && SplitStage(current)) || ChangeDevices(current)));
+    return kept;
   }
 
   // Out of the valley: by turns the best with some devices swapped, and a random choice of devices, cut afresh.
   void Restart() {
     const base::CounterRng random(problem_.request().seed, "op-fence");
-    const std::vector<int> usable = Choice(pool_[0].assignment.devices);
+    const std::vector<int> usable = DeviceChoice(problem_, pool_[0].assignment.devices);
     const bool too_few = usable.size() < std::max<size_t>(3, problem_.min_stages());
-    if (too_few || usable.size() > kMaxSkippingDevices) return;
+    if (too_few || usable.size() > kMostSearched) return;
     const auto below = [&](size_t bound) { return static_cast<size_t>(random.Below(draw_++, bound)); };
     for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
       const bool kick = restart % 2 == 0;
@@ -402,7 +278,7 @@ class OpFenceSearch {
       for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, 1)) {
         Candidate candidate{result.assignment, evaluator_.Evaluate(result.assignment, effort_)};
         if (!candidate.evaluation.feasible()) continue;
-        Climb(candidate);
+        climber_.Climb(candidate, effort_);
         pool_.push_back(std::move(candidate));
       }
       SortPool();
@@ -413,7 +289,7 @@ class OpFenceSearch {
   // may rank candidates otherwise.
   void Finish() {
     effort_ = Effort::kFull;
-    limit_ = problem_.request().search_budget;
+    limit_ = budget_;
     if (pool_.size() > 2 * kClimbs) pool_.resize(2 * kClimbs);
     // The best in any case; where simulations are long there may be no budget for the others.
     size_t judged = 0;
@@ -423,18 +299,18 @@ class OpFenceSearch {
     }
     pool_.resize(judged);
     SortPool();
-    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) Climb(pool_[i]);
+    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) climber_.Climb(pool_[i], effort_);
     SortPool();
   }
 
   // What is left when not everything could be ruled out.
   void LookElsewhere() {
     if (pool_.empty()) return;
-    const int64_t part = problem_.request().search_budget / 4;
+    const int64_t part = budget_ / 4;
     limit_ = Spent() + 2 * part;
     AnnealFew();
     limit_ = Spent() + part;
-    for (size_t i = 0; i < std::min(kClimbs, pool_.size()) && !Done(); ++i) Climb(pool_[i]);
+    for (size_t i = 0; i < std::min(kClimbs, pool_.size()) && !Done(); ++i) climber_.Climb(pool_[i], effort_);
     SortPool();
     limit_ = Spent() + part;
     Restart();
@@ -447,11 +323,11 @@ class OpFenceSearch {
     BranchAndBound search(problem_, evaluator_, pool_.empty() ? Assignment{} : pool_[0].assignment);
     for (const double slack : {0.1, 0.03, 0.01, 0.003, 0.0}) {
       if (search.best().devices.empty() && slack > 0) continue;  // nothing to be better than
-      const bool found_all = search.Run(slack, problem_.request().search_budget);
+      const bool found_all = search.Run(slack, budget_);
       if (!search.best().devices.empty()) {
         pool_.assign(1, {search.best(), search.evaluation()});
-        limit_ = Spent() + problem_.request().search_budget / 10;
-        if (slack > 0) Climb(pool_[0]);
+        limit_ = Spent() + budget_ / 10;
+        if (slack > 0) climber_.Climb(pool_[0], effort_);
         search.Consider(pool_[0].assignment);
       }
       if (found_all) continue;
@@ -466,7 +342,9 @@ class OpFenceSearch {
   CappedFill fill_;
   std::optional<ChainSearch> chain_;  // made when first asked: its tables take time
   std::optional<StageAnnealing> annealing_;
-  double bound_s_;
+  const int64_t budget_;
+  const double bound_s_;
+  Climber climber_;
   Effort effort_ = Effort::kQuick;
   int64_t limit_ = 0;
   uint64_t draw_ = 0;  // of Restart

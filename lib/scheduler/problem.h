@@ -49,6 +49,7 @@ class Problem {
   const std::vector<int>& usable() const { return usable_; }  // devices that may get a stage, in declared order
   int max_stages() const { return max_stages_; }
   int min_stages() const { return min_stages_; }
+  bool MayHave(size_t stages) const { return static_cast<int>(stages) >= min_stages_ && static_cast<int>(stages) <= max_stages_; }
 
   DirectedLink link(int src, int dst) const { return links_.Between(src, dst); }
   const DirectedLinks& links() const { return links_; }

@@ -44,7 +44,8 @@ bool SimulatorAnnealing::ReplaceDevice(grid::Draws& draws) {
   return true;
 }
 
-// Two devices exchanged or one put elsewhere, with the ops they have or without.
+// Two devices exchanged or one put elsewhere, with the ops they have or without; at times cuts shift along: where memory is short, an order
+// may fit with other cuts only.
 bool SimulatorAnnealing::Reorder(grid::Draws& draws) {
   const int count = static_cast<int>(proposed_.devices.size());
   if (count < 2) return false;
@@ -65,7 +66,7 @@ bool SimulatorAnnealing::Reorder(grid::Draws& draws) {
   reorder(proposed_.devices);
   if (with_ops) reorder(lengths);
   for (int s = 1; s < count; ++s) proposed_.begins[s] = proposed_.begins[s - 1] + lengths[s - 1];
-  return CutsInOrder();
+  return draws.Below(3) == 0 ? ShiftCuts(draws) : CutsInOrder();
 }
 
 // Gives part of a stage to one more device, before or after it.
@@ -105,8 +106,8 @@ bool SimulatorAnnealing::Propose(const Assignment& from, grid::Draws& draws) {
   return kind < 18 ? AddStage(draws) : RemoveStage(draws);
 }
 
-SimulatorAnnealing::Result SimulatorAnnealing::Run(const Result& start, Effort effort, int64_t most_work, grid::Draws& draws) {
-  Result best = start, current = start;
+Candidate SimulatorAnnealing::Run(const Candidate& start, Effort effort, int64_t most_work, grid::Draws& draws) {
+  Candidate best = start, current = start;
   const double hottest = kHottest * start.evaluation.cost_s(), cooling = std::log(kColdest / kHottest);
   const auto find_unused = [&] {
     unused_.clear();

@@ -19,12 +19,8 @@ class SimulatorAnnealing {
  public:
   SimulatorAnnealing(const Problem& problem, Evaluator& evaluator) : problem_(problem), evaluator_(evaluator) {}
 
-  struct Result {
-    Assignment assignment;
-    Evaluation evaluation;
-  };
   // The best met from `start`, which is feasible and evaluated, while the evaluator does so much work. Times are of that effort.
-  Result Run(const Result& start, Effort effort, int64_t most_work, grid::Draws& draws);
+  Candidate Run(const Candidate& start, Effort effort, int64_t most_work, grid::Draws& draws);
 
  private:
   bool Propose(const Assignment& from, grid::Draws& draws);

@@ -35,19 +35,19 @@ class Annealed {
         start_{start, {}} {
     start_.evaluation = evaluator_.Evaluate(start, Effort::kFull);
   }
-  SimulatorAnnealing::Result Run(int64_t work, uint64_t seed) {
+  Candidate Run(int64_t work, uint64_t seed) {
     grid::Draws draws(seed);
     return SimulatorAnnealing(*problem_, evaluator_).Run(start_, Effort::kFull, work, draws);
   }
   const Problem& problem() const { return *problem_; }
   Evaluator& evaluator() { return evaluator_; }
-  const SimulatorAnnealing::Result& start() const { return start_; }
+  const Candidate& start() const { return start_; }
 
  private:
   const PlanRequest request_;
   std::unique_ptr<Problem> problem_;
   Evaluator evaluator_;
-  SimulatorAnnealing::Result start_;
+  Candidate start_;
 };
 
 TEST(SimulatorAnnealingTest, FindsTheBestPlanFromABadOne) {
@@ -63,9 +63,9 @@ TEST(SimulatorAnnealingTest, FindsTheBestPlanFromABadOne) {
 TEST(SimulatorAnnealingTest, KeepsToItsBudgetAndToTheSeed) {
   Annealed annealed(Skewed(), {.begins = {0}, .devices = {0}});
   const int64_t before = annealed.evaluator().work();
-  const SimulatorAnnealing::Result once = annealed.Run(500, 7);
+  const Candidate once = annealed.Run(500, 7);
   EXPECT_LE(annealed.evaluator().work() - before, 510) << "one evaluation may go over";
-  const SimulatorAnnealing::Result again = annealed.Run(500, 7);
+  const Candidate again = annealed.Run(500, 7);
   EXPECT_EQ(once.assignment, again.assignment);
   EXPECT_EQ(once.evaluation.cost_s(), again.evaluation.cost_s());
 }
@@ -91,7 +91,7 @@ TEST(SimulatorAnnealingTest, AnswersWithWhatTheJobAllows) {
     if (!annealed.start().evaluation.feasible()) continue;
     ++annealed_jobs;
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    const SimulatorAnnealing::Result result = annealed.Run(300, seed);
+    const Candidate result = annealed.Run(300, seed);
     EXPECT_TRUE(result.evaluation.feasible());
     EXPECT_LE(result.evaluation.cost_s(), annealed.start().evaluation.cost_s() * (1 + 1e-9));
     const Problem& problem = annealed.problem();
