@@ -40,7 +40,6 @@ using daemon::kExitFailed;
 
 constexpr char kProgram[] = "fusion-operator";
 constexpr absl::Duration kSyncPatience = absl::Minutes(2);
-constexpr absl::Duration kMembersPatience = absl::Seconds(2);
 constexpr absl::Duration kDrainPatience = absl::Seconds(25);
 constexpr absl::Duration kFetchPatience = absl::Seconds(2);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);
@@ -279,8 +278,6 @@ int Main(int argc, char** argv) {
   if (!registry_of_clusters.WaitForSync(kSyncPatience)) {
     return Complain(absl::DeadlineExceededError("cannot list FusionClusters; the log says why"), kExitFailed);
   }
-  // Whoever looks at a job before its clusters are known finds executors missing, says so in its status, and takes it back.
-  registry_of_clusters.WaitForMembers(kMembersPatience);
   kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
   const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
     for (const kube::ObjectKey& job : jobs.ShortOfRoom()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);

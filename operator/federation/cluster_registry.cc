@@ -54,6 +54,7 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
 ClusterRegistry::~ClusterRegistry() { Stop(); }
 
 void ClusterRegistry::Start() {
+  started_at_ = context_.clock->Monotonic();
   clusters_.Start();
   kube::Controller::Options options{.workers = 4};
   options.report = [](const kube::WorkKey& key, const absl::Status& status) {
@@ -62,16 +63,6 @@ void ClusterRegistry::Start() {
   controller_ = std::make_unique<kube::Controller>(
       queue_, *context_.clock, context_.controller_metrics,
       [this](const kube::WorkKey& key, std::stop_token stop) { return Reconcile(key.name, std::move(stop)); }, options);
-}
-
-void ClusterRegistry::WaitForMembers(absl::Duration patience) {
-  const absl::Duration deadline = context_.clock->Monotonic() + patience;
-  const std::vector<kube::ObjectPtr> all = clusters_.All();
-  std::unique_lock lock(mutex_);
-  const auto missing = [&] {
-    return std::any_of(all.begin(), all.end(), [&](const kube::ObjectPtr& cluster) { return !looked_at_.contains(cluster->meta.name); });
-  };
-  while (missing() && context_.clock->Monotonic() < deadline) context_.clock->WaitUntil(lock, looked_, deadline);
 }
 
 void ClusterRegistry::Stop() {
@@ -92,6 +83,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     Drop(name);
     const std::lock_guard lock(mutex_);
     told_.erase(name);
+    looked_at_.erase(name);
     return kube::ReconcileResult::Done();
   }
   const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
@@ -100,8 +92,8 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
   }
-  looked_.notify_all();
   JudgeLoss(cluster, finding);
+  if (MayComeBack(cluster, finding)) return kube::ReconcileResult::Again(kLookForConnectionEvery);
   const absl::Status told = Tell(cluster, finding, stop);
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
   return kube::ReconcileResult::Again(finding.connection.ok() ? kLookEvery : kLookForConnectionEvery);
@@ -178,6 +170,12 @@ void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Fin
       lost ? base::LogLevel::kWarning : base::LogLevel::kInfo,
       absl::StrCat("cluster ", name, lost ? ": lost, as it has been away for workerLostTimeoutSeconds" : ": no more counted as lost"));
   options_.changed_for_all();
+}
+
+bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const {
+  if (finding.connection.ok() || !finding.credentials.ok() || !IsTrue(cluster.status.conditions, kubeapi::kConnected)) return false;
+  const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
+  return link != nullptr && !link->Listed() && link->Age() < options_.loss_patience;
 }
 
 absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop) {
@@ -277,6 +275,21 @@ std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {
   std::vector<std::shared_ptr<Member>> members;
   for (const auto& [name, connected] : links_) members.push_back(connected.link);
   return members;
+}
+
+std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
+  std::map<std::string, absl::Duration> connecting;
+  for (const kube::ObjectPtr& object : clusters_.All()) {
+    if (!AsCluster(object).cluster.spec.kube_config.has_value() || !object->meta.deletion_timestamp.empty()) continue;
+    const std::string& name = object->meta.name;
+    const std::lock_guard lock(mutex_);
+    if (const auto at = links_.find(name); at != links_.end()) {
+      if (!at->second.link->Listed()) connecting[name] = at->second.link->Age();
+    } else if (!looked_at_.contains(name)) {
+      connecting[name] = context_.clock->Monotonic() - started_at_;
+    }
+  }
+  return connecting;
 }
 
 std::vector<ClusterFacts> ClusterRegistry::Clusters() const {

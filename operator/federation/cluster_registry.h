@@ -5,7 +5,6 @@
 // some, only if one of them says `local`. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -50,9 +49,6 @@ class ClusterRegistry : public Members {
 
   void Start();
   bool WaitForSync(absl::Duration patience) { return clusters_.WaitForSync(patience); }
-  // After that: blocks until each FusionCluster there is has been looked at and, where it can be reached, its caches are complete. A member
-  // that does not answer takes no more than connect_patience of that, and all together no more than `patience`.
-  void WaitForMembers(absl::Duration patience);
   void Stop();
 
   // Brings one FusionCluster's connection and status up to date; Start() has it called for each.
@@ -61,6 +57,7 @@ class ClusterRegistry : public Members {
 
   std::vector<std::shared_ptr<Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;
+  std::map<std::string, absl::Duration> Connecting() const override;
   std::vector<ClusterFacts> Clusters() const override;
   // Of every FusionCluster, by name: whether it can be worked with now.
   std::map<std::string, bool> Connections() const;
@@ -86,6 +83,8 @@ class ClusterRegistry : public Members {
   Finding Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop);
   absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
   absl::Status Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop);
+  // The connection is new and may be there in a moment: what the status says of the time before holds until then.
+  bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
   void JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding);
   // What the cluster has, as far as it is time to say it.
@@ -100,8 +99,8 @@ class ClusterRegistry : public Members {
   kube::Informer clusters_;
   std::unique_ptr<kube::Controller> controller_;
   mutable std::mutex mutex_;
-  std::condition_variable looked_;
-  std::set<std::string> looked_at_;  // names of those whose first connection was tried
+  absl::Duration started_at_;
+  std::set<std::string> looked_at_;  // names of those with a link, or known to have none
   std::map<std::string, Connected> links_;
   struct Told {
     absl::Duration summary_at = -absl::InfiniteDuration(), version_at = -absl::InfiniteDuration();

@@ -33,7 +33,7 @@ class ClusterRegistryTest : public ::testing::Test {
     hub_ = Client(hub_server_);
     Make(absl::ZeroDuration());  // the first look comes before the connection
   }
-  void Make(absl::Duration connect_patience) {
+  void Make(absl::Duration connect_patience, absl::Duration loss_patience = absl::ZeroDuration()) {
     MemberContext context{.origin = "hub", .clock = &clock_};
     context.reconcile = [this](const kube::WorkKey& key, std::stop_token) {
       const std::lock_guard lock(mutex_);
@@ -54,7 +54,7 @@ class ClusterRegistryTest : public ::testing::Test {
                           return Client(*server->second);
                         },
                         .connect_patience = connect_patience,
-                        .loss_patience = absl::ZeroDuration(),
+                        .loss_patience = loss_patience,
                         .changed_for_all = [this] { ++losses_told_; }},
         *hub_, std::move(context));
   }
@@ -120,30 +120,51 @@ TEST_F(ClusterRegistryTest, WithoutAnyClusterTheHubLendsItsDevices) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
-// An operator that starts looks at jobs when this is over: then it finds nothing missing that is there.
-TEST_F(ClusterRegistryTest, AtTheStartItWaitsUntilMembersAreKnown) {
-  Make(absl::Minutes(1));
-  for (const char* name : {"paris", "tokyo"}) {
+TEST_F(ClusterRegistryTest, AMemberIsBeingConnectedUntilItIsKnownWhatItHas) {
+  constexpr char kForbidden[] = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"may not list nodes"})";
+  tokyo_.AddFault({.verb = "list", .target = "/configmaps", .times = 1000, .kind = kube::testing::Fault::Kind::kHang});
+  lima_.AddFault({.verb = "list", .target = "/nodes", .times = 1'000'000, .code = 403, .body = kForbidden});
+  for (const char* name : {"paris", "tokyo", "lima"}) {
     WriteSecret(name, absl::StrCat("to ", name));
     AddCluster(name, {{"kubeConfig", {{"location", name}}}});
   }
+  AddCluster("nowhere", {{"kubeConfig", {{"location", "no such Secret"}}}});
+  AddCluster("home", {{"local", json::object()}});
   registry_->Start();
   ASSERT_TRUE(registry_->WaitForSync(absl::Minutes(1)));
-  registry_->WaitForMembers(absl::Minutes(1));
-  ASSERT_THAT(Names(), ::testing::UnorderedElementsAre("paris", "tokyo"));
-  for (const auto& member : registry_->Remote()) EXPECT_TRUE(member->reachable()) << member->name();
+  const auto connecting = [&] {
+    std::set<std::string> names;
+    for (const auto& [name, since] : registry_->Connecting()) names.insert(name);
+    return names;
+  };
+  EXPECT_TRUE(connecting().contains("tokyo")) << "from the start on";
+  EXPECT_TRUE(Eventually([&] { return connecting() == std::set<std::string>{"tokyo"}; }));
+  EXPECT_THAT(Names(), ::testing::UnorderedElementsAre("paris", "tokyo", "lima"));
 }
 
-TEST_F(ClusterRegistryTest, AtTheStartItDoesNotWaitForAMemberThatHangs) {
-  Make(absl::Milliseconds(10));
-  tokyo_.AddFault({.verb = "list", .times = 1'000, .kind = kube::testing::Fault::Kind::kHang});
-  WriteSecret("tokyo", "to tokyo");
-  AddCluster("tokyo", {{"kubeConfig", {{"location", "tokyo"}}}});
-  registry_->Start();
-  ASSERT_TRUE(registry_->WaitForSync(absl::Minutes(1)));
-  registry_->WaitForMembers(absl::InfiniteDuration());
-  ASSERT_THAT(Names(), ElementsAre("tokyo"));
-  EXPECT_FALSE(registry_->Remote()[0]->reachable());
+TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
+  for (const bool before : {true, false}) {
+    const std::string name = before ? "paris" : "tokyo";
+    Make(absl::ZeroDuration(), /*loss_patience=*/absl::Minutes(10));
+    servers_.at("to " + name)->AddFault({.verb = "list", .times = 1000, .kind = kube::testing::Fault::Kind::kHang});
+    WriteSecret(name, absl::StrCat("to ", name));
+    AddCluster(name, {{"kubeConfig", {{"location", name}}}});
+    const json connected = {{"type", "Connected"},
+                            {"status", before ? "True" : "False"},
+                            {"reason", "Connected"},
+                            {"message", "as it was"},
+                            {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
+    const json patch = {{"status", {{"conditions", {connected}}}}};
+    ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", name}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+    registry_->Start();
+    ASSERT_TRUE(Eventually([&] { return registry_->Remote().size() == (before ? 1 : 2); }));
+    registry_->Reconcile(name, {});
+    if (before) {
+      EXPECT_EQ(Condition(name, "Connected"), "True as it was");
+    } else {
+      EXPECT_TRUE(Eventually([&] { return Condition(name, "Connected") == "False not listed yet"; })) << Condition(name, "Connected");
+    }
+  }
 }
 
 TEST_F(ClusterRegistryTest, WithClustersTheHubLendsOnlyWhereOneSaysSo) {

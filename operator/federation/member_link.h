@@ -51,6 +51,8 @@ class MemberLink : public Member {
   void Poke(const kube::ObjectKey& job);
   // Not connected, and why; OK: its caches are complete and its watches alive.
   absl::Status Connection() const { return cache_.Connection(); }
+  // Whether all was listed once.
+  bool Listed() const { return cache_.Listed(); }
   // Since it was made.
   absl::Duration Age() const { return clock_.Monotonic() - made_at_; }
   // Whoever counts how long it has been away says that it is too long, or no more. True: that was news.

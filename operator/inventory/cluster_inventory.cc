@@ -94,6 +94,10 @@ void ClusterInventory::Stop() {
   pods_.Stop();
 }
 
+bool ClusterInventory::WaitForFirstLists(absl::Duration patience) const {
+  return nodes_.WaitForFirstList(patience) && pods_.WaitForFirstList(patience);
+}
+
 std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
   if (!Status().ok()) return nullptr;
   // Versions before contents: what changes in between makes it anew the next time.

@@ -118,7 +118,14 @@ void ClusterCache::Stop() {
   inventory_.Stop();
 }
 
-bool ClusterCache::WaitForSync(absl::Duration patience) { return pods_.WaitForSync(patience) && anchors_.WaitForSync(patience); }
+bool ClusterCache::WaitForSync(absl::Duration patience) {
+  return pods_.WaitForSync(patience) && anchors_.WaitForSync(patience) && inventory_.WaitForFirstLists(patience);
+}
+
+bool ClusterCache::Listed() const {
+  if (!listed_) listed_ = pods_.State().synced && anchors_.State().synced && inventory_.WaitForFirstLists(absl::ZeroDuration());
+  return listed_;
+}
 
 absl::Status ClusterCache::Connection() const {
   bool watching = true, synced = true;

@@ -1,6 +1,7 @@
 // The pods and anchors of one cluster, cached by informers, with the client to write there.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,8 +34,10 @@ class ClusterCache : public Member {
 
   void Start();
   void Stop();
-  // Blocks until the first lists are in the cache. False: not within `patience`.
+  // Blocks until the first lists are in the cache, and what nodes have, too, or is known not to be had. False: not within `patience`.
   bool WaitForSync(absl::Duration patience);
+  // Whether that is so. Once it is, it stays so.
+  bool Listed() const;
   // OK: the first lists are in the cache and watches are alive, or were within kLossPatience and the server still answers. Else why not:
   // Unauthenticated or PermissionDenied if the server refuses us, Unavailable in all other cases.
   absl::Status Connection() const;
@@ -66,6 +69,7 @@ class ClusterCache : public Member {
   std::mutex writes_mutex_;
   std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
   ClusterInventory inventory_;
+  mutable std::atomic<bool> listed_ = false;  // Listed() was true: it is asked for each look at a job
 };
 
 }  // namespace fusionllm::op

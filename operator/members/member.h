@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "lib/kube/client/api_client.h"
 #include "operator/inventory/capacity.h"
 #include "operator/lifecycle/observation.h"
@@ -54,6 +55,9 @@ class Members {
   virtual std::vector<std::shared_ptr<Member>> Remote() const = 0;
   // What the hub is called as one that lends devices; nothing: it lends none.
   virtual std::optional<std::string> LocalName() const = 0;
+  // Those of which nothing has been listed yet since this process began, or since they have other credentials; and for how long that has
+  // been tried. What is there is not known, which is not the same as missing.
+  virtual std::map<std::string, absl::Duration> Connecting() const = 0;
   // All that are registered, the hub's own included if it lends devices.
   virtual std::vector<ClusterFacts> Clusters() const = 0;
 };

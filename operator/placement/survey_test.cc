@@ -59,6 +59,7 @@ class SurveyTest : public ::testing::Test, public Members {
   }
   std::vector<std::shared_ptr<Member>> Remote() const override { return {paris_}; }
   std::optional<std::string> LocalName() const override { return "home"; }
+  std::map<std::string, absl::Duration> Connecting() const override { return {}; }
   std::vector<ClusterFacts> Clusters() const override { return {paris_facts_, {.name = "home", .local = true}}; }
 
   SurveyRequest Request(const std::string& uid = "u1") const {

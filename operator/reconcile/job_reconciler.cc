@@ -8,6 +8,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
+#include "operator/members/cluster_cache.h"
 #include "operator/reconcile/claim.h"
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/prepare.h"
@@ -21,6 +22,10 @@ using nlohmann::json;
 constexpr absl::Duration kStaleAgain = absl::Milliseconds(100);
 constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
 constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers take a minute or two
+// How long a job is left as it is because a cluster is being connected: one with a part there, until it is known whether the cluster is
+// lost, and ClusterRegistry has had the time to say so; one that is to be placed.
+const absl::Duration kListPatience = ClusterCache::kLossPatience + absl::Seconds(5);
+constexpr absl::Duration kPlacePatience = absl::Seconds(2);
 
 bool IsGone(const absl::Status& status) { return kube::IsApiNotFound(status); }
 
@@ -31,6 +36,16 @@ class JobReconciler::Pass {
  public:
   Pass(JobReconciler& owner, const kube::WorkKey& key, const JobView& view, std::stop_token stop)
       : owner_(owner), key_(key), view_(view), hub_(owner.hub_.client()), call_{.stop = std::move(stop)} {}
+
+  // What the job has in a cluster that was connected just now is not known yet, and would be told as missing. A job that is being deleted
+  // does not wait for that: its status says where something may be.
+  bool AwaitsLists() const {
+    if (!view_.job.ok() || view_.deleted_at.has_value()) return false;
+    for (const auto& [cluster, tried_for] : owner_.members_.Connecting()) {
+      if (tried_for < (Named(cluster) ? kListPatience : Placed() ? absl::ZeroDuration() : kPlacePatience)) return true;
+    }
+    return false;
+  }
 
   ReconcileResult Run() {
     if (!view_.job.ok()) return Refuse();
@@ -74,6 +89,11 @@ class JobReconciler::Pass {
   bool Named(const std::string& cluster) const {
     const auto& named = view_.status.cluster_statuses;
     return std::any_of(named.begin(), named.end(), [&](const auto& of) { return of.name == cluster; });
+  }
+
+  bool Placed() const {
+    const auto anchor = owner_.hub_.AnchorOf(view_.identity.uid);
+    return anchor.has_value() && !ParsePlacement(view_.status.attempt, anchor->placement).empty();
   }
 
   ReconcileResult Refuse() {
@@ -398,11 +418,14 @@ ReconcileResult JobReconciler::Reconcile(const kube::WorkKey& key, std::stop_tok
   const std::shared_ptr<const JobView> view = jobs_.Find({key.ns, key.name});
   if (view == nullptr || !view->managed_by.empty()) return ReconcileResult::Done();
   if (!seen || !hub_.SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
-  if (key.cluster.empty()) return Pass(*this, key, *view, std::move(stop)).Run();
+  Pass pass(*this, key, *view, std::move(stop));
+  // The lists themselves bring back what is in them, if they are the last; this is for all else.
+  if (pass.AwaitsLists()) return ReconcileResult::Again(kNotYetAgain);
+  if (key.cluster.empty()) return pass.Run();
   for (const std::shared_ptr<Member>& member : members_.Remote()) {
     if (member->name() != key.cluster) continue;
     if (!member->SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
-    return Pass(*this, key, *view, std::move(stop)).RunIn(*member);
+    return pass.RunIn(*member);
   }
   return ReconcileResult::Done();
 }

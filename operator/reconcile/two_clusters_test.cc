@@ -265,6 +265,23 @@ TEST_F(TwoClustersTest, ACacheThatTrailsIsWaitedFor) {
   }
 }
 
+// A member of which nothing is known yet holds up nobody who has nothing there.
+TEST_F(TwoClustersTest, AJobWhoseClustersAreKnownDoesNotWait) {
+  json job = testing::JobObject();
+  job["spec"]["placement"] = {{"clusters", {{{"name", "local"}, {"min", 2}}}}};
+  Submit(job);
+  members_.connecting_ = {{"tokyo", absl::Seconds(1)}};
+  EXPECT_LT(Reconcile().after, absl::Seconds(2));
+  EXPECT_TRUE(Job()["status"].is_null()) << "before it is placed all members matter";
+  members_.connecting_ = {{"tokyo", absl::Seconds(3)}};
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["executors"], "2/2") << "but not for long";
+  members_.connecting_ = {{"tokyo", absl::ZeroDuration()}};
+  EndBroker(0, 0, R"({"step":100,"steps":100,"exit_code":0})");
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["state"], "Complete");
+}
+
 // The operator dies at each of its requests in turn, to the hub or to Tokyo, while a job runs on both and is deleted when Tokyo is away.
 // Every time nothing is left in the end.
 class TwoClustersDyingTest : public LeftBehindTest, public ::testing::WithParamInterface<std::tuple<bool, bool>> {

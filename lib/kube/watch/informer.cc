@@ -62,10 +62,18 @@ bool Informer::SyncedLocked() const {
   return listed_ && std::all_of(listeners_.begin(), listeners_.end(), [](const auto& listener) { return listener->initial_left == 0; });
 }
 
-bool Informer::WaitForSync(absl::Duration patience) {
+bool Informer::WaitForSync(absl::Duration patience) const {
+  return WaitUntil([this] { return SyncedLocked(); }, patience);
+}
+
+bool Informer::WaitForFirstList(absl::Duration patience) const {
+  return WaitUntil([this] { return state_.synced || !state_.last_error.ok(); }, patience);
+}
+
+bool Informer::WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration patience) const {
   const absl::Duration deadline = clock_.Monotonic() + patience;
   std::unique_lock lock(mutex_);
-  while (!SyncedLocked()) {
+  while (!holds()) {
     if (clock_.Monotonic() >= deadline || reader_.get_stop_token().stop_requested()) return false;
     clock_.WaitUntil(lock, changed_, deadline);
   }

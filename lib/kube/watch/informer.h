@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
@@ -71,7 +72,9 @@ class Informer : private ReflectorSink {
   // Whether the first list is in the cache and every handler that was there by then has been told all of it.
   bool HasSynced() const;
   // Blocks until then. False: not within `patience`, or stopped.
-  bool WaitForSync(absl::Duration patience);
+  bool WaitForSync(absl::Duration patience) const;
+  // Blocks until the first list is in the cache or could not be had, which State() says. False: neither within `patience`, or stopped.
+  bool WaitForFirstList(absl::Duration patience) const;
   InformerState State() const;
 
   // Asks the server for the names and versions of all objects at the very version that the cache stands at, and compares. False, and
@@ -114,6 +117,8 @@ class Informer : private ReflectorSink {
   void Enqueue(Listener& listener, const ObjectKey& key, Pending pending);
   void StoredLocked();
   bool SyncedLocked() const;
+  // `holds` is called with the lock held.
+  bool WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration patience) const;
   void Dispatch(const std::stop_token& stop);
   void ResyncLocked(Listener& listener);
   static void Tell(const Handler& handler, const Pending& pending);
@@ -125,7 +130,7 @@ class Informer : private ReflectorSink {
   Reflector reflector_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::condition_variable changed_;
   Store store_;
   std::string version_;
   bool listed_ = false;

@@ -187,6 +187,8 @@ class Alone : public Members {
     }
     return all;
   }
+  std::map<std::string, absl::Duration> Connecting() const override { return connecting_; }
+  std::map<std::string, absl::Duration> connecting_;
   std::optional<std::string> local_ = "local";
   std::vector<std::shared_ptr<Member>> remote_;
   std::map<std::string, std::map<std::string, std::string>> labels_;
