@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -67,14 +68,19 @@ std::optional<std::string> Barrier(const PodShape& shape, const NodeRoom& node) 
 
 using Free = kube::Amounts;
 
-Free FreeOn(const NodeRoom& node, const std::string& job_uid) {
-  Free free = node.allocatable;
-  const auto own = node.of_job.find(job_uid);
-  for (const auto& [resource, taken] : node.taken) {
-    const int64_t back = own == node.of_job.end() ? 0 : kube::AmountOf(own->second, resource);
-    free[resource] = kube::AmountOf(free, resource) - taken + back;
+bool IsOf(const JobRefPtr& job, const std::string& uid) { return job != nullptr && job->uid == uid; }
+
+// On each node, when the pods of that job are gone.
+std::vector<Free> FreeWithout(const std::string& job_uid, const ClusterCapacity& cluster) {
+  std::vector<Free> all;
+  for (const NodeRoom& node : cluster.nodes) {
+    Free& free = all.emplace_back(node.allocatable);
+    for (const auto& [resource, taken] : node.taken) free[resource] -= taken;
   }
-  return free;
+  for (const PlacedPod& pod : cluster.of_jobs) {
+    if (IsOf(pod.job, job_uid)) kube::AddAmounts(*pod.requests, all[pod.node]);
+  }
+  return all;
 }
 
 // How many times `requests` fit, and of what there is too little for one more.
@@ -116,28 +122,28 @@ bool Names(const std::vector<std::string>& wanted, const std::string& name) {
 Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
              const std::vector<kube::Amounts>& reserved) {
   std::map<std::string, int64_t> barriers;  // and on how many nodes
-  std::vector<Free> open;
-  for (const NodeRoom& node : cluster.nodes) {
-    if (const auto barrier = Barrier(shape, node)) {
+  std::vector<Free> free = FreeWithout(job_uid, cluster), open;
+  for (size_t i = 0; i < free.size(); ++i) {
+    if (const auto barrier = Barrier(shape, cluster.nodes[i])) {
       ++barriers[*barrier];
     } else {
-      open.push_back(FreeOn(node, job_uid));
+      open.push_back(std::move(free[i]));
     }
   }
   for (const WaitingPod& pod : cluster.waiting) {
-    if (pod.job_uid.empty() || pod.job_uid != job_uid) TakeSomewhere(pod.requests, open);
+    if (!IsOf(pod.job, job_uid)) TakeSomewhere(*pod.requests, open);
   }
   for (const kube::Amounts& requests : reserved) TakeSomewhere(requests, open);
 
   Room room;
   std::map<std::string, std::pair<int64_t, int64_t>> scarcities;  // by resource: on how many nodes, most that is free on one of them
-  for (const Free& free : open) {
+  for (const Free& left_there : open) {
     std::string scarce;
-    const int64_t times = Times(shape.requests, free, scarce);
+    const int64_t times = Times(shape.requests, left_there, scarce);
     room.pods += times;
     if (times > 0) ++room.nodes;
     auto& [nodes, most] = scarcities[scarce];
-    int64_t left = kube::AmountOf(free, scarce);
+    int64_t left = kube::AmountOf(left_there, scarce);
     const int64_t each = kube::AmountOf(shape.requests, scarce);
     if (times > 0) left -= times * each;
     most = nodes == 0 ? left : std::max(most, left);

@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lib/kube/api/amounts.h"
 #include "lib/kube/watch/node.h"
+#include "operator/inventory/job_pod.h"
 #include "operator/inventory/pod_shape.h"
 #include "operator/manifests/hardware.h"
 
@@ -23,18 +25,25 @@ struct NodeRoom {
   std::vector<kube::Taint> taints;
   bool ready = false, unschedulable = false;
   kube::Amounts allocatable;
-  kube::Amounts taken;                          // by all pods there
-  std::map<std::string, kube::Amounts> of_job;  // of that, by job uid: pods of this operator's jobs
+  kube::Amounts taken;  // by all pods there
+};
+
+// A pod of a job that has a node.
+struct PlacedPod {
+  JobRefPtr job;
+  size_t node = 0;  // index in ClusterCapacity::nodes
+  std::shared_ptr<const kube::Amounts> requests;
 };
 
 // Pods that wait for a node: they will take room, nobody knows where.
 struct WaitingPod {
-  std::string job_uid;  // empty: none of this operator's
-  kube::Amounts requests;
+  JobRefPtr job;  // null: of none
+  std::shared_ptr<const kube::Amounts> requests;
 };
 
 struct ClusterCapacity {
   std::vector<NodeRoom> nodes;  // by name
+  std::vector<PlacedPod> of_jobs;
   std::vector<WaitingPod> waiting;
   std::map<std::string, int64_t> pods_of_job;  // by job uid, waiting or not
   int64_t executors = 0;                       // that have a node

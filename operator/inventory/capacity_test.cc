@@ -22,6 +22,10 @@ class CapacityTest : public ::testing::Test {
     node.allocatable = {{"cpu", cpus * 1000}, {"memory", gibibytes * kGibibyte}, {"pods", 110}};
     return node;
   }
+  static JobRefPtr Job(const std::string& uid) { return std::make_shared<const JobRef>(JobRef{.uid = uid}); }
+  static std::shared_ptr<const kube::Amounts> Requests(int64_t millicpus) {
+    return std::make_shared<const kube::Amounts>(kube::Amounts{{"cpu", millicpus}, {"pods", 1}});
+  }
   Room Find(const std::string& job = "me") const { return RoomFor(shape_, cluster_, job, reserved_); }
 
   ClusterCapacity cluster_;
@@ -82,7 +86,7 @@ TEST_F(CapacityTest, SelectorsAndAffinityAreHeeded) {
 TEST_F(CapacityTest, OnesOwnPodsMakeWayForThoseToCome) {
   NodeRoom& node = AddNode(4);
   node.taken = {{"cpu", 4000}, {"pods", 2}};
-  node.of_job["me"] = {{"cpu", 2000}, {"pods", 1}};
+  cluster_.of_jobs = {{Job("me"), 0, Requests(2000)}};
   EXPECT_EQ(Find("me").pods, 1);
   EXPECT_EQ(Find("other").pods, 0);
 }
@@ -90,7 +94,7 @@ TEST_F(CapacityTest, OnesOwnPodsMakeWayForThoseToCome) {
 TEST_F(CapacityTest, PodsThatWaitAndRoomThatIsPromisedAreTaken) {
   AddNode(2);
   AddNode(4);
-  cluster_.waiting = {{"other", {{"cpu", 1500}, {"pods", 1}}}, {"me", {{"cpu", 1500}, {"pods", 1}}}};
+  cluster_.waiting = {{Job("other"), Requests(1500)}, {Job("me"), Requests(1500)}};
   EXPECT_EQ(Find().pods, 2) << "one's own are not counted";
   reserved_ = {{{"cpu", 2000}, {"pods", 1}}};
   EXPECT_EQ(Find().pods, 1);

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/kube/watch/pod_demand.h"
+#include "lib/base/status_macros.h"
+#include "operator/inventory/job_pod.h"
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
@@ -15,17 +16,29 @@ kube::Informer::Options NodeOptions(const std::string& cluster) {
   return {.cluster = cluster, .scope = {.resource = kNodes}, .decode = kube::DecodeNode};
 }
 
+absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text) {
+  const auto pod = std::make_shared<JobPod>();
+  FUSIONLLM_RETURN_IF_ERROR(ReadJobPod(text, *pod));
+  return pod;
+}
+
 // The server leaves out what has ended: a cluster may keep thousands of those.
-kube::Informer::Options PodOptions(const std::string& cluster) {
+kube::Informer::Options OtherOptions(const std::string& cluster, const std::string& origin) {
   return {.cluster = cluster,
-          .scope = {.resource = kPods, .field_selector = "status.phase!=Succeeded,status.phase!=Failed"},
-          .decode = [](absl::string_view text) {
-            return kube::DecodePodDemand(text, {kJobUidLabel, kRoleLabel});
-          }};
+          .scope = {.resource = kPods,
+                    .label_selector = absl::StrCat(kOriginLabel, "!=", origin),
+                    .field_selector = "status.phase!=Succeeded,status.phase!=Failed"},
+          .decode = DecodePod};
 }
 
 const kube::Node& AsNode(const kube::ObjectPtr& object) { return static_cast<const kube::Node&>(*object); }
-const kube::PodDemand& AsPod(const kube::ObjectPtr& object) { return static_cast<const kube::PodDemand&>(*object); }
+const JobPod& AsPod(const kube::ObjectPtr& object) { return static_cast<const JobPod&>(*object); }
+
+// What was told of a pod that is gone may be less than a JobPod; what was told before is one.
+bool HasFreed(const kube::InformerEvent& event) {
+  const bool took = event.old != nullptr && !AsPod(event.old).ended;
+  return took && (event.kind == kube::InformerEvent::Kind::kDeleted || AsPod(event.object).ended);
+}
 
 // Kubelets report every few minutes without anything new in it.
 bool MayHaveGrown(const kube::Node& before, const kube::Node& now) {
@@ -50,69 +63,71 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
     room.allocatable = node.allocatable;
   }
   for (const kube::ObjectPtr& object : pods) {
-    const kube::PodDemand& pod = AsPod(object);
+    const JobPod& pod = AsPod(object);
     if (pod.ended) continue;
-    const std::string job(pod.meta.Label(kJobUidLabel));
-    if (!job.empty()) ++capacity->pods_of_job[job];
-    if (!job.empty() && !pod.node.empty() && pod.meta.Label(kRoleLabel) == kExecutorRole) ++capacity->executors;
+    if (pod.job != nullptr) ++capacity->pods_of_job[pod.job->uid];
+    if (pod.executor && !pod.node.empty()) ++capacity->executors;
     if (pod.node.empty()) {
-      capacity->waiting.push_back({job, pod.requests});
+      capacity->waiting.push_back({pod.job, pod.requests});
       continue;
     }
     const auto at = index.find(pod.node);
     if (at == index.end()) continue;  // its node has gone
-    NodeRoom& room = capacity->nodes[at->second];
-    kube::AddAmounts(pod.requests, room.taken);
-    if (!job.empty()) kube::AddAmounts(pod.requests, room.of_job[job]);
+    kube::AddAmounts(*pod.requests, capacity->nodes[at->second].taken);
+    if (pod.job != nullptr) capacity->of_jobs.push_back({pod.job, at->second, pod.requests});
   }
   return capacity;
 }
 
 }  // namespace
 
-ClusterInventory::ClusterInventory(const std::string& cluster, kube::ApiClient& client, kube::Clock& clock,
-                                   const kube::InformerMetrics* metrics, std::function<void()> grew)
-    : nodes_(client, clock, metrics, NodeOptions(cluster)), pods_(client, clock, metrics, PodOptions(cluster)) {
+ClusterInventory::ClusterInventory(const std::string& cluster, const std::string& origin, kube::Informer& ours, kube::ApiClient& client,
+                                   kube::Clock& clock, const kube::InformerMetrics* metrics, std::function<void()> grew)
+    : ours_(ours), nodes_(client, clock, metrics, NodeOptions(cluster)), others_(client, clock, metrics, OtherOptions(cluster, origin)) {
   if (grew == nullptr) return;
   using Kind = kube::InformerEvent::Kind;
   nodes_.AddHandler([grew](const kube::InformerEvent& event) {
     if (event.resync || event.kind == Kind::kDeleted) return;
     if (event.kind == Kind::kAdded || event.old == nullptr || MayHaveGrown(AsNode(event.old), AsNode(event.object))) grew();
   });
-  pods_.AddHandler([grew](const kube::InformerEvent& event) {
-    if (event.kind == Kind::kDeleted || AsPod(event.object).ended) grew();
-  });
+  for (kube::Informer* pods : {&ours_, &others_}) {
+    pods->AddHandler([grew](const kube::InformerEvent& event) {
+      if (HasFreed(event)) grew();
+    });
+  }
 }
 
 void ClusterInventory::Start() {
   nodes_.Start();
-  pods_.Start();
+  others_.Start();
 }
 
 void ClusterInventory::Stop() {
   nodes_.Stop();
-  pods_.Stop();
+  others_.Stop();
 }
 
 bool ClusterInventory::WaitForFirstLists(absl::Duration patience) const {
-  return nodes_.WaitForFirstList(patience) && pods_.WaitForFirstList(patience);
+  return nodes_.WaitForFirstList(patience) && others_.WaitForFirstList(patience) && ours_.WaitForFirstList(patience);
 }
 
 std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
   if (!Status().ok()) return nullptr;
   // Versions before contents: what changes in between makes it anew the next time.
-  const std::string nodes = nodes_.resource_version(), pods = pods_.resource_version();
+  std::array versions = {nodes_.resource_version(), others_.resource_version(), ours_.resource_version()};
   const std::lock_guard lock(mutex_);
-  if (capacity_ == nullptr || nodes != nodes_version_ || pods != pods_version_) {
-    capacity_ = CapacityOf(nodes_.All(), pods_.All());
-    nodes_version_ = nodes;
-    pods_version_ = pods;
+  if (capacity_ == nullptr || versions != versions_) {
+    std::vector<kube::ObjectPtr> pods = others_.All(), ours = ours_.All();
+    pods.insert(pods.end(), ours.begin(), ours.end());
+    capacity_ = CapacityOf(nodes_.All(), pods);
+    versions_ = std::move(versions);
   }
   return capacity_;
 }
 
 absl::Status ClusterInventory::Status() const {
-  for (const auto& [what, informer] : {std::pair("nodes", &nodes_), std::pair("pods", &pods_)}) {
+  using Named = std::pair<const char*, const kube::Informer*>;
+  for (const auto& [what, informer] : {Named("nodes", &nodes_), Named("pods", &others_), Named("pods", &ours_)}) {
     const kube::InformerState state = informer->State();
     if (state.synced) continue;
     const std::string why(state.last_error.message());

@@ -1,9 +1,10 @@
 // The nodes of one cluster and what all its pods take of them, cached by informers.
 //
-// Apart from the caches that jobs are led by: a cluster that does not let its nodes be seen can be used all the same. Of pods that are not
-// the operator's only name, node and requests are kept. Thread-safe.
+// Apart from the caches that jobs are led by: a cluster that does not let its nodes be seen can be used all the same. The operator's own
+// pods are those of such a cache; of the others only name, node and requests are kept. Thread-safe.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,10 +17,11 @@ namespace fusionllm::op {
 
 class ClusterInventory {
  public:
-  // `client`, `clock` and `metrics` (which may be null) must outlive it. `grew`: called on a thread of the inventory whenever there may be
-  // more room than before; may be empty.
-  ClusterInventory(const std::string& cluster, kube::ApiClient& client, kube::Clock& clock, const kube::InformerMetrics* metrics,
-                   std::function<void()> grew);
+  // `ours` caches a JobPod for each pod with this origin, and is started and stopped by whoever has it; all calls of `grew` are over when
+  // it and the inventory are stopped. It, `client`, `clock` and `metrics` (which may be null) must outlive the inventory. `grew`: called on
+  // a thread of `ours` or the inventory whenever there may be more room than before; may be empty.
+  ClusterInventory(const std::string& cluster, const std::string& origin, kube::Informer& ours, kube::ApiClient& client, kube::Clock& clock,
+                   const kube::InformerMetrics* metrics, std::function<void()> grew);
 
   void Start();
   void Stop();
@@ -32,10 +34,11 @@ class ClusterInventory {
   absl::Status Status() const;
 
  private:
-  kube::Informer nodes_, pods_;
+  kube::Informer& ours_;
+  kube::Informer nodes_, others_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const ClusterCapacity> capacity_;  // null: to be made anew
-  mutable std::string nodes_version_, pods_version_;         // of the caches that it was made of
+  mutable std::array<std::string, 3> versions_;              // of the caches that it was made of
 };
 
 }  // namespace fusionllm::op

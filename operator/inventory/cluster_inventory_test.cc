@@ -40,9 +40,23 @@ class ClusterInventoryTest : public ::testing::Test {
     if (!node.empty()) pod["spec"]["nodeName"] = node;
     ASSERT_TRUE(client_.Create(kPods, "default", pod.dump()).ok());
   }
+  static absl::StatusOr<kube::ObjectPtr> Decode(absl::string_view text) {
+    const auto pod = std::make_shared<JobPod>();
+    const absl::Status status = ReadJobPod(text, *pod);
+    if (!status.ok()) return status;
+    return pod;
+  }
+  void Start() {
+    ours_.Start();
+    inventory_.Start();
+  }
   void Patch(const kube::Resource& resource, const kube::ObjectKey& key, const json& patch) {
     const auto done = client_.Patch(resource, key, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"});
     ASSERT_TRUE(done.ok()) << done.status();
+  }
+  ~ClusterInventoryTest() override {
+    inventory_.Stop();
+    ours_.Stop();
   }
   // Threads of informers carry things along: a test waits for what must come, at most a minute.
   bool Eventually(const std::function<bool(const ClusterCapacity&)>& holds) {
@@ -59,18 +73,21 @@ class ClusterInventoryTest : public ::testing::Test {
   kube::RestClient rest_;
   kube::ApiClient& client_ = rest_;
   std::atomic<int> grew_ = 0;
-  ClusterInventory inventory_{"paris", client_, clock_, nullptr, [this] { ++grew_; }};  // last: its threads call the rest
+  kube::Informer ours_{
+      client_, clock_, nullptr, {.scope = {.resource = kPods, .label_selector = "fusionllm.io/origin=hub"}, .decode = Decode}};
+  ClusterInventory inventory_{"paris", "hub", ours_, client_, clock_, nullptr, [this] { ++grew_; }};
 };
 
 TEST_F(ClusterInventoryTest, SeesNodesAndWhatTheirPodsTake) {
   AddNode("n1");
   AddNode("n2", "False");
   AddPod("theirs", json::object(), "n1");
-  AddPod("ours", {{kJobUidLabel, "u1"}, {kRoleLabel, kExecutorRole}}, "n1");
-  AddPod("waits", {{kJobUidLabel, "u1"}, {kRoleLabel, kExecutorRole}});
+  AddPod("ours", {{kOriginLabel, "hub"}, {kJobUidLabel, "u1"}, {kRoleLabel, kExecutorRole}}, "n1");
+  AddPod("waits", {{kOriginLabel, "hub"}, {kJobUidLabel, "u1"}, {kRoleLabel, kExecutorRole}});
+  AddPod("of-another-hub", {{kOriginLabel, "other"}, {kJobUidLabel, "u2"}, {kRoleLabel, kExecutorRole}}, "n2");
   AddPod("elsewhere", json::object(), "n9");
   EXPECT_EQ(inventory_.Capacity(), nullptr) << "nobody has looked yet";
-  inventory_.Start();
+  Start();
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == 2; }));
   const ClusterCapacity capacity = *inventory_.Capacity();
   EXPECT_EQ(capacity.nodes[0].name, "n1");
@@ -78,18 +95,23 @@ TEST_F(ClusterInventoryTest, SeesNodesAndWhatTheirPodsTake) {
   EXPECT_EQ(capacity.nodes[0].labels.at("pool"), "a");
   EXPECT_EQ(capacity.nodes[0].allocatable.at("cpu"), 4000);
   EXPECT_EQ(capacity.nodes[0].taken, (kube::Amounts{{"cpu", 1000}, {"pods", 2}}));
-  EXPECT_EQ(capacity.nodes[0].of_job.at("u1"), (kube::Amounts{{"cpu", 500}, {"pods", 1}}));
+  ASSERT_EQ(capacity.of_jobs.size(), 2);
+  const PlacedPod& ours = capacity.of_jobs[capacity.of_jobs[0].job->uid == "u1" ? 0 : 1];
+  EXPECT_EQ(ours.job->uid, "u1");
+  EXPECT_EQ(ours.node, 0);
+  EXPECT_EQ(*ours.requests, (kube::Amounts{{"cpu", 500}, {"pods", 1}}));
   EXPECT_FALSE(capacity.nodes[1].ready);
   ASSERT_EQ(capacity.waiting.size(), 1);
-  EXPECT_EQ(capacity.waiting[0].job_uid, "u1");
+  EXPECT_EQ(capacity.waiting[0].job->uid, "u1");
   EXPECT_EQ(capacity.pods_of_job.at("u1"), 2);
-  EXPECT_EQ(capacity.executors, 1);
+  EXPECT_EQ(capacity.pods_of_job.at("u2"), 1);
+  EXPECT_EQ(capacity.executors, 2);
 }
 
 TEST_F(ClusterInventoryTest, NodesAreInTheOrderOfTheirNames) {
   constexpr size_t kMany = 12;  // caches have none: by chance these would not come in order
   for (size_t i = kMany; i > 0; --i) AddNode(absl::StrCat("n", 100 + i));
-  inventory_.Start();
+  Start();
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == kMany; }));
   const auto capacity = inventory_.Capacity();
   for (size_t i = 0; i < kMany; ++i) EXPECT_EQ(capacity->nodes[i].name, absl::StrCat("n", 101 + i));
@@ -97,13 +119,22 @@ TEST_F(ClusterInventoryTest, NodesAreInTheOrderOfTheirNames) {
 
 TEST_F(ClusterInventoryTest, APodThatEndsFreesItsRoomAndThatIsTold) {
   AddNode("n1");
-  AddPod("p", json::object(), "n1");
-  inventory_.Start();
-  ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == 1 && !capacity.nodes[0].taken.empty(); }));
-  const int before = grew_;
-  Patch(kPods, {"default", "p"}, {{"status", {{"phase", "Succeeded"}}}});
+  AddPod("theirs", json::object(), "n1");
+  AddPod("ours", {{kOriginLabel, "hub"}, {kJobUidLabel, "u1"}, {kRoleLabel, kBrokerRole}}, "n1");
+  Start();
+  ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) {
+    return capacity.nodes.size() == 1 && kube::AmountOf(capacity.nodes[0].taken, kube::kPodCount) == 2;
+  }));
+  int before = grew_;
+  for (const char* pod : {"theirs", "ours"}) {
+    Patch(kPods, {"default", pod}, {{"status", {{"phase", "Succeeded"}}}});
+    EXPECT_TRUE(Eventually([&](const ClusterCapacity&) { return grew_ == before + 1; })) << pod;
+    ++before;
+  }
   EXPECT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes[0].taken.empty(); }));
-  EXPECT_TRUE(Eventually([&](const ClusterCapacity&) { return grew_ > before; }));
+  ASSERT_TRUE(client_.Delete(kPods, {"default", "ours"}, {.grace_period_seconds = 0}).ok());
+  EXPECT_TRUE(Eventually([&](const ClusterCapacity& capacity) { return capacity.pods_of_job.empty() && ours_.size() == 0; }));
+  EXPECT_EQ(grew_, before) << "what has ended had freed its room before";
 }
 
 TEST_F(ClusterInventoryTest, WhatMayNotBeSeenIsNotKnown) {
@@ -112,7 +143,7 @@ TEST_F(ClusterInventoryTest, WhatMayNotBeSeenIsNotKnown) {
                     .times = 1'000'000,
                     .code = 403,
                     .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"no nodes for you"})"});
-  inventory_.Start();
+  Start();
   for (int i = 0; i < 60'000 && inventory_.Status().message().find("no nodes for you") == absl::string_view::npos; ++i) {
     clock_.WaitFor(absl::Milliseconds(1), {});
   }

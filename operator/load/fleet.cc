@@ -159,6 +159,7 @@ void Fleet(const FleetOptions& options) {
   });
   fleet.AwaitQuiet(absl::Seconds(12));
   std::printf("| written by an operator that starts when all is there | %d |\n", fleet.Writes());
+  PrintTraffic("started when all is there", fleet);
   PrintUsage("started when all is there", *op, 0);
 
   fleet.ForgetRequests();

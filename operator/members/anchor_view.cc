@@ -24,7 +24,6 @@ absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
   return AnchorView{.ns = meta.ns,
                     .name = meta.name,
                     .uid = meta.uid,
-                    .resource_version = meta.resource_version,
                     .job = std::string(meta.Label(kJobLabel)),
                     .job_uid = std::string(meta.Label(kJobUidLabel)),
                     .hub = std::string(meta.Label(kHubLabel)),

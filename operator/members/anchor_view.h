@@ -11,7 +11,7 @@
 namespace fusionllm::op {
 
 struct AnchorView {
-  std::string ns, name, uid, resource_version;
+  std::string ns, name, uid;
   std::string job, job_uid;                               // whose it is
   std::string hub;                                        // uid of the hub that made it
   int64_t epoch = 0;                                      // of the leader that wrote it last; 0: none is said

@@ -1,79 +1,39 @@
 #include "operator/members/cluster_cache.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
 #include "operator/manifests/resources.h"
-#include "operator/members/anchor_view.h"
-#include "operator/members/pod_view.h"
+#include "operator/members/cached_objects.h"
 
 namespace fusionllm::op {
 namespace {
 
-using nlohmann::json;
-
 constexpr char kByJob[] = "job";
 constexpr absl::Duration kCompareTimeout = absl::Minutes(2);
 
-struct PodObject : kube::Object {
-  PodView view;
-};
+const CachedPod& AsPod(const kube::Object& object) { return static_cast<const CachedPod&>(object); }
+const CachedAnchor& AsAnchor(const kube::Object& object) { return static_cast<const CachedAnchor&>(object); }
 
-struct AnchorObjectView : kube::Object {
-  AnchorView view;
-};
-
-// Of the metadata what the caches go by. The rest, labels above all, would be half of what ten thousand Pods take.
-absl::StatusOr<kube::ObjectMeta> MetadataOf(absl::string_view text) {
-  auto decoded = kube::DecodeMetadata(text);
-  if (!decoded.ok()) return decoded.status();
-  const kube::ObjectMeta& all = (*decoded)->meta;
-  kube::ObjectMeta meta{.ns = all.ns, .name = all.name, .uid = all.uid, .resource_version = all.resource_version};
-  meta.deletion_timestamp = all.deletion_timestamp;
-  meta.labels.reserve(2);
-  for (const char* label : {kJobLabel, kJobUidLabel}) {
-    if (const absl::string_view value = all.Label(label); !value.empty()) meta.labels.emplace_back(label, value);
-  }
-  return meta;
-}
-
-absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text, const std::string& cluster) {
-  auto meta = MetadataOf(text);
-  if (!meta.ok()) return meta.status();
-  auto view = ReadPod(json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false), cluster);
-  if (!view.ok()) return view.status();
-  auto pod = std::make_shared<PodObject>();
-  pod->meta = *std::move(meta);
-  pod->view = *std::move(view);
-  return pod;
-}
-
-absl::StatusOr<kube::ObjectPtr> DecodeAnchor(absl::string_view text) {
-  auto meta = MetadataOf(text);
-  if (!meta.ok()) return meta.status();
-  auto view = ReadAnchor(text);
-  if (!view.ok()) return view.status();
-  auto anchor = std::make_shared<AnchorObjectView>();
-  anchor->meta = *std::move(meta);
-  anchor->view = *std::move(view);
-  return anchor;
-}
-
-std::vector<std::string> JobUid(const kube::Object& object) { return {std::string(object.meta.Label(kJobUidLabel))}; }
+std::vector<std::string> UidOf(const JobRefPtr& job) { return job == nullptr ? std::vector<std::string>() : std::vector{job->uid}; }
 
 kube::Informer::Options PodOptions(const std::string& cluster, const std::string& origin) {
   return {.cluster = cluster,
           .scope = {.resource = kPods, .label_selector = absl::StrCat(kOriginLabel, "=", origin)},
-          .decode = [cluster](absl::string_view text) { return DecodePod(text, cluster); }};
+          .decode = CachedPod::Decode};
 }
 
 kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin) {
   return {.cluster = cluster,
           .scope = {.resource = kConfigMaps, .label_selector = absl::StrCat(kOriginLabel, "=", origin, ",", kRoleLabel, "=", kAnchorRole)},
-          .decode = DecodeAnchor};
+          .decode = CachedAnchor::Decode};
+}
+
+// What is told of an object that is gone may be its metadata alone; what was known of it before is all.
+const kube::Object& Known(const kube::InformerEvent& event) {
+  return event.kind == kube::InformerEvent::Kind::kDeleted ? *event.old : *event.object;
 }
 
 bool IsRefusal(const absl::Status& status) { return kube::IsApiUnauthorized(status) || kube::IsApiForbidden(status); }
@@ -95,15 +55,14 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
       anchors_(reads, clock, metrics, AnchorOptions(name_, origin)),
       pod_writes_(pods_, clock),
       anchor_writes_(anchors_, clock),
-      inventory_(name_, reads, clock, metrics, std::move(grew)) {
-  const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event) {
-    const kube::ObjectMeta& meta = event.object->meta;
-    changed({meta.ns, std::string(meta.Label(kJobLabel))}, !event.initial && !event.resync);
+      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew)) {
+  const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event, const kube::Object& object, const JobRefPtr& job) {
+    if (job != nullptr) changed({object.meta.ns, job->name}, !event.initial && !event.resync);
   };
-  for (kube::Informer* informer : {&pods_, &anchors_}) {
-    informer->AddIndex(kByJob, JobUid);
-    informer->AddHandler(tell);
-  }
+  pods_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsPod(object).job); });
+  anchors_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsAnchor(object).job()); });
+  pods_.AddHandler([tell](const kube::InformerEvent& event) { tell(event, Known(event), AsPod(Known(event)).job); });
+  anchors_.AddHandler([tell](const kube::InformerEvent& event) { tell(event, Known(event), AsAnchor(Known(event)).job()); });
 }
 
 void ClusterCache::Start() {
@@ -171,28 +130,29 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
 
 std::vector<PodView> ClusterCache::PodsOf(const std::string& job_uid) const {
   std::vector<PodView> views;
-  for (const kube::ObjectPtr& pod : pods_.Find(kByJob, job_uid)) views.push_back(static_cast<const PodObject&>(*pod).view);
+  for (const kube::ObjectPtr& pod : pods_.Find(kByJob, job_uid)) views.push_back(AsPod(*pod).View(name_));
   return views;
 }
 
 std::optional<AnchorView> ClusterCache::AnchorOf(const std::string& job_uid) const {
   const std::vector<kube::ObjectPtr> found = anchors_.Find(kByJob, job_uid);
   if (found.empty()) return std::nullopt;
-  return static_cast<const AnchorObjectView&>(*found.front()).view;
+  return AsAnchor(*found.front()).View();
 }
 
 std::vector<AnchorView> ClusterCache::Anchors() const {
   std::vector<AnchorView> views;
-  for (const kube::ObjectPtr& anchor : anchors_.All()) views.push_back(static_cast<const AnchorObjectView&>(*anchor).view);
+  for (const kube::ObjectPtr& anchor : anchors_.All()) views.push_back(AsAnchor(*anchor).View());
   return views;
 }
 
 void ClusterCache::Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) {
-  const absl::StatusOr<kube::ObjectMeta> meta = MetadataOf(answer);
-  if (!meta.ok() || meta->resource_version.empty()) return;  // metav1.Status: it is gone, which is no reason to wait
+  const absl::StatusOr<kube::ObjectPtr> object = kube::DecodeMetadata(answer);
+  if (!object.ok()) return;  // metav1.Status: it is gone, which is no reason to wait
+  const kube::ObjectMeta& meta = (*object)->meta;
   const std::lock_guard lock(writes_mutex_);
-  written_[job_uid].insert(meta->Key());
-  (resource.plural == kPods.plural ? pod_writes_ : anchor_writes_).Wrote(meta->Key(), meta->resource_version);
+  written_[job_uid].insert(meta.Key());
+  (resource.plural == kPods.plural ? pod_writes_ : anchor_writes_).Wrote(meta.Key(), meta.resource_version);
 }
 
 bool ClusterCache::SeenWrites(const std::string& job_uid) {

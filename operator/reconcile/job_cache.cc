@@ -20,6 +20,7 @@ absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::str
   if (!view.ok()) return view.status();
   auto job = std::make_shared<JobObject>();
   job->meta = (*decoded)->meta;
+  job->meta.DropLabels();
   job->view = std::make_shared<const JobView>(*std::move(view));
   return job;
 }

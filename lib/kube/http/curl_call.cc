@@ -18,6 +18,8 @@ namespace fusionllm::kube {
 namespace {
 
 constexpr size_t kMaxHeaderBytes = 64 << 10;
+// The least that libcurl takes. Each handle that has sent a request over TLS keeps one, watches for as long as they are open.
+constexpr long kUploadBufferBytes = 16 << 10;
 
 absl::Duration Now() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
@@ -178,6 +180,7 @@ absl::Status CurlCall::SetUp() {
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, kUploadBufferBytes);
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // a proxy's "200 Connection established" is not the server's answer
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, error_text_);

@@ -7,6 +7,7 @@ namespace {
 
 // A waiter looks again this often even if nobody wakes it: insurance against a wake-up that was lost.
 constexpr absl::Duration kHeartbeat = absl::Seconds(10);
+constexpr size_t kKeptEntries = 64;
 
 }  // namespace
 
@@ -245,7 +246,10 @@ std::optional<WorkKey> WorkQueue::PopLane(Lane& lane) {
 
 void WorkQueue::EraseIfIdle(Entries::iterator at) {
   const Entry& entry = at->second;
-  if (!entry.added && !entry.processing && !entry.due.has_value() && entry.failures == 0) entries_.erase(at);
+  if (entry.added || entry.processing || entry.due.has_value() || entry.failures > 0) return;
+  entries_.erase(at);
+  // After a burst it would keep the room of all that waited.
+  if (entries_.capacity() > kKeptEntries && entries_.size() < entries_.capacity() / 16) entries_.rehash(0);
 }
 
 }  // namespace fusionllm::kube

@@ -7,6 +7,11 @@
 #include "lib/kube/api/resource_version.h"
 
 namespace fusionllm::kube {
+namespace {
+
+constexpr size_t kKeptPending = 64;
+
+}  // namespace
 
 Informer::Informer(ApiClient& client, Clock& clock, const InformerMetrics* metrics, Options options)
     : client_(client),
@@ -208,6 +213,8 @@ void Informer::Dispatch(const std::stop_token& stop) {
       const auto found = listener.pending.find(key);
       const Pending pending = std::move(found->second);
       listener.pending.erase(found);
+      // After a burst, the first list above all, it would keep the room of all that waited.
+      if (listener.pending.empty() && listener.pending.capacity() > kKeptPending) listener.pending = decltype(listener.pending)();
       queued += listener.order.size();
       lock.unlock();
       Tell(listener.handler, pending);

@@ -4,26 +4,6 @@
 #include "lib/kube/watch/object_metadata.h"
 
 namespace fusionllm::kube {
-namespace {
-
-void ReadOwners(JsonValue owners, ObjectMeta& meta) {
-  ForEachElement(owners, [&](JsonValue owner) {
-    std::string uid, kind, name;
-    bool controls = false;
-    ForEachField(owner, [&](std::string_view field, JsonValue value) {
-      if (field == "uid") uid = TextOf(value);
-      if (field == "kind") kind = TextOf(value);
-      if (field == "name") name = TextOf(value);
-      if (field == "controller" && !value.is_null()) controls = value.get_bool();
-    });
-    if (!controls) return;
-    meta.owner_uid = std::move(uid);
-    meta.owner_kind = std::move(kind);
-    meta.owner_name = std::move(name);
-  });
-}
-
-}  // namespace
 
 absl::string_view ObjectMeta::Label(absl::string_view name) const {
   for (const auto& [key, value] : labels) {
@@ -42,19 +22,11 @@ void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* manage
       meta.uid = TextOf(value);
     } else if (field == "resourceVersion") {
       meta.resource_version = TextOf(value);
-    } else if (field == "generation") {
-      meta.generation = value.get_int64();
-    } else if (field == "creationTimestamp") {
-      meta.creation_timestamp = TextOf(value);
     } else if (field == "deletionTimestamp") {
       meta.deletion_timestamp = TextOf(value);
-    } else if (field == "ownerReferences") {
-      ReadOwners(value, meta);
     } else if (field == "labels") {
       ForEachField(value, [&](std::string_view label, JsonValue text) { meta.labels.emplace_back(label, TextOf(text)); });
       meta.labels.shrink_to_fit();
-    } else if (field == "finalizers") {
-      ForEachElement(value, [&](JsonValue finalizer) { meta.finalizers.push_back(TextOf(finalizer)); });
     } else if (field == "managedFields" && managed_fields != nullptr && !value.is_null()) {
       *managed_fields = value.get_array().value().raw_json();
     }

@@ -2,10 +2,9 @@
 //
 // Objects are immutable once made and shared; whoever wants one changed writes to the server. Whoever caches a kind that is not below
 // derives from Object and passes a decoder of its own. Decoders are thread-safe, take the JSON of one object and answer InvalidArgument
-// when it is none. metadata.managedFields, often the largest part, are never kept.
+// when it is none. metadata.managedFields, often the largest part, are never kept, nor is of the rest what no cache is asked for.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,16 +20,14 @@ namespace fusionllm::kube {
 struct ObjectMeta {
   std::string ns, name, uid;
   std::string resource_version;
-  int64_t generation = 0;
-  std::string creation_timestamp;
-  std::string deletion_timestamp;                 // empty: nobody has deleted it
-  std::string owner_uid, owner_kind, owner_name;  // of the owner that controls it
+  std::string deletion_timestamp;  // empty: nobody has deleted it
   std::vector<std::pair<std::string, std::string>> labels;
-  std::vector<std::string> finalizers;
 
   ObjectKey Key() const { return {ns, name}; }
   // Empty where there is no such label.
   absl::string_view Label(absl::string_view name) const;
+  // With the memory that they take, which to assign an empty list leaves.
+  void DropLabels() { decltype(labels)().swap(labels); }
 };
 
 struct Object {

@@ -1,9 +1,8 @@
 #include "lib/kube/watch/pod_demand.h"
 
-#include <algorithm>
-
 #include "lib/kube/watch/amounts_reading.h"
 #include "lib/kube/watch/object_metadata.h"
+#include "lib/kube/watch/shared_values.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -49,29 +48,29 @@ Amounts TogetherOf(const std::vector<Container>& containers, const std::vector<C
   return together;
 }
 
-void ReadSpec(JsonValue spec, PodDemand& pod) {
+void ReadSpec(JsonValue spec, std::string& node, Amounts& requests) {
   std::vector<Container> containers, init;
   Amounts overhead, whole;
   ForEachField(spec, [&](std::string_view field, JsonValue value) {
-    if (field == "nodeName") pod.node = TextOf(value);
+    if (field == "nodeName") node = TextOf(value);
     if (field == "containers") containers = ReadContainers(value);
     if (field == "initContainers") init = ReadContainers(value);
     if (field == "overhead") overhead = ReadAmounts(value);
     if (field == "resources") whole = ReadRequests(value);  // of the pod as a whole, which go before those of its containers
   });
-  pod.requests = TogetherOf(containers, init);
-  for (const auto& [resource, amount] : whole) pod.requests[resource] = amount;
-  AddAmounts(overhead, pod.requests);
-  std::erase_if(pod.requests, [](const auto& entry) { return entry.second <= 0; });
-  pod.requests[kPodCount] = 1;
+  requests = TogetherOf(containers, init);
+  for (const auto& [resource, amount] : whole) requests[resource] = amount;
+  AddAmounts(overhead, requests);
+  std::erase_if(requests, [](const auto& entry) { return entry.second <= 0; });
+  requests[kPodCount] = 1;
 }
 
-absl::Status ReadPod(absl::string_view json, PodDemand& pod) {
+absl::Status ReadPod(absl::string_view json, PodDemand& pod, Amounts& requests) {
   return ReadJson(json, [&](simdjson::ondemand::object root) {
     for (auto field : root) {
       const std::string_view name = field.unescaped_key();
       if (name == "metadata") ReadMetadata(field.value(), pod.meta);
-      if (name == "spec") ReadSpec(field.value(), pod);
+      if (name == "spec") ReadSpec(field.value(), pod.node, requests);
       if (name != "status") continue;
       ForEachField(field.value(), [&](std::string_view of_status, JsonValue value) {
         if (of_status != "phase") return;
@@ -84,25 +83,20 @@ absl::Status ReadPod(absl::string_view json, PodDemand& pod) {
 
 }  // namespace
 
-absl::StatusOr<ObjectPtr> DecodePodDemand(absl::string_view json, const std::vector<std::string>& kept_labels) {
-  const auto pod = std::make_shared<PodDemand>();
-  absl::Status status = ReadPod(json, *pod);
-  if (status.ok()) status = CheckMetadata(pod->meta);
-  if (!status.ok()) return status;
-  const auto dropped = [&](const auto& label) {
-    return std::find(kept_labels.begin(), kept_labels.end(), label.first) == kept_labels.end();
-  };
-  std::erase_if(pod->meta.labels, dropped);
-  pod->meta.labels.shrink_to_fit();
-  pod->meta.finalizers = {};
-  return pod;
+absl::Status ReadPodDemand(absl::string_view json, PodDemand& pod) {
+  // For the life of the process: the executors of a job all request the same, and so do those of most jobs.
+  static auto& all_requests = *new SharedValues<Amounts>();
+  Amounts requests;
+  if (absl::Status status = ReadPod(json, pod, requests); !status.ok()) return status;
+  pod.requests = all_requests.Share(std::move(requests));
+  return CheckMetadata(pod.meta);
 }
 
 absl::StatusOr<Amounts> RequestsOfPod(absl::string_view json) {
   PodDemand pod;
-  const absl::Status status = ReadPod(json, pod);
-  if (!status.ok()) return status;
-  return std::move(pod.requests);
+  Amounts requests;
+  if (absl::Status status = ReadPod(json, pod, requests); !status.ok()) return status;
+  return requests;
 }
 
 }  // namespace fusionllm::kube

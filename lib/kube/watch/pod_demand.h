@@ -1,6 +1,7 @@
 // What a cache keeps of a Pod of which only its share of a node matters: of clusters whose pods are mostly somebody else's.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lib/kube/api/amounts.h"
@@ -9,13 +10,13 @@
 namespace fusionllm::kube {
 
 struct PodDemand : Object {
-  std::string node;    // empty: no scheduler has found it a place yet
-  Amounts requests;    // as the scheduler counts it, "pods" (1) included
-  bool ended = false;  // Succeeded or Failed: its share is free again
+  std::string node;                         // empty: no scheduler has found it a place yet
+  std::shared_ptr<const Amounts> requests;  // as the scheduler counts it, "pods" (1) included; never null, and one for all that are equal
+  bool ended = false;                       // Succeeded or Failed: its share is free again
 };
 
-// Labels other than `kept_labels` are dropped, and so are finalizers.
-absl::StatusOr<ObjectPtr> DecodePodDemand(absl::string_view json, const std::vector<std::string>& kept_labels);
+// Fills in `pod`, which may be of a derived class. Its errors are those of a decoder (object.h).
+absl::Status ReadPodDemand(absl::string_view json, PodDemand& pod);
 
 // What the scheduler reserves for a pod, by its JSON, which need not be of a server: its containers and sidecars together, or the most that
 // an init container needs beside the sidecars before it, whichever is more; then its overhead. A limit without a request is one.

@@ -1,15 +1,11 @@
 #include "lib/kube/watch/pod_demand.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 
 namespace fusionllm::kube {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::Pair;
 
 Amounts Requests(const std::string& spec) {
   const auto requests = RequestsOfPod(absl::StrCat(R"({"spec":)", spec, "}"));
@@ -43,20 +39,36 @@ TEST(PodDemandTest, OverheadIsAddedAndThePodsOwnRequestsGoFirst) {
             (Amounts{{"cpu", 1000}, {"memory", 110}, {"pods", 1}}));
 }
 
-TEST(PodDemandTest, KeepsWhereItIsAndTheLabelsAskedFor) {
-  const auto decoded = DecodePodDemand(R"({"metadata":{"name":"p","namespace":"n","resourceVersion":"1","labels":{"a":"1","b":"2"},
-    "finalizers":["x/y"]},"spec":{"nodeName":"n1","containers":[]},"status":{"phase":"Succeeded"}})",
-                                       {"b"});
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
-  const auto& pod = dynamic_cast<const PodDemand&>(**decoded);
+TEST(PodDemandTest, SaysWhereItIsAndWhetherItHasEnded) {
+  PodDemand pod;
+  ASSERT_TRUE(ReadPodDemand(R"({"metadata":{"name":"p","namespace":"n","resourceVersion":"1"},"spec":{"nodeName":"n1","containers":[]},
+    "status":{"phase":"Succeeded"}})",
+                            pod)
+                  .ok());
+  EXPECT_EQ(pod.meta.name, "p");
   EXPECT_EQ(pod.node, "n1");
   EXPECT_TRUE(pod.ended);
-  EXPECT_THAT(pod.meta.labels, ElementsAre(Pair("b", "2")));
-  EXPECT_THAT(pod.meta.finalizers, ElementsAre());
+}
+
+TEST(PodDemandTest, PodsThatRequestTheSameShareIt) {
+  const auto read = [](int cpu) {
+    PodDemand pod;
+    EXPECT_TRUE(ReadPodDemand(absl::StrCat(R"({"metadata":{"name":"p","resourceVersion":"1"},"spec":{"containers":[
+      {"resources":{"requests":{"cpu":)",
+                                           cpu, "}}}]}}"),
+                              pod)
+                    .ok());
+    return pod.requests;
+  };
+  EXPECT_EQ(*read(2), (Amounts{{"cpu", 2000}, {"pods", 1}}));
+  const auto one = read(2);
+  EXPECT_EQ(one, read(2));
+  EXPECT_NE(one, read(3));
 }
 
 TEST(PodDemandTest, NoPodsAreRefused) {
-  EXPECT_FALSE(DecodePodDemand("{}", {}).ok());
+  PodDemand pod;
+  EXPECT_FALSE(ReadPodDemand("{}", pod).ok());
   EXPECT_FALSE(RequestsOfPod(R"({"spec":{"containers":3}})").ok());
 }
 

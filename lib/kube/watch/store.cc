@@ -9,17 +9,16 @@ namespace fusionllm::kube {
 void Store::AddIndex(const std::string& name, IndexFunction function) { indexes_[name].function = std::move(function); }
 
 ObjectPtr Store::Put(ObjectPtr object) {
-  ObjectPtr& place = objects_[object->meta.Key()];
-  ObjectPtr old = std::exchange(place, std::move(object));
-  if (old != nullptr) Leave(old);
-  Enter(place);
+  ObjectPtr old = Remove(object->meta.Key());
+  Enter(object);
+  objects_.insert(std::move(object));
   return old;
 }
 
 ObjectPtr Store::Remove(const ObjectKey& key) {
   const auto found = objects_.find(key);
   if (found == objects_.end()) return nullptr;
-  ObjectPtr old = std::move(found->second);
+  ObjectPtr old = *found;
   objects_.erase(found);
   Leave(old);
   return old;
@@ -27,7 +26,7 @@ ObjectPtr Store::Remove(const ObjectKey& key) {
 
 ObjectPtr Store::Get(const ObjectKey& key) const {
   const auto found = objects_.find(key);
-  return found == objects_.end() ? nullptr : found->second;
+  return found == objects_.end() ? nullptr : *found;
 }
 
 std::vector<ObjectPtr> Store::Find(const std::string& index, const std::string& value) const {
@@ -41,17 +40,12 @@ std::vector<ObjectPtr> Store::Find(const std::string& index, const std::string& 
   return {objects->second.begin(), objects->second.end()};
 }
 
-std::vector<ObjectPtr> Store::All() const {
-  std::vector<ObjectPtr> all;
-  all.reserve(objects_.size());
-  for (const auto& [key, object] : objects_) all.push_back(object);
-  return all;
-}
+std::vector<ObjectPtr> Store::All() const { return {objects_.begin(), objects_.end()}; }
 
 std::vector<ObjectKey> Store::Keys() const {
   std::vector<ObjectKey> keys;
   keys.reserve(objects_.size());
-  for (const auto& [key, object] : objects_) keys.push_back(key);
+  for (const ObjectPtr& object : objects_) keys.push_back(object->meta.Key());
   return keys;
 }
 

@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/functional/function_ref.h"
+#include "absl/hash/hash.h"
 #include "lib/kube/api/resource.h"
 #include "lib/kube/watch/object.h"
 
@@ -38,10 +38,24 @@ class Store {
     IndexFunction function;
     absl::flat_hash_map<std::string, absl::flat_hash_set<ObjectPtr>> values;
   };
+  // By their keys, which objects carry already.
+  struct KeyHash {
+    using is_transparent = void;
+    size_t operator()(const ObjectKey& key) const { return absl::HashOf(key.ns, key.name); }
+    size_t operator()(const ObjectPtr& object) const { return absl::HashOf(object->meta.ns, object->meta.name); }
+  };
+  struct SameKey {
+    using is_transparent = void;
+    bool operator()(const ObjectPtr& a, const ObjectPtr& b) const { return Same(a->meta.ns, a->meta.name, b->meta.ns, b->meta.name); }
+    bool operator()(const ObjectPtr& a, const ObjectKey& b) const { return Same(a->meta.ns, a->meta.name, b.ns, b.name); }
+    static bool Same(const std::string& ns_a, const std::string& a, const std::string& ns_b, const std::string& b) {
+      return a == b && ns_a == ns_b;
+    }
+  };
   void Enter(const ObjectPtr& object);
   void Leave(const ObjectPtr& object);
 
-  absl::flat_hash_map<ObjectKey, ObjectPtr> objects_;
+  absl::flat_hash_set<ObjectPtr, KeyHash, SameKey> objects_;
   std::map<std::string, Index> indexes_;
 };
 

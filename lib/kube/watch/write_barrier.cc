@@ -5,6 +5,11 @@
 #include "lib/kube/api/resource_version.h"
 
 namespace fusionllm::kube {
+namespace {
+
+constexpr size_t kKeptExpected = 64;
+
+}  // namespace
 
 void WriteBarrier::Wrote(const ObjectKey& key, const std::string& resource_version) { Expect(key, {.version = resource_version}); }
 
@@ -47,6 +52,8 @@ bool WriteBarrier::AllSeen(const std::function<bool(const ObjectKey& key)>& matt
       ++at;
     }
   }
+  // After a burst it would keep the room of all that was written.
+  if (expected_.empty() && expected_.capacity() > kKeptExpected) expected_ = decltype(expected_)();
   return all;
 }
 

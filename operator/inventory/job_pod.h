@@ -1,0 +1,36 @@
+// What a cache keeps of a pod that may be of a job: where it is, what it takes there, and of which job it is.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lib/kube/watch/pod_demand.h"
+
+namespace fusionllm::op {
+
+// Whose an object is, as its labels say.
+struct JobRef {
+  std::string name;
+  std::string uid;
+  std::string hub;  // uid of the hub that made it
+
+  bool operator==(const JobRef&) const = default;
+  template <class H>
+  friend H AbslHashValue(H state, const JobRef& job) {
+    return H::combine(std::move(state), job.name, job.uid, job.hub);
+  }
+};
+// One for all objects of a job; null: the labels name none.
+using JobRefPtr = std::shared_ptr<const JobRef>;
+JobRefPtr JobRefOf(const kube::ObjectMeta& meta);
+
+struct JobPod : kube::PodDemand {
+  JobRefPtr job;
+  bool executor = false;
+};
+
+// Of the labels nothing stays but `job` and `executor`: they would be half of what a cached pod takes. Errors: those of a decoder.
+absl::Status ReadJobPod(absl::string_view json, JobPod& pod);
+
+}  // namespace fusionllm::op

@@ -1,0 +1,93 @@
+#include "operator/members/cached_objects.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/json_fields.h"
+
+namespace fusionllm::op {
+
+absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
+  const auto pod = std::make_shared<CachedPod>();
+  FUSIONLLM_RETURN_IF_ERROR(ReadJobPod(text, *pod));
+  FUSIONLLM_ASSIGN_OR_RETURN(PodView view, ReadPod(kube::ParseJson(text), /*cluster=*/""));
+  pod->broker_ = view.role == kBrokerRole;
+  pod->ready_ = view.ready;
+  pod->phase_ = view.phase;
+  pod->index_ = view.index;
+  pod->container_restarts_ = view.container_restarts;
+  pod->attempt_ = view.attempt;
+  pod->exit_code_ = view.exit_code;
+  pod->deleted_at_ = view.deleted_at;
+  pod->address_ = std::move(view.address);
+  if (!view.reason.empty() || !view.message.empty() || view.report.has_value()) {
+    pod->words_ = std::make_unique<const Words>(Words{std::move(view.reason), std::move(view.message), std::move(view.report)});
+  }
+  return pod;
+}
+
+PodView CachedPod::View(const std::string& cluster) const {
+  static const Words kNone;
+  const Words& words = words_ == nullptr ? kNone : *words_;
+  return {.name = meta.name,
+          .uid = meta.uid,
+          .role = broker_ ? kBrokerRole : kExecutorRole,
+          .cluster = cluster,
+          .index = index_,
+          .attempt = attempt_,
+          .phase = phase_,
+          .ready = ready_,
+          .deleted_at = deleted_at_,
+          .exit_code = exit_code_,
+          .reason = words.reason,
+          .message = words.message,
+          .address = address_,
+          .report = words.report,
+          .container_restarts = container_restarts_};
+}
+
+absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
+  FUSIONLLM_ASSIGN_OR_RETURN(AnchorView view, ReadAnchor(text));
+  const auto anchor = std::make_shared<CachedAnchor>();
+  anchor->meta = decoded->meta;
+  anchor->meta.DropLabels();
+  anchor->job_ = JobRefOf(decoded->meta);
+  anchor->epoch_ = view.epoch;
+  anchor->preserved_ = view.preserved;
+  anchor->prepared_ = std::move(view.prepared);
+  anchor->broker_address_ = std::move(view.broker_address);
+  Notes notes{.remote_broker_address = std::move(view.remote_broker_address),
+              .placement = std::move(view.placement),
+              .waiting = std::move(view.waiting),
+              .wanted = view.wanted,
+              .executor_addresses = std::move(view.executor_addresses)};
+  if (notes != Notes()) anchor->notes_ = std::make_unique<const Notes>(std::move(notes));
+  return anchor;
+}
+
+AnchorView CachedAnchor::View() const {
+  static const JobRef kNobody;
+  static const Notes kNone;
+  const JobRef& job = job_ == nullptr ? kNobody : *job_;
+  const Notes& notes = notes_ == nullptr ? kNone : *notes_;
+  return {.ns = meta.ns,
+          .name = meta.name,
+          .uid = meta.uid,
+          .job = job.name,
+          .job_uid = job.uid,
+          .hub = job.hub,
+          .epoch = epoch_,
+          .preserved = preserved_,
+          .prepared = prepared_,
+          .broker_address = broker_address_,
+          .remote_broker_address = notes.remote_broker_address,
+          .placement = notes.placement,
+          .wanted = notes.wanted,
+          .executor_addresses = notes.executor_addresses,
+          .waiting = notes.waiting,
+          .terminating = !meta.deletion_timestamp.empty()};
+}
+
+}  // namespace fusionllm::op
