@@ -119,8 +119,8 @@ enum class Schedule {
   k1F1B,   // forwards while fewer than in_flight micro-batches are open, and backwards; in turns where both are ready
 };
 
-// What op-fence may spend by default, and for a plan that is good rather than polished: about 100 ms on 64 devices and 1,000 ops. With 13 to
-// 64 devices it spends two and a half times the former, below two seconds.
+// What op-fence may spend by default, and for a plan that is good rather than polished: about 100 ms on 64 devices and 1,000 ops. With 13
+// to 64 devices it spends two and a half times the former, below two seconds.
 inline constexpr int64_t kFullSearchBudget = 20'000;
 inline constexpr int64_t kQuickSearchBudget = 3'000;
 
