@@ -105,7 +105,8 @@ absl::Status ClusterCache::Connection() const {
   if (!lost_at_.has_value()) lost_at_ = now;
   // A server that answers nothing is away; watches of one that answers end and begin again.
   if (reads_.Alive() && now - *lost_at_ < kLossPatience) return absl::OkStatus();
-  return Lost(absl::StrCat("no watch for ", absl::FormatDuration(absl::Trunc(now - *lost_at_, absl::Seconds(1)))), why);
+  // Not for how long: that would be another status each time that somebody looks. The condition tells since when.
+  return Lost("no watch", why);
 }
 
 absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {

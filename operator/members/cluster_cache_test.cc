@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
@@ -44,6 +45,24 @@ class ClusterCacheTest : public ::testing::Test {
   kube::PulsedClient reads_{client_, clock_};
   ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [](const kube::ObjectKey&, bool) {}};
 };
+
+TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
+  kube::testing::FakeClock clock;
+  kube::PulsedClient reads(client_, clock);
+  ClusterCache cache("paris", "hub", reads, client_, clock, nullptr, [](const kube::ObjectKey&, bool) {});
+  cache.Start();
+  ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
+  for (const char* verb : {"watch", "list"}) {
+    server_.AddFault({.verb = verb, .times = 1'000'000, .code = 503, .body = R"({"kind":"Status","code":503,"message":"gone fishing"})"});
+  }
+  server_.BreakWatches();
+  EXPECT_TRUE(Eventually([&] {
+    const absl::Status before = cache.Connection();
+    clock.Advance(absl::Hours(1));
+    return !before.ok() && cache.Connection() == before;
+  }));
+  cache.Stop();
+}
 
 TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
   EXPECT_TRUE(cache_.SeenWrites("a-uid"));
