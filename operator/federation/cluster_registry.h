@@ -28,7 +28,7 @@ struct RegistryOptions {
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
   const Member* hub = nullptr;                         // for what the hub has, where a FusionCluster names it; null: that is not told
-  absl::Duration connect_patience = absl::Seconds(1);  // what a new connection may take before the status says that there is none
+  absl::Duration connect_patience = absl::Seconds(1);  // for each list of a new connection, until the status says there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
   absl::Duration loss_patience = ClusterCache::kLossPatience;
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.

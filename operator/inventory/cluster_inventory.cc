@@ -62,13 +62,14 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
     room.unschedulable = node.unschedulable;
     room.allocatable = node.allocatable;
   }
+  std::vector<const JobPod*> waiting;
   for (const kube::ObjectPtr& object : pods) {
     const JobPod& pod = AsPod(object);
     if (pod.ended) continue;
     if (pod.job != nullptr) ++capacity->pods_of_job[pod.job->uid];
     if (pod.executor && !pod.node.empty()) ++capacity->executors;
     if (pod.node.empty()) {
-      capacity->waiting.push_back({pod.job, pod.requests});
+      waiting.push_back(&pod);
       continue;
     }
     const auto at = index.find(pod.node);
@@ -76,6 +77,9 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
     kube::AddAmounts(*pod.requests, capacity->nodes[at->second].taken);
     if (pod.job != nullptr) capacity->of_jobs.push_back({pod.job, at->second, pod.requests});
   }
+  // Each takes the first place that it fits into, and leaves what it leaves to the next.
+  std::sort(waiting.begin(), waiting.end(), [](const JobPod* a, const JobPod* b) { return a->meta.Key() < b->meta.Key(); });
+  for (const JobPod* pod : waiting) capacity->waiting.push_back({pod->job, pod->requests});
   return capacity;
 }
 
@@ -127,7 +131,7 @@ std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
 
 absl::Status ClusterInventory::Status() const {
   using Named = std::pair<const char*, const kube::Informer*>;
-  for (const auto& [what, informer] : {Named("nodes", &nodes_), Named("pods", &others_), Named("pods", &ours_)}) {
+  for (const auto& [what, informer] : {Named("nodes", &nodes_), Named("pods of others", &others_), Named("pods of jobs", &ours_)}) {
     const kube::InformerState state = informer->State();
     if (state.synced) continue;
     const std::string why(state.last_error.message());

@@ -32,11 +32,11 @@ class ClusterInventoryTest : public ::testing::Test {
     ASSERT_TRUE(client_.Create(kNodes, "", node.dump()).ok());
     Patch(kNodes, {"", name}, {{"status", status}});
   }
-  void AddPod(const std::string& name, const json& labels = json::object(), const std::string& node = "") {
+  void AddPod(const std::string& name, const json& labels = json::object(), const std::string& node = "", const std::string& cpu = "500m") {
     json pod = {{"apiVersion", "v1"},
                 {"kind", "Pod"},
                 {"metadata", {{"name", name}, {"namespace", "default"}, {"labels", labels}}},
-                {"spec", {{"containers", {{{"name", "c"}, {"resources", {{"requests", {{"cpu", "500m"}}}}}}}}}}};
+                {"spec", {{"containers", {{{"name", "c"}, {"resources", {{"requests", {{"cpu", cpu}}}}}}}}}}};
     if (!node.empty()) pod["spec"]["nodeName"] = node;
     ASSERT_TRUE(client_.Create(kPods, "default", pod.dump()).ok());
   }
@@ -115,6 +115,17 @@ TEST_F(ClusterInventoryTest, NodesAreInTheOrderOfTheirNames) {
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.nodes.size() == kMany; }));
   const auto capacity = inventory_.Capacity();
   for (size_t i = 0; i < kMany; ++i) EXPECT_EQ(capacity->nodes[i].name, absl::StrCat("n", 101 + i));
+}
+
+TEST_F(ClusterInventoryTest, WhatWaitsIsInTheOrderOfItsNames) {
+  constexpr size_t kMany = 12;
+  for (size_t i = kMany; i > 0; --i) AddPod(absl::StrCat("p", 100 + i), json::object(), "", absl::StrCat(i));
+  Start();
+  ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.waiting.size() == kMany; }));
+  const auto capacity = inventory_.Capacity();
+  for (size_t i = 0; i < kMany; ++i) {
+    EXPECT_EQ(kube::AmountOf(*capacity->waiting[i].requests, kube::kCpu), 1000 * static_cast<int64_t>(i + 1));
+  }
 }
 
 TEST_F(ClusterInventoryTest, APodThatEndsFreesItsRoomAndThatIsTold) {

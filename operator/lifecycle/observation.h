@@ -33,6 +33,8 @@ struct PodView {
   std::string address;                   // IP
   std::optional<Progress> report;        // what the broker left behind when it ended
   int container_restarts = 0;
+
+  bool operator==(const PodView&) const = default;
 };
 
 struct ClusterView {

@@ -67,7 +67,7 @@ std::vector<ExecutorSlot> ParsePlacement(int64_t attempt, const std::string& tex
 // HOST:PORT by device, in one line, and back; what is none is left out.
 std::string AddressesText(const std::map<std::string, std::string>& addresses);
 std::map<std::string, std::string> ParseAddresses(const std::string& text);
-// "JOB-paris-0-r2"; `attempt` counts restarts of the whole job.
+// "JOB-paris-0-r2"; `attempt` is the number of the attempt: each restart, resumption and resizing begins the next.
 std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, int64_t attempt);
 std::string BrokerPodName(const JobIdentity& job, int64_t attempt);
 std::string AnchorName(const JobIdentity& job);         // ConfigMap that owns everything of the job in a cluster

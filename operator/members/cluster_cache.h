@@ -34,7 +34,8 @@ class ClusterCache : public Member {
 
   void Start();
   void Stop();
-  // Blocks until the first lists are in the cache, and what nodes have, too, or is known not to be had. False: not within `patience`.
+  // Blocks until the first lists are in the cache, and what nodes have, too, or is known not to be had. False: one
+  // of the five lists did not come within `patience`; they are waited for one after the other.
   bool WaitForSync(absl::Duration patience);
   // Whether that is so. Once it is, it stays so.
   bool Listed() const;

@@ -125,6 +125,19 @@ TEST_F(ExecutorServicesTest, ThereIsNoPodBeforeItsAddressAndTheJobSaysWhichIsMis
   EXPECT_EQ(tokyo_->Anchors().at(0).waiting, "");
 }
 
+TEST_F(ExecutorServicesTest, ToWaitForAnAddressIsNoFailureEvenWhereTheAnchorIsNotSeenYet) {
+  balances_ = false;
+  member_->KeepAnchors();
+  Submit("LoadBalancer");
+  kube::ReconcileResult result;
+  for (int look = 0; look < 8; ++look) {
+    result = Reconcile();
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    PlayCluster();
+  }
+  EXPECT_EQ(result.after, absl::Seconds(5));
+}
+
 TEST_F(ExecutorServicesTest, OnTheHubNothingIsMadeBeforeAllAddressesAreThere) {
   balances_ = false;
   Submit("LoadBalancer");

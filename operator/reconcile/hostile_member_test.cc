@@ -6,6 +6,7 @@
 
 #include "lib/kube/testing/mutations.h"
 #include "operator/inventory/pod_shape.h"
+#include "operator/members/cached_objects.h"
 #include "operator/reconcile/job_view.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
@@ -85,10 +86,11 @@ TEST_F(OddObjectsTest, AreReadOrRefused) {
   ASSERT_TRUE(ReadAnchor(anchor.dump()).ok());
   for (const json& odd : Mutations(broker).All()) {
     ASSERT_NO_THROW((void)ReadPod(odd, "local")) << odd.dump(1);
+    ASSERT_NO_THROW((void)CachedPod::Decode(odd.dump())) << odd.dump(1);
     ASSERT_NO_THROW((void)JobUidOf(odd)) << odd.dump(1);
     ASSERT_NO_THROW((void)ShapeOfPod(odd)) << odd.dump(1);
   }
-  for (const json& odd : Mutations(anchor).All()) ASSERT_NO_THROW((void)ReadAnchor(odd.dump())) << odd.dump(1);
+  for (const json& odd : Mutations(anchor).All()) ASSERT_NO_THROW((void)CachedAnchor::Decode(odd.dump())) << odd.dump(1);
   for (const json& odd : Mutations(Job()).All()) ASSERT_NO_THROW((void)ReadJob(odd, "hub", "uid")) << odd.dump(1);
 }
 

@@ -52,7 +52,7 @@ class JobReconciler::Pass {
     const Observation seen = Observe();
     const Decision decision = Decide(seen);
     const absl::Status status = CarryOut(seen, decision);
-    if (AwaitsAddress(owner_.hub_, status)) return ReconcileResult::Again(kAddressAgain);
+    if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     if (!status.ok()) {
       // An object of ours that somebody else has, a template that cannot be: said in the job itself, not in a log alone.
       return ReconcileResult::Failed(status);
@@ -71,20 +71,13 @@ class JobReconciler::Pass {
     const bool told_all = now.attempt == told.attempt && now.complete == told.complete && now.failed == told.failed;
     if (!told_all && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
     const absl::Status status = CarryOutIn(member, seen, decision);
-    if (AwaitsAddress(member, status)) return ReconcileResult::Again(kAddressAgain);
+    if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
     return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
   }
 
  private:
-  // Nothing is wrong, and nobody tells when there is one; what it is that waits is in the job's status.
-  bool AwaitsAddress(Member& member, const absl::Status& status) const {
-    if (!absl::IsUnavailable(status) || kube::ApiErrorOf(status).has_value()) return false;
-    const auto anchor = member.AnchorOf(view_.identity.uid);
-    return anchor.has_value() && anchor->waiting == status.message();
-  }
-
   // Whether the job's status says that it may have something in this cluster.
   bool Named(const std::string& cluster) const {
     const auto& named = view_.status.cluster_statuses;

@@ -1,6 +1,5 @@
 #include "operator/reconcile/job_services.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
@@ -57,10 +56,6 @@ std::string AddressAmong(const json& nodes) {
   return "";
 }
 
-std::string HostPort(const std::string& host, int64_t port) {
-  return absl::StrCat(absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host, ":", port);
-}
-
 }  // namespace
 
 absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside, const std::optional<std::string>& host) {
@@ -72,7 +67,7 @@ absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside,
     reach.missing = absl::StrCat(Called(wanted), " has no address yet");
     return reach;
   }
-  reach.inside = HostPort(cluster_ip, PortOf(service, "port"));
+  reach.inside = base::JoinHostPort(cluster_ip, absl::StrCat(PortOf(service, "port")));
   if (!outside) return reach;
   const int64_t port = PortOf(service, IsLoadBalancer(service) ? "port" : "nodePort");
   std::string reached = host.value_or("");
@@ -82,7 +77,7 @@ absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside,
     if (!reach.missing.empty()) return reach;
     if (!host.has_value()) reached = own;
   }
-  const std::string address = HostPort(reached, port);
+  const std::string address = base::JoinHostPort(reached, absl::StrCat(port));
   if (const absl::Status dialable = base::CheckDialable(address); !dialable.ok()) {
     reach.missing = absl::StrCat("nobody can dial ", Called(wanted), ": ", std::string(dialable.message()));
   } else {

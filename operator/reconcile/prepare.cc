@@ -27,6 +27,7 @@ using kube::TextAt;
 using nlohmann::json;
 
 constexpr size_t kWaitingBytesMax = 1024;
+constexpr char kAwaitsAddress[] = "fusionllm.io/awaits-address";  // payload of such errors
 
 // What the objects beside the anchor are made of. Certificates are not: they differ each time they are made and are as good as before.
 std::string HashOf(const PrepareRequest& request) {
@@ -143,7 +144,9 @@ class Preparation {
       anchor_.notes[kWaitingAnnotation] = told;
       FUSIONLLM_RETURN_IF_ERROR(Mark(anchor_.notes));
     }
-    return absl::UnavailableError(told);
+    absl::Status waits = absl::UnavailableError(told);
+    waits.SetPayload(kAwaitsAddress, {});
+    return waits;
   }
 
   absl::StatusOr<json> Apply(const kube::Resource& resource, const json& object) {
@@ -289,6 +292,8 @@ class Preparation {
 absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop) {
   return Preparation(member, request, std::move(stop)).Remote(hub);
 }
+
+bool AwaitsAddress(const absl::Status& status) { return status.GetPayload(kAwaitsAddress).has_value(); }
 
 absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, std::stop_token stop) {
   return Preparation(hub, request, std::move(stop)).Hub();

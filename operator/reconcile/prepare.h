@@ -44,5 +44,7 @@ absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, 
 // In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's authority is read there, unless it
 // is cached.
 absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop);
+// Whether that is why: nothing is wrong, and nobody tells when there is an address.
+bool AwaitsAddress(const absl::Status& status);
 
 }  // namespace fusionllm::op

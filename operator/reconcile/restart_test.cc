@@ -18,9 +18,11 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::kHubUid;
 using testing::kOperatorNamespace;
 using testing::kOrigin;
+using ::testing::Not;
 using testing::TwoClustersTest;
 
 constexpr char kOperatorAgent[] = "fusion-operator";
@@ -219,20 +221,20 @@ TEST_F(RestartTest, WhatHappenedMeanwhileIsSeenToOnceTheMemberIsKnown) {
   EXPECT_TRUE(LooksAgain());
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
   gate_->Open();
-  const absl::Duration opened = clock_.Monotonic();
   EXPECT_TRUE(Eventually([&] {
-    clock_.Advance(absl::Milliseconds(10));
+    clock_.Advance(absl::Milliseconds(1));
     return TokyoPod("train-tokyo-0-r0").contains("spec");
   }));
-  EXPECT_LT(clock_.Monotonic() - opened, absl::Seconds(30)) << "long before anybody would count the member as lost";
+  EXPECT_THAT(Job()["status"]["clusterStatuses"].dump(), Not(HasSubstr("Unreachable"))) << "nobody counted the member as lost";
 }
 
 TEST_F(RestartTest, AMemberThatIsNeverListedHoldsAJobUpNoLongerThanItMust) {
+  const absl::Duration started = clock_.Monotonic();
   Start();
-  EXPECT_TRUE(LooksAgain());
-  clock_.Advance(absl::Minutes(1));
+  // Five seconds more than it takes until a member counts as lost, and as many until the next look.
+  const absl::Duration most = ClusterCache::kLossPatience + absl::Seconds(10);
   EXPECT_TRUE(Eventually([&] {
-    clock_.Advance(absl::Milliseconds(100));
+    if (clock_.Monotonic() - started < most) clock_.Advance(absl::Milliseconds(100));
     return Job()["status"]["clusterStatuses"].dump().find("Unreachable") != std::string::npos;
   }));
 }

@@ -31,7 +31,6 @@ json ReferenceJson(const ObjectReference& of) {
   return reference;
 }
 
-// At most `bytes`, not within a character.
 std::string ObjectOf(const Event& event) {
   return absl::StrCat(event.regarding.kind, "/", event.regarding.key.ToString(), "/", event.regarding.uid);
 }

@@ -10,8 +10,8 @@
 
 namespace fusionllm::kube::testing {
 
-// Copies of an object in each of which one value, at any depth, is gone or has become a value of another type or an absurd one of its own.
-// Deterministic; some ten copies for each value that there is.
+// Copies of an object in each of which one value, at any depth, is gone or has become a value of another type or an absurd one of its own;
+// one of them is whole. Deterministic; thirteen copies for each value that there is.
 class Mutations {
  public:
   explicit Mutations(nlohmann::json object) : object_(std::move(object)) {
@@ -31,8 +31,13 @@ class Mutations {
     nlohmann::json mutation = object_;
     if (odd < Odd().size()) {
       mutation[at] = Odd()[odd];
-    } else if (!at.empty() && mutation[at.parent_pointer()].is_object()) {
-      mutation[at.parent_pointer()].erase(at.back());
+    } else if (!at.empty()) {  // there is no copy without the whole
+      nlohmann::json& parent = mutation[at.parent_pointer()];
+      if (parent.is_object()) {
+        parent.erase(at.back());
+      } else {
+        parent.erase(std::stoul(at.back()));
+      }
     }
     return mutation;
   }

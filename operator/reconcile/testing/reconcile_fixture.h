@@ -83,7 +83,10 @@ class DirectMember : public Member {
     }
     return std::nullopt;
   }
+  // As a cache that hears of no anchor any more.
+  void KeepAnchors() { kept_ = Anchors(); }
   std::vector<AnchorView> Anchors() const override {
+    if (kept_.has_value()) return *kept_;
     std::vector<AnchorView> anchors;
     const json objects = List(kConfigMaps, absl::StrCat(kRoleLabel, "=", kAnchorRole));
     for (const json& object : objects) anchors.push_back(ReadAnchor(object.dump()).value());
@@ -100,6 +103,7 @@ class DirectMember : public Member {
   const std::string name_;
   bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
   std::shared_ptr<const ClusterCapacity> capacity_;
+  std::optional<std::vector<AnchorView>> kept_;
   kube::ApiClient& client_;
 };
 
