@@ -41,9 +41,11 @@ std::vector<int> DeviceChoice(const Problem& problem, const std::vector<int>& de
 std::vector<std::vector<int>> DeviceWindows(const Problem& problem) {
   const std::vector<int>& usable = problem.usable();
   std::vector<std::vector<int>> windows;
-  for (size_t begin = 0; begin + kMostSearched <= usable.size(); begin += kMostSearched / 2)
-    windows.emplace_back(usable.begin() + begin, usable.begin() + begin + kMostSearched);
-  return windows;
+  for (size_t begin = 0;; begin += kMostSearched / 2) {
+    const size_t end = std::min(begin + kMostSearched, usable.size());
+    windows.emplace_back(usable.begin() + begin, usable.begin() + end);
+    if (end == usable.size()) return windows;
+  }
 }
 
 }  // namespace fusionllm::scheduler

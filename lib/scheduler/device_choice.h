@@ -18,7 +18,7 @@ std::vector<int> WithNeighbours(const Problem& problem, const std::vector<int>& 
 // Whom a change of these devices may bring in, themselves included: everybody, or as many near them as a search can go through.
 std::vector<int> DeviceChoice(const Problem& problem, const std::vector<int>& devices);
 
-// Stretches of the declared order, each beginning in the middle of the one before.
+// Stretches of the declared order, each beginning in the middle of the one before; every usable device is in one.
 std::vector<std::vector<int>> DeviceWindows(const Problem& problem);
 
 }  // namespace fusionllm::scheduler

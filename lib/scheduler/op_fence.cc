@@ -45,18 +45,19 @@ constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};
 constexpr int64_t kAnnealsOfFew = 4;           // under the simulator, of few devices
 constexpr int64_t kMostOfAnAnneal = 100;       // of the budget: long ones get used to what the closed form does not see
 constexpr int64_t kMostBeforeAnneals = 5'000;  // of the budget, for fills, orders and cuts: they find what they find soon
-constexpr int64_t kBudgetOfAChain = 6'000;
-constexpr int64_t kChainsOfAStart = 2;
+constexpr int64_t kBudgetOfAChain = 5'000;
 constexpr size_t kStarts = 4;
+constexpr double kShareOfChains = 0.7;  // of the phase; the rest is for the last ones, from the best
+constexpr int64_t kLastChains = 2;
 constexpr int64_t kAnnealingPerSimulation = 2'500;  // its work that takes as long as one simulation
 
 // Fewer devices are searched as a whole; of more, too few orders could be tried.
 bool MayAnneal(const Problem& problem) { return problem.usable().size() > kMostComplete && problem.usable().size() <= kMostSearched; }
 
-// Orders of some dozen devices are worth more search than was asked for in full, and take less time than that of thousands does.
+// PlanRequest::search_budget has the rule: orders of some dozen devices are worth more search, and take less time than that of thousands.
 int64_t BudgetOf(const Problem& problem) {
   const int64_t asked = problem.request().search_budget;
-  return MayAnneal(problem) && asked >= kFullSearchBudget ? asked * 5 / 2 : asked;
+  return MayAnneal(problem) ? asked + std::max<int64_t>(0, asked - kQuickSearchBudget) * 5 / 2 : asked;
 }
 
 class OpFenceSearch {
@@ -93,11 +94,15 @@ class OpFenceSearch {
     SortPool();
     if (Few()) AnnealFew();
     limit_ = budget_ * 3 / 4;
-    if (MayAnneal(problem_)) Anneal();
-    pool_ = Diverse(kClimbs);
-    for (size_t i = 0; i < pool_.size() && !Done(); ++i) climber_.Climb(pool_[i], effort_);
-    SortPool();
-    Restart();
+    if (MayAnneal(problem_)) {
+      Anneal();
+      pool_ = Diverse(kClimbs);
+    } else {
+      pool_ = Diverse(kClimbs);
+      for (size_t i = 0; i < pool_.size() && !Done(); ++i) climber_.Climb(pool_[i], effort_);
+      SortPool();
+      Restart();
+    }
     Finish();
     *proven = Complete();
     return pool_[0].assignment;
@@ -120,8 +125,8 @@ class OpFenceSearch {
     return kFillStepsPerSimulation * std::max<int64_t>(1, devices / kManyDevices);
   }
 
-  // What is left of the budget for this phase: the first half goes to orders, cuts and, of few devices, anneals, the next quarter to
-  // climbs.
+  // In simulations. The first half of the budget goes to fills, orders, cuts and, of few devices, anneals, the next quarter to climbs;
+  // where MayAnneal(), a quarter at most goes to fills, orders and cuts, and all up to three quarters to anneals.
   int64_t Spent() const {
     return evaluator_.work() + (chain_ ? chain_->work() : 0) / kWorkPerSimulation + fill_.work() / FillSteps() +
            (annealing_ ? annealing_->work() / kAnnealingPerSimulation : 0);
@@ -149,17 +154,20 @@ class OpFenceSearch {
   bool Few() const { return problem_.usable().size() <= kMostComplete; }
 
   // Where a chain of anneals ends is luck to some percent: short ones from plans with different numbers of stages, by different draws, and
-  // the rest of the phase from the best of them.
+  // then some from the best so far.
   void Anneal() {
     if (!annealing_) annealing_.emplace(problem_, problem_.usable());
     const int64_t begin = Spent(), all = limit_ - begin, chains = budget_ / kBudgetOfAChain;
     const std::vector<Candidate> starts = Diverse(kStarts);
     for (int64_t chain = 0; chain < chains; ++chain) {
-      limit_ = begin + all / 2 * (chain + 1) / chains;
-      AnnealFrom(starts[static_cast<size_t>(chain / kChainsOfAStart) % starts.size()], static_cast<uint64_t>(chain));
+      limit_ = begin + static_cast<int64_t>(kShareOfChains * static_cast<double>(all)) * (chain + 1) / chains;
+      AnnealFrom(starts[static_cast<size_t>(chain) % starts.size()], static_cast<uint64_t>(chain));
     }
-    limit_ = begin + all;
-    AnnealFrom(pool_[0], static_cast<uint64_t>(chains));
+    for (int64_t last = 0; last < kLastChains; ++last) {
+      const int64_t from = Spent();
+      limit_ = from + (begin + all - from) / (kLastChains - last);
+      AnnealFrom(pool_[0], static_cast<uint64_t>(chains + last));
+    }
   }
 
   // Under closed forms from the most to the least hopeful, each time from the best of the chain.

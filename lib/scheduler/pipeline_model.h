@@ -16,7 +16,8 @@
 // with it. A stage deep in the pipeline may thus update while the next step's first micro-batch is on its way.
 //
 // Deterministic: simultaneous events run in the order they were made. Cost: about 40 ns an event, (2 stages + 2 links) x micro-batches
-// events. A PipelineSimulator keeps its scratch memory between runs; one thread at a time.
+// events, one more for each message that waits its turn on shared wires. A PipelineSimulator keeps its scratch memory between runs; one
+// thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // The pieces of OP-Fence one by one: order of ops, communities of devices, cuts of a chain, codec ladder, bounds, globs.
+#include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -7,6 +9,7 @@
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/chain_search.h"
 #include "lib/scheduler/communities.h"
+#include "lib/scheduler/device_choice.h"
 #include "lib/scheduler/neighbour_orders.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/testing/requests.h"
@@ -65,6 +68,21 @@ TEST(OpOrderTest, BranchesGivenInTurnsAreKeptTogether) {
   const std::vector<int> order = OrderOps(request);
   EXPECT_LT(AliveBytes(request, order), AliveBytes(request, {0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_THAT(order, ElementsAre(0, 1, 3, 5, 2, 4, 6, 7));
+}
+
+TEST(DeviceWindowsTest, EveryDeviceIsInOneOfThem) {
+  for (const int devices : {1, 64, 65, 70, 96, 100, 130}) {
+    PlanRequest request = testing::Chain({}, 1);
+    for (int d = 0; d < devices; ++d) testing::AddDevice(request, "lab", 1);
+    testing::JoinSites(request, 1e9, 1e-4, 1e6, 0.01);
+    std::set<int> seen;
+    for (const std::vector<int>& window : DeviceWindows(*ProblemOf(request))) {
+      EXPECT_LE(window.size(), kMostSearched);
+      EXPECT_TRUE(std::is_sorted(window.begin(), window.end()));
+      seen.insert(window.begin(), window.end());
+    }
+    EXPECT_EQ(seen.size(), devices);
+  }
 }
 
 TEST(CommunitiesTest, FindsTheSitesWhateverTheOrderOfDeclaration) {

@@ -119,8 +119,8 @@ enum class Schedule {
   k1F1B,   // forwards while fewer than in_flight micro-batches are open, and backwards; in turns where both are ready
 };
 
-// What op-fence may spend by default, and for a plan that is good rather than polished: about 100 ms on 64 devices and 1,000 ops. With 13
-// to 64 devices it spends two and a half times the former, below two seconds.
+// What op-fence may spend by default, below two seconds on 64 devices and 1,000 ops, and for a plan that is good rather than polished,
+// below 100 ms there.
 inline constexpr int64_t kFullSearchBudget = 20'000;
 inline constexpr int64_t kQuickSearchBudget = 3'000;
 
@@ -166,7 +166,8 @@ struct PlanRequest {
 
   uint64_t seed = 0;
   // Simulations of up to 512 passes (stages and links x micro-batches x 2) that a search may spend, 10 to 20 us each; a longer one counts
-  // as several, other work by what it takes. (exact: 50 times as many simulations, whatever their length.)
+  // as several, other work by what it takes. exact: 50 times as many simulations, whatever their length. op-fence with 13 to 64 usable
+  // devices: two and a half times as many more of what is beyond kQuickSearchBudget.
   int64_t search_budget = kFullSearchBudget;
 };
 
