@@ -79,10 +79,15 @@ void DriftWatch::JudgeStages(double step_seconds, std::span<const StageLoad> sta
 }
 
 void DriftWatch::JudgeLink(double step_seconds, const LinkLoad& link, std::vector<Drift>& found) {
-  if (!(link.bytes_per_s > 0) || !(link.planned_bytes_per_s > 0)) return;
+  if (!(link.planned_bytes_per_s > 0)) return;
+  Subject& subject = links_[{link.src, link.dst}];
+  if (!(link.bytes_per_s > 0)) {
+    if (++subject.unknown >= options_.steps) subject.streak = 0;
+    return;
+  }
+  subject.unknown = 0;
   const double share = link.bytes_per_s / link.planned_bytes_per_s;
   const double busy_s = link.bytes / link.bytes_per_s;
-  Subject& subject = links_[{link.src, link.dst}];
   const bool matters = busy_s >= options_.least_share_of_step * step_seconds;
   if (!subject.Count(share < options_.link_share && matters, share > options_.link_recovery, options_.steps)) return;
   Drift drift{.kind = Drift::Kind::kLink,
@@ -94,8 +99,7 @@ void DriftWatch::JudgeLink(double step_seconds, const LinkLoad& link, std::vecto
   if (subject.slow) {
     drift.message = absl::StrFormat(
         "the link %s -> %s has carried %.3g MB/s where the plan counts on %.3g MB/s (%.0f %%), for %d steps; it is busy for %.3g s of a "
-        "step "
-        "of %.3g s",
+        "step of %.3g s",
         link.src, link.dst, 1e-6 * link.bytes_per_s, 1e-6 * link.planned_bytes_per_s, 100 * share, options_.steps, busy_s, step_seconds);
   } else {
     drift.message = absl::StrFormat("the link %s -> %s is back at %.3g MB/s", link.src, link.dst, 1e-6 * link.bytes_per_s);

@@ -1,7 +1,8 @@
 // Notices stages and links that have become slower than their plan counted on.
 //
 // Pure: fed step by step, no clock. A finding needs so many steps in a row, is told once, and again only after the thing has recovered for
-// as many steps; what hardly matters for the step is not told at all. Not thread-safe.
+// as many steps; what hardly matters for the step is not told at all. Steps in which a link was not measured count neither way; where there
+// are as many in a row, a finding that was on its way is dropped. Not thread-safe.
 //
 // A stage straggles by comparison: what slows all stages down alike (a plan that was too hopeful, a busy machine under emulated devices) is
 // no single device's fault. So a plan of one stage has no straggler.
@@ -27,7 +28,7 @@ struct StageLoad {
 struct LinkLoad {
   std::string src, dst;
   double bytes = 0;                // of the step
-  double bytes_per_s = 0;          // measured; 0: unknown, then the link is not judged
+  double bytes_per_s = 0;          // measured in this step; 0: unknown, then the link is not judged
   double planned_bytes_per_s = 0;  // this pair's share
 };
 
@@ -69,7 +70,8 @@ class DriftWatch {
 
  private:
   struct Subject {
-    int streak = 0;  // steps in a row against the present state
+    int streak = 0;   // steps in a row against the present state
+    int unknown = 0;  // steps in a row in which it was not measured
     bool slow = false;
     double slowness = 1;
     // True when the state changes.

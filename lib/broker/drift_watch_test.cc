@@ -121,6 +121,27 @@ TEST(DriftWatchTest, ALinkThatNobodyMeasuredIsNotJudged) {
   EXPECT_THAT(run.Steps(20, kWell, 0), IsEmpty());
 }
 
+TEST(DriftWatchTest, ALinkIsJudgedByTheStepsInWhichItWasMeasured) {
+  WatchedRun run;
+  run.Steps(5, kWell);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(run.Steps(1, kWell, 0.3e6), IsEmpty());
+    EXPECT_THAT(run.Steps(4, kWell, 0), IsEmpty());
+  }
+  EXPECT_THAT(run.Steps(1, kWell, 0.3e6), SizeIs(1)) << "the fifth";
+  EXPECT_THAT(run.Steps(20, kWell, 0), IsEmpty()) << "nobody knows whether it has recovered";
+  EXPECT_TRUE(run.watch.IsSlow("a", "b"));
+}
+
+TEST(DriftWatchTest, AHiccupOfALinkThatIsSeldomMeasuredIsForgotten) {
+  WatchedRun run;
+  run.Steps(5, kWell);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(run.Steps(1, kWell, 0.3e6), IsEmpty());
+    EXPECT_THAT(run.Steps(5, kWell, 0), IsEmpty());
+  }
+}
+
 TEST(DriftWatchTest, TheFirstStepsOfAPlanAreNotJudged) {
   WatchedRun run;
   EXPECT_THAT(run.Steps(6, kOneSlow), IsEmpty()) << "two of them do not count";

@@ -113,13 +113,17 @@ struct StepDone {
   std::string name;  // the first stage's executor
   StepRecord record;
 };
+struct LinkRate {
+  double bytes_per_s = 0;  // 0: not measured
+  int64_t samples = 0;     // in it so far: where they are as many as before, nothing was measured since
+};
 // One stage's own account of one step.
 struct StageMeasured {
   uint32_t epoch = 0;
   std::string name;
   int64_t step = 0;
-  double busy_s = 0;                          // less what an emulated device was late by
-  std::map<std::string, double> bytes_per_s;  // towards each peer; 0: not measured
+  double busy_s = 0;                      // less what an emulated device was late by
+  std::map<std::string, LinkRate> rates;  // towards each peer
 };
 struct ShardWritten {
   uint32_t epoch = 0;

@@ -80,13 +80,17 @@ std::vector<Drift> PlanWatch::JudgeWhole(int64_t step) {
   }
   std::vector<LinkLoad> links;
   for (WatchedLink& link : links_) {
-    const auto& rates = open.stages.at(link.src).bytes_per_s;
+    const auto& rates = open.stages.at(link.src).rates;
     const auto rate = rates.find(link.dst);
-    link.measured_bytes_per_s = rate == rates.end() ? 0 : rate->second;
+    const bool measured = rate != rates.end() && rate->second.samples != link.samples;
+    if (measured) {
+      link.measured_bytes_per_s = rate->second.bytes_per_s;
+      link.samples = rate->second.samples;
+    }
     links.push_back({.src = link.src,
                      .dst = link.dst,
                      .bytes = link.bytes,
-                     .bytes_per_s = link.measured_bytes_per_s,
+                     .bytes_per_s = measured ? link.measured_bytes_per_s : 0,
                      .planned_bytes_per_s = link.planned_bytes_per_s});
   }
   const double step_seconds = open.step_seconds;

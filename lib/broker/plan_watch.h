@@ -62,7 +62,8 @@ class PlanWatch {
     double bytes = 0;
     double planned_bytes_per_s = 0;  // this pair's share
     int sharers = 1;
-    double measured_bytes_per_s = 0;
+    double measured_bytes_per_s = 0;  // the newest
+    int64_t samples = 0;
   };
   std::vector<Drift> JudgeWhole(int64_t step);
   double PredictionBias() const;

@@ -53,7 +53,7 @@ class WatchedRun : public ::testing::Test {
                                .name = device,
                                .step = step,
                                .busy_s = device == "b0" ? busy_b0 : 0.4,
-                               .bytes_per_s = {{"b0", rate}, {"s0", rate}}});
+                               .rates = {{"b0", {rate, step}}, {"s0", {rate, step}}}});
     }
   }
   void Steps(int count, double busy_b0 = 0.4, double rate = 1, double seconds = 1) {

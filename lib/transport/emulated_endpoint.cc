@@ -45,6 +45,10 @@ struct Link {
   int64_t line_free_ns = 0;
   std::array<int64_t, kPriorityCount> last_arrival_ns{};
   double bandwidth_bytes_per_s = 0;
+  uint64_t bandwidth_samples = 0;
+  // Of messages since the last sample.
+  uint64_t passed_bytes = 0;
+  int64_t passage_ns = 0;
   double rtt_s = 0;
   std::condition_variable wake;
   std::thread thread;
@@ -148,6 +152,7 @@ class EmulatedEndpoint : public Endpoint {
     if (found == links_.end()) return stats;
     std::lock_guard lock(mu_);
     stats.bandwidth_bytes_per_s = found->second->bandwidth_bytes_per_s;
+    stats.bandwidth_samples = found->second->bandwidth_samples;
     stats.rtt_s = found->second->rtt_s;
     return stats;
   }
@@ -221,10 +226,15 @@ class EmulatedEndpoint : public Endpoint {
     link.last_arrival_ns[priority] = passed.arrival_ns = std::max(passed.arrival_ns, link.last_arrival_ns[priority]);
     passed.header.not_before_ns = passed.arrival_ns;
     const uint64_t wire_bytes = WireBytes(passed.payload.size(), options_.chunk_bytes);
-    const int64_t passage_ns = passage.sent_ns - passed.begun_ns;
-    if ((wire_bytes >= kRateSampleBytesMin && passage_ns > 0) || passage_ns >= kRateSampleNsMin) {
+    // Small messages together: one that had to let another link's traffic pass says little of the rate.
+    link.passed_bytes += wire_bytes;
+    link.passage_ns += passage.sent_ns - passed.begun_ns;
+    if ((link.passed_bytes >= kRateSampleBytesMin && link.passage_ns > 0) || link.passage_ns >= kRateSampleNsMin) {
       link.bandwidth_bytes_per_s =
-          Smooth(link.bandwidth_bytes_per_s, static_cast<double>(wire_bytes) * 1e9 / static_cast<double>(passage_ns));
+          Smooth(link.bandwidth_bytes_per_s, static_cast<double>(link.passed_bytes) * 1e9 / static_cast<double>(link.passage_ns));
+      ++link.bandwidth_samples;
+      link.passed_bytes = 0;
+      link.passage_ns = 0;
     }
     // No acknowledgement passes an emulated link: the round trip is taken as twice the way of a small message.
     if (wire_bytes < 4096) link.rtt_s = Smooth(link.rtt_s, 2e-9 * static_cast<double>(passed.arrival_ns - passed.begun_ns));

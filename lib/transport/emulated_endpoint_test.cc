@@ -163,6 +163,26 @@ TEST_F(EmulatedLinkTest, ALinkThatGetsSlowerIsSeenBySmallMessages) {
   EXPECT_NEAR(a_->stats("b").bandwidth_bytes_per_s, 0.25e6, 0.01e6);
 }
 
+// Labels beside activations, say.
+TEST_F(EmulatedLinkTest, ASmallMessageThatLetAnotherLinkPassSaysLittleOfTheRate) {
+  auto c = Make("c", {});
+  Mailbox at_b, at_c;
+  at_b.Listen(*b_);
+  at_c.Listen(*c);
+  for (int i = 1; i <= 64; ++i) {
+    if (i % 8 == 0) {
+      ASSERT_TRUE(a_->Send("c", {}, Lasting(10)).ok());
+      RunUntil(at_c, i / 8);
+    }
+    ASSERT_TRUE(a_->Send("b", {}, Payload::Of(std::string(400, 'x'))).ok());
+    RunUntil(at_b, i);
+  }
+  const LinkStats stats = a_->stats("b");
+  EXPECT_GT(stats.bandwidth_bytes_per_s, 0.2e6) << "64 messages of half a millisecond each, eight of which waited ten";
+  EXPECT_GT(stats.bandwidth_samples, 0u);
+  EXPECT_LT(stats.bandwidth_samples, 64u);
+}
+
 TEST_F(EmulatedLinkTest, PeersWithoutAPathAreNotDelayed) {
   Mailbox inbox;
   inbox.Listen(*b_);

@@ -33,6 +33,7 @@ struct LinkStats {
   uint64_t messages_received = 0;
   uint64_t reconnects = 0;
   double bandwidth_bytes_per_s = 0;  // smoothed, from real traffic; 0: nothing measured yet
+  uint64_t bandwidth_samples = 0;    // measurements in it: what sends little is measured seldom
   double rtt_s = 0;                  // smoothed, of small frames; 0: nothing measured yet
 
   void CountSent(Priority priority, uint64_t wire_bytes) {

@@ -92,7 +92,9 @@ void Outgoing::TakeSample(const Sent& sent, double now_s) {
   const double bytes = delivered_bytes_ - sent.delivered_bytes;
   double duration = now_s - sent.delivered_at_s;
   if (sent.after_idle && rtt_s_ < 0.9 * duration) duration -= rtt_s_;
-  if (bytes >= kRateSampleBytesMin && duration > 0) bandwidth_bytes_per_s_ = Smooth(bandwidth_bytes_per_s_, bytes / duration);
+  if (bytes < kRateSampleBytesMin || !(duration > 0)) return;
+  bandwidth_bytes_per_s_ = Smooth(bandwidth_bytes_per_s_, bytes / duration);
+  ++bandwidth_samples_;
 }
 
 absl::Status Outgoing::Acknowledge(uint64_t sequence, double now_s) {

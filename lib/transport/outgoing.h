@@ -45,6 +45,7 @@ class Outgoing {
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t messages_sent() const { return messages_sent_; }
   double bandwidth_bytes_per_s() const { return bandwidth_bytes_per_s_; }
+  uint64_t bandwidth_samples() const { return bandwidth_samples_; }
   double rtt_s() const { return rtt_s_; }
 
  private:
@@ -80,6 +81,7 @@ class Outgoing {
   double delivered_bytes_ = 0;
   double delivered_at_s_ = 0;
   double bandwidth_bytes_per_s_ = 0;
+  uint64_t bandwidth_samples_ = 0;
   double rtt_s_ = 0;
 };
 

@@ -125,6 +125,7 @@ LinkStats StreamEndpoint::stats(absl::string_view name) const {
   LinkStats stats = found->second->counters;
   stats.messages_sent += found->second->out.messages_sent();
   stats.bandwidth_bytes_per_s = found->second->out.bandwidth_bytes_per_s();
+  stats.bandwidth_samples = found->second->out.bandwidth_samples();
   stats.rtt_s = found->second->out.rtt_s();
   return stats;
 }

@@ -29,8 +29,8 @@ bool AreSeconds(std::initializer_list<double> values) {
 }
 
 bool IsSane(const v1::LinkBytes& link) {
-  return link.wire_bytes_sent() >= 0 && IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) &&
-         AreSeconds({link.rtt_seconds()});
+  return link.wire_bytes_sent() >= 0 && link.bandwidth_samples() >= 0 &&
+         IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) && AreSeconds({link.rtt_seconds()});
 }
 
 void WarnDropped(const std::string& name, const std::string& what) {
@@ -159,7 +159,9 @@ void KeepLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times)
 broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTimes& times) {
   broker::StageMeasured event{
       .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
-  for (const v1::LinkBytes& link : times.links()) event.bytes_per_s[link.peer()] = link.bandwidth_bytes_per_second();
+  for (const v1::LinkBytes& link : times.links()) {
+    event.rates[link.peer()] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .samples = link.bandwidth_samples()};
+  }
   return event;
 }
 

@@ -134,6 +134,7 @@ TEST(ExecutorReportsTest, TimesMustBeTimes) {
       [](v1::StageTimes& times) { times.mutable_links(0)->set_bandwidth_bytes_per_second(kInfinite); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_rtt_seconds(kNan); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_wire_bytes_sent(-1); },
+      [](v1::StageTimes& times) { times.mutable_links(0)->set_bandwidth_samples(-1); },
   };
   for (size_t i = 0; i < spoil.size(); ++i) {
     v1::StageTimes bad = good;

@@ -155,6 +155,7 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
           static_cast<int64_t>(stats.wire_bytes_sent_by_priority[p] - epoch.stats_before[i].wire_bytes_sent_by_priority[p]));
     }
     link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
+    link.set_bandwidth_samples(static_cast<int64_t>(stats.bandwidth_samples));
     link.set_rtt_seconds(stats.rtt_s);
     if (const auto found = compression.find(static_cast<int>(i)); found != compression.end()) {
       link.set_ratio(found->second.ratio);
