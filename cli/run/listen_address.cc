@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -17,8 +17,6 @@ std::string HostOf(absl::string_view address) {
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
   return std::string(host);
 }
-
-bool IsAnyHost(absl::string_view host) { return host == "0.0.0.0" || host == "::"; }
 
 // The addresses of this machine, loopback and link-local ones aside.
 std::vector<std::string> OwnAddresses() {
@@ -44,17 +42,16 @@ std::vector<std::string> OwnAddresses() {
 std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
   if (!listen) return {};
   const std::string host = HostOf(*listen);
-  if (IsAnyHost(host)) return OwnAddresses();
-  if (host.empty() || host == "localhost") return {};
+  if (base::StandsForAny(host)) return OwnAddresses();
+  if (host == "localhost") return {};
   return {host};
 }
 
 std::string AddressToDial(absl::string_view listening) {
-  if (!IsAnyHost(HostOf(listening))) return std::string(listening);
+  if (!base::StandsForAny(HostOf(listening))) return std::string(listening);
   const std::vector<std::string> own = OwnAddresses();
   const std::string host = own.empty() ? "ADDRESS-OF-THIS-MACHINE" : own.front();
-  const bool ipv6 = absl::StrContains(host, ':');
-  return absl::StrCat(ipv6 ? "[" : "", host, ipv6 ? "]" : "", listening.substr(listening.rfind(':')));
+  return base::JoinHostPort(host, listening.substr(listening.rfind(':') + 1));
 }
 
 }  // namespace fusionllm::cli

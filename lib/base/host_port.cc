@@ -33,7 +33,12 @@ bool IsHost(absl::string_view host) {
 
 }  // namespace
 
-bool StandsForAny(absl::string_view host) { return host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*"; }
+bool StandsForAny(absl::string_view host) { return host.empty() || host == "0.0.0.0" || host == "::" || host == "[::]" || host == "*"; }
+
+std::string JoinHostPort(absl::string_view host, absl::string_view port) {
+  const bool bare = absl::StrContains(host, ':') && !absl::StartsWith(host, "[");
+  return absl::StrCat(bare ? "[" : "", host, bare ? "]" : "", ":", port);
+}
 
 absl::Status CheckDialable(absl::string_view text) {
   const size_t colon = text.rfind(':');

@@ -1,13 +1,19 @@
 // HOST:PORT, as users and other systems say where a program is reached. Pure.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace fusionllm::base {
 
-// Whether a socket that is bound to `host` takes connections at all addresses of its machine: nobody can dial such a host.
+// Whether a socket that is bound to `host` (an IPv6 address with or without brackets) takes connections at all addresses of its machine:
+// nobody can dial such a host.
 bool StandsForAny(absl::string_view host);
+
+// "lab:7001", "[2001:db8::1]:7001": an IPv6 address gets its brackets. `port` as text, for it may be a name or a placeholder.
+std::string JoinHostPort(absl::string_view host, absl::string_view port);
 
 // OK when others can dial `text`: a host name, an IPv4 address or an IPv6 address in brackets, a colon, and a port from 1 to 65535. Whether
 // anybody is there is another matter. Errors: InvalidArgument, with `text` in it.

@@ -32,5 +32,17 @@ TEST(HostPortTest, WhatCannotIsRefusedInWords) {
   for (const std::string host : {"0.0.0.0", "[::]"}) EXPECT_THAT(refused(host + ":7001"), HasSubstr("stands for any"));
 }
 
+TEST(HostPortTest, AddressesGetTheirBracketsOnce) {
+  EXPECT_EQ(JoinHostPort("lab", "7001"), "lab:7001");
+  EXPECT_EQ(JoinHostPort("192.0.2.1", "7001"), "192.0.2.1:7001");
+  EXPECT_EQ(JoinHostPort("2001:db8::1", "7001"), "[2001:db8::1]:7001");
+  EXPECT_EQ(JoinHostPort("[2001:db8::1]", "7001"), "[2001:db8::1]:7001");
+}
+
+TEST(HostPortTest, AnyAddressIsKnownWithAndWithoutBrackets) {
+  for (const char* any : {"", "*", "0.0.0.0", "::", "[::]"}) EXPECT_TRUE(StandsForAny(any)) << any;
+  for (const char* one : {"lab", "10.0.0.1", "::1", "[::1]"}) EXPECT_FALSE(StandsForAny(one)) << one;
+}
+
 }  // namespace
 }  // namespace fusionllm::base
