@@ -67,7 +67,7 @@ endfunction()
 
 # What every test includes, compiled once. Only that: with more in it a test might miss an include of its own.
 function(fusionllm_test_headers)
-  file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "")  # leaves it alone where it is there: all tests depend on it
   add_library(test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cc)
   target_link_libraries(test_headers PRIVATE GTest::gmock GTest::gtest)
   target_compile_options(test_headers PRIVATE -pthread)

@@ -22,7 +22,7 @@ namespace fusionllm::planning {
 
 struct CalibrationOptions {
   int threads = 1;                          // of the back end
-  double seconds = 1;                       // micro-batches of a slice are repeated this long,
+  double seconds = 1;                       // micro-batches of a slice are repeated this long (Calibrate() says what else it limits),
   int least_passes = 3, most_passes = 100;  // but at least and at most so often; the median counts
   double patience_s = 5;                    // with a slice; past that, one pass that was timed is enough
   runtime::BatchSource* data = nullptr;     // of the workload; nullptr: numbers in range stand in, and reading takes no time
@@ -30,7 +30,8 @@ struct CalibrationOptions {
 };
 
 // Seconds are thread CPU time with one thread, which other work of the machine does not lengthen, else wall time. Ops are measured for the
-// job's micro-batch and, for the sake of the rates, for another. The caller fills name, site, memory_bytes, compute_scale and spare.
+// job's micro-batch and, for the sake of the rates, for another, which is left out where it would be a larger one and the job's own took
+// longer than `seconds`. The caller fills name, site, memory_bytes, compute_scale and spare.
 // Errors: Unimplemented for an op the back end lacks; Cancelled; kernels' and the data's errors, naming the op.
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options);

@@ -12,6 +12,8 @@ namespace {
 
 using scheduler::Plan;
 
+static_assert(wire::kMaxPlanStages >= scheduler::kMaxDevices, "a plan may have a stage on each device");
+
 // The scheduler speaks of one message; a document of a step. Latency is met once, since messages follow one another.
 void AddDirection(wire::PlanLink link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds, double latency_s,
                   wire::PlanDocument& document) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
@@ -58,7 +59,12 @@ class Greeted final : public v1::Broker::Service {
   }
   ~Greeted() override { server_->Shutdown(std::chrono::system_clock::now()); }
   const std::string& address() const { return address_; }
-  v1::Hello Hello() { return greeting_.get_future().get(); }
+  // Null: nobody has come within a minute.
+  std::optional<v1::Hello> Hello() {
+    std::future<v1::Hello> greeting = greeting_.get_future();
+    if (greeting.wait_for(std::chrono::minutes(1)) != std::future_status::ready) return std::nullopt;
+    return greeting.get();
+  }
 
  private:
   grpc::Status Attend(grpc::ServerContext*, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) override {
@@ -77,9 +83,10 @@ TEST(ExecutorProgram, TellsItsBrokerWhatItAdvertisesAndWhereItListens) {
   Greeted broker;
   Program program("fusion-executor", {"--broker", broker.address(), "--name", "a", "--metrics-address", "off", "--listen", "127.0.0.1:0",
                                       "--advertise", "lab.example.org:17001"});
-  const v1::Hello hello = broker.Hello();
-  EXPECT_EQ(hello.data_address(), "lab.example.org:17001");
-  EXPECT_THAT(hello.site_address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+  const std::optional<v1::Hello> hello = broker.Hello();
+  ASSERT_TRUE(hello.has_value()) << "it never dialled";
+  EXPECT_EQ(hello->data_address(), "lab.example.org:17001");
+  EXPECT_THAT(hello->site_address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
 }
 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {

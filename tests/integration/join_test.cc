@@ -47,7 +47,7 @@ TEST_F(JoinTest, AMachineThatCanBeDialledIs) {
   EXPECT_THAT(run->LossBits(), SizeIs(4));
 }
 
-// What the router behind that port does not forward, here, so that nobody comes through.
+// That it is dialled is all that is looked at: this router forwards nothing, so nobody comes through.
 TEST_F(JoinTest, TheOthersDialWhatAMachineAdvertises) {
   base::PortForwarder router;
   const auto run = Listen(2);
