@@ -11,6 +11,7 @@ constexpr size_t kWellSteps = 15;
 // much when the plan never ran well enough to tell.
 constexpr double kUnprovenBias = 1.2;
 constexpr double kMostBias = 2;
+constexpr double kLeastShareOfWire = 0.1;  // of the bytes of whoever sends most over it, in a step
 
 double Median(const std::deque<double>& values) {
   std::vector<double> sorted(values.begin(), values.end());
@@ -46,9 +47,14 @@ void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const Shar
     }
   }
   for (WatchedLink& link : links_) {
-    link.sharers = static_cast<int>(std::count_if(links_.begin(), links_.end(), [&](const WatchedLink& other) {
-      return shares_wire({link.src, link.dst}, {other.src, other.dst});
-    }));
+    double most_bytes = 0;
+    for (const WatchedLink& other : links_) {
+      if (!shares_wire({link.src, link.dst}, {other.src, other.dst})) continue;
+      ++link.sharers;
+      most_bytes = std::max(most_bytes, other.bytes);
+    }
+    // Labels that wait behind activations on one wire measure the queue, not the wire; the activations do that.
+    if (link.bytes < kLeastShareOfWire * most_bytes) continue;
     link.planned_bytes_per_s = rate_of(link.src, link.dst) / std::max(1, link.sharers);
   }
 }

@@ -60,8 +60,8 @@ class PlanWatch {
   struct WatchedLink {
     std::string src, dst;
     double bytes = 0;
-    double planned_bytes_per_s = 0;  // this pair's share
-    int sharers = 1;
+    double planned_bytes_per_s = 0;   // this pair's share; 0: what it measures says little, and is not judged
+    int sharers = 0;                  // of its wire, itself among them
     double measured_bytes_per_s = 0;  // the newest
     int64_t samples = 0;
   };

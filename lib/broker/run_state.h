@@ -172,6 +172,7 @@ class RunState {
   uint32_t epoch_ = 0;
   bool adopted_ = false;                // waiting for executors of an epoch that outlived the broker
   bool adopted_epoch_is_over_ = false;  // one of them came back without it
+  uint32_t foreign_epoch_ = 0;          // newest that an executor runs and this broker knows nothing of
   std::set<std::string> waiting_;       // for Ready, Ended or an adopted rejoin, by phase
   std::map<std::string, int64_t> ended_at_;
   int64_t last_step_ = 0;

@@ -12,7 +12,7 @@ namespace fusionllm::broker {
 
 void RunState::Load() {
   const bool first = epoch_ == options_.last_epoch;
-  ++epoch_;
+  epoch_ = std::max(epoch_, foreign_epoch_) + 1;
   phase_ = Phase::kLoading;
   last_step_ = checkpoint_step_;
   shards_.clear();

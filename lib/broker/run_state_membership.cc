@@ -9,6 +9,11 @@
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
+namespace {
+
+constexpr uint32_t kMostEpochs = 1'000'000'000;  // what claims to run a later one, has made it up
+
+}  // namespace
 
 // All executors may have gone together with the broker before this one: no news of theirs would ever start a timer.
 void RunState::Handle(const Begun&) {
@@ -29,6 +34,11 @@ void RunState::Handle(const Joined& event) {
     if (phase_ == Phase::kFailed) return;
   }
   members_[member.name] = member;
+  if (event.epoch > epoch_ && event.epoch < kMostEpochs) {
+    // The broker before this one began it, and left no word of it. What its stages do from here on nobody could tell from ours.
+    foreign_epoch_ = std::max(foreign_epoch_, event.epoch);
+    Do(SendAbort{.name = member.name, .epoch = event.epoch, .why = "the broker that began this plan epoch is gone, and its journal, too"});
+  }
   if (adopted_) {
     if (event.epoch == epoch_) {
       waiting_.erase(member.name);

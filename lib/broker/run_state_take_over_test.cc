@@ -108,5 +108,36 @@ TEST(RunStateTakeOverTest, AStopLetsExecutorsThatComeBackSaveWhatTheyHave) {
   EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
 }
 
+TEST(RunStateTakeOverTest, ABrokerWithoutItsJournalEndsWhatItFindsAndBeginsALaterEpoch) {
+  RunOptions options = Options({"a0", "b0"});
+  options.start_step = 20;
+  options.start_checkpoint = "step-20";
+  Drill run(options, {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 7});
+  const auto aborts = Of<SendAbort>(run.all);
+  ASSERT_EQ(aborts.size(), 2u);
+  EXPECT_EQ(aborts[0].name, "a0");
+  EXPECT_EQ(aborts[1].epoch, 7);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.epoch(), 8) << "what the stages of epoch 7 still send is of no epoch of ours";
+  run.Feed(StepDone{.epoch = 7, .name = "a0", .record = {.step = 30}});
+  EXPECT_EQ(run.state.last_step(), 20);
+  run.Step(21);
+  EXPECT_EQ(run.state.last_step(), 21);
+}
+
+TEST(RunStateTakeOverTest, AnExecutorOfAnUnknownEpochThatComesLateIsSparedItsNumber) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  EXPECT_EQ(run.state.epoch(), 1);
+  run.Feed(Joined{.member = {.name = "c0", .incarnation = 1}, .epoch = 7});
+  ASSERT_EQ(Of<SendAbort>(run.all).size(), 1u);
+  EXPECT_EQ(run.state.epoch(), 1) << "the epoch under way goes on";
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "test"});
+  EXPECT_GT(run.state.epoch(), 7u);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+}
+
 }  // namespace
 }  // namespace fusionllm::broker

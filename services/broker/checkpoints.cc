@@ -46,6 +46,12 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
     return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: ", path,
                                                    " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
   }
+  if (const int64_t step = reader.manifest()->step; step > job.spec.training.steps) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "spec.training.steps: %d, and %s has seen %d steps already; give more steps, another folder, or begin anew (--fresh, "
+        "spec.checkpoint.resume: never)",
+        job.spec.training.steps, reader.path(), step));
+  }
   return CheckpointFound{.step = reader.manifest()->step, .path = reader.path(), .changed = Differences(job, *reader.manifest())};
 }
 

@@ -28,7 +28,7 @@ absl::Status CleanUp(const std::string& directory, bool executors_are_running);
 void AbandonCheckpoint(const std::string& directory, int64_t step);
 
 // Follows spec.checkpoint.resume: auto (the newest whole one, else none), never, or a path. Errors: NotFound or DataLoss for a path that is
-// not a whole checkpoint, InvalidArgument for one of another model; the message names file and reason.
+// not a whole checkpoint, InvalidArgument for one of another model or of more steps than the job has; the message names file and reason.
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory);
 
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.

@@ -126,6 +126,20 @@ TEST_F(RecoveryTest, ABrokerThatIsKilledIsReplacedAndNoStepIsMissing) {
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000060/manifest.json")));
 }
 
+// As where it is on a Pod's own disk.
+TEST_F(RecoveryTest, ABrokerThatIsKilledWithItsJournalGoesOnFromTheLastCheckpoint) {
+  auto run = Start({kCheckpoints});
+  ASSERT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
+  const std::vector<pid_t> brokers = run->Running("fusion-broker");
+  ASSERT_THAT(brokers, SizeIs(1));
+  ASSERT_TRUE(std::filesystem::remove(Path("out/broker.journal")));
+  KillProcess(brokers[0]);
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
+  EXPECT_GE(Event(*run, "Restored").value("step", 0), 10);
+  EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000060/manifest.json")));
+}
+
 TEST_F(RecoveryTest, TheSummaryCountsWhatWasSentBeforeALossAndBeforeTheBrokersDeath) {
   WriteTopology(3, 1);
   auto run = Start({kCheckpoints});

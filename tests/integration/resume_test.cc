@@ -9,6 +9,7 @@ namespace fusionllm::integration {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -61,6 +62,13 @@ TEST_F(ResumeTest, ARunThatHasAllItsStepsEndsAtOnce) {
   RunToEnd({Steps(4), Checkpoints(0)}, {}, "first");
   const auto again = RunToEnd({Steps(4), Checkpoints(0)}, {}, "second");
   EXPECT_TRUE(BitsOf(*again).empty());
+}
+
+TEST_F(ResumeTest, FewerStepsThanTheCheckpointHasSeenAreRefusedInWords) {
+  RunToEnd({Steps(6), Checkpoints(0)}, {}, "first");
+  auto again = Start({Steps(4), Checkpoints(0)}, {}, "second");
+  ExpectEnd(*again, 2);
+  EXPECT_THAT(again->Stderr(), AllOf(HasSubstr("spec.training.steps: 4"), HasSubstr("step-000006 has seen 6 steps")));
 }
 
 TEST_F(ResumeTest, ZeroStepsWriteTheInitialParametersAndARunMayStartFromThem) {

@@ -1,0 +1,73 @@
+#include "lib/broker/plan_watch.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// a sends labels and b activations to c, over one wire; the planner counts on 1 MB/s of it for each. A step takes a second.
+class SharedWire : public ::testing::Test {
+ protected:
+  SharedWire() {
+    PlanSummary plan;
+    plan.devices = {"a", "b", "c"};
+    plan.predicted_step_s = 1;
+    plan.stage_busy_s = {0.5, 0.5, 0.5};
+    plan.links = {{.src_stage = 0, .dst_stage = 2, .bytes = 4e3}, {.src_stage = 1, .dst_stage = 2, .bytes = 5e5}};
+    watch_.Begin(
+        plan, [](const std::string&, const std::string&) { return 2e6; }, [](const auto&, const auto&) { return true; });
+  }
+  // Steps in each of which both links were measured.
+  std::vector<Drift> Steps(int count, double labels_bytes_per_s, double activations_bytes_per_s) {
+    std::vector<Drift> found;
+    for (int i = 0; i < count; ++i) {
+      ++step_;
+      const std::map<std::string, double> rates = {{"a", labels_bytes_per_s}, {"b", activations_bytes_per_s}, {"c", 0}};
+      for (const auto& [name, rate] : rates) {
+        Add(watch_.On({.name = name, .step = step_, .busy_s = 0.5, .rates = {{"c", {.bytes_per_s = rate, .samples = step_}}}}), found);
+      }
+      Add(watch_.OnStep(step_, 1), found);
+    }
+    return found;
+  }
+  static void Add(const std::vector<Drift>& more, std::vector<Drift>& found) { found.insert(found.end(), more.begin(), more.end()); }
+
+  PlanWatch watch_;
+  int64_t step_ = 0;
+};
+
+TEST_F(SharedWire, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) { EXPECT_THAT(Steps(50, 2e3, 1e6), IsEmpty()); }
+
+TEST_F(SharedWire, WhatSendsMostSaysThatTheWireHasDegraded) {
+  Steps(10, 1e6, 1e6);
+  const std::vector<Drift> found = Steps(10, 2e3, 0.3e6);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].device, "b");
+  EXPECT_EQ(found[0].peer, "c");
+}
+
+TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
+  Steps(10, 1e6, 1e6);
+  Steps(1, 1e6, 0.3e6);
+  const int64_t last = step_;
+  std::vector<Drift> found;
+  for (int i = 0; i < 30; ++i) {
+    ++step_;
+    for (const char* name : {"a", "b", "c"}) {
+      Add(watch_.On({.name = name, .step = step_, .busy_s = 0.5, .rates = {{"c", {.bytes_per_s = 0.3e6, .samples = last}}}}), found);
+    }
+    Add(watch_.OnStep(step_, 1), found);
+  }
+  EXPECT_THAT(found, IsEmpty());
+}
+
+}  // namespace
+}  // namespace fusionllm::broker
