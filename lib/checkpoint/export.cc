@@ -7,13 +7,36 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/safetensors.h"
 
 namespace fusionllm::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int64_t kChunk = 1 << 20;
+
+// Ours or one of another maker, whole or being written. A model.safetensors alone is not: it may be what an earlier export wrote.
+bool HoldsCheckpoint(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder / kManifestName, error) || fs::exists(folder / kIndexName, error)) return true;
+  if (IsStagingName(folder.filename().string())) return true;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (IsNumberedShard(entry->path().filename().string())) return true;
+  }
+  return false;
+}
+
+absl::Status CheckNotRead(const CheckpointReader& reader, const std::string& out) {
+  std::error_code ignored;
+  for (const auto& [name, tensor] : reader.tensors()) {
+    if (!fs::equivalent(tensor.file->path(), out, ignored)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(out, " is a file of the checkpoint that is to be exported: name another"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Copy(const StoredTensor& tensor, SafetensorsWriter& writer, std::vector<std::byte>& chunk) {
   for (int64_t at = 0; at < tensor.entry->bytes();) {
@@ -28,10 +51,11 @@ absl::Status Copy(const StoredTensor& tensor, SafetensorsWriter& writer, std::ve
 }  // namespace
 
 absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::string& out) {
-  std::error_code ignored;
-  if (const auto there = std::filesystem::status(out, ignored).type();
-      there != std::filesystem::file_type::not_found && there != std::filesystem::file_type::regular) {
-    return absl::InvalidArgumentError(absl::StrCat(out, " is not a regular file: it would be replaced"));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Replacement replacement, PrepareReplacement(out));
+  for (const fs::path& folder : {fs::path(replacement.target).parent_path(), fs::absolute(out).parent_path()}) {
+    if (!HoldsCheckpoint(folder)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(out, " would be a file of the checkpoint in ", folder.lexically_normal().string(), ": name a place outside of it"));
   }
   FUSIONLLM_RETURN_IF_ERROR(VerifyCheckpoint(path));
   FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(path));
@@ -44,17 +68,13 @@ absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::stri
     }
     specs.push_back({name, {*tensor.entry->dtype, tensor.entry->shape}});
   }
-  const std::string partial = absl::StrCat(out, ".partial");
-  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(partial, std::move(specs), {{"format", "pt"}}));
+  FUSIONLLM_RETURN_IF_ERROR(CheckNotRead(reader, out));
+  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(replacement.aside, std::move(specs), {{"format", "pt"}}));
   std::vector<std::byte> chunk(kChunk);
   for (const TensorSpec& spec : writer.specs()) FUSIONLLM_RETURN_IF_ERROR(Copy(reader.tensors().at(spec.name), writer, chunk));
   FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, writer.Finish());
-  if (absl::Status status = Rename(partial, out); !status.ok()) {
-    RemoveTree(partial).IgnoreError();  // the first error is the one to tell
-    return status;
-  }
-  const std::string folder = std::filesystem::path(out).parent_path().string();
-  FUSIONLLM_RETURN_IF_ERROR(SyncFolder(folder.empty() ? "." : folder));
+  FUSIONLLM_RETURN_IF_ERROR(PutIntoPlace(replacement));
+  FUSIONLLM_RETURN_IF_ERROR(SyncFolder(fs::path(replacement.target).parent_path().string()));
   return written;
 }
 

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/safetensors.h"
 #include "lib/checkpoint/testing/sample.h"
 
@@ -12,6 +13,13 @@ namespace fusionllm::checkpoint {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  return names;
+}
 
 TEST(ExportTest, MergesTheParametersOfAllShards) {
   const base::TempFolder folder;
@@ -39,7 +47,47 @@ TEST(ExportTest, LeavesTheOldFileWhenTheCheckpointIsBroken) {
   std::filesystem::resize_file(*path + "/model-00002-of-00002.safetensors", 30);
   EXPECT_THAT(ExportModel(*path, folder / "out").status().message(), HasSubstr("model-00002-of-00002.safetensors"));
   EXPECT_EQ(base::ReadWholeFile(folder / "out"), "old");
-  EXPECT_FALSE(std::filesystem::exists(folder / "out.partial"));
+  EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("latest", "out", "step-000001"));
+}
+
+TEST(ExportTest, RefusesToReplaceAFileOfACheckpoint) {
+  const base::TempFolder folder;
+  const auto path = SaveSample(folder.path(), 1, 3);
+  ASSERT_TRUE(path.ok()) << path.status();
+  std::filesystem::create_directory_symlink(*path, folder / "elsewhere");
+  std::filesystem::create_symlink(*path + "/manifest.json", folder / "link.safetensors");
+  for (const std::string& out : {*path + "/model-00002-of-00003.safetensors", *path + "/new.safetensors", folder / "latest/manifest.json",
+                                 folder / "elsewhere/model-00001-of-00003.safetensors", folder / "link.safetensors"}) {
+    const absl::Status status = ExportModel(folder / "latest", out).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << out;
+    EXPECT_THAT(status.message(), HasSubstr(out));
+  }
+  EXPECT_TRUE(VerifyCheckpoint(*path).ok());
+  EXPECT_EQ(NamesIn(*path).size(), 3 * 3 + 2u) << "three shards of three kinds, the index, the manifest";
+}
+
+TEST(ExportTest, RefusesToReplaceTheFilesOfOtherMakersThatItReads) {
+  const base::TempFolder folder;
+  const auto path = SaveSample(folder.path(), 1, 2);
+  ASSERT_TRUE(path.ok()) << path.status();
+  const std::string one = folder / "one.safetensors";
+  ASSERT_TRUE(ExportModel(*path, one).ok());
+  std::filesystem::create_hard_link(one, folder / "same.safetensors");
+  for (const std::string& out : {one, folder / "same.safetensors"}) {
+    EXPECT_EQ(ExportModel(one, out).status().code(), absl::StatusCode::kInvalidArgument) << out;
+  }
+  folder.Write("hub/model-00001-of-00002.safetensors", "a shard whose index is on its way");
+  EXPECT_EQ(ExportModel(one, folder / "hub/model.safetensors").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(SafetensorsFile::Open(one).ok());
+}
+
+TEST(ExportTest, ReplacesWhatAnEarlierExportWrote) {
+  const base::TempFolder folder;
+  const auto path = SaveSample(folder.path(), 1, 2);
+  ASSERT_TRUE(path.ok()) << path.status();
+  folder.Write("out/config.json", "{}");
+  folder.Write("out/model-small.safetensors", "another model");
+  for (int time = 0; time < 2; ++time) EXPECT_TRUE(ExportModel(*path, folder / "out/model.safetensors").ok()) << time;
 }
 
 }  // namespace

@@ -43,6 +43,14 @@ std::optional<ShardKind> ShardKindOf(absl::string_view file_name) {
   return std::nullopt;
 }
 
+bool IsNumberedShard(absl::string_view file_name) {
+  if (!ShardKindOf(file_name)) return false;
+  absl::string_view rest = absl::StripSuffix(file_name, ".safetensors");
+  rest.remove_prefix(std::min(rest.find('-'), rest.size()));
+  const auto is_number = [](absl::string_view text) { return std::all_of(text.begin(), text.end(), absl::ascii_isdigit); };
+  return rest.size() == 15 && is_number(rest.substr(1, 5)) && rest.substr(6, 4) == "-of-" && is_number(rest.substr(10));
+}
+
 bool IsShardFileOf(absl::string_view file_name, int stage, int stages) {
   return std::any_of(std::begin(kShardKinds), std::end(kShardKinds),
                      [&](ShardKind kind) { return file_name == ShardFileName(kind, stage, stages); });

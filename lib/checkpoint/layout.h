@@ -31,6 +31,7 @@ std::string StagingFolder(absl::string_view root, int64_t step);     // ROOT/.st
 bool IsStagingName(absl::string_view name);                          // ".step-000050.partial", ".step-000050.old.partial"
 std::string ShardFileName(ShardKind kind, int stage, int stages);    // stage from 0; one stage: "model.safetensors"
 std::optional<ShardKind> ShardKindOf(absl::string_view file_name);   // nullopt: no shard
+bool IsNumberedShard(absl::string_view file_name);                   // "model-00001-of-00003.safetensors"
 bool IsShardFileOf(absl::string_view file_name, int stage, int stages);
 
 }  // namespace fusionllm::checkpoint

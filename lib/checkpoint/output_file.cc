@@ -17,6 +17,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 
@@ -24,6 +25,20 @@ namespace fusionllm::checkpoint {
 namespace {
 
 constexpr int64_t kChunk = 1 << 20;
+
+// To what cannot be replaced: a device, a pipe.
+absl::Status WriteThrough(const std::string& path, absl::string_view text) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return FileError(errno, "write", path);
+  absl::Status status;
+  while (status.ok() && !text.empty()) {
+    const ssize_t written = write(descriptor, text.data(), text.size());
+    if (written >= 0) text.remove_prefix(static_cast<size_t>(written));
+    if (written < 0 && errno != EINTR) status = FileError(errno, "write", path);
+  }
+  if (close(descriptor) != 0 && status.ok()) status = FileError(errno, "write", path);
+  return status;
+}
 
 }  // namespace
 
@@ -136,6 +151,41 @@ absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view
   FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   FUSIONLLM_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text.data(), text.size()))));
   return file.Finish();
+}
+
+absl::StatusOr<Replacement> PrepareReplacement(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  const bool is_there = fs::exists(status);
+  if (is_there && !fs::is_regular_file(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file: it would be replaced"));
+  }
+  if (is_there && access(path.c_str(), W_OK) != 0) return FileError(errno, "write", path);
+  const fs::path target = fs::weakly_canonical(fs::absolute(path), error);
+  if (error) return FileError(error.value(), "write", path);
+  return Replacement{target.string(), absl::StrCat(target.string(), ".", getpid(), ".partial")};
+}
+
+absl::Status PutIntoPlace(const Replacement& replacement) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status before = fs::status(replacement.target, error);
+  if (fs::exists(before)) fs::permissions(replacement.aside, before.permissions(), error);  // else as the system makes new ones
+  absl::Status status = Rename(replacement.aside, replacement.target);
+  if (!status.ok()) RemoveTree(replacement.aside).IgnoreError();  // the first error is the one to tell
+  return status;
+}
+
+absl::Status ReplaceFile(const std::string& path, absl::string_view text) {
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::directory) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": a folder"));
+  if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular) return WriteThrough(path, text);
+  FUSIONLLM_ASSIGN_OR_RETURN(const Replacement replacement, PrepareReplacement(path));
+  absl::Status status = WriteFile(replacement.aside, text).status();
+  if (status.ok()) status = PutIntoPlace(replacement);
+  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{replacement.aside, path}}));
 }
 
 absl::Status MakeFolders(const std::string& path) {
