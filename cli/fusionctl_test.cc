@@ -287,6 +287,7 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
   EXPECT_EQ(json::parse(verified.out)["checkpoints"].size(), 2);
 
   EXPECT_EQ(Run("checkpoint export good.safetensors /dev/null").code, 2) << "not replaced";
+  EXPECT_EQ(Run("checkpoint export good.safetensors out/kept/latest/model.safetensors").code, 2);
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
@@ -313,6 +314,16 @@ TEST_F(Fusionctl, WhatCannotBeWrittenIsSaid) {
     const Outcome outcome = Run(arguments);
     EXPECT_NE(outcome.code, 0) << arguments;
     EXPECT_THAT(outcome.err, HasSubstr("cannot write to stdout: No space left")) << arguments;
+  }
+}
+
+TEST_F(Fusionctl, AnOutputThatCannotBeWrittenStaysAsItWas) {
+  for (const std::string arguments : {"graph job.yaml -o out.svg", "bench job.yaml --calibrate -o out.svg"}) {
+    Write("out.svg", "of before");
+    const Outcome outcome = Run("--version >/dev/null && trap '' XFSZ && ulimit -f 1 && exec $FUSIONLLM_BIN_DIR/fusionctl " + arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write out.svg: File too large")) << arguments;
+    EXPECT_EQ(ReadAll(Path("out.svg")), "of before") << arguments;
   }
 }
 

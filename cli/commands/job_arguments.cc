@@ -3,10 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <thread>
 
@@ -16,6 +13,7 @@
 #include "cli/commands/option_checks.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/output_file.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
 #include "lib/planning/calibrate.h"
@@ -70,11 +68,9 @@ std::string SpecificationNote(const wire::PlanDocument& plan) {
 }
 
 absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  if (!out) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
-  return absl::OkStatus();
+  const absl::Status status = checkpoint::ReplaceFile(path, text);
+  if (status.ok() || absl::IsResourceExhausted(status)) return status;
+  return absl::InvalidArgumentError(status.message());  // the user named the place
 }
 
 int64_t MachineMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE); }

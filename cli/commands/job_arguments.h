@@ -41,7 +41,7 @@ struct PlanArguments {
 // A line that says what of a plan rests on published figures of GPUs alone; empty when nothing does.
 std::string SpecificationNote(const wire::PlanDocument& plan);
 
-// Writes a file whole. Errors: InvalidArgument naming it.
+// Replaces a file, which is whole or as it was. Errors, naming it: ResourceExhausted for a full disk, else InvalidArgument.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 
 int64_t MachineMemoryBytes();

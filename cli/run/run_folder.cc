@@ -1,16 +1,14 @@
 #include "cli/run/run_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/output_file.h"
 #include "lib/job/parse.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/credential_files.h"
@@ -32,18 +30,7 @@ absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
 }
 
 absl::Status RunFolder::WriteFile(absl::string_view name, absl::string_view content) const {
-  const std::string path = *this / name;
-  const std::string aside = path + ".new";
-  {
-    std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-    file.close();
-    if (!file) return absl::InternalError(absl::StrCat("cannot write ", aside, ": ", std::strerror(errno)));
-  }
-  std::error_code error;
-  std::filesystem::rename(aside, path, error);
-  if (error) return absl::InternalError(absl::StrCat("cannot write ", path, ": ", error.message()));
-  return absl::OkStatus();
+  return checkpoint::ReplaceFile(*this / name, content);
 }
 
 absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const {
