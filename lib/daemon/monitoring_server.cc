@@ -20,8 +20,11 @@
 namespace fusionllm::daemon {
 namespace {
 
-constexpr char kThreads[] = "2";
-constexpr char kRequestTimeoutMs[] = "5000";
+// A connection holds a thread (of a 100 KiB stack, created at the start) until its request has come and been answered: peers who send
+// nothing delay others only when there are more of them than this, and then not for long.
+constexpr char kThreads[] = "64";
+constexpr char kRequestTimeoutMs[] = "2000";
+constexpr char kMaxRequestBytes[] = "4096";
 constexpr auto kWakeEvery = std::chrono::milliseconds(5);
 
 struct Address {
@@ -151,8 +154,19 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const 
     if (std::this_thread::get_id() == self->starter) self->why = absl::StrCat(self->why, self->why.empty() ? "" : "; ", message);
     return 1;
   };
-  const char* options[] = {"listening_ports", address.c_str(),     "num_threads", kThreads, "enable_keep_alive", "no", "request_timeout_ms",
-                           kRequestTimeoutMs, "linger_timeout_ms", "100",         nullptr};
+  const char* options[] = {"listening_ports",
+                           address.c_str(),
+                           "num_threads",
+                           kThreads,
+                           "enable_keep_alive",
+                           "no",
+                           "request_timeout_ms",
+                           kRequestTimeoutMs,
+                           "max_request_size",
+                           kMaxRequestBytes,
+                           "linger_timeout_ms",
+                           "100",
+                           nullptr};
   mg_context* const context = mg_start(&callbacks, http.get(), options);
   if (context == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", http->why));
   http->context = context;

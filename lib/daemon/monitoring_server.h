@@ -1,8 +1,9 @@
 // How a process is watched from outside, over HTTP: /metrics (Prometheus), /healthz (alive), /readyz (serving), and /progress where a
 // program has one.
 //
-// Two threads answer, so that a health check is not behind a scrape; a request that is not complete within seconds is dropped. Plain HTTP
-// without passwords: it shows figures and no tensors, and listens on loopback unless told otherwise. CivetWeb does the HTTP.
+// 64 threads answer, so that a health check is behind neither a scrape nor peers that do not finish their requests; a request that is not
+// complete within two seconds is dropped. Beyond 64 such peers a request waits for that. Plain HTTP without passwords: it shows figures
+// and no tensors, and listens on loopback unless told otherwise. CivetWeb does the HTTP.
 #pragma once
 
 #include <functional>

@@ -5,12 +5,14 @@
 
 #include <future>
 #include <thread>
+#include <vector>
 
 #include "lib/daemon/testing/http_get.h"
 
 namespace fusionllm::daemon {
 namespace {
 
+using ::testing::Contains;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -87,6 +89,16 @@ TEST(MonitoringServerTest, AProbeIsNotBehindASlowScrape) {
   EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
   go_on.set_value();
   scraper.join();
+}
+
+TEST(MonitoringServerTest, AProbeIsNotBehindPeersWhoDoNotFinishTheirRequests) {
+  const auto server = Serve({[] { return std::string(); }, Fine, Fine});
+  // Were they waited for by a few threads, the answer would come later than HttpGet waits.
+  std::vector<int> idle;
+  for (int i = 0; i < 60; ++i) idle.push_back(OpenHttp(server->address(), "G"));
+  EXPECT_THAT(idle, Not(Contains(-1)));
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
+  for (const int fd : idle) close(fd);
 }
 
 TEST(MonitoringServerTest, AnAddressInUseIsNamedWithTheReason) {

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,21 +17,33 @@ struct HttpResponse {
   std::string head, body;
 };
 
-// `address`: 127.0.0.1:PORT.
-inline HttpResponse SendHttp(const std::string& address, const std::string& text) {
+// A socket over which `text` has gone to `address`, 127.0.0.1:PORT; reads on it end after a minute. -1: nobody listens.
+inline int OpenHttp(const std::string& address, const std::string& text) {
   sockaddr_in in = {};
   in.sin_family = AF_INET;
   const size_t colon = address.rfind(':');
   in.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &in.sin_addr);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  std::string answer;
+  const timeval limit = {.tv_sec = 60, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&in), sizeof in) == 0 &&
       send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) {
-    char buffer[1 << 16];
-    for (ssize_t got; (got = recv(fd, buffer, sizeof buffer, 0)) > 0;) answer.append(buffer, static_cast<size_t>(got));
+    return fd;
   }
   close(fd);
+  return -1;
+}
+
+// `address`: 127.0.0.1:PORT.
+inline HttpResponse SendHttp(const std::string& address, const std::string& text) {
+  const int fd = OpenHttp(address, text);
+  std::string answer;
+  if (fd >= 0) {
+    char buffer[1 << 16];
+    for (ssize_t got; (got = recv(fd, buffer, sizeof buffer, 0)) > 0;) answer.append(buffer, static_cast<size_t>(got));
+    close(fd);
+  }
   HttpResponse response;
   const size_t end = answer.find("\r\n\r\n");
   if (end == std::string::npos || answer.rfind("HTTP/1.1 ", 0) != 0) return response;
