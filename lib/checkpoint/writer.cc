@@ -98,12 +98,14 @@ absl::Status MoveIntoPlace(const std::string& staging, const std::string& target
   return RemoveTree(aside);
 }
 
-// Another run's checkpoint does not make room by going for good. Returns its new path; empty: there is none, or none that tells whose it
-// is.
+// Another run's checkpoint does not make room by going for good, nor does a folder that does not tell whose it is. Returns its new path;
+// empty: there is none.
 absl::StatusOr<std::string> SetAside(const std::string& target, int64_t first_sequence) {
-  const absl::StatusOr<Manifest> manifest = LoadManifest(target);
-  if (!manifest.ok() || manifest->sequence >= first_sequence) return "";
   std::error_code error;
+  if (fs::symlink_status(target, error).type() == fs::file_type::not_found) return "";
+  const absl::StatusOr<Manifest> manifest = LoadManifest(target);
+  if (manifest.ok() && manifest->sequence >= first_sequence) return "";
+  error.clear();
   for (int number = 1; !error; ++number) {
     const std::string aside = absl::StrCat(target, ".earlier-", number);
     if (fs::exists(aside, error)) continue;

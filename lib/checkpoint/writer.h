@@ -43,16 +43,18 @@ absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64
 
 struct CommittedCheckpoint {
   std::string path;
-  std::string set_aside;  // ROOT/step-NNNNNN.earlier-K, where another run's checkpoint of that step is now; empty: there was none
+  // ROOT/step-NNNNNN.earlier-K, where another run's checkpoint of that step is now, or a folder of that step without a manifest that can be
+  // read; empty: there was none.
+  std::string set_aside;
 };
 
 // Makes the staged checkpoint of manifest.step appear as ROOT/step-NNNNNN and returns that path: checks that the files are there with their
 // sizes, removes others, writes index and manifest, syncs, renames, points `latest` to it and removes all but the `keep` newest (0: keeps
 // all; never the one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step. Those of a
-// sequence below manifest.first_sequence are another run's: they stay, and one of the same step is set aside, where one of this run is
-// replaced. manifest.files come from WriteShard; the index and manifest.sequence are added here. On an error before the rename the staging
-// folder is removed. Errors: as above, and FailedPrecondition for missing or wrong files or a tensor in two shards. An error after the
-// rename (updating `latest`, removing old ones) is returned, but the checkpoint is there.
+// sequence below manifest.first_sequence are another run's: they stay, and one of the same step is set aside, as is one whose manifest
+// cannot be read, where one of this run is replaced. manifest.files come from WriteShard; the index and manifest.sequence are added here.
+// On an error before the rename the staging folder is removed. Errors: as above, and FailedPrecondition for missing or wrong files or a
+// tensor in two shards. An error after the rename (updating `latest`, removing old ones) is returned, but the checkpoint is there.
 absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep);
 
 // Removes what has been staged for `step`. OK when there is nothing.

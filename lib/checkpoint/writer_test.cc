@@ -5,7 +5,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -151,6 +156,35 @@ TEST(WriterTest, SetsAsideWhatAnEarlierRunLeftOfTheSameStep) {
   EXPECT_TRUE(VerifyCheckpoint(folder / "step-000050.earlier-1").ok());
   EXPECT_EQ(LoadManifest(folder / "step-000050.earlier-1")->sequence, 1);
   EXPECT_THAT(*ListCheckpoints(folder.path()), ::testing::SizeIs(1)) << "what is set aside is no checkpoint of the folder";
+}
+
+TEST(WriterTest, SetsAsideWhatDoesNotTellWhoseItIs) {
+  const std::vector<std::pair<std::string, std::function<void(const std::string& manifest)>>> damages = {
+      {"one byte flipped",
+       [](const std::string& manifest) {
+         std::string text = base::ReadWholeFile(manifest);
+         text.front() ^= 1;
+         std::ofstream(manifest) << text;
+       }},
+      {"missing", [](const std::string& manifest) { fs::remove(manifest); }},
+      {"step -5",
+       [](const std::string& manifest) {
+         auto json = nlohmann::json::parse(base::ReadWholeFile(manifest));
+         json["step"] = -5;
+         std::ofstream(manifest) << json;
+       }},
+  };
+  for (const auto& [name, damage] : damages) {
+    SCOPED_TRACE(name);
+    const base::TempFolder folder;
+    ASSERT_TRUE(SaveSample(folder.path(), 40, 2).ok());
+    damage(folder / "step-000040/manifest.json");
+    const auto committed = CommitCheckpoint(folder.path(), *StageSample(folder.path(), 40, 1), 1);
+    ASSERT_TRUE(committed.ok()) << committed.status();
+    EXPECT_EQ(committed->set_aside, folder / "step-000040.earlier-1");
+    EXPECT_TRUE(fs::exists(folder / "step-000040.earlier-1/model-00002-of-00002.safetensors"));
+    EXPECT_TRUE(VerifyCheckpoint(folder / "step-000040").ok());
+  }
 }
 
 TEST(WriterTest, KeepsTheNewestAndTheOneBeingRead) {
