@@ -22,6 +22,15 @@ using text::ParameterStatement;
 using text::Position;
 using text::Reference;
 
+// "add, attention, ..": what a graph that people write may hold.
+std::string KnownOpTypes() {
+  std::vector<absl::string_view> types;
+  for (const OpSchema* schema : AllSchemas()) {
+    if (!schema->backward_only) types.push_back(schema->type);
+  }
+  return absl::StrJoin(types, ", ");
+}
+
 struct ResolvedValue {
   int statement = 0;
   int output = 0;
@@ -58,7 +67,9 @@ class Resolver {
     for (int i = 0; i < static_cast<int>(text_.ops.size()); ++i) {
       const OpStatement& op = text_.ops[i];
       const OpSchema* schema = FindSchema(op.type.text);
-      if (schema == nullptr) return Error(op.type.position, absl::StrCat("no op type is named '", op.type.text, "'"));
+      if (schema == nullptr) {
+        return Error(op.type.position, absl::StrCat("no op type is named '", op.type.text, "' (known: ", KnownOpTypes(), ")"));
+      }
       if (schema->backward_only)
         return Error(op.type.position, absl::StrCat("'", op.type.text, "' is an op that only differentiation makes"));
       const absl::Status fits = CheckSignature(*schema, op.attributes, op.inputs.size());
