@@ -172,7 +172,7 @@ void AddBench(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("bench", "Measure how fast this machine runs the ops of a job");
   command->add_option("JOB", flags->job.job, "job file (default: a small GPT-2)");
-  command->add_option("--set", flags->job.overrides, "another value for a field of the job (repeatable)")->allow_extra_args(false);
+  command->add_option("--set", flags->job.overrides, kSetHelp)->allow_extra_args(false);
   command->add_option("--topology", flags->topology, "measure once for each number of threads that its devices have");
   command->add_flag("--calibrate", flags->calibrate, "save what was measured, for --profiles");
   command->add_flag("--list-profiles", flags->list_profiles, "list the GPUs that a topology may name, with their sources, and end");

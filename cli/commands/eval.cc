@@ -64,7 +64,7 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--sequence-length", flags->sequence_length, "tokens of a window (default: the job's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command->add_option("--job", flags->job, "job file with the model, for checkpoints that do not say it");
-  command->add_option("--set", flags->overrides, "another value for a field of the job (repeatable)")->allow_extra_args(false);
+  command->add_option("--set", flags->overrides, kSetHelp)->allow_extra_args(false);
   command->add_option("--threads", flags->threads, "threads to compute with (default: all cores)")->check(CLI::Range(1, 4096));
   command->footer("Example:\n  fusionctl eval runs/demo/checkpoints/latest --data README.md");
   command->callback([flags, &globals, &action] {

@@ -36,8 +36,7 @@ std::vector<std::string> Planners() {
 
 void JobArguments::AddTo(CLI::App& command) {
   command.add_option("JOB", job, "job file")->required();
-  command.add_option("--set", overrides, "another value for a field of the job, such as spec.training.steps=50 (repeatable)")
-      ->allow_extra_args(false);
+  command.add_option("--set", overrides, kSetHelp)->allow_extra_args(false);
 }
 
 absl::StatusOr<std::unique_ptr<workload::Workload>> JobArguments::Resolve() const {

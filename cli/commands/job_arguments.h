@@ -15,6 +15,11 @@
 
 namespace fusionllm::cli {
 
+// What `--set` says of itself, in every command that has it.
+inline constexpr char kSetHelp[] =
+    "another value for a field of the job, such as spec.training.steps=50 (repeatable); paths of data and models are relative to the job "
+    "file";
+
 struct JobArguments {
   std::string job;
   std::vector<std::string> overrides;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
@@ -77,7 +78,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--topology", flags->topology, "emulated sites, devices and links; without it one executor on this machine");
   command->add_option("--output", flags->output, "folder for all that the run leaves (default runs/NAME-TIMESTAMP)");
   command->add_flag("--fresh", flags->fresh, "ignore checkpoints that exist, and keep them");
-  command->add_option("--set", flags->overrides, "another value for a field of the job, such as spec.training.steps=50 (repeatable)")
+  command->add_option("--set", flags->overrides, kSetHelp)
       ->allow_extra_args(false);  // what follows its value is the job, not another value
   command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");
   command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
