@@ -73,7 +73,8 @@ void RunState::Recover() {
     }
     Do(Announce{.reason = "SpareActivated",
                 .step = drained_at_step_,
-                .message = absl::StrFormat("%s takes stage %d from %s", spare, stage, plan_.devices[stage]),
+                .message = absl::StrFormat("%s takes stage %d from %s, for which the plan's figures still are", spare, stage,
+                                           plan_.devices[stage]),
                 .device = spare,
                 .pid = members_.at(spare).pid,
                 .stage = static_cast<int>(stage)});
