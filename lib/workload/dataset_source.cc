@@ -8,8 +8,7 @@
 namespace fusionllm::workload {
 namespace {
 
-std::string RoleOf(const opdag::Op& placeholder) { return placeholder.attributes.Text("role"); }
-bool IsTarget(const opdag::Op& placeholder) { return RoleOf(placeholder) == "labels"; }
+bool IsTarget(const opdag::Op& placeholder) { return placeholder.attributes.Text("role") == "labels"; }
 
 tensor::TensorType BatchOf(const tensor::TensorType& sample, int64_t batch) {
   std::vector<int64_t> dims = {batch};
@@ -35,10 +34,6 @@ absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& s
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = graph.op(id);
     if (op.type != "placeholder") continue;
-    if (const std::string role = RoleOf(op); role != "tokens" && role != "images" && role != "labels") {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("op '%s' has the role '%s', which spec.data does not fill; it fills tokens, images and labels", op.name, role));
-    }
     const tensor::TensorType& wanted = graph.value(op.outputs[0]).type;
     const tensor::TensorType& given = IsTarget(op) ? sample.target : sample.input;
     const tensor::TensorType whole = BatchOf(given, batch), flat = FlatBatchOf(given, batch);

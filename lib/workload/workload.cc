@@ -118,6 +118,18 @@ data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, con
   return config;
 }
 
+// Of a graph that the job brings along; those of families are right.
+absl::Status CheckRoles(const opdag::Graph& graph) {
+  for (const opdag::Op& op : graph.ops()) {
+    if (op.type != "placeholder") continue;
+    if (const std::string role = op.attributes.Text("role"); role != "tokens" && role != "images" && role != "labels") {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("op '%s' has the role '%s', which spec.data does not fill; it fills tokens, images and labels", op.name, role));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory) {
@@ -144,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, BuildForwardGraph(job, base_directory));
   FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
   FUSIONLLM_RETURN_IF_ERROR(opdag::Verify(graph));
+  FUSIONLLM_RETURN_IF_ERROR(CheckRoles(graph));
   if (graph.loss() == opdag::kNone) {
     const std::optional<job::GraphSource>& source = job.spec.model.graph;
     const std::string place = source.has_value() && source->file.has_value() ? *source->file : "spec.model.graph.inline";
