@@ -80,6 +80,19 @@ absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   return target.is_absolute() ? target.string() : (fs::path(folder).parent_path() / target).string();
 }
 
+// Whether `folder`, which has no manifest, must have had one: by its name, or by files that no other maker has.
+bool HasLostItsManifest(const std::string& folder) {
+  const std::string name = fs::path(folder).filename().string();
+  if (ParseStepFolderName(name.substr(0, name.find(".earlier-")))) return true;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const auto kind = ShardKindOf(entry->path().filename().string());
+    if (kind.has_value() && kind != ShardKind::kModel) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept { *this = std::move(other); }
@@ -217,6 +230,9 @@ absl::Status VerifyCheckpoint(const std::string& path) {
     }
   }
   if (!problems.empty()) return absl::DataLossError(absl::StrJoin(problems, "; "));
+  if (!Exists(absl::StrCat(folder, "/", kManifestName)) && HasLostItsManifest(folder)) {
+    return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
+  }
   return CheckpointReader::Open(path).status();
 }
 

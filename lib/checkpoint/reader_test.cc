@@ -159,6 +159,28 @@ TEST(VerifyTest, ListsEveryFileThatIsCutOffOrMissing) {
   EXPECT_EQ(CheckpointReader::Open(*path).status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(VerifyTest, WithoutItsManifestACheckpointOfOursIsNotWhole) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 1, 2).ok());
+  fs::remove(folder / "step-000001/manifest.json");
+  const auto expect_lost = [](const std::string& path) {
+    const absl::Status status = VerifyCheckpoint(path);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << path << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("has no manifest.json"));
+  };
+  expect_lost(folder / "step-000001");
+  expect_lost(folder / "latest");
+  fs::rename(folder / "step-000001", folder / "step-000001.earlier-1");
+  expect_lost(folder / "step-000001.earlier-1");
+  fs::rename(folder / "step-000001.earlier-1", folder / "copied");
+  expect_lost(folder / "copied");
+  // The shards of the model alone are what others publish.
+  for (const char* kind : {"optimizer", "residuals"}) {
+    for (const int stage : {1, 2}) fs::remove(folder / absl::StrCat("copied/", kind, "-0000", stage, "-of-00002.safetensors"));
+  }
+  EXPECT_TRUE(VerifyCheckpoint(folder / "copied").ok());
+}
+
 TEST(ReaderTest, ADamagedIndexIsRefusedOrMeansFilesOfItsFolder) {
   const base::TempFolder folder;
   SampleTensors tensors;
