@@ -73,7 +73,8 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
 };
 
-// "ref" or "cpu". Errors: NotFound naming the choices.
+// "ref" or "cpu". Errors: NotFound naming the choices; InvalidArgument for a number of threads that cannot be; ResourceExhausted when the
+// system does not start that many.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options);
 std::vector<absl::string_view> BackendNames();
 

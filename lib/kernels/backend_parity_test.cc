@@ -27,7 +27,7 @@ using testing::RunOptions;
 using testing::RunResult;
 
 KernelMaker Cpu(int threads) {
-  return [pool = std::make_shared<cpu::WorkerPool>(threads)](PreparedOp op) { return cpu::MakeKernel(std::move(op), pool); };
+  return [pool = cpu::WorkerPool::Create(threads).value()](PreparedOp op) { return cpu::MakeKernel(std::move(op), pool); };
 }
 
 // The backward cases that forward cases feed, and the forward cases themselves.

@@ -26,7 +26,7 @@ const std::map<std::string, Factory>& Factories() {
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(int threads) : pool_(std::make_shared<WorkerPool>(threads)) {}
+  explicit CpuBackend(std::shared_ptr<WorkerPool> pool) : pool_(std::move(pool)) {}
 
   absl::string_view name() const override { return "cpu"; }
   std::string Describe() const override {
@@ -75,6 +75,9 @@ MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return found->second(std::move(op), std::move(pool));
 }
 
-std::unique_ptr<Backend> CreateCpuBackend(const BackendOptions& options) { return std::make_unique<CpuBackend>(options.threads); }
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<WorkerPool> pool, WorkerPool::Create(options.threads));
+  return std::make_unique<CpuBackend>(std::move(pool));
+}
 
 }  // namespace fusionllm::kernels::cpu

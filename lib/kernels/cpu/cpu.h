@@ -52,6 +52,6 @@ MadeKernel Make(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return std::make_unique<KernelType>(std::move(op), std::move(pool));
 }
 
-std::unique_ptr<Backend> CreateCpuBackend(const BackendOptions& options);
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options);
 
 }  // namespace fusionllm::kernels::cpu

@@ -1,5 +1,11 @@
 #include "lib/kernels/cpu/worker_pool.h"
 
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
 // oneDNN's OpenMP runtime; declared here because nothing else of it is used.
 extern "C" int omp_get_max_threads();
 extern "C" void omp_set_num_threads(int);
@@ -14,8 +20,23 @@ SingleThreadedOneDnn::~SingleThreadedOneDnn() {
   if (before_ != 1) omp_set_num_threads(before_);
 }
 
-WorkerPool::WorkerPool(int threads) {
-  for (int slot = 1; slot < threads; ++slot) workers_.emplace_back([this, slot] { Work(slot); });
+absl::StatusOr<std::shared_ptr<WorkerPool>> WorkerPool::Create(int threads, StartThread start) {
+  const std::shared_ptr<WorkerPool> pool(new WorkerPool);
+  pool->workers_.reserve(static_cast<size_t>(threads - 1));
+  for (int slot = 1; slot < threads; ++slot) {
+    try {
+      pool->workers_.push_back(start([pool = pool.get(), slot] { pool->Work(slot); }));
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot start the ", threads, " threads of the kernels (executors.threads of a job, ",
+                       "threads of a topology's device), only ", pool->threads(), ": ", error.code().message()));
+    }
+  }
+  return pool;
+}
+
+absl::StatusOr<std::shared_ptr<WorkerPool>> WorkerPool::Create(int threads) {
+  return Create(threads, [](std::function<void()> work) { return std::thread(std::move(work)); });
 }
 
 WorkerPool::~WorkerPool() {

@@ -8,11 +8,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 
 namespace fusionllm::kernels::cpu {
 
@@ -21,7 +24,12 @@ class WorkerPool {
   // body(chunk, slot): slot in [0, threads) names the thread's share of the workspace; no two chunks run in one slot at the same time.
   using Body = absl::FunctionRef<void(int64_t chunk, int slot)>;
 
-  explicit WorkerPool(int threads);
+  using StartThread = absl::FunctionRef<std::thread(std::function<void()>)>;
+
+  // `threads` >= 1, the callers' own included. `start` may throw std::system_error, as std::thread does. Errors: ResourceExhausted when not
+  // all can be started; none is left then.
+  static absl::StatusOr<std::shared_ptr<WorkerPool>> Create(int threads, StartThread start);
+  static absl::StatusOr<std::shared_ptr<WorkerPool>> Create(int threads);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -32,6 +40,7 @@ class WorkerPool {
   void Run(int64_t chunks, Body body);
 
  private:
+  WorkerPool() = default;
   void Work(int slot);
 
   std::mutex busy_;  // held by the caller whom the workers serve
