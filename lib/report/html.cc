@@ -75,7 +75,7 @@ std::string Seconds(double seconds) {
   if (std::abs(seconds) >= 99.5) return absl::StrFormat("%.0f s", seconds);
   if (std::abs(seconds) >= 0.9995) return absl::StrFormat("%.3g s", seconds);
   if (std::abs(seconds) >= 0.9995e-3) return absl::StrFormat("%.3g ms", seconds * 1e3);
-  return seconds == 0 ? "0 s" : absl::StrFormat("%.3g µs", seconds * 1e6);
+  return std::abs(seconds) < 1e-9 ? "0 s" : absl::StrFormat("%.3g µs", seconds * 1e6);  // less is what rounding leaves
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows) {

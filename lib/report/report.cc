@@ -34,13 +34,15 @@ std::string Tiles(const Run& run) {
   absl::StrAppend(&out, Tile(absl::StrCat(run.steps.back().step), "steps"), Tile(LossText(run.steps.back().loss), "loss of the last step"));
   if (run.summary) {
     const double predicted = run.summary->predicted_step_s, measured = run.summary->median_step_s;
-    absl::StrAppend(&out, Tile(Seconds(measured), "a step (median)"), Tile(Seconds(predicted), "a step, predicted"));
+    if (measured > 0) absl::StrAppend(&out, Tile(Seconds(measured), "a step (median)"));
+    if (predicted > 0) absl::StrAppend(&out, Tile(Seconds(predicted), "a step, predicted"));
     if (predicted > 0 && measured > 0) {
       absl::StrAppend(&out, Tile(absl::StrFormat("%+.1f %%", (measured / predicted - 1) * 100), "measured against predicted"));
     }
     absl::StrAppend(&out, Tile(TrafficBytes(static_cast<double>(run.summary->wire_bytes)), "on all links"));
   }
-  absl::StrAppend(&out, Tile(Count(MedianTokensPerSecond(run)), absl::StrCat(run.unit, " a second")));
+  if (const double rate = MedianTokensPerSecond(run); rate > 0)
+    absl::StrAppend(&out, Tile(Count(rate), absl::StrCat(run.unit, " a second")));
   return out + "</div>\n";
 }
 

@@ -101,10 +101,22 @@ TEST(HtmlTest, TicksCoverTheRangeInRoundSteps) {
   }
 }
 
+TEST(ReportTest, TilesAreOfWhatWasMeasuredOnly) {
+  Report report;
+  report.runs = {SampleRun("short", 1, "fp32")};
+  EXPECT_THAT(ToHtml(report), AllOf(HasSubstr("a step (median)</span>"), HasSubstr("tokens a second</span>")));
+  report.runs[0].summary->median_step_s = NAN;
+  report.runs[0].earlier_steps = report.runs[0].steps.size();
+  EXPECT_THAT(ToHtml(report), AllOf(HasSubstr("a step, predicted</span>"), Not(HasSubstr("a step (median)</span>")),
+                                    Not(HasSubstr("tokens a second</span>")), Not(HasSubstr("measured against"))));
+}
+
 TEST(HtmlTest, SecondsReadWell) {
   EXPECT_EQ(Seconds(1.924), "1.92 s");
   EXPECT_EQ(Seconds(0.085), "85 ms");
   EXPECT_EQ(Seconds(NAN), "–");
+  EXPECT_EQ(Seconds(3.47e-18), "0 s");
+  EXPECT_EQ(Seconds(2e-9), "0.002 µs");
 }
 
 TEST(ChartTest, DivergedLossesLeaveGaps) {

@@ -1,6 +1,7 @@
 #include "lib/report/run_record.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -8,10 +9,11 @@ namespace fusionllm::report {
 
 namespace {
 
-double MedianFromTheThirdOn(const std::vector<StepPoint>& steps, double StepPoint::*figure) {
+double MedianFromTheThirdOn(const Run& run, double StepPoint::*figure) {
+  const size_t own = run.steps.size() - std::min(run.earlier_steps, run.steps.size());
+  if (own == 0) return std::numeric_limits<double>::quiet_NaN();
   std::vector<double> values;
-  for (size_t i = steps.size() > 2 ? 2 : 0; i < steps.size(); ++i) values.push_back(steps[i].*figure);
-  if (values.empty()) return 0;
+  for (size_t i = run.steps.size() - own + (own > 2 ? 2 : 0); i < run.steps.size(); ++i) values.push_back(run.steps[i].*figure);
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
@@ -19,8 +21,8 @@ double MedianFromTheThirdOn(const std::vector<StepPoint>& steps, double StepPoin
 
 }  // namespace
 
-double MedianTokensPerSecond(const Run& run) { return MedianFromTheThirdOn(run.steps, &StepPoint::tokens_per_second); }
-double MedianSamplesPerSecond(const Run& run) { return MedianFromTheThirdOn(run.steps, &StepPoint::samples_per_second); }
+double MedianTokensPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::tokens_per_second); }
+double MedianSamplesPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::samples_per_second); }
 
 std::vector<std::string> LostDevices(const Run& run) {
   std::vector<std::string> sentences;

@@ -104,6 +104,7 @@ struct Run {
   std::string job;               // metadata.name
   std::string unit = "tokens";   // what a sample is counted in: "tokens" or "images"
   std::vector<StepPoint> steps;  // ascending
+  size_t earlier_steps = 0;      // so many of them, the first, were made by earlier starts in the same folder
   std::vector<EvaluationPoint> evaluations;
   std::vector<Event> events;
   std::optional<Plan> plan;  // the newest
@@ -115,7 +116,8 @@ struct Run {
   std::string outcome;                         // a sentence
 };
 
-// A second over the steps that count for the median: the median of the third step on. Tokens are Run::unit.
+// A second over the steps of this start that count for the median: the median of the third step on, of all when there are no more than
+// two; NaN without any. Tokens are Run::unit.
 double MedianTokensPerSecond(const Run& run);
 double MedianSamplesPerSecond(const Run& run);
 // A sentence for each device that was lost on the way, with how the run went on: its figures are then not those of all its devices.

@@ -83,7 +83,7 @@ class Tally final : public SpanSink {
     ++use.messages;
     use.bytes += channel.bytes;
     use.busy_s += span.end_s - span.begin_s;
-    use.queued_s += span.begin_s - span.sent_s;
+    if (span.begin_s - span.sent_s >= 1e-9) use.queued_s += span.begin_s - span.sent_s;  // less is what rounding leaves
     double longest_s = 0;
     for (const WireUse& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
     for (const WireUse& wire : channel.wires) {
