@@ -58,8 +58,8 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
 }  // namespace
 
 std::string CheckpointDirectory(const job::FusionJob& job, const std::string& output_directory) {
-  const std::filesystem::path path = job.spec.checkpoint->path;
-  return path.is_absolute() ? path.string() : (std::filesystem::path(output_directory) / path).lexically_normal().string();
+  const std::filesystem::path path = (std::filesystem::path(output_directory) / job.spec.checkpoint->path).lexically_normal();
+  return path.has_filename() ? path.string() : path.parent_path().string();  // "kept/" is "kept"
 }
 
 absl::Status CleanUp(const std::string& directory, bool executors_are_running) {

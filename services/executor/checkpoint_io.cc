@@ -48,8 +48,7 @@ CheckpointClient::Wanted TensorsOf(runtime::ParameterStore& store, bool with_sta
 absl::StatusOr<CheckpointPosition> ReadFiles(const std::string& path, const CheckpointClient::Wanted& wanted) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
   for (const auto& [name, view] : wanted) {
-    const absl::Status status = reader.Read(name, view);
-    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
+    FUSIONLLM_RETURN_IF_ERROR(reader.Read(name, view));
   }
   if (!reader.manifest().has_value()) return CheckpointPosition{};
   return CheckpointPosition{.step = reader.manifest()->step, .samples_consumed = reader.manifest()->samples_consumed};
