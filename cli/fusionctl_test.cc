@@ -256,7 +256,9 @@ TEST_F(Fusionctl, EvalReadsEveryWindowOfTheFileOnce) {
   ASSERT_TRUE(checkpoint::WriteSafetensors(Path("less.safetensors"), tensors).ok());
   const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
   EXPECT_EQ(lacking.code, 2);
-  EXPECT_THAT(lacking.err, HasSubstr(graph->parameters().back().name));
+  EXPECT_EQ(lacking.err, "fusionctl: less.safetensors has no tensor '" + graph->parameters().back().name + "'\n");
+  EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1025").err, HasSubstr("--threads"));
+  EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1024").err, HasSubstr("has no tensor"));
 }
 
 // One bit in a checkpoint: whoever reads it says so.
@@ -264,6 +266,9 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
   Write("text.txt", std::string(400, 'x'));
   const std::string save = " --set spec.training.steps=2 --set 'spec.checkpoint={path: kept, everySteps: 1, keep: 2}'";
   ASSERT_EQ(Run("run job.yaml --output out" + save).code, 0);
+  fs::create_directories(Path("kept_by"));
+  fs::create_directory_symlink("../out/kept", Path("kept_by/checkpoints"));
+  EXPECT_THAT(Run("checkpoint ls kept_by").out, HasSubstr("kept_by/checkpoints/step-000002"));
   EXPECT_THAT(Run("checkpoint verify out/kept").out, AllOf(HasSubstr("step-000001 is whole"), HasSubstr("step-000002 is whole")));
   EXPECT_EQ(Run("checkpoint export out/kept good.safetensors").code, 0);
 
@@ -293,7 +298,7 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
 
 TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
   Write("text.txt", std::string(400, 'x'));
-  const std::string keep = "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept, everySteps: 1, keep: 1}'";
+  const std::string keep = "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept/, everySteps: 1, keep: 1}'";
   ASSERT_EQ(Run(keep + " --set spec.training.steps=5").code, 0);
   ASSERT_EQ(Run(keep + " --set spec.training.steps=3 --fresh").code, 0);
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000005"))) << "keep: 1 counts only the checkpoints of the fresh run";
@@ -302,7 +307,8 @@ TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
 
   const Outcome resumed = Run(keep + " --set spec.training.steps=4 --set spec.training.seed=77");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("'seed: 77' for 'seed: ")));
+  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("'seed: 77' for 'seed: "), HasSubstr("out/kept/step-000004"),
+                                 Not(HasSubstr("kept//"))));
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000005")));
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000004"))) << "it went on from step 3, the newest";
   EXPECT_THAT(Run(keep + " --set spec.training.steps=6 --set spec.training.seed=77").out, Not(HasSubstr("JobChanged")));
@@ -312,8 +318,14 @@ TEST_F(Fusionctl, WhatCannotBeWrittenIsSaid) {
   Write("text.txt", std::string(400, 'x'));
   for (const char* arguments : {"--format json checkpoint ls . >/dev/full", "run job.yaml --format json --output out >/dev/full"}) {
     const Outcome outcome = Run(arguments);
-    EXPECT_NE(outcome.code, 0) << arguments;
+    EXPECT_EQ(outcome.code, 1) << arguments;
     EXPECT_THAT(outcome.err, HasSubstr("cannot write to stdout: No space left")) << arguments;
+    EXPECT_EQ(outcome.err.find("cannot write to stdout"), outcome.err.rfind("cannot write to stdout")) << outcome.err;
+  }
+  for (const char* arguments : {"--format json checkpoint ls . >&-", "run job.yaml --format json --output closed <&- >&-"}) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write to stdout: Bad file descriptor")) << arguments;
   }
 }
 

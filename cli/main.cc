@@ -1,4 +1,6 @@
 // fusionctl: what users run. Each command is a file in commands/.
+#include <fcntl.h>
+
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -47,6 +49,13 @@ void RefuseEmptyValues(CLI::App& app) {
   for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; })) RefuseEmptyValues(*command);
 }
 
+// A file that is opened later must not become stdin, stdout or stderr because those were closed: reads and writes there fail (EBADF).
+void HoldStandardDescriptors() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) < 0) (void)open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);  // takes the lowest that is free
+  }
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Train one deep network on machines that are joined by slow links.", "fusionctl");
   fusionllm::cli::Globals globals;
@@ -77,14 +86,18 @@ int Main(int argc, char** argv) {
   fusionllm::base::StartLog("fusionctl",
                             fusionllm::base::ParseLogLevel(globals.log_level.value_or("")).value_or(fusionllm::base::LogLevel::kWarning));
   const int code = action();
+  errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  if (errno != EPIPE) std::fprintf(stderr, "fusionctl: cannot write to stdout: %s\n", std::strerror(errno));
+  // Without an errno it was an earlier write that failed.
+  if (errno != EPIPE)
+    std::fprintf(stderr, "fusionctl: cannot write to stdout%s%s\n", errno == 0 ? "" : ": ", errno == 0 ? "" : std::strerror(errno));
   return code == fusionllm::cli::kExitDone ? fusionllm::cli::kExitFailed : code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  HoldStandardDescriptors();
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {

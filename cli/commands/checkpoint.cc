@@ -26,13 +26,20 @@ struct Flags {
   std::string path, output;
 };
 
+// Of a folder of checkpoints, or of a run that has one.
+absl::StatusOr<std::vector<checkpoint::CheckpointInfo>> CheckpointsIn(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(auto found, checkpoint::ListCheckpoints(path));
+  if (found.empty()) return checkpoint::ListCheckpoints((std::filesystem::path(path) / "checkpoints").string());
+  return found;
+}
+
 absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(flags.path, ignored)) {
     return absl::NotFoundError(
         absl::StrCat(flags.path, std::filesystem::exists(flags.path, ignored) ? " is not a folder" : " does not exist"));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, checkpoint::ListCheckpoints(flags.path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, CheckpointsIn(flags.path));
   json list = json::array();
   TextTable table({"checkpoint", ">step", ">size", "state"});
   for (const checkpoint::CheckpointInfo& info : checkpoints) {
@@ -92,7 +99,7 @@ absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
 absl::StatusOr<std::vector<std::string>> CheckpointsMeant(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return std::vector<std::string>{path};
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, checkpoint::ListCheckpoints(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, CheckpointsIn(path));
   std::vector<std::string> meant;
   for (const checkpoint::CheckpointInfo& info : inside) meant.push_back(info.path);
   if (meant.empty()) meant.push_back(path);
@@ -164,7 +171,8 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
     CLI::App* const sub = command->add_subcommand(verb.name, verb.description);
     const bool list = verb.run == List;
     sub->add_option(verb.path_name, flags->path,
-                    list ? "a folder of checkpoints" : "a checkpoint, a folder of checkpoints, or any .safetensors model")
+                    list ? "a folder of checkpoints, or of a run that keeps them in checkpoints/"
+                         : "a checkpoint, a folder of checkpoints, or any .safetensors model")
         ->required();
     if (verb.run == Export) sub->add_option("OUT", flags->output, "file to write")->required();
     sub->footer(absl::StrCat("Example:\n  ", verb.example));

@@ -65,7 +65,8 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command->add_option("--job", flags->job, "job file with the model, for checkpoints that do not say it");
   command->add_option("--set", flags->overrides, kSetHelp)->allow_extra_args(false);
-  command->add_option("--threads", flags->threads, "threads to compute with (default: all cores)")->check(CLI::Range(1, 4096));
+  command->add_option("--threads", flags->threads, "threads to compute with (default: all cores)")
+      ->check(CLI::Range(1, 1024));  // as many as kernels::CreateBackend takes
   command->footer("Example:\n  fusionctl eval runs/demo/checkpoints/latest --data README.md");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {

@@ -57,9 +57,7 @@ absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime:
   absl::Status first;
   store.ForEachParameter(
       [&](const std::string& name, tensor::TensorView view) {
-        if (!first.ok()) return;
-        const absl::Status status = stored.Read(name, view);
-        if (!status.ok()) first = absl::Status(status.code(), absl::StrCat(stored.path(), ": ", std::string(status.message())));
+        if (first.ok()) first = stored.Read(name, view);
       },
       /*owned_only=*/false);
   return first;

@@ -1,5 +1,6 @@
 #include "cli/run/run_job.h"
 
+#include <stdio_ext.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -91,6 +92,8 @@ class Output : public SessionObserver {
   }
 
   bool steps_made() const { return steps_made_; }
+  // Why lines of the run could not be printed; empty: they were, or the reader went away.
+  const std::string& stdout_error() const { return stdout_error_; }
 
  private:
   void Tell(const std::string& text) {
@@ -101,8 +104,12 @@ class Output : public SessionObserver {
   bool Print(const std::string& text) {
     const std::string whole = (options_.tag.empty() ? text : WithField(text, "run", options_.tag)) + "\n";
     if (std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0) return true;
-    // A reader that went away knows.
-    if (errno != EPIPE) progress_.Sentence(absl::StrCat("cannot write to stdout: ", std::strerror(errno)), /*warning=*/true);
+    const int error = errno;
+    if (error == EPIPE) return false;  // a reader that went away knows
+    if (stdout_error_.empty()) stdout_error_ = absl::StrCat("cannot write to stdout: ", std::strerror(error));
+    // What is told here need not be told again at the end of the program, by then without the reason.
+    __fpurge(stdout);
+    std::clearerr(stdout);
     return false;
   }
 
@@ -110,7 +117,7 @@ class Output : public SessionObserver {
   const std::string token_, report_path_;
   std::ofstream events_, traces_;
   Progress progress_;
-  std::string summary_;
+  std::string summary_, stdout_error_;
   bool steps_made_ = false, error_told_ = false;
 };
 
@@ -173,18 +180,19 @@ void ReadEarlierSteps(const std::string& path, report::Run& run) {
   RunRecorder recorder(&earlier);
   for (std::string line; std::getline(file, line);) (void)recorder.Add(line);
   run.steps = std::move(earlier.steps);
+  run.earlier_steps = run.steps.size();
   run.evaluations = std::move(earlier.evaluations);
 }
 
-// `run` may begin with steps of earlier starts.
+// In few words, without the error. `run` may begin with steps of earlier starts.
 std::string OutcomeOf(const SessionResult& result, const report::Run& run, bool steps_made) {
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
   if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
   if (result.exit_code == kExitDone) return absl::StrCat("done ", steps);
   if (result.exit_code == kExitInterrupted) return absl::StrCat("interrupted ", steps);
-  if (result.exit_code == kExitInfeasible) return absl::StrCat("no plan: ", result.error);
-  return absl::StrCat("failed ", steps, ": ", result.error);
+  if (result.exit_code == kExitInfeasible) return "no plan";
+  return absl::StrCat("failed ", steps);
 }
 
 }  // namespace
@@ -274,11 +282,14 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
       for (const job::Device& device : site.devices) run.site_of[device.name] = site.name;
     }
   }
+  ReadEarlierSteps(folder / "events.jsonl", run);
+  const bool had_steps = !run.steps.empty();
   if (options.fresh) {
+    run.steps.clear();
+    run.evaluations.clear();
+    run.earlier_steps = 0;
     std::error_code ignored;
     for (const char* file : {"events.jsonl", "trace.jsonl"}) std::filesystem::remove(folder / file, ignored);
-  } else {
-    ReadEarlierSteps(folder / "events.jsonl", run);
   }
 
   SessionResult ended;
@@ -293,17 +304,25 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     }
     output.End(ended);
     steps_made = output.steps_made();
+    if (!output.stdout_error().empty() && (ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted)) {
+      ended = {kExitFailed, false, output.stdout_error()};
+    }
   }
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;
-  run.outcome = OutcomeOf(ended, run, steps_made);
+  const std::string outcome = OutcomeOf(ended, run, steps_made);
+  run.outcome = ended.error.empty() ? outcome : absl::StrCat(outcome, ": ", ended.error);
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
-  const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));
-  if (!written.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", written.message());
+  // The report of a run that made steps is worth more than that of a start which made none.
+  std::error_code ignored;
+  if (steps_made || !had_steps || !std::filesystem::exists(result.report_path, ignored)) {
+    const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));
+    if (!written.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", written.message());
+  }
   if (options.format == OutputFormat::kText && options.print_summary) {
-    absl::PrintF("%s\nreport: %s\n", SummaryText(run), result.report_path);
+    absl::PrintF("%s\nreport: %s\n", SummaryText(run, outcome), result.report_path);
     std::fflush(stdout);
   }
   return result;

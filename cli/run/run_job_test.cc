@@ -28,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
@@ -197,6 +198,28 @@ TEST_F(RunJobTest, AnEndWithoutStepsOfItsOwnSaysSo) {
   Script({R"(print {"type":"error","code":"INTERNAL","reason":"","message":"the disk is full"})", "exit 1"});
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(stderr_, HasSubstr("fusionctl: failed before its first step: the disk is full\n"));
+}
+
+TEST_F(RunJobTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
+  Script({kStep1, kStep2, kSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  const std::string report = base::ReadWholeFile(folder_ / "out/report.html");
+  Script({R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"NoDevices","message":"none is left"})", "exit 3"});
+  for (const bool fresh : {false, true}) {
+    options_.fresh = fresh;
+    const auto refused = Run();
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    EXPECT_EQ(refused->exit_code, kExitInfeasible);
+    EXPECT_EQ(stderr_, "fusionctl: no plan: NoDevices: none is left\n");
+    EXPECT_THAT(stdout_, AllOf(HasSubstr("small: no plan\n"), Not(HasSubstr("none is left"))));
+    EXPECT_EQ(base::ReadWholeFile(folder_ / "out/report.html"), report);
+  }
+}
+
+TEST_F(RunJobTest, AFirstStartThatIsRefusedIsReported) {
+  Script({R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"NoDevices","message":"none is left"})", "exit 3"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(base::ReadWholeFile(folder_ / "out/report.html"), HasSubstr("no plan: NoDevices: none is left"));
 }
 
 TEST_F(RunJobTest, AMissingProgramIsNamed) {

@@ -131,6 +131,7 @@ void AddStep(const json& line, Run& run) {
                                    Number(line, "tokens_per_second"),
                                    Number(line, "samples_per_second")};
   while (!run.steps.empty() && run.steps.back().step >= point.step) run.steps.pop_back();
+  run.earlier_steps = std::min(run.earlier_steps, run.steps.size());
   run.steps.push_back(point);
 }
 

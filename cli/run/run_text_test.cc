@@ -116,6 +116,22 @@ TEST(SummaryTextTest, HasFiguresLinksAndStages) {
   EXPECT_THAT(text, HasSubstr("50.0%          2.00 MiB  1.00 MiB"));
 }
 
+TEST(SummaryTextTest, LeavesOutWhatTooFewStepsCannotTell) {
+  report::Run run =
+      RunOf({R"({"type":"step","step":1,"loss":5,"tokens_per_second":70})", R"({"type":"step","step":2,"loss":5,"tokens_per_second":70})"});
+  run.earlier_steps = 2;
+  RunRecorder recorder(&run);
+  constexpr char kSummary[] = R"({"type":"summary","steps":2,"median_step_seconds":null,"predicted_step_seconds":0.19})";
+  ASSERT_TRUE(recorder.Add(kSummary).ok());
+  EXPECT_THAT(SummaryText(run), AllOf(HasSubstr("0.19s predicted\n"), Not(HasSubstr("measured")), Not(HasSubstr("nan"))));
+  EXPECT_THAT(SummaryText(run), Not(HasSubstr("tokens/s"))) << "those are of an earlier start";
+  EXPECT_THAT(ComparisonJson(Compare({run}), "r.html"),
+              AllOf(HasSubstr(R"("median_step_seconds":null)"), HasSubstr(R"("tokens_per_second":null)")));
+  ASSERT_TRUE(recorder.Add(R"({"type":"step","step":2,"loss":5,"tokens_per_second":90})").ok());
+  EXPECT_EQ(run.earlier_steps, 1u) << "the second is made again";
+  EXPECT_EQ(report::MedianTokensPerSecond(run), 90);
+}
+
 TEST(ComparisonTest, LossesAreComparedAfterTheStepsThatAllMade) {
   report::Run slow = RunOf(
       {R"({"type":"step","step":1,"loss":5})", R"({"type":"step","step":2,"loss":4})", R"({"type":"summary","median_step_seconds":2})"});

@@ -13,26 +13,29 @@
 namespace fusionllm::cli {
 namespace {
 
-std::string Difference(double predicted, double measured) {
-  if (predicted <= 0 || measured <= 0) return "";
-  return absl::StrFormat(" (measured is %+.1f%%)", (measured / predicted - 1) * 100);
+// What was measured, against what was predicted; a run of two steps has no median.
+std::string StepTime(const report::Summary& summary) {
+  const double predicted = summary.predicted_step_s, measured = summary.median_step_s;
+  const std::string promise = predicted > 0 ? absl::StrCat(report::StepSeconds(predicted), " predicted") : "";
+  if (!(measured > 0)) return promise;
+  const std::string text = absl::StrCat(report::StepSeconds(measured), " measured (median)");
+  if (promise.empty()) return text;
+  return absl::StrFormat("%s, %s (measured is %+.1f%%)", text, promise, (measured / predicted - 1) * 100);
 }
 
 std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "-"; }
 
 }  // namespace
 
-std::string SummaryText(const report::Run& run) {
-  std::string text = absl::StrCat(run.job.empty() ? "run" : run.job, run.outcome.empty() ? "" : absl::StrCat(": ", run.outcome), "\n");
+std::string SummaryText(const report::Run& run, const std::string& outcome) {
+  std::string text = absl::StrCat(run.job.empty() ? "run" : run.job, outcome.empty() ? "" : absl::StrCat(": ", outcome), "\n");
   if (!run.summary || run.summary->steps == 0) return text;
   const report::Summary& summary = *run.summary;
   TextTable figures({"", ""});
   figures.Row({"steps", absl::StrCat(summary.steps)});
   figures.Row({"final loss", Loss(summary.final_loss)});
-  figures.Row({"step time", absl::StrCat(report::StepSeconds(summary.median_step_s), " measured (median), ",
-                                         report::StepSeconds(summary.predicted_step_s), " predicted",
-                                         Difference(summary.predicted_step_s, summary.median_step_s))});
-  figures.Row({absl::StrCat(run.unit, "/s"), report::Count(report::MedianTokensPerSecond(run))});
+  if (const std::string time = StepTime(summary); !time.empty()) figures.Row({"step time", time});
+  if (const double rate = report::MedianTokensPerSecond(run); rate > 0) figures.Row({absl::StrCat(run.unit, "/s"), report::Count(rate)});
   figures.Row({"bytes on links", report::TrafficBytes(static_cast<double>(summary.wire_bytes))});
   if (const int64_t slow = report::BytesBetweenSites(run); slow > 0)
     figures.Row({"between sites", report::TrafficBytes(static_cast<double>(slow))});

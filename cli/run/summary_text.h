@@ -8,8 +8,8 @@
 
 namespace fusionllm::cli {
 
-// Of one run: figures, links, stages. `run` may lack a summary (it failed early): then what there is.
-std::string SummaryText(const report::Run& run);
+// Of one run: figures, links, stages, below how it ended, in few words. `run` may lack a summary (it failed early): then what there is.
+std::string SummaryText(const report::Run& run, const std::string& outcome = "");
 
 // Of several runs of one job, the first of which is what the others are compared with.
 struct Comparison {
