@@ -106,6 +106,16 @@ TEST(PlanWorkload, PlanOnATopologyIsConsistent) {
   EXPECT_EQ(std::get<wire::PlanDocument>(*parsed), plan);
 }
 
+TEST(PlanWorkload, AJobBeyondThePlannersLimitsIsToldByItsField) {
+  auto workload = Resolve({"spec.training.globalBatchSize=4097", "spec.training.microBatchSize=1"});
+  const Profiles profiles = OnTopology(*workload);
+  EXPECT_THAT(std::string(PlanWorkload(*workload, profiles, {}).status().message()),
+              HasSubstr("spec.training.microBatchSize: batches of 4097 samples in micro-batches of 1 make 4097 of them"));
+  workload = Resolve();
+  workload->training.forward_ops = scheduler::kMaxOps + 1;
+  EXPECT_THAT(std::string(PlanWorkload(*workload, profiles, {}).status().message()), HasSubstr("spec.model: it has 20001 ops"));
+}
+
 TEST(PlanWorkload, SlowDevicesTakeTheirTimeDividedByTheScale) {
   const auto workload = Resolve();
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});

@@ -20,6 +20,21 @@ bool SameMachine(const wire::DeviceProfile& a, const wire::DeviceProfile& b) {
          a.update_seconds_per_element == b.update_seconds_per_element && a.data_seconds_per_byte == b.data_seconds_per_byte;
 }
 
+// The planner's limits, by the fields of the job that are to change.
+absl::Status CheckSize(const workload::Workload& workload) {
+  if (workload.training.forward_ops > scheduler::kMaxOps) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("spec.model: it has %d ops, plans are made for at most %d", workload.training.forward_ops, scheduler::kMaxOps));
+  }
+  if (workload.micro_batches > scheduler::kMaxMicroBatches) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "spec.training.microBatchSize: batches of %d samples in micro-batches of %d make %d of them, plans are made for at "
+        "most %d",
+        workload.job.spec.training.global_batch_size, workload.micro_batch_size, workload.micro_batches, scheduler::kMaxMicroBatches));
+  }
+  return absl::OkStatus();
+}
+
 // One cost class for each different machine; emulated devices of one machine share it and differ in time_scale.
 absl::Status AddDevices(const workload::Workload& workload, const Profiles& profiles, const estimator::GraphCosts& costs, Request& out) {
   const std::string data_kind(job::ToString(workload.job.spec.data.kind));
@@ -99,6 +114,7 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
 
 absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
                                     runtime::Recompute recompute) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckSize(workload));
   const int state_tensors = static_cast<int>(runtime::StateNames(workload.optimizer).size());
   const estimator::GraphCosts costs = estimator::CostsOf(workload.training, state_tensors);
   Request out;

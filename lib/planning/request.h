@@ -34,7 +34,7 @@ struct Request {
   std::vector<std::string> specifications;  // the GPU whose published figures they are; empty: measured
 };
 
-// Errors: InvalidArgument for profiles without times or beyond the scheduler's limits.
+// Errors: InvalidArgument for profiles without times or beyond the scheduler's limits, and for a job beyond them, naming its field.
 absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
                                     runtime::Recompute recompute);
 
