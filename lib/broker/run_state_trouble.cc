@@ -71,13 +71,13 @@ void RunState::Recover() {
       CalibrateNext();
       return;
     }
-    Do(Announce{.reason = "SpareActivated",
-                .step = drained_at_step_,
-                .message = absl::StrFormat("%s takes stage %d from %s, for which the plan's figures still are", spare, stage,
-                                           plan_.devices[stage]),
-                .device = spare,
-                .pid = members_.at(spare).pid,
-                .stage = static_cast<int>(stage)});
+    Do(Announce{
+        .reason = "SpareActivated",
+        .step = drained_at_step_,
+        .message = absl::StrFormat("%s takes stage %d from %s, for which the plan's figures still are", spare, stage, plan_.devices[stage]),
+        .device = spare,
+        .pid = members_.at(spare).pid,
+        .stage = static_cast<int>(stage)});
     plan_.devices[stage] = spare;
     if (stage < plan_.stage_busy_s.size()) plan_.stage_busy_s[stage] = 0;  // was another device's
   }
