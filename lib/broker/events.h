@@ -49,7 +49,7 @@ struct PlanSummary {
   std::string document;
   std::vector<std::string> devices;   // by stage
   std::vector<int64_t> memory_bytes;  // by stage
-  std::vector<double> stage_busy_s;   // by stage, of a step; 0: unknown, as for a spare that took over. May be empty
+  std::vector<double> stage_busy_s;   // by stage, of a step; 0: unknown, as for a spare that was not measured. May be empty
   std::vector<PlannedLink> links;
   double predicted_step_s = 0;
 };
@@ -188,6 +188,7 @@ struct AskPlan {
   std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
   std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
   std::optional<PlanInForce> in_force;     // with `alternative`: a plan is wanted only where it pays to leave this one
+  bool figures_only = false;               // what `in_force` is expected to do, stage by stage as it is
 };
 struct SendAssign {
   std::string name;

@@ -12,6 +12,7 @@ inline constexpr double kRejoinWhenStoppedSeconds = 3;  // for a last checkpoint
 inline constexpr double kCalibrateSeconds = 300;
 inline constexpr double kProbeSeconds = 120;
 inline constexpr double kPlanSeconds = 300;
+inline constexpr double kFiguresSeconds = 10;  // of stages that could begin without them
 inline constexpr double kLoadSeconds = 900;
 inline constexpr double kDrainSeconds = 20;
 inline constexpr double kFirstStepSeconds = 900;

@@ -91,6 +91,8 @@ class RunState {
   const std::vector<Link>& links() const { return links_; }
   const Lines& lines() const { return options_.lines; }
   std::string codec_limit() const;  // as AskPlan has it
+  // Links, by their devices, whose measured rate is that of their wire; the others' is that of the queue of what they share it with.
+  const PlanWatch::Ends& telling_links() const { return watch_.telling_links(); }
 
  private:
   // One handler per event; they append to actions_.
@@ -132,6 +134,11 @@ class RunState {
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();
+  bool IsMeasured() const;  // all devices of the plan
+  void AskForFigures();
+  void TakeFigures(const PlanSummary& plan);
+  void LoadOnSpares(bool figures_are_theirs);
+  void FailUnanswered();
   void MaybeFinish();
   void FinishWhenAllEnded();
   bool IsOfItsStage(const ShardWritten& event) const;
@@ -201,6 +208,8 @@ class RunState {
   std::optional<Renewal> renewal_;  // the epoch has been told to end for it
   std::string renewal_why_;         // for the announcement of the plan that was asked for
   uint64_t plans_asked_ = 0, alternatives_asked_ = 0;
+  bool asks_for_figures_ = false;    // in kPlanning: the last question is about the stages that spares have taken
+  std::vector<Announce> activated_;  // these spares; told when the figures are known
   bool awaits_alternative_ = false;
   // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
   std::map<std::string, double> slowness_, slowness_asked_;

@@ -136,8 +136,14 @@ void RunState::Handle(const Left& event) {
       break;
     case Phase::kCalibrating:
     case Phase::kProbing:
-    case Phase::kPlanning:
       CalibrateNext();
+      break;
+    case Phase::kPlanning:
+      if (!asks_for_figures_) {
+        CalibrateNext();
+      } else if (stage >= 0) {
+        Recover();
+      }
       break;
     case Phase::kLoading:
     case Phase::kRunning:

@@ -121,6 +121,7 @@ void RunState::Handle(const LinkProbed& event) {
 
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
+  asks_for_figures_ = false;
   Await(kPlanSeconds, "the scheduler");
   AskPlan ask = PlanQuestion(/*with_spares=*/plan_is_stale_);
   ask.id = ++plans_asked_;
@@ -128,7 +129,12 @@ void RunState::AskForPlan() {
 }
 
 void RunState::Handle(const Planned& event) {
-  if (phase_ == Phase::kPlanning && event.id == plans_asked_) Take(event.plan);
+  if (phase_ != Phase::kPlanning || event.id != plans_asked_) return;
+  if (asks_for_figures_) {
+    TakeFigures(event.plan);
+  } else {
+    Take(event.plan);
+  }
 }
 
 void RunState::Take(PlanSummary plan) {
@@ -152,7 +158,12 @@ void RunState::Take(PlanSummary plan) {
 }
 
 void RunState::Handle(const PlanRefused& event) {
-  if (phase_ == Phase::kPlanning && event.id == plans_asked_) Fail(absl::ResourceExhaustedError(event.message), event.reason);
+  if (phase_ != Phase::kPlanning || event.id != plans_asked_) return;
+  if (asks_for_figures_) {
+    LoadOnSpares(/*figures_are_theirs=*/false);  // the stages are what they were, and the spare has room for its own
+  } else {
+    Fail(absl::ResourceExhaustedError(event.message), event.reason);
+  }
 }
 
 }  // namespace fusionllm::broker

@@ -138,6 +138,76 @@ TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
   EXPECT_EQ(Of<PublishStep>(run.all).back().epoch, 2u);
 }
 
+// Two stages, and a spare that is worth half of the device it stands in for.
+Drill RunWithASlowSpare() {
+  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+    const bool on_spare = plan.devices.back() == "s0";
+    plan.stage_busy_s = {0.1, on_spare ? 0.4 : 0.2};
+    plan.predicted_step_s = on_spare ? 0.5 : 0.3;
+    EXPECT_EQ(on_spare, ask.figures_only);
+  };
+  run.Join("a0");
+  run.Join("b0");
+  run.Join("s0", /*spare=*/true);
+  run.Step(1);
+  return run;
+}
+
+TEST(RunStateTest, ThePlanOfASpareHasTheFiguresOfTheSpare) {
+  Drill run = RunWithASlowSpare();
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  const AskPlan ask = Of<AskPlan>(run.all).back();
+  EXPECT_TRUE(ask.figures_only);
+  EXPECT_EQ(ask.devices, (std::vector<std::string>{"a0", "s0"}));
+  ASSERT_TRUE(ask.in_force.has_value());
+  EXPECT_EQ(ask.in_force->devices, ask.devices);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().predicted_step_s, 0.5);
+  EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0.4}));
+  EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("Replanned"))) << "the stages are what they were";
+  EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, "s0 takes stage 1 from b0");
+}
+
+TEST(RunStateTest, ASpareTakesOverEvenIfNobodySaysWhatIsToBeExpected) {
+  const auto refuse = [](const AskPlan& ask) -> Event {
+    return PlanRefused{.id = ask.id, .reason = "SchedulerFailed", .message = "it is away"};
+  };
+  const auto others = [](const AskPlan& ask) -> Event { return Planned{.id = ask.id, .plan = {.document = "{}", .devices = {"a0"}}}; };
+  for (const std::function<Event(const AskPlan&)>& answer : {std::function<Event(const AskPlan&)>(refuse), {others}}) {
+    Drill run = RunWithASlowSpare();
+    run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+    run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+    ASSERT_EQ(run.state.phase(), Phase::kPlanning);
+    run.Feed(answer(Of<AskPlan>(run.all).back()));
+    EXPECT_EQ(run.state.phase(), Phase::kRunning);
+    EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+    EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0})) << "not b0's";
+    EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, HasSubstr("for which the plan's figures still are"));
+  }
+}
+
+TEST(RunStateTest, ASchedulerThatNeverAnswersDoesNotKeepASpareFromItsStage) {
+  Drill run = RunWithASlowSpare();
+  run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_LE(run.timer->seconds, 10);
+  run.Feed(Overdue{.id = run.timer->id});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
+}
+
+TEST(RunStateTest, ASpareLostBeforeItBeganIsReplaced) {
+  Drill run = RunWithASlowSpare();
+  run.Join("s1", /*spare=*/true);
+  run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s1"}));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "s1 was never measured: it begins at once";
+  EXPECT_THAT(Reasons(run.all), ::testing::Contains("SpareActivated").Times(1));
+}
+
 TEST(RunStateTest, WithoutASpareItPlansOverTheRest) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

@@ -1,6 +1,7 @@
 // RunState: losses, recovery, orders to stop, patience that ran out.
 #include "lib/broker/run_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,7 @@ void RunState::Recover() {
     CalibrateNext();
     return;
   }
+  activated_.clear();
   for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
     if (Present(plan_.devices[stage])) continue;
     const std::string spare = IdleSpareFor(static_cast<int>(stage));
@@ -71,16 +73,58 @@ void RunState::Recover() {
       CalibrateNext();
       return;
     }
-    Do(Announce{
-        .reason = "SpareActivated",
-        .step = drained_at_step_,
-        .message = absl::StrFormat("%s takes stage %d from %s, for which the plan's figures still are", spare, stage, plan_.devices[stage]),
-        .device = spare,
-        .pid = members_.at(spare).pid,
-        .stage = static_cast<int>(stage)});
+    activated_.push_back({.reason = "SpareActivated",
+                          .step = drained_at_step_,
+                          .message = absl::StrFormat("%s takes stage %d from %s", spare, stage, plan_.devices[stage]),
+                          .device = spare,
+                          .pid = members_.at(spare).pid,
+                          .stage = static_cast<int>(stage)});
     plan_.devices[stage] = spare;
     if (stage < plan_.stage_busy_s.size()) plan_.stage_busy_s[stage] = 0;  // was another device's
   }
+  if (activated_.empty()) {
+    Load();
+  } else if (IsMeasured()) {
+    AskForFigures();
+  } else {
+    LoadOnSpares(/*figures_are_theirs=*/false);
+  }
+}
+
+bool RunState::IsMeasured() const {
+  return std::all_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& device) { return profiles_.contains(device); });
+}
+
+// What the plan promises was said of the devices that were lost; the stages stay what they are.
+void RunState::AskForFigures() {
+  phase_ = Phase::kPlanning;
+  asks_for_figures_ = true;
+  Await(kFiguresSeconds, "the scheduler");
+  AskPlan ask = PlanQuestion(/*with_spares=*/false);
+  ask.id = ++plans_asked_;
+  ask.again = true;
+  ask.devices = plan_.devices;
+  ask.in_force = PlanInForce{.document = plan_.document, .devices = plan_.devices};
+  ask.figures_only = true;
+  Do(std::move(ask));
+}
+
+void RunState::TakeFigures(const PlanSummary& plan) {
+  const bool theirs = plan.devices == plan_.devices;
+  if (theirs) {
+    plan_ = plan;
+    slowness_ = slowness_asked_;
+  }
+  LoadOnSpares(theirs);
+}
+
+void RunState::LoadOnSpares(bool figures_are_theirs) {
+  asks_for_figures_ = false;
+  for (Announce& activated : activated_) {
+    if (!figures_are_theirs) absl::StrAppend(&activated.message, ", for which the plan's figures still are");
+    Do(std::move(activated));
+  }
+  activated_.clear();
   Load();
 }
 
@@ -97,6 +141,8 @@ void RunState::Handle(const StopAsked& event) {
   }
 }
 
+void RunState::FailUnanswered() { Fail(absl::DeadlineExceededError(absl::StrFormat("no answer while %s", Name(phase_)))); }
+
 void RunState::Handle(const Overdue& event) {
   if (event.id != expect_id_) return;
   switch (phase_) {
@@ -112,6 +158,13 @@ void RunState::Handle(const Overdue& event) {
       Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
       break;
     }
+    case Phase::kPlanning:
+      if (asks_for_figures_) {
+        LoadOnSpares(/*figures_are_theirs=*/false);
+      } else {
+        FailUnanswered();
+      }
+      break;
     case Phase::kCalibrating:
       if (Present(calibrating_)) {
         CannotTakePart(calibrating_, absl::DeadlineExceededError(absl::StrFormat("it has not measured itself in %g s", kCalibrateSeconds)));
@@ -119,9 +172,8 @@ void RunState::Handle(const Overdue& event) {
       }
       [[fallthrough]];
     case Phase::kProbing:
-    case Phase::kPlanning:
     case Phase::kFinishing:
-      Fail(absl::DeadlineExceededError(absl::StrFormat("no answer while %s", Name(phase_))));
+      FailUnanswered();
       break;
     case Phase::kLoading:
     case Phase::kRunning:

@@ -20,6 +20,7 @@ namespace fusionllm::scheduler {
 struct NamedStage {
   std::string device;
   std::vector<std::string> ops;
+  bool operator==(const NamedStage&) const = default;
 };
 
 std::vector<NamedStage> StagesOf(const Plan& plan);

@@ -51,7 +51,7 @@ bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
 }
 
 // The plan in force with the devices that run it now: spares that took stages over are not in its document.
-absl::StatusOr<std::string> DocumentOf(const broker::PlanInForce& in_force) {
+absl::StatusOr<wire::PlanDocument> DocumentOf(const broker::PlanInForce& in_force) {
   FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(in_force.document));
   auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr || plan->stages.size() != in_force.devices.size()) {
@@ -62,7 +62,7 @@ absl::StatusOr<std::string> DocumentOf(const broker::PlanInForce& in_force) {
     link.src = in_force.devices[link.src_stage];
     link.dst = in_force.devices[link.dst_stage];
   }
-  return wire::PrintPlan(answer);
+  return std::move(*plan);
 }
 
 // The plan of an answer to Replan. Errors: FailedPrecondition, saying why, when it is to stay.
@@ -73,6 +73,15 @@ absl::StatusOr<std::string> PlanToMoveTo(const std::string& document) {
   base::Log(base::LogLevel::kInfo, absl::StrCat("asked whether to leave the plan: ", replan.reason));
   if (replan.decision == wire::ReplanDecision::kStay) return absl::FailedPreconditionError(replan.reason);
   return wire::PrintPlan(replan.plan);
+}
+
+// What is expected of the running stages, under the strategy that made them.
+absl::StatusOr<std::string> RunningPlanOf(const std::string& document, const std::string& strategy) {
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::ReplanResult answer, wire::ParseReplan(document));
+  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) return wire::PrintPlan(*refusal);
+  wire::PlanDocument& plan = std::get<wire::ReplanDocument>(answer).plan;
+  plan.strategy = strategy;
+  return wire::PrintPlan(plan);
 }
 
 class Scheduler {
@@ -128,13 +137,15 @@ PlanFunction AskScheduler(PlanClientOptions options) {
     }
     v1::ReplanRequest request;
     *request.mutable_now() = now;
-    FUSIONLLM_ASSIGN_OR_RETURN(*request.mutable_running_document(), DocumentOf(*ask.in_force));
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument running, DocumentOf(*ask.in_force));
+    request.set_running_document(wire::PrintPlan(running));
+    request.set_figures_only(ask.figures_only);
     request.set_steps_left(ask.in_force->steps_left);
     request.set_running_step_seconds(ask.in_force->step_s);
     request.set_bias(ask.in_force->bias);
     request.set_fixed_seconds(ask.in_force->move_s);
     FUSIONLLM_ASSIGN_OR_RETURN(const v1::ReplanResponse answer, scheduler.Ask(&v1::Scheduler::StubInterface::Replan, request));
-    return PlanToMoveTo(answer.replan_document());
+    return ask.figures_only ? RunningPlanOf(answer.replan_document(), running.strategy) : PlanToMoveTo(answer.replan_document());
   };
 }
 

@@ -126,6 +126,23 @@ TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) 
   EXPECT_EQ(scheduler.replan().now().profiles_document(), "profiles");
 }
 
+TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
+  Scheduler scheduler({});
+  wire::PlanDocument slower = TwoStages("a0", "s0");
+  slower.predicted_step_seconds = 3;
+  slower.strategy = "op-fence";
+  scheduler.AnswerReplan(wire::ReplanDocument{.reason = "no other plan was looked for", .running_step_seconds = 3, .plan = slower});
+  wire::PlanDocument running = TwoStages("a0", "b0");
+  running.strategy = "equal-ops";
+  const broker::AskPlan ask{.in_force = broker::PlanInForce{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
+                            .figures_only = true};
+  const auto plan = AskScheduler(scheduler.Options())("profiles", ask, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(scheduler.replan().figures_only());
+  slower.strategy = "equal-ops";
+  EXPECT_EQ(*plan, wire::PrintPlan(slower)) << "the strategy that made the stages";
+}
+
 TEST(PlanClientTest, ToStayIsNoPlan) {
   Scheduler scheduler({});
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "staying at 2 s", .running_step_seconds = 2, .plan = TwoStages("a0", "s0")});

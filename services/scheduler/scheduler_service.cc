@@ -128,6 +128,7 @@ grpc::Status SchedulerService::Replan(grpc::ServerContext* context, const v1::Re
     FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument running, ReadPlan(request->running_document(), "running_document"));
     scheduler::replan::ReplanOptions wishes{
         .steps_left = request->steps_left(), .running_step_s = request->running_step_seconds(), .fixed_s = request->fixed_seconds()};
+    wishes.figures_only = request->figures_only();
     if (request->bias() != 0) wishes.bias = request->bias();
     if (request->has_least_gain()) wishes.least_gain = request->least_gain();
     if (request->restore_bytes_per_second() != 0) wishes.restore.bytes_per_s = request->restore_bytes_per_second();

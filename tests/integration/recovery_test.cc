@@ -61,6 +61,16 @@ TEST_F(RecoveryTest, ASpareTakesTheLastStage) {
   EXPECT_EQ(Event(*run, "ExecutorLost")["stage"], 2);
   EXPECT_EQ(Event(*run, "SpareActivated")["stage"], 2);
   EXPECT_GE(Event(*run, "Restored")["step"], 20);
+  EXPECT_THAT(Event(*run, "SpareActivated")["message"], Not(HasSubstr("figures"))) << "the spare's own were had";
+  std::vector<json> plans;
+  for (const json& line : run->lines()) {
+    if (line.value("type", "") == "plan") plans.push_back(line);
+  }
+  ASSERT_THAT(plans, SizeIs(2));
+  EXPECT_EQ(plans[1]["stages"][2]["devices"], json({"spare-0"}));
+  EXPECT_EQ(plans[1]["stages"][2]["ops"], plans[0]["stages"][2]["ops"]);
+  EXPECT_EQ(plans[1]["strategy"], plans[0]["strategy"]);
+  for (const json& link : plans[1]["links"]) EXPECT_NE(link["src"], plans[0]["stages"][2]["devices"][0]) << "the device that was lost";
 }
 
 TEST_F(RecoveryTest, ASpareThatHasAStageIsPlannedOverWhenAnotherExecutorIsLost) {

@@ -90,6 +90,7 @@ class Drill {
       for (const std::string& device : stage_devices) {
         if (std::find(ask->devices.begin(), ask->devices.end(), device) != ask->devices.end()) plan.devices.push_back(device);
       }
+      if (ask->figures_only) plan.devices = ask->in_force->devices;
       plan.memory_bytes.assign(plan.devices.size(), 50);
       if (refine_plan) refine_plan(*ask, plan);
       if (ask->alternative > 0) {

@@ -57,6 +57,7 @@ class Replanner {
       return absl::InvalidArgumentError("running plan: its stages are no consecutive runs of this job's ops, or leave some of them out");
     }
     JudgePresent(*present, missing);
+    if (options_.figures_only) return ReplanOutcome(Figures());
     if (stays_.has_value()) {
       starts_.push_back(*stays_);
     } else {
@@ -115,6 +116,14 @@ class Replanner {
     }
     stays_ = Scored{present, evaluation, 0};
     stays_->total_s = Total(present, evaluation);
+  }
+
+  std::variant<ReplanAnswer, Refusal> Figures() {
+    if (!stays_.has_value()) return Refusal{.reason = "RunningPlanCannotGoOn", .message = why_not_};
+    const double step_s = options_.bias * stays_->evaluation.step_s;
+    return ReplanAnswer{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
+                        .running_step_s = step_s,
+                        .plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy)};
   }
 
   void AddStart(const Assignment& assignment) {
@@ -207,6 +216,9 @@ absl::StatusOr<ReplanOutcome> Replan(const PlanRequest& now, const RunningPlan& 
   FUSIONLLM_RETURN_IF_ERROR(CheckOptions(running, options));
   const std::vector<std::string> missing = MissingDevices(now, running);
   PlanRequest request = now;
+  if (options.figures_only && request.max_executors > 0) {
+    request.max_executors = std::max(request.max_executors, static_cast<int>(running.size()));
+  }
   if (!missing.empty()) {
     // What was held back counts as an executor now: the job may go on with as many as it had.
     for (Device& device : request.devices) device.spare = false;

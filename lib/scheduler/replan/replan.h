@@ -31,6 +31,7 @@ struct ReplanOptions {
   double fixed_s = 0;        // what any move costs beside its transfers: draining, loading, warming up
   double least_gain = 0.05;  // of a step
   Restore restore;
+  bool figures_only = false;   // look for no other plan: stay, or a Refusal when the running plan cannot go on
   bool from_scratch = true;    // consider a plan from scratch, too: the costly part on large instances
   int64_t evaluations = 2000;  // of the search around the running plan
 };

@@ -121,6 +121,28 @@ TEST(ReplanTest, TheDearerTheMoveTheFewerOpsChangeTheirDevice) {
   EXPECT_LE(short_run.migration.transfer_s, long_run.migration.transfer_s);
 }
 
+TEST(ReplanTest, FiguresAloneAreThoseOfTheRunningStagesOnTheHardwareOfNow) {
+  PlanRequest request = TwoSites();
+  const Plan plan = PlanOf(request);
+  request.max_executors = 1;  // a spare that the job holds back has a stage already
+  for (Device& device : request.devices) device.time_scale *= 2;
+  const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000, .figures_only = true});
+  EXPECT_EQ(answer.verdict, Verdict::kStay);
+  EXPECT_EQ(StagesOf(answer.plan), Running(plan));
+  EXPECT_GT(answer.plan.predicted_step_s, 1.5 * plan.predicted_step_s);
+  EXPECT_DOUBLE_EQ(answer.plan.stages[0].forward_s, 2 * plan.stages[0].forward_s);
+}
+
+TEST(ReplanTest, ThereAreNoFiguresOfAPlanThatCannotRun) {
+  const PlanRequest request = TwoSites();
+  const Plan plan = PlanOf(request);
+  const std::string lost = plan.stages[0].device_names[0];
+  const auto outcome = Replan(Without(request, lost), Running(plan), {.figures_only = true});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(std::holds_alternative<Refusal>(*outcome));
+  EXPECT_THAT(std::get<Refusal>(*outcome).message, HasSubstr(lost + " is not there any more"));
+}
+
 TEST(ReplanTest, AGainBelowTheLeastMovesNothing) {
   PlanRequest request = TwoSites();
   const Plan plan = PlanOf(request);
