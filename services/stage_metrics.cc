@@ -20,7 +20,9 @@ StageMetrics::StageMetrics(metrics::Registry& registry)
                                   "Bytes sent from src to dst by stages, framing included; class is control, tensor, parameter_sync or "
                                   "checkpoint.",
                                   {"src", "dst", "class"}})),
-      bandwidth_(registry.AddGauge({"link_bandwidth_bytes_per_second", "Measured from what the link carries, smoothed.", {"src", "dst"}})),
+      bandwidth_(registry.AddGauge({"link_bandwidth_bytes_per_second",
+                                    "Rate of what the link carries, smoothed; where that waits for others on one wire, it is the queue's.",
+                                    {"src", "dst"}})),
       rtt_(registry.AddGauge({"link_rtt_seconds", "Round trip of small messages, smoothed.", {"src", "dst"}})),
       ratio_(registry.AddGauge(
           {"compression_ratio", "Bytes of activations and gradients as fp32 over their bytes as sent, since the plan began.", {"link"}})),

@@ -55,6 +55,7 @@ void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const Shar
     }
     // Labels that wait behind activations on one wire measure the queue, not the wire; the activations do that.
     if (link.bytes < kLeastShareOfWire * most_bytes) continue;
+    telling_.emplace(link.src, link.dst);
     link.planned_bytes_per_s = rate_of(link.src, link.dst) / std::max(1, link.sharers);
   }
 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@ class PlanWatch {
   static constexpr int kMostOpenSteps = 64;
   static constexpr int kConsultationSteps = 20;  // between two questions to the scheduler while something drifts
   static constexpr int kConfirmationSteps = 5;   // before the second of two questions that must agree
+
+  using Ends = std::set<std::pair<std::string, std::string>>;  // of links: from, to
 
   // The rate that the plan counts on from one device to another, by whatever was measured between their sites; 0: unknown.
   using RateOf = std::function<double(const std::string& src, const std::string& dst)>;
@@ -44,6 +47,9 @@ class PlanWatch {
   void Doubt() { judge_.Reset(); }
   // As a planner must know it to weigh a move that costs move_s.
   PlanInForce InForce(int64_t last_step, int64_t total_steps, double move_s) const;
+
+  // Links of the plan that send enough for the rate they get to be that of their wire.
+  const Ends& telling_links() const { return telling_; }
 
   bool drifting() const { return drift_.drifting(); }
   // Devices that now take so many times as long as the plan in force counts on; without those that are well.
@@ -72,6 +78,7 @@ class PlanWatch {
   DriftWatch drift_;
   MigrationJudge judge_;
   std::vector<WatchedLink> links_;
+  Ends telling_;
   std::map<int64_t, OpenStep> open_;
   int64_t judged_step_ = 0;
   std::deque<double> recent_s_;  // seconds of the newest steps

@@ -44,7 +44,10 @@ class SharedWire : public ::testing::Test {
   int64_t step_ = 0;
 };
 
-TEST_F(SharedWire, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) { EXPECT_THAT(Steps(50, 2e3, 1e6), IsEmpty()); }
+TEST_F(SharedWire, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) {
+  EXPECT_THAT(Steps(50, 2e3, 1e6), IsEmpty());
+  EXPECT_EQ(watch_.telling_links(), (PlanWatch::Ends{{"b", "c"}}));
+}
 
 TEST_F(SharedWire, WhatSendsMostSaysThatTheWireHasDegraded) {
   Steps(10, 1e6, 1e6);

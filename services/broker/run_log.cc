@@ -134,7 +134,7 @@ void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) 
   Write({{"type", "trace"}, {"device", device}, {"step", times.step()}, {"spans", std::move(spans)}});
 }
 
-void RunLog::Summary() {
+void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
   std::vector<double> counted = step_seconds_;
   counted.erase(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(std::min(counted.size(), kWarmUpSteps)));
   const json plan = ParsePlan(plan_);
@@ -160,12 +160,14 @@ void RunLog::Summary() {
     for (const auto& [dst, count] : peers) {
       wire_bytes += count;
       const auto planned = planned_links.find({src, dst});
+      const double bytes_per_s = measured[src][dst].bandwidth_bytes_per_second();
+      const bool known = bytes_per_s > 0 && telling_links.contains({src, dst});
       line["links"].push_back({{"src", src},
                                {"dst", dst},
                                {"bytes", count},
                                {"codec", planned == planned_links.end() ? "fp32" : planned->second.value("codec", "fp32")},
                                {"ratio", planned == planned_links.end() ? 1.0 : planned->second.value("ratio", 1.0)},
-                               {"bandwidth_bytes_per_second", measured[src][dst].bandwidth_bytes_per_second()}});
+                               {"bandwidth_bytes_per_second", known ? bytes_per_s : 0.0}});
       AddCompression(measured[src][dst], line["links"].back());
     }
   }

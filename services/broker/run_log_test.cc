@@ -81,7 +81,7 @@ TEST_F(RunLogTest, ABrokerThatTookARunOverSumsUpWhatTheOneBeforeHadSeen) {
   log.StageTimes("a", Times(2, 6, "b", 100));  // b is silent, as if the epoch were lost with the broker
   log.Step(2, {.step = 5, .loss = 1, .step_seconds = 0.2});
   log.Step(2, {.step = 6, .loss = 1, .step_seconds = 0.2});
-  log.Summary();
+  log.Summary({{"a", "b"}});
   const json summary = LastLine();
   EXPECT_EQ(BytesFrom(summary, "a"), 1000 + 600) << summary.dump();
   EXPECT_EQ(BytesFrom(summary, "b"), 40) << summary.dump();
@@ -110,13 +110,25 @@ TEST_F(RunLogTest, AnAccuracyThatNobodyCountedIsNull) {
   EXPECT_EQ(LastLine(), json::parse(R"({"type": "eval", "step": 2, "loss": 0.5, "accuracy": 0.0})"));
 }
 
+TEST_F(RunLogTest, ARateThatIsNotTheWiresIsNoBandwidth) {
+  RunLog log(out_, 1, 1);
+  log.Plan(Plan(), 1);
+  v1::StageTimes times = Times(1, 1, "b", 100);
+  times.mutable_links(0)->set_bandwidth_bytes_per_second(5e4);
+  log.StageTimes("a", times);
+  log.Summary({{"a", "b"}});
+  EXPECT_EQ(LastLine()["links"][0]["bandwidth_bytes_per_second"], 5e4);
+  log.Summary({{"b", "a"}});
+  EXPECT_EQ(LastLine()["links"][0]["bandwidth_bytes_per_second"], 0);
+}
+
 TEST_F(RunLogTest, TheSummaryTellsWhatCompressionDoesWhereItWasCompared) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);
   v1::StageTimes times = Times(1, 1, "b", 100);
   times.mutable_links(0)->set_ratio(3.9);
   log.StageTimes("a", times);
-  log.Summary();
+  log.Summary({{"a", "b"}});
   EXPECT_EQ(LastLine()["links"][0]["measured_ratio"], 3.9);
   EXPECT_FALSE(LastLine()["links"][0].contains("relative_error"));
   times.mutable_links(0)->set_compared_messages(2);
@@ -124,7 +136,7 @@ TEST_F(RunLogTest, TheSummaryTellsWhatCompressionDoesWhereItWasCompared) {
   times.mutable_links(0)->set_cosine(0.999);
   times.mutable_links(0)->set_residual_norm(5);
   log.StageTimes("a", times);
-  log.Summary();
+  log.Summary({{"a", "b"}});
   const json link = LastLine()["links"][0];
   EXPECT_EQ(link["compared_messages"], 2);
   EXPECT_EQ(link["relative_error"], 0.01);

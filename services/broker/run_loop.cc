@@ -397,10 +397,10 @@ void RunLoop::Carry(const broker::Expect& action) {
 
 void RunLoop::Carry(const broker::Finish& action) {
   if (action.status.ok()) {
-    if (Recorded(journal_.RecordEnd())) log_.Summary();
+    if (Recorded(journal_.RecordEnd())) log_.Summary(state_.telling_links());
   } else {
     log_.Error(action.status, action.refusal_reason);
-    if (state_.last_step() > 0) log_.Summary();  // of what was done until then
+    if (state_.last_step() > 0) log_.Summary(state_.telling_links());  // of what was done until then
   }
   if (!outcome_.has_value())
     outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};

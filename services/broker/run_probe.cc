@@ -194,6 +194,7 @@ void RunProbe::CheckpointCommitted(int64_t step, int64_t bytes) {
 void RunProbe::State(const broker::RunState& state) {
   const std::lock_guard lock(mutex_);
   progress_page_.State(state);
+  progress_page_.TellingLinks(state.telling_links());
   const std::vector<std::string>& planned = state.plan().devices;
   const auto active = std::count_if(planned.begin(), planned.end(), [&](const auto& device) { return state.members().contains(device); });
   nodes_.Set(static_cast<double>(active), {"active"});

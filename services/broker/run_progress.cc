@@ -52,6 +52,11 @@ void RunProgress::State(const broker::RunState& state) {
   members_ = state.members().size();
 }
 
+void RunProgress::TellingLinks(const broker::PlanWatch::Ends& links) {
+  const std::lock_guard lock(mutex_);
+  if (telling_links_ != links) telling_links_ = links;
+}
+
 std::string RunProgress::Json() const {
   const std::lock_guard lock(mutex_);
   json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", members_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
@@ -73,7 +78,7 @@ std::string RunProgress::Json() const {
   double slowest_s = 0;
   for (const broker::PlannedLink& link : plan_.links) {
     const auto measured = bytes_per_s_.find({plan_.devices.at(link.src_stage), plan_.devices.at(link.dst_stage)});
-    if (measured == bytes_per_s_.end() || link.bytes / measured->second <= slowest_s) continue;
+    if (measured == bytes_per_s_.end() || !telling_links_.contains(measured->first) || link.bytes / measured->second <= slowest_s) continue;
     slowest = &link;
     slowest_s = link.bytes / measured->second;
   }

@@ -24,6 +24,8 @@ class RunProgress {
   // `recent_step_seconds`: mean of the last steps of the plan in force.
   void Step(const broker::StepRecord& record, double recent_step_seconds);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
+  // Links whose rate is that of their wire: one of the others is never the slowest.
+  void TellingLinks(const broker::PlanWatch::Ends& links);
   void CheckpointCommitted(int64_t step);
   void Recovered();
   // After every event of the run.
@@ -41,6 +43,7 @@ class RunProgress {
   std::optional<broker::StepRecord> last_;
   double recent_step_s_ = 0;
   std::map<std::pair<std::string, std::string>, double> bytes_per_s_;  // measured, by source and destination
+  broker::PlanWatch::Ends telling_links_;                              // of those, the ones that measure their wire
   std::optional<int64_t> checkpoint_step_;
   int64_t recoveries_ = 0;
 };

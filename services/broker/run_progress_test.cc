@@ -53,6 +53,7 @@ TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   plan.links = {{.src_stage = 0, .dst_stage = 1, .codec = "fp32", .bytes = 1e6},
                 {.src_stage = 1, .dst_stage = 2, .codec = "int8", .bytes = 4e6}};
   progress.Plan(plan);
+  progress.TellingLinks({{"a", "b"}, {"b", "c"}});
   EXPECT_FALSE(Page(progress).contains("slowest_link")) << "nothing has been measured";
   progress.StageTimes("a", Measured("b", 1e6));
   progress.StageTimes("b", Measured("c", 2e6));
@@ -61,6 +62,8 @@ TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   EXPECT_EQ(slowest["dst"], "c");
   EXPECT_EQ(slowest["codec"], "int8");
   EXPECT_DOUBLE_EQ(slowest["seconds_per_step"], 2);
+  progress.TellingLinks({{"a", "b"}});
+  EXPECT_EQ(Page(progress)["slowest_link"]["src"], "a") << "what b sends waits for others on one wire";
   progress.Plan({.devices = {"a"}});
   EXPECT_FALSE(Page(progress).contains("slowest_link")) << "of a plan that is no more";
 }
