@@ -43,6 +43,19 @@ std::string BoundsText(const wire::PlanDocument& plan) {
                          others.empty() ? "" : absl::StrCat("; not for this job: ", absl::StrJoin(others, ", ")));
 }
 
+// What a link is for: "activations", "gradients", what it carries without a gradient by name, and gradients of tied parameters.
+std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) {
+  std::vector<std::string> kinds;
+  if (link.bytes > link.tied_bytes) {
+    const bool answered = std::any_of(plan.links.begin(), plan.links.end(), [&](const wire::PlanLink& other) {
+      return other.src == link.dst && other.dst == link.src && other.bytes > other.tied_bytes;
+    });
+    kinds.push_back(link.backward ? "gradients" : answered ? "activations" : absl::StrJoin(link.values, ", "));
+  }
+  if (link.tied_bytes > 0) kinds.push_back("tied gradients");
+  return absl::StrJoin(kinds, " + ");
+}
+
 void PrintText(const wire::PlanDocument& plan) {
   absl::PrintF("%s: a step of %d micro-batches of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
                plan.micro_batches, plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds),
@@ -67,8 +80,8 @@ void PrintText(const wire::PlanDocument& plan) {
   if (!plan.links.empty()) {
     TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
     for (const wire::PlanLink& link : plan.links) {
-      links.Row({link.src, link.dst, link.backward ? "gradients" : "activations", report::TrafficBytes(static_cast<double>(link.bytes)),
-                 link.codec, absl::StrFormat("%.1fx", link.ratio), report::StepSeconds(link.seconds)});
+      links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), link.codec,
+                 absl::StrFormat("%.1fx", link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }

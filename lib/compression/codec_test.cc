@@ -243,6 +243,10 @@ TEST(IntegerCodecTest, NarrowsToWhatTheRangeNeeds) {
     std::vector<std::byte> message;
     ASSERT_TRUE(EncodeIntegers(values, &message).ok());
     EXPECT_EQ(message.size(), kHeaderBytes + width * values.size());
+    if (!values.empty() && *std::min_element(values.begin(), values.end()) >= 0) {
+      const int64_t below = int64_t{1} + *std::max_element(values.begin(), values.end());
+      EXPECT_LE(static_cast<int64_t>(message.size()), EncodedIntegerBytes(static_cast<int64_t>(values.size()), below));
+    }
     std::vector<int32_t> back(values.size());
     ASSERT_TRUE(DecodeIntegers(message, back).ok());
     EXPECT_EQ(back, values);

@@ -130,6 +130,11 @@ int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction) {
   return kHeaderBytes + values + (direction == Direction::kForward ? Mask::SerializedBytes(n, kept) : 0);
 }
 
+int64_t EncodedIntegerBytes(int64_t n, int64_t below) {
+  const int width = below <= 0 ? 4 : below <= (1 << 8) ? 1 : below <= (1 << 16) ? 2 : 4;
+  return kHeaderBytes + width * n;
+}
+
 double WireRatio(const CodecSpec& spec, int64_t n) {
   if (n == 0) return 1;
   const int64_t encoded = EncodedBytes(spec, n, Direction::kForward) + EncodedBytes(spec, n, Direction::kBackward);

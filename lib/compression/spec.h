@@ -64,6 +64,9 @@ CodecKind GradientKind(CodecKind forward);
 // The exact size of the message that Encode makes of n elements, header included. n in [0, kMaxElements], spec valid.
 int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction);
 
+// The most that EncodeIntegers makes of n ids, header included, that all lie in [0, below); below <= 0: unknown.
+int64_t EncodedIntegerBytes(int64_t n, int64_t below);
+
 // Dense fp32 bytes over encoded bytes, forward and backward together; for n = 0 it is 1. Against 16-bit values it would be half.
 double WireRatio(const CodecSpec& spec, int64_t n);
 

@@ -1,6 +1,7 @@
 #include "lib/planning/plan_document.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -44,6 +45,29 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocume
                plan.micro_batches, link.backward_bytes, link.backward_wire_bytes, link.backward_s, link.backward_latency_s, document);
 }
 
+// Onto the link that joins the two stages, or one of its own where nothing else does.
+void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::PlanDocument& document) {
+  document.tied.push_back({.parameter = exchange.parameter, .stages = exchange.stages, .bytes = exchange.bytes});
+  for (const scheduler::TiedExchange::Message& message : exchange.messages) {
+    auto link = std::find_if(document.links.begin(), document.links.end(), [&](const wire::PlanLink& candidate) {
+      return candidate.src_stage == message.src_stage && candidate.dst_stage == message.dst_stage;
+    });
+    if (link == document.links.end()) {
+      document.links.push_back({.src = plan.stages[message.src_stage].device_names[0],
+                                .dst = plan.stages[message.dst_stage].device_names[0],
+                                .src_stage = message.src_stage,
+                                .dst_stage = message.dst_stage,
+                                .backward = message.src_stage > message.dst_stage});
+      link = std::prev(document.links.end());
+    }
+    link->dense_bytes += exchange.bytes;
+    link->bytes += exchange.bytes;
+    link->tied_bytes += exchange.bytes;
+    link->seconds += message.seconds;
+    if (link->bytes > 0) link->ratio = static_cast<double>(link->dense_bytes) / static_cast<double>(link->bytes);
+  }
+}
+
 }  // namespace
 
 std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
@@ -82,9 +106,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
                                .busy_ratio = stage.busy_ratio});
   }
   for (const scheduler::PlanLink& link : plan.links) AddLink(plan, link, document);
-  for (const scheduler::TiedExchange& tied : plan.tied) {
-    document.tied.push_back({.parameter = tied.parameter, .stages = tied.stages, .bytes = tied.bytes});
-  }
+  for (const scheduler::TiedExchange& tied : plan.tied) AddTied(plan, tied, document);
   const Certainty certainty = CertaintyOf(plan, context.request);
   document.fitted_share = certainty.fitted_share;
   document.specified_share = certainty.specified_share;

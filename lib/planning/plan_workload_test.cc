@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "lib/compression/codec.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/codec_adapter.h"
@@ -228,6 +229,30 @@ TEST(PlanWorkload, TiedEmbeddingsAreExchanged) {
   EXPECT_EQ(plan.tied[0].parameter, "transformer.wte.weight");
   EXPECT_THAT(plan.tied[0].stages, ElementsAre(0, 2));
   EXPECT_EQ(plan.tied[0].bytes, 64 * 32 * 4);
+  // The labels travel on the same link from the first stage to the last; nothing but the tied gradient comes back.
+  for (const auto& [src, dst] : {std::pair(0, 2), std::pair(2, 0)}) {
+    const auto link = std::find_if(plan.links.begin(), plan.links.end(),
+                                   [&](const wire::PlanLink& l) { return l.src_stage == src && l.dst_stage == dst; });
+    ASSERT_NE(link, plan.links.end()) << src;
+    EXPECT_EQ(link->tied_bytes, plan.tied[0].bytes);
+    EXPECT_EQ(link->backward, src > dst);
+    EXPECT_EQ(link->bytes == link->tied_bytes, src > dst);
+    EXPECT_GT(link->seconds, 0);
+  }
+}
+
+TEST(PlanWorkload, LabelsArePlannedAsTheFewBytesThatTheyTravelAs) {
+  const auto workload = Resolve({"spec.model.config.tieWeights=false"});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  ASSERT_EQ(plan.stages.size(), 3);
+  const auto labels =
+      std::find_if(plan.links.begin(), plan.links.end(), [](const wire::PlanLink& l) { return l.src_stage == 0 && l.dst_stage == 2; });
+  ASSERT_NE(labels, plan.links.end());
+  std::vector<std::byte> encoded;
+  const std::vector<int32_t> ids(workload->micro_batch_size * workload->targets_per_sample, 63);
+  ASSERT_TRUE(compression::EncodeIntegers(ids, &encoded).ok());
+  EXPECT_EQ(labels->bytes, workload->micro_batches * static_cast<int64_t>(encoded.size()));
+  EXPECT_EQ(labels->ratio, 1) << "nothing is lost or left out";
 }
 
 TEST(PlanWorkload, WhatDoesNotFitIsRefusedWithTheShortfall) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/spec.h"
 #include "lib/planning/machine_costs.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/scheduler/graph_request.h"
@@ -58,6 +59,23 @@ absl::Status AddDevices(const workload::Workload& workload, const Profiles& prof
     out.seconds.push_back(estimator::SecondsByOp(costs, workload.training, out.machines.back()));
   }
   return scheduler::AddGraph(workload.training, costs, out.seconds, out.request);
+}
+
+// Ids travel in as few bytes each as hold those of a message: of the data's at most so many.
+void NarrowIds(const workload::Workload& workload, const estimator::GraphCosts& costs, scheduler::PlanRequest& request) {
+  constexpr int64_t kBytesOfId = 4;
+  const opdag::Graph& graph = workload.training.graph;
+  const bool text = workload.data.kind == data::DatasetKind::kText;  // bytes, whatever the vocabulary
+  for (size_t v = 0; v < costs.values.size(); ++v) {
+    if (costs.values[v].dtype != tensor::DType::kI32) continue;
+    const opdag::Op& origin = graph.op(costs.values[v].producer);
+    int64_t below = 0;
+    if (origin.type == "placeholder") {
+      const bool image_labels = workload.targets_per_sample == 1;
+      below = text ? 256 : image_labels ? workload.data.num_classes : workload.data.vocabulary_size;
+    }
+    request.values[v].wire_bytes = compression::EncodedIntegerBytes(costs.values[v].bytes / kBytesOfId, below);
+  }
 }
 
 void AddNetwork(const Network& network, scheduler::PlanRequest& request) {
@@ -124,6 +142,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   request.search_budget = options.search_budget;
   request.weigh_alternatives = options.explain;
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, out));
+  NarrowIds(workload, costs, request);
   request.recompute = recompute == runtime::Recompute::kFull;
   AddNetwork(profiles.network, request);
   AddWishes(workload.job.spec, options, request);

@@ -90,7 +90,7 @@ void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_val
       traffic.lossy_tensors.push_back(value.bytes);
       traffic.forward_bytes += value.bytes;
     } else {
-      traffic.forward_lossless_bytes += value.bytes;
+      traffic.forward_lossless_bytes += value.wire_bytes;
     }
     if (value.differentiable) traffic.backward_bytes += value.bytes;
     if (recompute) stages_[dst].memory.stash_bytes += value.bytes;

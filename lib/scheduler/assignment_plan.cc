@@ -77,6 +77,15 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
   std::sort(plan.links.begin(), plan.links.end(),
             [](const PlanLink& a, const PlanLink& b) { return std::pair(a.src_stage, a.dst_stage) < std::pair(b.src_stage, b.dst_stage); });
   plan.tied = tied_;
+  for (TiedExchange& exchange : plan.tied) {
+    for (const int from : exchange.stages) {
+      for (const int to : exchange.stages) {
+        if (from == to) continue;
+        const double rate = problem_.link(stages_[from].device, stages_[to].device).bytes_per_s;
+        exchange.messages.push_back({from, to, rate > 0 ? static_cast<double>(exchange.bytes) / rate : 0});
+      }
+    }
+  }
   plan.pipeline = DescribePipeline();
   return plan;
 }

@@ -132,7 +132,7 @@ std::vector<double> LeastBytesOfCuts(const Problem& problem) {
   std::vector<Edge> edges;
   for (const ChainValue& value : problem.values()) {
     const bool lossy = value.differentiable && !value.lossless_only;
-    const double bytes = static_cast<double>(value.bytes) / (lossy ? problem.max_direction_ratio() : 1);
+    const double bytes = static_cast<double>(value.wire_bytes) / (lossy ? problem.max_direction_ratio() : 1);
     for (int consumer : value.consumers) edges.push_back({bytes, std::max(first, value.producer), std::max(first, consumer)});
   }
   std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.bytes > b.bytes; });

@@ -83,7 +83,7 @@ CompletionBound::Segment CompletionBound::SegmentOf(int begin, int end, int devi
 }
 
 void CompletionBound::Traffic::Add(const ChainValue& value) {
-  (value.differentiable && !value.lossless_only ? lossy : lossless) += value.bytes;
+  (value.differentiable && !value.lossless_only ? lossy : lossless) += value.wire_bytes;
   if (value.differentiable) gradient += value.bytes;
 }
 

@@ -54,9 +54,16 @@ struct PlanLink {
 
 // A tied parameter whose uses ended up in several stages, which exchange their gradients after each step.
 struct TiedExchange {
+  struct Message {
+    int src_stage = 0;
+    int dst_stage = 0;
+    double seconds = 0;  // serialisation, alone on the wire; 0 for stages whose devices no link joins
+    bool operator==(const Message&) const = default;
+  };
   std::string parameter;
   std::vector<int> stages;
-  int64_t bytes = 0;
+  int64_t bytes = 0;              // of each message
+  std::vector<Message> messages;  // one from each of the stages to each other
   bool operator==(const TiedExchange&) const = default;
 };
 

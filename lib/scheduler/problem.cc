@@ -115,13 +115,14 @@ void Problem::BuildValues() {
                      .consumers = PositionsOf(value.consumers, position_of_),
                      .kept_by = PositionsOf(value.kept_by, position_of_),
                      .bytes = value.bytes,
+                     .wire_bytes = value.wire_bytes > 0 ? value.wire_bytes : value.bytes,
                      .value = static_cast<int>(v),
                      .differentiable = value.differentiable,
                      .lossless_only = value.lossless_only};
     chain.last_consumer = chain.consumers.empty() ? chain.producer : chain.consumers.back();
     const bool lossy = value.differentiable && !value.lossless_only;
     if (request_->ops[value.producer].placeholder) placeholder_bytes_ += value.bytes;
-    AddRange(lossy ? lossy_alive_ : lossless_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
+    AddRange(lossy ? lossy_alive_ : lossless_alive_, chain.producer + 1, chain.last_consumer + 1, chain.wire_bytes);
     if (value.differentiable) AddRange(gradient_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
     if (!chain.kept_by.empty()) {
       stash_[chain.kept_by.front() + 1] += value.bytes;

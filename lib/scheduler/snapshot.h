@@ -52,6 +52,7 @@ struct ValueNode {
   int64_t bytes = 0;
   bool differentiable = false;
   bool lossless_only = false;  // labels, masks, token ids: never through a lossy codec
+  int64_t wire_bytes = 0;      // of a lossless one, as it travels; 0: bytes
 };
 
 // A trainable parameter used by several ops. In one stage its uses share the weights; over several stages each sends the gradients of its

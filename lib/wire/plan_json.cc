@@ -47,6 +47,7 @@ json ToJson(const PlanLink& link) {
           {"direction", link.backward ? "backward" : "forward"},
           {"dense_bytes", link.dense_bytes},
           {"bytes", link.bytes},
+          {"tied_bytes", link.tied_bytes},
           {"codec", link.codec},
           {"ratio", link.ratio},
           {"seconds", link.seconds},
@@ -135,6 +136,7 @@ PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
   in.Text("direction", direction);
   in.Integer("dense_bytes", link.dense_bytes, 0, kMaxBytes);
   in.Integer("bytes", link.bytes, 0, kMaxBytes);
+  in.Integer("tied_bytes", link.tied_bytes, 0, kMaxBytes, ObjectReader::kOptional);
   in.Text("codec", link.codec);
   in.Number("ratio", link.ratio, 0, 1e12);
   in.Number("seconds", link.seconds, 0, kMaxSeconds);

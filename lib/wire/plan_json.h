@@ -36,14 +36,15 @@ struct PlanStage {
   bool operator==(const PlanStage&) const = default;
 };
 
-// One direction between two stages: activations and labels forward, gradients on the way back.
+// One direction between two stages: activations and labels forward, gradients on the way back, either way those of tied parameters.
 struct PlanLink {
   std::string src, dst;  // devices
   int src_stage = 0;
   int dst_stage = 0;
   bool backward = false;       // gradients of what the link dst -> src carries
-  int64_t dense_bytes = 0;     // uncompressed
-  int64_t bytes = 0;           // on the wire
+  int64_t dense_bytes = 0;     // of a step, uncompressed; ids and labels as they travel, in as few bytes each as hold them
+  int64_t bytes = 0;           // of a step, on the wire
+  int64_t tied_bytes = 0;      // of both: gradients of tied parameters, once a step
   std::string codec = "fp32";  // compression::ParseCodecSpec; both directions of a pair have the same
   double ratio = 1;            // dense / wire
   double seconds = 0;          // on the wire, alone, and the latency of one message

@@ -31,6 +31,7 @@ PlanDocument TwoStages() {
                  .dst_stage = 1,
                  .dense_bytes = 4000,
                  .bytes = 1000,
+                 .tied_bytes = 24,
                  .codec = "topk@20:int8",
                  .ratio = 4,
                  .values = {"wte"}},

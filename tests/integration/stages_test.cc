@@ -1,4 +1,8 @@
 // Any number of stages gives the same loss, bit by bit; evaluation and compression work between real processes.
+#include <map>
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "tests/integration/run_fixture.h"
 
@@ -51,6 +55,26 @@ TEST_F(StagesTest, EvaluationsAreToldAtTheirStepsAndDoNotChangeTheTraining) {
     EXPECT_LT(line["loss"].get<double>(), 10);
   }
   EXPECT_THAT(at, ::testing::ElementsAre(3, 6));
+}
+
+// Activations, labels, gradients and those of the tied embedding. What is left over is frames and the steps' reports.
+TEST_F(StagesTest, EveryLinkCarriesTheBytesThatThePlanSays) {
+  constexpr int kSteps = 6;
+  const auto run =
+      RunToEnd({"spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 32}",
+                absl::StrCat("spec.training={steps: ", kSteps, ", globalBatchSize: 16, microBatchSize: 8, sequenceLength: 32}")});
+  std::map<std::pair<std::string, std::string>, double> planned;
+  for (const json& line : run->lines()) {
+    if (line.value("type", "") != "plan") continue;
+    for (const json& link : line["links"]) planned[{link["src"], link["dst"]}] += link["bytes"].get<double>();
+  }
+  ASSERT_THAT(planned, SizeIs(6)) << "each of three stages with each other: neighbours, labels and the tied embedding's two ends";
+  for (const json& link : Summary(*run)["links"]) {
+    const double a_step = link["bytes"].get<double>() / kSteps;
+    const double expected = planned[{link["src"], link["dst"]}];
+    EXPECT_GE(a_step, expected) << link.dump();
+    EXPECT_LE(a_step, 1.05 * expected + 4096) << link.dump();
+  }
 }
 
 TEST_F(StagesTest, CompressionShrinksWhatCrossesTheLinks) {
