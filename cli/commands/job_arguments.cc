@@ -11,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands/option_checks.h"
+#include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
-#include "lib/checkpoint/output_file.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
 #include "lib/planning/calibrate.h"
@@ -67,7 +67,7 @@ std::string SpecificationNote(const wire::PlanDocument& plan) {
 }
 
 absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
-  const absl::Status status = checkpoint::ReplaceFile(path, text);
+  const absl::Status status = base::ReplaceFile(path, text);
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   return absl::InvalidArgumentError(status.message());  // the user named the place
 }

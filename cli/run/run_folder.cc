@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
-#include "lib/checkpoint/output_file.h"
 #include "lib/job/parse.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/credential_files.h"
@@ -30,7 +30,7 @@ absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
 }
 
 absl::Status RunFolder::WriteFile(absl::string_view name, absl::string_view content) const {
-  return checkpoint::ReplaceFile(*this / name, content);
+  return base::ReplaceFile(*this / name, content);
 }
 
 absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const {

@@ -11,10 +11,10 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
-#include "lib/checkpoint/output_file.h"
 #include "lib/checkpoint/reader.h"
 
 namespace fusionllm::checkpoint {
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
     Inspect(info);
     found.push_back(std::move(info));
   }
-  if (error) return FileError(error.value(), "list", root);
+  if (error) return base::FileError(error.value(), "list", root);
   std::sort(found.begin(), found.end(),
             [](const CheckpointInfo& a, const CheckpointInfo& b) { return std::tie(a.sequence, a.step) > std::tie(b.sequence, b.step); });
   return found;
@@ -89,9 +89,9 @@ absl::Status PruneCheckpoints(const std::string& root, int64_t keep, int64_t fir
     if (++kept <= keep || info.is_latest) continue;
     if (IsBeingRead(info.path)) continue;
     const std::string aside = absl::StrCat(root, "/.", StepFolderName(info.step), ".old.partial");
-    FUSIONLLM_RETURN_IF_ERROR(RemoveTree(aside));
-    FUSIONLLM_RETURN_IF_ERROR(Rename(info.path, aside));
-    FUSIONLLM_RETURN_IF_ERROR(RemoveTree(aside));
+    FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(aside));
+    FUSIONLLM_RETURN_IF_ERROR(base::Rename(info.path, aside));
+    FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(aside));
   }
   return absl::OkStatus();
 }

@@ -22,8 +22,8 @@ struct CheckpointInfo {
   std::string problem;  // empty: manifest and file sizes are in order (checksums are not looked at)
 };
 
-// The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of FileError when it cannot be
-// listed.
+// The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of base::FileError when it cannot
+// be listed.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& root);
 
 struct SkippedCheckpoint {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/reader.h"
@@ -51,7 +52,7 @@ absl::Status Copy(const StoredTensor& tensor, SafetensorsWriter& writer, std::ve
 }  // namespace
 
 absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::string& out) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const Replacement replacement, PrepareReplacement(out));
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::Replacement replacement, base::PrepareReplacement(out));
   for (const fs::path& folder : {fs::path(replacement.target).parent_path(), fs::absolute(out).parent_path()}) {
     if (!HoldsCheckpoint(folder)) continue;
     return absl::InvalidArgumentError(
@@ -73,8 +74,8 @@ absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::stri
   std::vector<std::byte> chunk(kChunk);
   for (const TensorSpec& spec : writer.specs()) FUSIONLLM_RETURN_IF_ERROR(Copy(reader.tensors().at(spec.name), writer, chunk));
   FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, writer.Finish());
-  FUSIONLLM_RETURN_IF_ERROR(PutIntoPlace(replacement));
-  FUSIONLLM_RETURN_IF_ERROR(SyncFolder(fs::path(replacement.target).parent_path().string()));
+  FUSIONLLM_RETURN_IF_ERROR(base::PutIntoPlace(replacement));
+  FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(fs::path(replacement.target).parent_path().string()));
   return written;
 }
 

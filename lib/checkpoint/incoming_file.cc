@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 
@@ -13,8 +14,8 @@ namespace fusionllm::checkpoint {
 absl::StatusOr<std::unique_ptr<IncomingFile>> IncomingFile::Create(const std::string& root, int64_t step, const std::string& name,
                                                                    int64_t bytes, uint64_t distinct) {
   std::string folder = StagingFolder(root, step);
-  FUSIONLLM_RETURN_IF_ERROR(MakeFolders(folder));
-  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(absl::StrCat(folder, "/.", name, ".", distinct)));
+  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
+  FUSIONLLM_ASSIGN_OR_RETURN(HashedFile file, HashedFile::Create(absl::StrCat(folder, "/.", name, ".", distinct)));
   return std::unique_ptr<IncomingFile>(new IncomingFile(std::move(file), std::move(folder), name, bytes));
 }
 
@@ -42,7 +43,7 @@ absl::StatusOr<WrittenFile> IncomingFile::Seal(absl::string_view sha256) {
 }
 
 absl::Status IncomingFile::Stage() {
-  FUSIONLLM_RETURN_IF_ERROR(Rename(path_, absl::StrCat(folder_, "/", name_)));
+  FUSIONLLM_RETURN_IF_ERROR(base::Rename(path_, absl::StrCat(folder_, "/", name_)));
   staged_ = true;
   return absl::OkStatus();
 }

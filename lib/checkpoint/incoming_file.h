@@ -13,14 +13,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/checkpoint/output_file.h"
+#include "lib/checkpoint/hashed_file.h"
 
 namespace fusionllm::checkpoint {
 
 class IncomingFile {
  public:
   // `name`: of a shard file (layout.h), which the caller has checked. `bytes`: how long it will be. `distinct`: no two files under way at
-  // once have the same. Errors: those of OutputFile.
+  // once have the same. Errors: those of HashedFile.
   static absl::StatusOr<std::unique_ptr<IncomingFile>> Create(const std::string& root, int64_t step, const std::string& name, int64_t bytes,
                                                               uint64_t distinct);
   ~IncomingFile();
@@ -35,10 +35,10 @@ class IncomingFile {
   absl::Status Stage();
 
  private:
-  IncomingFile(OutputFile file, std::string folder, std::string name, int64_t bytes)
+  IncomingFile(HashedFile file, std::string folder, std::string name, int64_t bytes)
       : file_(std::move(file)), path_(file_.path()), folder_(std::move(folder)), name_(std::move(name)), wanted_(bytes) {}
 
-  OutputFile file_;
+  HashedFile file_;
   const std::string path_, folder_, name_;
   const int64_t wanted_;
   int64_t written_ = 0;

@@ -83,7 +83,7 @@ TEST_F(IncomingFileTest, ShardsThatWereSentMakeTheSameCheckpointAsThoseWrittenIn
   Manifest manifest = SampleManifest(7);
   manifest.files = *WriteShard(folder_.path(), 7, 0, 2, SampleShard(tensors, 7, 0));
   const auto left_by_a_crash = StagingFolder(folder_.path(), 7) + "/.model-00002-of-00002.safetensors.99";
-  ASSERT_TRUE(WriteFile(left_by_a_crash, "half").ok());
+  ASSERT_TRUE(base::WriteFile(left_by_a_crash, "half").ok());
   const ShardContents contents = SampleShard(tensors, 7, 1);
   const auto files = *LayOutShard(7, 1, 2, contents);
   for (const ShardFileImage& file : files) {

@@ -11,7 +11,6 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
-#include "lib/checkpoint/output_file.h"
 #include "nlohmann/json.hpp"
 
 namespace fusionllm::checkpoint {

@@ -14,8 +14,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
 #include "nlohmann/json.hpp"
 
@@ -76,7 +78,7 @@ absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   if (!fs::is_symlink(folder, error)) return folder;
   // Resolved once: `latest` may move on while the files are read.
   const fs::path target = fs::read_symlink(folder, error);
-  if (error) return FileError(error.value(), "read the link", folder);
+  if (error) return base::FileError(error.value(), "read the link", folder);
   return target.is_absolute() ? target.string() : (fs::path(folder).parent_path() / target).string();
 }
 
@@ -147,7 +149,7 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
 absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder) {
   const std::string manifest_path = absl::StrCat(folder, "/", kManifestName);
   lock_ = open(manifest_path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (lock_ < 0) return FileError(errno, "open", manifest_path);
+  if (lock_ < 0) return base::FileError(errno, "open", manifest_path);
   // Where the file system has no locks the checkpoint can still be read; it is only not protected from pruning.
   while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) continue;
   FUSIONLLM_ASSIGN_OR_RETURN(manifest_, LoadManifest(folder));

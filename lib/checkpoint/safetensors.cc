@@ -25,7 +25,7 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& p
                                                             const std::map<std::string, std::string>& metadata) {
   absl::StatusOr<std::string> header = FormatSafetensorsHeader(specs, metadata);
   if (!header.ok()) return InFile(path, header.status());
-  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(HashedFile file, HashedFile::Create(path));
   FUSIONLLM_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(*header))));
   return SafetensorsWriter(std::move(file), std::move(specs));
 }
@@ -35,7 +35,7 @@ absl::StatusOr<WrittenFile> SafetensorsWriter::Finish() {
   for (const TensorSpec& spec : specs_) wanted += static_cast<int64_t>(spec.type.bytes());
   if (appended_ != wanted) {
     const std::string path = file_.path();
-    { const OutputFile dropped = std::move(file_); }  // its destructor removes the file
+    { const HashedFile dropped = std::move(file_); }  // its destructor removes the file
     return absl::FailedPreconditionError(absl::StrCat(path, " was given ", appended_, " bytes of tensors instead of ", wanted));
   }
   return file_.Finish();
@@ -49,7 +49,7 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path, std::span<
 }
 
 absl::StatusOr<WrittenFile> WriteImage(const std::string& path, const SafetensorsImage& image) {
-  FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(HashedFile file, HashedFile::Create(path));
   FUSIONLLM_RETURN_IF_ERROR(image.ForEachPiece(std::numeric_limits<size_t>::max(), [&](auto piece) { return file.Write(piece); }));
   return file.Finish();
 }

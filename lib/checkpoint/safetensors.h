@@ -14,14 +14,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/source_file.h"
-#include "lib/checkpoint/output_file.h"
+#include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/safetensors_header.h"
 #include "lib/checkpoint/safetensors_image.h"
 
 namespace fusionllm::checkpoint {
 
 // Writes `tensors`, which need to live only during the call, and syncs the file. On an error no file is left.
-// Metadata {"format": "pt"} is what Hugging Face's loaders ask for. Blocks. Errors: those of OutputFile and FormatSafetensorsHeader.
+// Metadata {"format": "pt"} is what Hugging Face's loaders ask for. Blocks. Errors: those of HashedFile and FormatSafetensorsHeader.
 absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
@@ -42,8 +42,8 @@ class SafetensorsWriter {
   absl::StatusOr<WrittenFile> Finish();
 
  private:
-  SafetensorsWriter(OutputFile file, std::vector<TensorSpec> specs) : file_(std::move(file)), specs_(std::move(specs)) {}
-  OutputFile file_;
+  SafetensorsWriter(HashedFile file, std::vector<TensorSpec> specs) : file_(std::move(file)), specs_(std::move(specs)) {}
+  HashedFile file_;
   std::vector<TensorSpec> specs_;
   int64_t appended_ = 0;
 };

@@ -13,8 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
 #include "nlohmann/json.hpp"
 
@@ -54,8 +56,8 @@ absl::Status RemoveUnlisted(const std::string& folder, const std::vector<FileEnt
     const bool listed = std::any_of(files.begin(), files.end(), [&](const FileEntry& file) { return file.name == name; });
     if (!listed) unlisted.push_back(entry->path());
   }
-  if (error) return FileError(error.value(), "list", folder);
-  for (const fs::path& path : unlisted) FUSIONLLM_RETURN_IF_ERROR(RemoveTree(path.string()));
+  if (error) return base::FileError(error.value(), "list", folder);
+  for (const fs::path& path : unlisted) FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(path.string()));
   return absl::OkStatus();
 }
 
@@ -78,7 +80,7 @@ absl::Status WriteIndex(const std::string& folder, std::vector<FileEntry>& files
   }
   if (shards < 2) return absl::OkStatus();
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
-  FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, WriteFile(absl::StrCat(folder, "/", kIndexName), index.dump(2) + "\n"));
+  FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, WriteHashedFile(absl::StrCat(folder, "/", kIndexName), index.dump(2) + "\n"));
   files.push_back({.name = kIndexName, .bytes = written.bytes, .sha256 = written.sha256});
   return absl::OkStatus();
 }
@@ -87,15 +89,15 @@ absl::Status WriteIndex(const std::string& folder, std::vector<FileEntry>& files
 // moved aside first, and a crash between the two renames costs this step's checkpoint but no other.
 absl::Status MoveIntoPlace(const std::string& staging, const std::string& target) {
   std::error_code ignored;
-  if (!fs::exists(target, ignored)) return Rename(staging, target);
-  if (renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return RemoveTree(staging);
-  if (errno != EINVAL && errno != ENOSYS) return FileError(errno, "replace", target);
+  if (!fs::exists(target, ignored)) return base::Rename(staging, target);
+  if (renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return base::RemoveTree(staging);
+  if (errno != EINVAL && errno != ENOSYS) return base::FileError(errno, "replace", target);
   const fs::path path(target);
   const std::string aside = (path.parent_path() / absl::StrCat(".", path.filename().string(), ".old.partial")).string();
-  FUSIONLLM_RETURN_IF_ERROR(RemoveTree(aside));
-  FUSIONLLM_RETURN_IF_ERROR(Rename(target, aside));
-  FUSIONLLM_RETURN_IF_ERROR(Rename(staging, target));
-  return RemoveTree(aside);
+  FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(aside));
+  FUSIONLLM_RETURN_IF_ERROR(base::Rename(target, aside));
+  FUSIONLLM_RETURN_IF_ERROR(base::Rename(staging, target));
+  return base::RemoveTree(aside);
 }
 
 // Another run's checkpoint does not make room by going for good, nor does a folder that does not tell whose it is. Returns its new path;
@@ -109,18 +111,18 @@ absl::StatusOr<std::string> SetAside(const std::string& target, int64_t first_se
   for (int number = 1; !error; ++number) {
     const std::string aside = absl::StrCat(target, ".earlier-", number);
     if (fs::exists(aside, error)) continue;
-    FUSIONLLM_RETURN_IF_ERROR(Rename(target, aside));
+    FUSIONLLM_RETURN_IF_ERROR(base::Rename(target, aside));
     return aside;
   }
-  return FileError(error.value(), "set aside", target);
+  return base::FileError(error.value(), "set aside", target);
 }
 
 absl::Status PointLatest(const std::string& root, const std::string& name) {
   const std::string temporary = absl::StrCat(root, "/", kTemporaryLink);
-  if (unlink(temporary.c_str()) != 0 && errno != ENOENT) return FileError(errno, "remove", temporary);
-  if (symlink(name.c_str(), temporary.c_str()) != 0) return FileError(errno, "create the link", temporary);
-  FUSIONLLM_RETURN_IF_ERROR(Rename(temporary, absl::StrCat(root, "/", kLatestName)));
-  return SyncFolder(root);
+  if (unlink(temporary.c_str()) != 0 && errno != ENOENT) return base::FileError(errno, "remove", temporary);
+  if (symlink(name.c_str(), temporary.c_str()) != 0) return base::FileError(errno, "create the link", temporary);
+  FUSIONLLM_RETURN_IF_ERROR(base::Rename(temporary, absl::StrCat(root, "/", kLatestName)));
+  return base::SyncFolder(root);
 }
 
 // Everything up to the rename.
@@ -131,9 +133,9 @@ absl::Status Stage(const std::string& root, const std::string& staging, Manifest
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));
   manifest.sequence = 1;
   for (const CheckpointInfo& other : others) manifest.sequence = std::max(manifest.sequence, other.sequence + 1);
-  const absl::Status written = WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest)).status();
+  const absl::Status written = base::WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest));
   if (!written.ok()) return written;
-  return SyncFolder(staging);
+  return base::SyncFolder(staging);
 }
 
 }  // namespace
@@ -158,7 +160,7 @@ absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64
                                                   const ShardContents& contents) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<ShardFileImage> files, LayOutShard(step, stage, stages, contents));
   const std::string folder = StagingFolder(root, step);
-  FUSIONLLM_RETURN_IF_ERROR(MakeFolders(folder));
+  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
   std::vector<FileEntry> entries;
   for (const ShardFileImage& file : files) {
     const absl::StatusOr<WrittenFile> written = WriteImage(absl::StrCat(folder, "/", file.name), file.image);
@@ -178,21 +180,21 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(const std::string& root, Ma
   const std::string name = StepFolderName(manifest.step);
   const std::string target = absl::StrCat(root, "/", name);
   if (absl::Status status = Stage(root, staging, manifest); !status.ok()) {
-    RemoveTree(staging).IgnoreError();  // the first error is the one to tell
+    base::RemoveTree(staging).IgnoreError();  // the first error is the one to tell
     return status;
   }
   CommittedCheckpoint committed{.path = target};
   FUSIONLLM_ASSIGN_OR_RETURN(committed.set_aside, SetAside(target, manifest.first_sequence));
   FUSIONLLM_RETURN_IF_ERROR(MoveIntoPlace(staging, target));
-  FUSIONLLM_RETURN_IF_ERROR(SyncFolder(root));
+  FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(root));
   // A new root must survive as well. Its parent may be out of reach, which then is not ours to make durable.
-  SyncFolder(absl::StrCat(root, "/..")).IgnoreError();
+  base::SyncFolder(absl::StrCat(root, "/..")).IgnoreError();
   FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
   FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep, manifest.first_sequence));
   return committed;
 }
 
-absl::Status AbandonCheckpoint(const std::string& root, int64_t step) { return RemoveTree(StagingFolder(root, step)); }
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step) { return base::RemoveTree(StagingFolder(root, step)); }
 
 absl::StatusOr<std::vector<std::string>> CleanStaging(const std::string& root) {
   std::vector<std::string> removed;
@@ -203,9 +205,9 @@ absl::StatusOr<std::vector<std::string>> CleanStaging(const std::string& root) {
     const std::string name = entry->path().filename().string();
     if (IsStagingName(name) || name == kTemporaryLink) removed.push_back(name);
   }
-  if (error) return FileError(error.value(), "list", root);
+  if (error) return base::FileError(error.value(), "list", root);
   std::sort(removed.begin(), removed.end());
-  for (const std::string& name : removed) FUSIONLLM_RETURN_IF_ERROR(RemoveTree(absl::StrCat(root, "/", name)));
+  for (const std::string& name : removed) FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(absl::StrCat(root, "/", name)));
   return removed;
 }
 

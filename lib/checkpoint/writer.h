@@ -37,7 +37,8 @@ absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage,
 
 // Writes the files of stage `stage` of `stages` (from 0). Creates `root` and the staging folder as needed; files of an earlier attempt at
 // the same step are replaced. On an error the stage's files are removed, and the staging folder too if nobody else has written to it.
-// Errors: InvalidArgument (stage numbers, tensor names), ResourceExhausted for a full disk, others of FileError; messages name the path.
+// Errors: InvalidArgument (stage numbers, tensor names), ResourceExhausted for a full disk, others of base::FileError; messages name the
+// path.
 absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
                                                   const ShardContents& contents);
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
-#include "lib/checkpoint/output_file.h"
+#include "lib/base/output_file.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/executor_reports.h"
 #include "services/broker/plan_answer.h"
@@ -253,9 +253,7 @@ void RunLoop::SaveProfiles() const {
   std::vector<std::string> devices;
   for (const auto& [name, profile] : state_.profiles()) devices.push_back(name);
   const std::string text = ProfilesDocument(InOrder(std::move(devices)), state_) + "\n";
-  const std::string aside = options_.profiles_file + ".new";
-  absl::Status status = checkpoint::WriteFile(aside, text).status();
-  if (status.ok()) status = checkpoint::Rename(aside, options_.profiles_file);
+  const absl::Status status = base::ReplaceFile(options_.profiles_file, text);
   if (!status.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("profiles were not saved: ", std::string(status.message())));
 }
 

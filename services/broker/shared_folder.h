@@ -11,7 +11,7 @@ namespace fusionllm::services {
 class SharedFolder {
  public:
   // Makes the folder if there is none, and the file, which replaces that of an earlier broker. Blocks. Errors: those of
-  // checkpoint::OutputFile, naming the path.
+  // base/output_file.h, naming the path.
   static absl::StatusOr<SharedFolder> Mark(const std::string& folder);
   SharedFolder() = default;  // shared with nobody
   SharedFolder(SharedFolder&& other) noexcept { *this = std::move(other); }

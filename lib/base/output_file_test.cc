@@ -1,4 +1,4 @@
-#include "lib/checkpoint/output_file.h"
+#include "lib/base/output_file.h"
 
 #include <sys/resource.h>
 
@@ -11,23 +11,14 @@
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
 
-namespace fusionllm::checkpoint {
+namespace fusionllm::base {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-TEST(Sha256Test, GivesThePublishedDigests) {
-  const base::TempFolder folder;  // the examples of FIPS 180-4's companion document
-  EXPECT_EQ(Sha256OfFile(folder.Write("abc", "abc")).value(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(Sha256OfFile(folder.Write("empty", "")).value(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(Sha256OfFile(folder.Write("million", std::string(1'000'000, 'a'))).value(),
-            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  EXPECT_EQ(WriteFile(folder / "x", "abc")->sha256, Sha256OfFile(folder / "abc").value());
-}
-
 TEST(OutputFileTest, LeavesNothingWhenItIsNotFinished) {
-  const base::TempFolder folder;
+  const TempFolder folder;
   {
     auto file = OutputFile::Create(folder / "f");
     ASSERT_TRUE(file.ok()) << file.status();
@@ -37,28 +28,28 @@ TEST(OutputFileTest, LeavesNothingWhenItIsNotFinished) {
 }
 
 TEST(OutputFileTest, NamesThePathThatCannotBeWritten) {
-  const base::TempFolder folder;
+  const TempFolder folder;
   const absl::Status missing = OutputFile::Create(folder / "no/f").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(missing.message(), HasSubstr(folder / "no/f"));
 }
 
 TEST(ReplaceFileTest, PutsTheWholeTextInPlaceAndKeepsLinksAndRights) {
-  const base::TempFolder folder;
+  const TempFolder folder;
   folder.Write("old", "long before");
   fs::permissions(folder / "old", fs::perms::owner_read | fs::perms::owner_write);
   fs::create_symlink("old", folder / "link");
   EXPECT_TRUE(ReplaceFile(folder / "link", "now").ok());
   EXPECT_TRUE(ReplaceFile(folder / "new", "now").ok());
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
-  EXPECT_EQ(base::ReadWholeFile(folder / "old"), "now");
-  EXPECT_EQ(base::ReadWholeFile(folder / "new"), "now");
+  EXPECT_EQ(ReadWholeFile(folder / "old"), "now");
+  EXPECT_EQ(ReadWholeFile(folder / "new"), "now");
   EXPECT_EQ(fs::status(folder / "old").permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 3) << "nothing is left aside";
 }
 
 TEST(ReplaceFileTest, LeavesTheOldFileAndNothingAsideWhenTheDiskIsFull) {
-  const base::TempFolder folder;
+  const TempFolder folder;
   folder.Write("f", "old");
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -70,12 +61,12 @@ TEST(ReplaceFileTest, LeavesTheOldFileAndNothingAsideWhenTheDiskIsFull) {
   std::signal(SIGXFSZ, handler);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.message(), absl::StrCat("cannot write ", folder / "f", ": File too large"));
-  EXPECT_EQ(base::ReadWholeFile(folder / "f"), "old");
+  EXPECT_EQ(ReadWholeFile(folder / "f"), "old");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
 }
 
 TEST(ReplaceFileTest, WritesToDevicesAndRefusesFolders) {
-  const base::TempFolder folder;
+  const TempFolder folder;
   fs::create_symlink("/dev/null", folder / "null");
   EXPECT_TRUE(ReplaceFile(folder / "null", "gone").ok());
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
@@ -93,4 +84,4 @@ TEST(FileErrorTest, OnlyPeersAreUnavailable) {
 }
 
 }  // namespace
-}  // namespace fusionllm::checkpoint
+}  // namespace fusionllm::base

@@ -1,44 +1,20 @@
-// Files written so that they survive a crash: created, hashed while written, synced; and the folder operations that go with them.
+// Files written so that they survive a crash: created, synced, put into the place of another as a whole; and the folder operations that go
+// with them.
 //
 // All functions block on the file system. Errors name the path; a full disk or quota is ResourceExhausted, a missing path NotFound,
 // what may not be written PermissionDenied, anything else Internal.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace fusionllm::checkpoint {
-
-// SHA-256 of a stream of bytes (FIPS 180-4, by OpenSSL). Movable.
-class Sha256 {
- public:
-  Sha256();
-  Sha256(Sha256&&) noexcept;
-  Sha256& operator=(Sha256&&) noexcept;
-  ~Sha256();
-  void Update(std::span<const std::byte> bytes);
-  // 64 lower-case hex digits. Ends the stream: call it once, last.
-  std::string HexDigest();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// The checksum of a whole file.
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
-
-struct WrittenFile {
-  int64_t bytes = 0;
-  std::string sha256;
-};
+namespace fusionllm::base {
 
 // Replaces a file. Not thread-safe. A file that is not finished is removed by the destructor.
 class OutputFile {
@@ -51,7 +27,7 @@ class OutputFile {
   const std::string& path() const { return path_; }
   absl::Status Write(std::span<const std::byte> bytes);
   // Syncs the data to the disk and closes. After an error the file is removed.
-  absl::StatusOr<WrittenFile> Finish();
+  absl::Status Finish();
 
  private:
   OutputFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
@@ -59,12 +35,10 @@ class OutputFile {
 
   std::string path_;
   int descriptor_ = -1;
-  int64_t bytes_ = 0;
-  Sha256 hash_;
 };
 
 // Writes a small file through OutputFile.
-absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view text);
+absl::Status WriteFile(const std::string& path, absl::string_view text);
 
 // A file that is to be put in the place of another: written to `aside` first, so that the other is whole or as it was.
 struct Replacement {
@@ -87,4 +61,4 @@ absl::Status RemoveTree(const std::string& path);
 // The Status of an errno for an attempt to do `what` ("write", "sync") with `path`.
 absl::Status FileError(int error, absl::string_view what, absl::string_view path);
 
-}  // namespace fusionllm::checkpoint
+}  // namespace fusionllm::base

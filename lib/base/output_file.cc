@@ -1,30 +1,21 @@
-#include "lib/checkpoint/output_file.h"
+#include "lib/base/output_file.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <new>
 #include <system_error>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 
-namespace fusionllm::checkpoint {
+namespace fusionllm::base {
 namespace {
-
-constexpr int64_t kChunk = 1 << 20;
 
 // To what cannot be replaced: a device, a pipe.
 absl::Status WriteThrough(const std::string& path, absl::string_view text) {
@@ -41,40 +32,6 @@ absl::Status WriteThrough(const std::string& path, absl::string_view text) {
 }
 
 }  // namespace
-
-struct Sha256::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~State() { EVP_MD_CTX_free(context); }
-};
-
-Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (state_->context == nullptr || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
-}
-Sha256::Sha256(Sha256&&) noexcept = default;
-Sha256& Sha256::operator=(Sha256&&) noexcept = default;
-Sha256::~Sha256() = default;
-
-void Sha256::Update(std::span<const std::byte> bytes) { EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()); }
-
-std::string Sha256::HexDigest() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest = {};
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(state_->context, digest.data(), &size);
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest.data()), size));
-}
-
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
-  Sha256 hash;
-  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunk, file.size())));
-  for (int64_t at = 0; at < file.size();) {
-    const std::span part(chunk.data(), static_cast<size_t>(std::min(kChunk, file.size() - at)));
-    FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(at, part));
-    hash.Update(part);
-    at += static_cast<int64_t>(part.size());
-  }
-  return hash.HexDigest();
-}
 
 absl::Status FileError(int error, absl::string_view what, absl::string_view path) {
   const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
@@ -100,17 +57,11 @@ absl::StatusOr<OutputFile> OutputFile::Create(std::string path) {
   return OutputFile(std::move(path), descriptor);
 }
 
-OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_),
-      hash_(std::move(other.hash_)) {}
+OutputFile::OutputFile(OutputFile&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(hash_, other.hash_);
   return *this;
 }
 
@@ -129,8 +80,6 @@ absl::Status OutputFile::Fail(absl::string_view what) {
 
 absl::Status OutputFile::Write(std::span<const std::byte> bytes) {
   if (descriptor_ < 0) return absl::FailedPreconditionError(absl::StrCat(path_, " is closed"));
-  hash_.Update(bytes);
-  bytes_ += static_cast<int64_t>(bytes.size());
   while (!bytes.empty()) {
     const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
@@ -140,14 +89,14 @@ absl::Status OutputFile::Write(std::span<const std::byte> bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<WrittenFile> OutputFile::Finish() {
+absl::Status OutputFile::Finish() {
   if (descriptor_ < 0) return absl::FailedPreconditionError(absl::StrCat(path_, " is closed"));
   if (fsync(descriptor_) != 0) return Fail("sync");
   if (close(std::exchange(descriptor_, -1)) != 0) return Fail("close");
-  return WrittenFile{bytes_, hash_.HexDigest()};
+  return absl::OkStatus();
 }
 
-absl::StatusOr<WrittenFile> WriteFile(const std::string& path, absl::string_view text) {
+absl::Status WriteFile(const std::string& path, absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   FUSIONLLM_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text.data(), text.size()))));
   return file.Finish();
@@ -183,7 +132,7 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view text) {
   if (type == std::filesystem::file_type::directory) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": a folder"));
   if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular) return WriteThrough(path, text);
   FUSIONLLM_ASSIGN_OR_RETURN(const Replacement replacement, PrepareReplacement(path));
-  absl::Status status = WriteFile(replacement.aside, text).status();
+  absl::Status status = WriteFile(replacement.aside, text);
   if (status.ok()) status = PutIntoPlace(replacement);
   return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{replacement.aside, path}}));
 }
@@ -214,4 +163,4 @@ absl::Status RemoveTree(const std::string& path) {
   return error ? FileError(error.value(), "remove", path) : absl::OkStatus();
 }
 
-}  // namespace fusionllm::checkpoint
+}  // namespace fusionllm::base
