@@ -283,13 +283,14 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("step-000002/model.safetensors"), HasSubstr("checksum"))) << reads;
   }
   const Outcome exported = Run("checkpoint export out/kept/latest bad.safetensors");
-  EXPECT_NE(exported.code, 0);
+  EXPECT_EQ(exported.code, 2);
   EXPECT_THAT(exported.err, HasSubstr("checksum"));
   EXPECT_FALSE(fs::exists(Path("bad.safetensors")));
   const Outcome verified = Run("--format json checkpoint verify out/kept");
   EXPECT_EQ(verified.code, 1);
   EXPECT_FALSE(json::parse(verified.out)["whole"].get<bool>());
   EXPECT_EQ(json::parse(verified.out)["checkpoints"].size(), 2);
+  EXPECT_EQ(Run("checkpoint verify out/kept/latest").code, 1);
 
   EXPECT_EQ(Run("checkpoint export good.safetensors /dev/null").code, 2) << "not replaced";
   EXPECT_EQ(Run("checkpoint export good.safetensors out/kept/latest/model.safetensors").code, 2);

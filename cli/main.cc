@@ -36,7 +36,7 @@ int UnknownCommand(const CLI::App& app) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
   std::fprintf(stderr, "fusionctl: no command '%s'; there are %s\n", app.remaining().front().c_str(), names.c_str());
-  return fusionllm::cli::kExitUsage;
+  return fusionllm::cli::kExitBadInput;
 }
 
 // "--topology $T" with T unset must not train on something else.
@@ -79,9 +79,9 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
     if (app.get_subcommands().empty() && !app.remaining().empty()) return UnknownCommand(app);
-    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitUsage;
+    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitBadInput;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitUsage;
+    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitBadInput;
   }
   fusionllm::base::StartLog("fusionctl",
                             fusionllm::base::ParseLogLevel(globals.log_level.value_or("")).value_or(fusionllm::base::LogLevel::kWarning));

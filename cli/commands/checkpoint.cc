@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/commands/command.h"
 #include "cli/run/text_table.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/export.h"
@@ -39,7 +40,7 @@ absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
     return absl::NotFoundError(
         absl::StrCat(flags.path, std::filesystem::exists(flags.path, ignored) ? " is not a folder" : " does not exist"));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, CheckpointsIn(flags.path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, base::OfNamedFile(CheckpointsIn(flags.path)));
   json list = json::array();
   TextTable table({"checkpoint", ">step", ">size", "state"});
   for (const checkpoint::CheckpointInfo& info : checkpoints) {
@@ -59,7 +60,7 @@ absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
 }
 
 absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(flags.path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::OfNamedFile(checkpoint::CheckpointReader::Open(flags.path)));
   json document = {{"path", reader.path()}, {"tensors", json::array()}};
   if (reader.manifest().has_value()) {
     const checkpoint::Manifest& manifest = *reader.manifest();
@@ -99,7 +100,7 @@ absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
 absl::StatusOr<std::vector<std::string>> CheckpointsMeant(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return std::vector<std::string>{path};
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, CheckpointsIn(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, base::OfNamedFile(CheckpointsIn(path)));
   std::vector<std::string> meant;
   for (const checkpoint::CheckpointInfo& info : inside) meant.push_back(info.path);
   if (meant.empty()) meant.push_back(path);
@@ -108,8 +109,10 @@ absl::StatusOr<std::vector<std::string>> CheckpointsMeant(const std::string& pat
 
 absl::StatusOr<int> VerifyOne(const Flags& flags, OutputFormat format) {
   const absl::Status status = checkpoint::VerifyCheckpoint(flags.path);
-  const bool is_there = std::filesystem::exists(flags.path);
-  if (!status.ok() && (!is_there || !absl::IsDataLoss(status))) return status;
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(flags.path, ignored);
+  // Damage is what was asked about, and no error of this command.
+  if (!status.ok() && (!is_there || !absl::IsDataLoss(status))) return base::OfNamedFile(status);
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", json{{"path", flags.path}, {"whole", status.ok()}, {"problem", std::string(status.message())}}.dump());
   } else if (status.ok()) {
@@ -139,7 +142,7 @@ absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
 }
 
 absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, checkpoint::ExportModel(flags.path, flags.output));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, base::OfNamedFile(checkpoint::ExportModel(flags.path, flags.output)));
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", json{{"path", flags.output}, {"bytes", file.bytes}, {"sha256", file.sha256}}.dump());
   } else {

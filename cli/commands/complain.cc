@@ -1,11 +1,12 @@
 #include "absl/strings/str_format.h"
 #include "cli/commands/command.h"
+#include "lib/base/exit_code.h"
 
 namespace fusionllm::cli {
 
 int Complain(const absl::Status& status) {
   absl::FPrintF(stderr, "fusionctl: %s\n", status.message());
-  return ExitCodeFor(status);
+  return base::ExitCodeFor(status);
 }
 
 }  // namespace fusionllm::cli

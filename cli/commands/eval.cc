@@ -9,6 +9,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/evaluate.h"
 #include "cli/commands/job_arguments.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/report/words.h"
@@ -35,10 +36,9 @@ absl::StatusOr<job::FusionJob> JobOf(const Flags& flags, const checkpoint::Check
 }
 
 absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
-  if (const absl::Status whole = checkpoint::VerifyCheckpoint(flags.checkpoint); absl::IsDataLoss(whole)) {
-    return absl::InvalidArgumentError(whole.message());
-  }
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader stored, checkpoint::CheckpointReader::Open(flags.checkpoint));
+  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(checkpoint::VerifyCheckpoint(flags.checkpoint)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader stored,
+                             base::OfNamedFile(checkpoint::CheckpointReader::Open(flags.checkpoint)));
   FUSIONLLM_ASSIGN_OR_RETURN(job::FusionJob job, JobOf(flags, stored));
   const int threads = flags.threads > 0 ? flags.threads : MachineCores();
   FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationReport report,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/dataset.h"
 #include "lib/job/model_config.h"
@@ -112,7 +113,7 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   FUSIONLLM_RETURN_IF_ERROR(ReadFrom(file, job.spec.data));
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = 1;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
-  FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, data::OpenTrainingData(workload->data));
+  FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::OfNamedFile(data::OpenTrainingData(workload->data)));
   const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(job::ToString(job.spec.strategy.backend), {.threads = threads}));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands/option_checks.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -66,11 +67,7 @@ std::string SpecificationNote(const wire::PlanDocument& plan) {
                          absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
 }
 
-absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
-  const absl::Status status = base::ReplaceFile(path, text);
-  if (status.ok() || absl::IsResourceExhausted(status)) return status;
-  return absl::InvalidArgumentError(status.message());  // the user named the place
-}
+absl::Status WriteTextFile(const std::string& path, absl::string_view text) { return base::OfNamedFile(base::ReplaceFile(path, text)); }
 
 int64_t MachineMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -125,7 +122,7 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
   if (profiles.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(hardware.measured.devices, MeasureMachine(workload, hardware.topology));
   } else {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(profiles, kMaxProfileBytes));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(profiles, kMaxProfileBytes)));
     absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
     if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
     hardware.measured = *std::move(parsed);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/grid_json.h"
@@ -20,7 +21,7 @@ constexpr int64_t kMaxNetworkBytes = int64_t{64} << 20;
 absl::StatusOr<grid::GridPlan> Search(const grid::GridProblem& problem, const GridArguments& arguments, const std::string& strategy,
                                       uint64_t seed) {
   if (!arguments.score.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(arguments.score, kMaxNetworkBytes));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(arguments.score, kMaxNetworkBytes)));
     absl::StatusOr<grid::Grid> given = wire::ParseGrid(text);
     const absl::Status status = given.ok() ? grid::CheckGrid(problem, *given) : given.status();
     if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat(arguments.score, ": ", std::string(status.message())));
@@ -51,7 +52,7 @@ void GridArguments::AddTo(CLI::App& command) {
 
 absl::StatusOr<int> PlanGrid(const GridArguments& arguments, const std::string& strategy, uint64_t seed, OutputFormat format) {
   if (arguments.network.empty()) return absl::InvalidArgumentError("--objective dt-fm needs --network SCENARIO.json");
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(arguments.network, kMaxNetworkBytes));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(arguments.network, kMaxNetworkBytes)));
   const auto named = [&](const absl::Status& status) {
     return absl::InvalidArgumentError(absl::StrCat(arguments.network, ": ", std::string(status.message())));
   };

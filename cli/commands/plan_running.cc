@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/replan_workload.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int64_t kMaxPlanBytes = 64 << 20;
 
 absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxPlanBytes));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(path, kMaxPlanBytes)));
   absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(text);
   if (!answer.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(answer.status().message())));
   if (!std::holds_alternative<wire::PlanDocument>(*answer)) {

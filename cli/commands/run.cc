@@ -11,6 +11,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/job/parse.h"
@@ -30,11 +31,11 @@ struct Flags {
 // What is wrong with the job's model, data or start is told before any process is started.
 absl::Status CheckInput(const job::FusionJob& job) {
   if (const std::optional<std::string>& from = job.spec.model.init.from; from.has_value()) {
-    const absl::Status whole = checkpoint::VerifyCheckpoint(*from);
-    if (!whole.ok()) return absl::InvalidArgumentError(absl::StrCat("spec.model.init.from: ", whole.message()));
+    const absl::Status whole = base::OfNamedFile(checkpoint::VerifyCheckpoint(*from));
+    if (!whole.ok()) return absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
-  return workload::DatasetSource::Open(*workload).status();
+  return base::OfNamedFile(workload::DatasetSource::Open(*workload).status());
 }
 
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {

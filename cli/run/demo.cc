@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/report/report.h"
@@ -100,7 +101,7 @@ absl::StatusOr<int> RunDemo(const DemoOptions& options, SignalWatch& signals) {
   }
 
   const std::string report_path = folder / "report.html";
-  FUSIONLLM_RETURN_IF_ERROR(folder.WriteFile("report.html", report::ToHtml(whole)));
+  FUSIONLLM_RETURN_IF_ERROR(base::LostUnderRun(folder.WriteFile("report.html", report::ToHtml(whole))));
   const Comparison comparison = Compare(whole.runs);
   if (options.format == OutputFormat::kJson) {
     absl::PrintF("%s\n", ComparisonJson(comparison, report_path));

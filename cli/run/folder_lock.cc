@@ -6,22 +6,23 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
+#include "lib/base/output_file.h"
 
 namespace fusionllm::cli {
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path, absl::string_view remedy) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", path, ": ", error.message()));
+  if (error) return base::OfNamedFile(base::FileError(error.value(), "make the folder", path));
   const std::string file = path + "/.lock";
   while (true) {
     const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return absl::InvalidArgumentError(absl::StrCat("cannot write to ", path, ": ", std::strerror(errno)));
+    if (fd < 0) return base::OfNamedFile(base::FileError(errno, "write to", path));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close(fd);
       return absl::FailedPreconditionError(absl::StrCat("another run is using ", path, "; ", remedy));

@@ -13,7 +13,7 @@ namespace fusionllm::cli {
 class FolderLock {
  public:
   // `remedy` ends the sentence that says who else holds the folder: "name another folder with --output". Errors: InvalidArgument when it
-  // cannot be made or written to, FailedPrecondition when another run holds it.
+  // cannot be made or written to, ResourceExhausted when the disk is full, FailedPrecondition when another run holds it.
   static absl::StatusOr<FolderLock> Take(const std::string& path, absl::string_view remedy);
   FolderLock(FolderLock&& other) noexcept : file_(std::move(other.file_)), fd_(std::exchange(other.fd_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {

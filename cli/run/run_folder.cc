@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
@@ -24,8 +25,7 @@ absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // "runs/a/" is "runs/a"
   FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, "name another folder with --output"));
   std::filesystem::create_directories(absolute / "logs", error);
-  if (error)
-    return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", (absolute / "logs").string(), ": ", error.message()));
+  if (error) return base::OfNamedFile(base::FileError(error.value(), "make the folder", (absolute / "logs").string()));
   return RunFolder(absolute, std::move(lock));
 }
 
@@ -34,8 +34,8 @@ absl::Status RunFolder::WriteFile(absl::string_view name, absl::string_view cont
 }
 
 absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const {
-  FUSIONLLM_RETURN_IF_ERROR(WriteFile("job.yaml", job::ToYaml(job)));
-  if (topology) return WriteFile("topology.yaml", job::ToYaml(*topology));
+  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(WriteFile("job.yaml", job::ToYaml(job))));
+  if (topology) return base::OfNamedFile(WriteFile("topology.yaml", job::ToYaml(*topology)));
   std::error_code ignored;  // an earlier run in this folder may have had one
   std::filesystem::remove(*this / "topology.yaml", ignored);
   return absl::OkStatus();

@@ -26,12 +26,14 @@ namespace fusionllm::cli {
 // Makes the folder and holds it: a second run in the same folder is refused while this object lives.
 class RunFolder {
  public:
-  // Errors: InvalidArgument (the place is taken by a file), FailedPrecondition (another run holds it), others by what the disk says.
+  // Errors: InvalidArgument (the place is taken by a file, or cannot be written to), FailedPrecondition (another run holds it),
+  // ResourceExhausted (the disk is full).
   static absl::StatusOr<RunFolder> Open(const std::string& path);
 
   const std::string& path() const { return path_; }  // absolute
   std::string operator/(absl::string_view name) const { return path_ + "/" + std::string(name); }
 
+  // Errors: as Open.
   absl::Status WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const;
   // Credentials for scheduler, broker, client and these devices. broker_hosts: under which devices of other machines dial the broker.
   // Answers the join token.

@@ -26,6 +26,7 @@
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/report/report.h"
@@ -156,7 +157,7 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
   job::Spec& spec = options.job.spec;
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
     const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
-    absl::StatusOr<std::string> text = base::ReadSmallFile(file.string(), kInlineGraphBytesMax);
+    absl::StatusOr<std::string> text = base::OfNamedFile(base::ReadSmallFile(file.string(), kInlineGraphBytesMax));
     if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat("spec.model.graph.file: ", text.status().message()));
     spec.model.graph = job::GraphSource{.inline_text = *std::move(text)};
   }
@@ -219,19 +220,6 @@ std::vector<std::pair<std::string, std::string>> DescribeMachine() {
   utsname system = {};
   if (uname(&system) == 0) facts.push_back({"system", absl::StrCat(system.sysname, " ", system.release, " ", system.machine)});
   return facts;
-}
-
-int ExitCodeFor(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return kExitDone;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kFailedPrecondition:
-      return kExitUsage;
-    default:
-      return kExitFailed;
-  }
 }
 
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {

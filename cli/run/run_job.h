@@ -53,7 +53,5 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& s
 absl::StatusOr<std::string> ProgramFolder();
 // What this machine is, for reports: processor, cores, memory, system.
 std::vector<std::pair<std::string, std::string>> DescribeMachine();
-// Exit code for an error of ours: 2 when the input was at fault, else 1.
-int ExitCodeFor(const absl::Status& status);
 
 }  // namespace fusionllm::cli

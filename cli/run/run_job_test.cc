@@ -167,7 +167,7 @@ TEST_F(RunJobTest, AFolderInUseAndAFileInTheWayAreRefused) {
     ASSERT_TRUE(held.ok());
     const auto result = Run();
     EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(ExitCodeFor(result.status()), kExitUsage);
+    EXPECT_EQ(base::ExitCodeFor(result.status()), kExitBadInput);
   }
   EXPECT_TRUE(Run().ok()) << "free again";
   options_.output = folder_.Write("file", "");
@@ -182,14 +182,33 @@ TEST_F(RunJobTest, AFolderOfCheckpointsBelongsToOneRunThatCanWriteThere) {
     const auto held = FolderLock::Take(shared, "go elsewhere");
     ASSERT_TRUE(held.ok()) << held.status();
     const absl::Status refused = Run().status();
-    EXPECT_EQ(ExitCodeFor(refused), kExitUsage);
+    EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput);
     EXPECT_THAT(refused.message(), HasSubstr("spec.checkpoint.path: another run is using " + shared));
   }
   EXPECT_TRUE(Run().ok()) << "free again";
   options_.job.spec.checkpoint->path = folder_.Write("file", "") + "/inside";
   const absl::Status refused = Run().status();
-  EXPECT_EQ(ExitCodeFor(refused), kExitUsage);
+  EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput);
   EXPECT_THAT(refused.message(), HasSubstr("spec.checkpoint.path: cannot make the folder " + options_.job.spec.checkpoint->path));
+}
+
+TEST_F(RunJobTest, AFolderThatCannotBeWrittenIsBadInputWhateverThePart) {
+  Script({"exit 0"});
+  options_.output = "/proc/run";  // nobody writes there, not even root
+  const absl::Status read_only = Run().status();
+  EXPECT_EQ(base::ExitCodeFor(read_only), kExitBadInput) << read_only;
+  EXPECT_THAT(read_only.message(), HasSubstr("cannot make the folder /proc/run: "));
+  for (const char* taken : {"logs", "job.yaml"}) {
+    options_.output = folder_ / absl::StrCat("with-", taken);
+    if (absl::string_view(taken) == "logs") {
+      folder_.Write(absl::StrCat("with-", taken, "/logs"), "a file");
+    } else {
+      std::filesystem::create_directories(options_.output + "/job.yaml");
+    }
+    const absl::Status refused = Run().status();
+    EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput) << refused;
+    EXPECT_THAT(refused.message(), HasSubstr(options_.output + "/" + taken));
+  }
 }
 
 TEST_F(RunJobTest, AnEndWithoutStepsOfItsOwnSaysSo) {

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "cli/run/run_recorder.h"
 #include "cli/run/signal_watch.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/report/run_record.h"
 
@@ -24,12 +25,11 @@ namespace fusionllm::cli {
 
 inline constexpr int kMaxRestarts = 10;
 
-// Exit codes of fusionctl (contract section 4).
-inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;
-inline constexpr int kExitInfeasible = 3;
-inline constexpr int kExitInterrupted = 130;
+using base::kExitBadInput;
+using base::kExitDone;
+using base::kExitFailed;
+using base::kExitInfeasible;
+using base::kExitInterrupted;
 
 struct LocalExecutor {
   std::string name;

@@ -52,6 +52,7 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   ended_at_ = std::move(ended_at);
   if (const auto limit = compression::ParseCodecSpec(codec_limit); limit.ok()) codec_limit_ = *limit;
   adopted_ = true;
+  loaded_once_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   adopted_epoch_is_over_ =
       std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return options_.gone.contains(name); });

@@ -131,6 +131,7 @@ class RunState {
   void Take(PlanSummary plan);
   void Load();
   void StartAll();
+  void FailByStage(const std::string& name, const absl::Status& why);
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();
@@ -180,6 +181,7 @@ class RunState {
   bool adopted_ = false;                // waiting for executors of an epoch that outlived the broker
   bool adopted_epoch_is_over_ = false;  // one of them came back without it
   uint32_t foreign_epoch_ = 0;          // newest that an executor runs and this broker knows nothing of
+  bool loaded_once_ = false;            // an epoch of this run had all its stages ready
   std::set<std::string> waiting_;       // for Ready, Ended or an adopted rejoin, by phase
   std::map<std::string, int64_t> ended_at_;
   int64_t last_step_ = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "lib/base/exit_code.h"
 #include "lib/checkpoint/layout.h"
 
 namespace fusionllm::broker {
@@ -70,7 +71,7 @@ void RunState::Handle(const CheckpointCommitted& event) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
     // In the middle of a run training goes on, the earlier checkpoints are whole; at the end there is nothing left to try.
     if ((phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_) {
-      const absl::Status failure(event.status.code(), message);
+      const absl::Status failure = base::LostUnderRun(absl::Status(event.status.code(), message));
       if (phase_ == Phase::kRunning && event.step > last_step_) {
         last_checkpoint_lost_ = {event.step, failure};
       } else {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/exit_code.h"
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
@@ -53,8 +54,8 @@ void RunState::Handle(const Ready& event) {
     if (IsTransient(event.status)) {
       Drain(std::string(event.status.message()));
     } else {
-      Fail(absl::Status(event.status.code(),
-                        absl::StrFormat("stage %d on %s: %s", StageOf(event.name), event.name, std::string(event.status.message()))));
+      // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
+      FailByStage(event.name, loaded_once_ ? base::LostUnderRun(event.status) : event.status);
     }
     return;
   }
@@ -63,8 +64,13 @@ void RunState::Handle(const Ready& event) {
   if (waiting_.empty()) StartAll();
 }
 
+void RunState::FailByStage(const std::string& name, const absl::Status& why) {
+  Fail(absl::Status(why.code(), absl::StrFormat("stage %d on %s: %s", StageOf(name), name, std::string(why.message()))));
+}
+
 void RunState::StartAll() {
   phase_ = Phase::kRunning;
+  loaded_once_ = true;
   BeginWatch();
   Await(kFirstStepSeconds, "the first step");
   for (const std::string& device : plan_.devices) Do(SendStart{.name = device, .epoch = epoch_});
@@ -115,8 +121,8 @@ void RunState::Handle(const Ended& event) {
       Drain(absl::StrCat(event.name, ": ", std::string(event.status.message())));
       DrainedOne(event.name);
     } else if (!BackOffFromNotFinite(event)) {
-      Fail(absl::Status(event.status.code(),
-                        absl::StrFormat("stage %d on %s: %s", StageOf(event.name), event.name, std::string(event.status.message()))));
+      // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
+      FailByStage(event.name, absl::IsNotFound(event.status) ? base::LostUnderRun(event.status) : event.status);
     }
     return;
   }

@@ -304,6 +304,55 @@ TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
   EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
 }
 
+// base/exit_code.h tells by the code whose fault it is.
+TEST(RunStateTest, WhatAStageFindsMissingIsTheUsersInputOnlyUntilTheRunHasBegun) {
+  const absl::Status missing = absl::NotFoundError("checkpoint step-10 does not exist");
+  {
+    Drill run(Options({"a0"}), {"a0"});
+    run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
+    run.Join("a0");
+    run.Feed(Ready{.epoch = 1, .name = "a0", .status = missing});
+    EXPECT_EQ(Of<Finish>(run.all).back().status.code(), absl::StatusCode::kNotFound) << "what the job starts from";
+  }
+  for (const absl::Status& lost : {missing, absl::InvalidArgumentError("model.safetensors is cut off")}) {
+    Drill run(Options({"a0", "s0"}), {"a0"});
+    run.Join("a0");
+    run.Join("s0", /*spare=*/true);
+    run.Step(10);
+    run.SaveShards(10);
+    run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
+    run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+    ASSERT_EQ(run.state.phase(), Phase::kLoading);
+    run.Feed(Ready{.epoch = 2, .name = "s0", .status = lost});
+    ASSERT_EQ(run.state.phase(), Phase::kFailed);
+    EXPECT_TRUE(absl::IsDataLoss(Of<Finish>(run.all).back().status));
+    EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr(std::string(lost.message())));
+  }
+}
+
+TEST(RunStateTest, DataThatTheModelCannotTakeIsTheUsersHoweverLateItIsMetAndDataThatIsGoneIsNot) {
+  for (const auto& [error, code] : {std::pair(absl::InvalidArgumentError("token 300"), absl::StatusCode::kInvalidArgument),
+                                    std::pair(absl::NotFoundError("cannot read text.txt"), absl::StatusCode::kDataLoss)}) {
+    Drill run(Options({"a0"}), {"a0"});
+    run.Join("a0");
+    run.Step(17);
+    run.Feed(Ended{.epoch = 1, .name = "a0", .last_step = 17, .status = error});
+    ASSERT_EQ(run.state.phase(), Phase::kFailed);
+    EXPECT_EQ(Of<Finish>(run.all).back().status.code(), code) << error;
+  }
+}
+
+TEST(RunStateTest, ALastCheckpointWhoseFolderIsGoneIsAFailureOfTheRun) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.ignores = [](const Action& action) { return std::holds_alternative<CommitCheckpoint>(action); };
+  run.Join("a0");
+  run.Step(100);
+  run.SaveShards(100);
+  run.Feed(CheckpointCommitted{.step = 100, .status = absl::NotFoundError("cannot create manifest.json")});
+  ASSERT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_TRUE(absl::IsDataLoss(Of<Finish>(run.all).back().status)) << Of<Finish>(run.all).back().status;
+}
+
 TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

@@ -216,8 +216,10 @@ absl::Status VerifyCheckpoint(const std::string& path) {
   std::vector<std::string> problems;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string folder, FollowLatest(path));
   if (Exists(absl::StrCat(folder, "/", kManifestName))) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Manifest manifest, LoadManifest(folder));
-    for (const FileEntry& file : manifest.files) {
+    const absl::StatusOr<Manifest> manifest = LoadManifest(folder);
+    if (absl::IsInvalidArgument(manifest.status())) return absl::DataLossError(manifest.status().message());  // a file like any other
+    if (!manifest.ok()) return manifest.status();
+    for (const FileEntry& file : manifest->files) {
       const std::string file_path = absl::StrCat(folder, "/", file.name);
       const auto bytes = fs::file_size(file_path, ignored);
       if (ignored) {

@@ -63,8 +63,8 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 
 // Whether the checkpoint (any path that Open takes) is whole: sizes and checksums of all files, every header, every tensor of the index.
 // Reads everything. What others made has no manifest, so no checksums, and only the structure is checked.
-// DataLoss lists every file that is wrong, with the reason, or says that a folder of ours has lost its manifest; other errors are those of
-// Open.
+// DataLoss lists every file that is wrong, with the reason, or says that a folder of ours has lost its manifest or cannot be understood by
+// it; other errors are those of Open.
 absl::Status VerifyCheckpoint(const std::string& path);
 
 }  // namespace fusionllm::checkpoint

@@ -34,10 +34,7 @@ int Complain(const absl::Status& status, int code) {
   return code;
 }
 
-int Complain(const absl::Status& status) {
-  const bool input = absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
-  return Complain(status, input ? kExitBadInput : kExitFailed);
-}
+int Complain(const absl::Status& status) { return Complain(status, base::ExitCodeFor(status)); }
 
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
                                                                   std::function<absl::Status()> alive, std::function<absl::Status()> ready,

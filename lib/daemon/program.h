@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/daemon/monitoring_server.h"
 #include "lib/metrics/registry.h"
@@ -17,9 +18,9 @@ class App;
 
 namespace fusionllm::daemon {
 
-inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;
-inline constexpr int kExitBadInput = 2;
+using base::kExitBadInput;
+using base::kExitDone;
+using base::kExitFailed;
 
 struct CommonFlags {
   std::string metrics_address = "127.0.0.1:0";
@@ -35,7 +36,7 @@ std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::s
 
 // Logs the error and gives the code back.
 int Complain(const absl::Status& status, int code);
-// With 2 when the status is InvalidArgument, NotFound or FailedPrecondition, else 1.
+// With the code that base::ExitCodeFor gives it.
 int Complain(const absl::Status& status);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout; nothing for

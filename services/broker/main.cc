@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/exit_code.h"
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
@@ -22,20 +23,28 @@
 namespace fusionllm::services {
 namespace {
 
+using base::kExitInfeasible;
+using base::kExitInterrupted;
 using daemon::kExitBadInput;
 using daemon::kExitDone;
 using daemon::kExitFailed;
-constexpr int kExitInfeasible = 3;
-constexpr int kExitInterrupted = 130;
 
 constexpr char kProgram[] = "fusion-broker";
 
 int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == "SchedulerFailed" ? kExitFailed : kExitInfeasible;
-  // What a stage found wrong with the job's files is the user's input; errors of the training itself have other codes.
+  // What a stage found wrong with the job's files is the user's input (broker::RunState gives other codes to what is lost while it runs);
+  // FailedPrecondition is said of peers.
   if (absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status)) return kExitBadInput;
   if (!outcome.status.ok()) return kExitFailed;
   return outcome.interrupted ? kExitInterrupted : kExitDone;
+}
+
+// What is read at the beginning was named by the user; what does not let itself be written is no fault of theirs.
+int ExitCodeOfSetUp(const BrokerFlags& flags, const absl::Status& error) {
+  if (flags.resume_journal) return kExitFailed;  // the run had begun with all of it
+  if (absl::IsUnavailable(error)) return kExitFailed;
+  return base::ExitCodeFor(base::OfNamedFile(error));
 }
 
 void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone, std::string& final_report) {
@@ -100,7 +109,7 @@ int Main(int argc, char** argv) {
   daemon::HoldStopSignals();
   metrics::Registry registry(kProgram, kBuildVersion);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
-  if (!setup.ok()) return daemon::Complain(setup.status(), absl::IsUnavailable(setup.status()) ? kExitFailed : kExitBadInput);
+  if (!setup.ok()) return daemon::Complain(setup.status(), ExitCodeOfSetUp(flags, setup.status()));
   RunLoop& loop = *setup->loop;
 
   Attendance* joined = nullptr;  // for the handler, which is made first

@@ -81,6 +81,30 @@ TEST_F(BadLuckTest, AnExecutorThatIsKilledBeforeTheFirstPlanIsStartedAgain) {
   EXPECT_THAT(run->Stderr(), AllOf(HasSubstr("killed by signal 9"), HasSubstr("starting it again")));
 }
 
+TEST_F(BadLuckTest, ACheckpointThatIsDeletedUnderTheRunIsAFailureAndNoBadInput) {
+  const std::string kept = "spec.checkpoint={path: checkpoints, everySteps: 100000}";
+  RunToEnd({"spec.training.steps=5", kept});
+  auto run = Start({"spec.training.steps=100000", kept});
+  ASSERT_TRUE(run->WaitForStep(7, kStartLimit)) << run->Stderr();
+  std::filesystem::remove_all(Path("out/checkpoints"));
+  KillProcess(PidOfStage(*run, 1));
+  ExpectEnd(*run, 1);
+  EXPECT_THAT(run->Stderr(), HasSubstr("step-000005 does not exist"));
+}
+
+TEST_F(BadLuckTest, AFullDiskAtTheStartIsAFailureAndNoBadInput) {
+  const std::string small = Path("small");
+  std::filesystem::create_directory(small);
+  if (geteuid() != 0 || mount("tmpfs", small.c_str(), "tmpfs", 0, "size=64k") != 0) {
+    GTEST_SKIP() << "NotAvailable: a small tmpfs cannot be mounted here";
+  }
+  folder_.Write("small/filling", std::string(64 << 10, 'x'));
+  auto run = Start({}, {}, "small/out");
+  ExpectEnd(*run, 1);
+  EXPECT_THAT(run->Stderr(), AllOf(HasSubstr("No space left"), HasSubstr("small/out")));
+  EXPECT_EQ(umount(small.c_str()), 0);
+}
+
 TEST_F(BadLuckTest, AFullDiskAtACheckpointIsToldAndTrainingGoesOn) {
   const std::string small = Path("small");
   std::filesystem::create_directory(small);

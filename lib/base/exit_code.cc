@@ -1,0 +1,27 @@
+#include "lib/base/exit_code.h"
+
+namespace fusionllm::base {
+
+int ExitCodeFor(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitDone;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+      return kExitBadInput;
+    default:
+      return kExitFailed;
+  }
+}
+
+absl::Status OfNamedFile(const absl::Status& status) {
+  if (status.ok() || absl::IsResourceExhausted(status)) return status;
+  return absl::InvalidArgumentError(status.message());
+}
+
+absl::Status LostUnderRun(const absl::Status& status) {
+  return ExitCodeFor(status) == kExitBadInput ? absl::DataLossError(status.message()) : status;
+}
+
+}  // namespace fusionllm::base
