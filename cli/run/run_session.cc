@@ -24,6 +24,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr absl::string_view kListening = "listening on ";
 constexpr absl::string_view kMetrics = "metrics on ";
+constexpr absl::string_view kStillStopping =
+    "still waiting for the end of the step under way, and for its checkpoint where the job keeps any; interrupt once more to end at once, "
+    "without them (checkpoints that were saved stay)";
 // As services/executor/main.cc says it: nothing is wrong with the executor.
 constexpr int kExecutorRunFailed = 5;
 
@@ -180,6 +183,7 @@ class Session {
     std::optional<Clock::time_point> deadline = stop_at_;
     if (lonely_at_) deadline = std::min(deadline.value_or(*lonely_at_), *lonely_at_);
     if (restart_at_) deadline = std::min(deadline.value_or(*restart_at_), *restart_at_);
+    if (tell_again_at_) deadline = std::min(deadline.value_or(*tell_again_at_), *tell_again_at_);
     for (Server* server : {&scheduler_, &broker_}) {
       if (!server->child) continue;
       if (server->open) fds.push_back({server->child->stdout_fd(), POLLIN, 0});
@@ -238,11 +242,18 @@ class Session {
     if (wishes >= 1 && !stop_asked_) {
       stop_asked_ = true;
       if (broker_.child) {
-        if (!reader_gone_) observer_.OnNotice("stopping after this step; interrupt once more to end at once");
+        if (!reader_gone_) {
+          observer_.OnNotice("stopping after this step; interrupt once more to end at once");
+          tell_again_at_ = After(options_.stop_told_again_s);
+        }
         broker_.child->Signal(SIGTERM);
       }
     }
     if (wishes >= 2) killed_ = true;
+    if (tell_again_at_ && Clock::now() >= *tell_again_at_) {
+      tell_again_at_.reset();
+      if (broker_.child && !broker_.child->Poll()) observer_.OnNotice(kStillStopping);
+    }
   }
 
   absl::Status NoticeExecutors() {
@@ -397,6 +408,7 @@ class Session {
   std::string failed_executor_;  // that ended before the first plan
   std::optional<Clock::time_point> stop_at_;
   std::optional<Clock::time_point> lonely_at_;
+  std::optional<Clock::time_point> tell_again_at_;  // that the run is stopping
 };
 
 }  // namespace

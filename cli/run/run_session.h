@@ -5,7 +5,8 @@
 // place (at most kMaxRestarts times each); an executor is not: the broker makes do with those that are left. When the broker exits,
 // everybody else is ended and reaped. Nothing outlives Run(), nor this process (child_process.h).
 //
-// A first request to stop (Ctrl-C) is passed to the broker, which ends at a step boundary; a second kills at once.
+// A first request to stop (Ctrl-C) is passed to the broker, which ends at a step boundary; when that takes long it is told once more what
+// is waited for. A second request kills at once.
 #pragma once
 
 #include <memory>
@@ -52,6 +53,7 @@ struct SessionOptions {
   std::optional<std::string> metrics_address;  // of the broker; absent: its own default
   std::optional<double> stop_after_s;          // ask for an end this long after the first step
   double start_limit_s = 120;                  // for a program to say where it listens
+  double stop_told_again_s = 2;                // after a request to stop, for what is waited for to be told again
   double end_grace_s = 5;                      // from SIGTERM to SIGKILL
   double other_ends_s = 0.25;                  // after a broker was killed, for ends of executors that were killed with it to be seen
   double lonely_limit_s = 30;                  // for the broker to end by itself when all executors have, and no others can come

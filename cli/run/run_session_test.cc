@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -58,13 +59,17 @@ class Collector : public SessionObserver {
     lines.emplace_back(line);
     return on_line ? on_line(type, run) : true;
   }
-  void OnNotice(absl::string_view sentence) override { notices.emplace_back(sentence); }
+  void OnNotice(absl::string_view sentence) override {
+    notices.emplace_back(sentence);
+    if (on_notice) on_notice(sentence);
+  }
   void OnLog(base::LogLevel level, absl::string_view sentence) override {
     logged.push_back(absl::StrCat(base::Name(level), " ", sentence));
   }
   void OnListening(absl::string_view where) override { address = std::string(where); }
 
   std::function<bool(LineType, const report::Run&)> on_line;
+  std::function<void(absl::string_view)> on_notice;
   std::vector<LineType> types;
   std::vector<std::string> lines;
   std::vector<std::string> notices, logged;
@@ -306,6 +311,26 @@ TEST_F(RunSessionTest, TheFirstInterruptStopsAtAStepBoundary) {
   EXPECT_EQ(result->exit_code, kExitInterrupted);
   EXPECT_TRUE(run_.summary.has_value());
   EXPECT_EQ(run_.steps.size(), 2u);
+  ExpectNoChildLeft();
+}
+
+TEST_F(RunSessionTest, AStopThatTakesLongSaysWhatItWaitsForAndHowToEndAtOnce) {
+  Script({kStep1, "wait-term", "wait " + folder_ / "go", kStep2, kSummary, "exit 130"});
+  options_.stop_told_again_s = 0.01;
+  collector_.on_line = [](LineType type, const report::Run& run) {
+    if (type == LineType::kStep && run.steps.size() == 1) kill(getpid(), SIGTERM);
+    return true;
+  };
+  collector_.on_notice = [&](absl::string_view sentence) {
+    if (absl::StrContains(sentence, "still waiting")) folder_.Write("go", "");  // else the step would never end
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInterrupted);
+  EXPECT_THAT(collector_.notices,
+              ElementsAre(HasSubstr("stopping after this step"),
+                          ::testing::AllOf(HasSubstr("the end of the step under way"), HasSubstr("interrupt once more to end at once"))));
+  EXPECT_EQ(run_.steps.size(), 2u) << "and it was waited for";
   ExpectNoChildLeft();
 }
 

@@ -304,6 +304,41 @@ TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
   EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
 }
 
+TEST(RunStateTest, AStopDoesNotWaitForEverForAStepWithoutAnEnd) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.Join("a0");
+  run.Join("b0");
+  run.Step(7);
+  run.SaveShards(7);
+  ASSERT_TRUE(run.timer.has_value());
+  const Expect before = *run.timer;
+  run.Feed(StopAsked{});
+  ASSERT_TRUE(run.timer.has_value());
+  EXPECT_EQ(run.timer->id, before.id) << "the patience that the step has left, and no more";
+  // A stage that does not even stop when it is told to is given up as well.
+  run.ignores = [](const Action& action) { return std::holds_alternative<SendAbort>(action); };
+  run.Feed(Overdue{.id = run.timer->id});
+  EXPECT_EQ(run.state.phase(), Phase::kDraining);
+  ASSERT_TRUE(run.timer.has_value());
+  run.Feed(Overdue{.id = run.timer->id});
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
+  EXPECT_EQ(Of<SendAssign>(run.all).size(), 2u) << "nothing is begun again";
+}
+
+TEST(RunStateTest, AStopWhileStagesLoadMakesNoFurtherStep) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
+  run.Join("a0");
+  run.Join("b0");
+  ASSERT_EQ(run.state.phase(), Phase::kLoading);
+  run.Feed(StopAsked{});
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
+  EXPECT_EQ(Of<SendAbort>(run.all).size(), 2u);
+  EXPECT_TRUE(Of<SendStart>(run.all).empty());
+}
+
 // base/exit_code.h tells by the code whose fault it is.
 TEST(RunStateTest, WhatAStageFindsMissingIsTheUsersInputOnlyUntilTheRunHasBegun) {
   const absl::Status missing = absl::NotFoundError("checkpoint step-10 does not exist");

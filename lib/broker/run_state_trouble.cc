@@ -131,7 +131,10 @@ void RunState::LoadOnSpares(bool figures_are_theirs) {
 void RunState::Handle(const StopAsked& event) {
   stop_asked_ = true;
   if (phase_ == Phase::kRunning) {
+    // The timer of the step under way stays: a step without an end is not waited for longer than without the order.
     Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
+  } else if (phase_ == Phase::kLoading) {
+    Drain("the run is to stop");  // no step has been made since the last checkpoint that would be lost
   } else if (adopted_) {
     // The stages are making steps and are told to stop as soon as they are back, unless they have gone, too.
     if (members_.empty()) Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
