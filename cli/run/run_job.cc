@@ -25,6 +25,7 @@
 #include "cli/run/plan_drawing.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
+#include "cli/run/run_lines.h"
 #include "cli/run/summary_text.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/source_file.h"
@@ -40,12 +41,11 @@ constexpr int64_t kInlineGraphBytesMax = 1 << 19;  // as the schema of spec.mode
 // Where lines of the run go: the user's eyes or programs, and the files of the folder.
 class Output : public SessionObserver {
  public:
-  Output(const RunJobOptions& options, const RunFolder& folder, std::string token, std::string report_path)
+  Output(const RunJobOptions& options, const RunFolder& folder, bool had_steps, std::string token, std::string report_path)
       : options_(options),
         token_(std::move(token)),
         report_path_(std::move(report_path)),
-        events_(folder / "events.jsonl", std::ios::app),
-        traces_(folder / "trace.jsonl", std::ios::app),
+        lines_(folder / "events.jsonl", folder / "trace.jsonl", {.replace = options.fresh, .hold_back = had_steps}),
         progress_(stderr, options.format == OutputFormat::kText ? StyleOf(stderr) : ProgressStyle{}, options.job.spec.training.steps,
                   options.line_prefix) {
     if (options.format == OutputFormat::kText) progress_.Status("starting the processes");
@@ -53,10 +53,13 @@ class Output : public SessionObserver {
 
   bool OnLine(LineType type, absl::string_view line, const report::Run& run) override {
     if (type == LineType::kTrace) {
-      traces_ << line << std::endl;
+      lines_.Trace(line);
       return true;
     }
-    steps_made_ = steps_made_ || type == LineType::kStep;
+    if (type == LineType::kStep) {
+      steps_made_ = true;
+      lines_.Begin();
+    }
     error_told_ = error_told_ || type == LineType::kError;
     if (type == LineType::kSummary) {  // the last line, whatever there is to tell of the end: see End
       summary_ = WithField(line, "report", report_path_);
@@ -64,7 +67,7 @@ class Output : public SessionObserver {
       return true;
     }
     const std::string text(line);
-    events_ << text << std::endl;
+    lines_.Event(text);
     if (options_.format == OutputFormat::kText) {
       progress_.Show(type, run);
       return true;
@@ -74,6 +77,9 @@ class Output : public SessionObserver {
 
   // What the broker could not tell, and the summary.
   void End(const SessionResult& result) {
+    // A run that was resumed with nothing left to do, or not for long, is part of its history.
+    const bool refused = result.exit_code != kExitDone && result.exit_code != kExitInterrupted;
+    if (!options_.fresh && !refused) lines_.Begin();
     if (!result.error.empty() && !error_told_) {
       Tell(nlohmann::json{{"type", "error"}, {"code", "INTERNAL"}, {"reason", ""}, {"message", result.error}}.dump());
     }
@@ -98,7 +104,7 @@ class Output : public SessionObserver {
 
  private:
   void Tell(const std::string& text) {
-    events_ << text << std::endl;
+    lines_.Event(text);
     if (options_.format == OutputFormat::kJson) (void)Print(text);
   }
 
@@ -116,7 +122,7 @@ class Output : public SessionObserver {
 
   const RunJobOptions& options_;
   const std::string token_, report_path_;
-  std::ofstream events_, traces_;
+  RunLines lines_;
   Progress progress_;
   std::string summary_, stdout_error_;
   bool steps_made_ = false, error_told_ = false;
@@ -276,14 +282,12 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     run.steps.clear();
     run.evaluations.clear();
     run.earlier_steps = 0;
-    std::error_code ignored;
-    for (const char* file : {"events.jsonl", "trace.jsonl"}) std::filesystem::remove(folder / file, ignored);
   }
 
   SessionResult ended;
   bool steps_made = false;
   {
-    Output output(options, folder, std::move(token), result.report_path);
+    Output output(options, folder, had_steps, std::move(token), result.report_path);
     absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
     if (session_result.ok()) {
       ended = *std::move(session_result);

@@ -223,8 +223,9 @@ TEST_F(RunJobTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
   Script({kStep1, kStep2, kSummary, "exit 0"});
   ASSERT_TRUE(Run().ok());
   const std::string report = base::ReadWholeFile(folder_ / "out/report.html");
+  const std::string events = base::ReadWholeFile(folder_ / "out/events.jsonl");
   Script({R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"NoDevices","message":"none is left"})", "exit 3"});
-  for (const bool fresh : {false, true}) {
+  for (const bool fresh : {false, true, true}) {  // the second fresh one must not find less than the first did
     options_.fresh = fresh;
     const auto refused = Run();
     ASSERT_TRUE(refused.ok()) << refused.status();
@@ -232,7 +233,29 @@ TEST_F(RunJobTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
     EXPECT_EQ(stderr_, "fusionctl: no plan: NoDevices: none is left\n");
     EXPECT_THAT(stdout_, AllOf(HasSubstr("small: no plan\n"), Not(HasSubstr("none is left"))));
     EXPECT_EQ(base::ReadWholeFile(folder_ / "out/report.html"), report);
+    EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), events);
   }
+}
+
+TEST_F(RunJobTest, AFreshRunThatMakesAStepTakesThePlaceOfTheEarlierOneWithAllThatItTold) {
+  Script({kStep1, kStep2, kSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  options_.fresh = true;
+  options_.format = OutputFormat::kJson;
+  Script({R"(print {"type":"event","reason":"ExecutorJoined","step":0,"message":"a joined"})", kStep1, "exit 130"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), stdout_);
+  EXPECT_THAT(stdout_, AllOf(HasSubstr("a joined"), HasSubstr(R"("step":1)"), Not(HasSubstr(R"("step":2)"))));
+}
+
+TEST_F(RunJobTest, AResumedRunWithNothingLeftToDoIsPartOfTheHistory) {
+  Script({kStep1, kStep2, kSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  const std::string before = base::ReadWholeFile(folder_ / "out/events.jsonl");
+  options_.format = OutputFormat::kJson;
+  Script({R"(print {"type":"event","reason":"Restored","step":2,"message":"restoring step 2"})", kSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), before + stdout_);
 }
 
 TEST_F(RunJobTest, AFirstStartThatIsRefusedIsReported) {
