@@ -256,6 +256,8 @@ TEST_F(RunProbeTest, MembershipAndRecoveryFollowTheRun) {
   feed(broker::Ended{.epoch = state.epoch(), .name = "a", .last_step = 1, .status = absl::CancelledError("told to")});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0) << "the spare has taken the stage";
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 0);
+  plan.devices = {"a", "c"};
+  feed(broker::Planned{.id = 2, .plan = plan});
   for (const char* name : {"a", "c"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0) << "no step has been made yet";
   now_s_ = 212;
