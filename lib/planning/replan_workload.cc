@@ -13,6 +13,7 @@
 #include "lib/planning/plan_document.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
+#include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/strategy.h"
 
@@ -108,6 +109,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   scheduler::PlanRequest request = made.request;
   request.codec_policy = &codecs;
   request.weigh_alternatives = true;
+  if (auto order = scheduler::OrderOfStages(request, stages); order.has_value()) request.order = *std::move(order);
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, scheduler::Problem::Create(request, options.stop));
   if (const auto* refusal = std::get_if<Refusal>(&created)) return absl::FailedPreconditionError(refusal->message);
   const scheduler::Problem& problem = *std::get<std::unique_ptr<scheduler::Problem>>(created);

@@ -15,7 +15,7 @@ constexpr int kLookBack = 48;  // positions before the furthest end that are tri
 
 }  // namespace
 
-ClosedForm::Crossing ClosedForm::CrossingAt(int position, int src, int dst, double cap_s) const {
+ClosedForm::Crossing ClosedForm::CrossingOf(const CutTraffic& bytes, int src, int dst, double cap_s) const {
   const auto one_way = [&](const DirectedLink& link, int64_t lossy, int64_t lossless) -> double {
     if (lossy + lossless == 0) return 0;
     if (link.bytes_per_s <= 0) return kInfinity;
@@ -26,8 +26,8 @@ ClosedForm::Crossing ClosedForm::CrossingAt(int position, int src, int dst, doub
   };
   const DirectedLink there = problem_.link(src, dst), back = problem_.link(dst, src);
   return {.latency_s = there.latency_s + back.latency_s,
-          .forward_s = one_way(there, problem_.LossyBytesAt(position), problem_.LosslessBytesAt(position)),
-          .backward_s = one_way(back, problem_.GradientBytesAt(position), 0)};
+          .forward_s = one_way(there, bytes.lossy, bytes.lossless),
+          .backward_s = one_way(back, bytes.gradient, 0)};
 }
 
 double ClosedForm::StepSeconds(const Assignment& assignment) const {

@@ -29,7 +29,10 @@ class ClosedForm {
     double backward_s = 0;
     double seconds() const { return latency_s + forward_s + backward_s; }
   };
-  Crossing CrossingAt(int position, int src, int dst, double cap_s) const;
+  Crossing CrossingAt(int position, int src, int dst, double cap_s) const {
+    return CrossingOf(problem_.BytesAt(position), src, dst, cap_s);
+  }
+  Crossing CrossingOf(const CutTraffic& bytes, int src, int dst, double cap_s) const;
 
   // Infinite for an assignment that no link carries.
   double StepSeconds(const Assignment& assignment) const;

@@ -10,7 +10,9 @@ constexpr int64_t kBudgetFactor = 50;
 
 // A good first answer prunes most of the tree; it decides nothing else.
 Assignment OpFencesAnswer(const Problem& problem) {
-  const absl::StatusOr<PlanOutcome> outcome = MakeOpFence()->Plan(problem.request(), [&problem] { return problem.Stopped(); });
+  PlanRequest request = problem.request();
+  request.order = problem.order();  // cuts of another order would say nothing here
+  const absl::StatusOr<PlanOutcome> outcome = MakeOpFence()->Plan(request, [&problem] { return problem.Stopped(); });
   Assignment assignment;
   if (!outcome.ok() || !std::holds_alternative<Plan>(*outcome)) return assignment;
   int begin = 0;

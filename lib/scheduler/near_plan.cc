@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/capped_fill.h"
+#include "lib/scheduler/reorder.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
@@ -226,6 +227,11 @@ std::vector<NamedStage> StagesOf(const Plan& plan) {
 }
 
 absl::StatusOr<PlanOutcome> PlanNear(const PlanRequest& request, const std::vector<NamedStage>& previous, const StopFunction& stop) {
+  if (auto order = OrderOfStages(request, previous); order.has_value() && request.order.empty()) {
+    PlanRequest along = request;
+    along.order = *std::move(order);
+    return PlanNear(along, previous, stop);
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, NearPlan(previous).Plan(request, stop));
   if (std::holds_alternative<scheduler::Plan>(outcome)) return outcome;
   return MakePlan("op-fence", request, stop);

@@ -1,6 +1,7 @@
 // OP-Fence (arXiv 2410.12707 names it; the steps are ours): communities of devices by bandwidth -> orders that cross slow links seldom ->
-// cuts by dynamic programming over compute, cut bytes and memory -> local search over order, cuts and subset, scored by the simulator.
-// Devices that would slow the job get no stage.
+// cuts by dynamic programming over compute, cut bytes and memory -> local search over order, cuts and subset, scored by the simulator ->
+// the cuts once more over all order ideals, where the graph has others than the prefixes of one order. Devices that would slow the job get
+// no stage.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "lib/scheduler/climb.h"
 #include "lib/scheduler/communities.h"
 #include "lib/scheduler/device_choice.h"
+#include "lib/scheduler/reorder.h"
 #include "lib/scheduler/simulator_annealing.h"
 #include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
@@ -366,6 +368,9 @@ class OpFence final : public Strategy {
  protected:
   std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
     return OpFenceSearch(problem, evaluator).Run(proven);
+  }
+  std::unique_ptr<Reordered> Reorder(const Problem& problem, Evaluator& evaluator, const Assignment& found) const override {
+    return BetterOrder(problem, evaluator, found);
   }
 };
 

@@ -92,4 +92,20 @@ std::vector<int> OrderOps(const PlanRequest& request) {
   return AliveBytes(request, depth_first) < AliveBytes(request, as_given) ? depth_first : as_given;
 }
 
+// Two neighbours without an edge between them could change places, and only neighbours can.
+bool IsOnlyOrder(const PlanRequest& request, const std::vector<int>& order) {
+  std::vector<int> position(order.size());
+  for (size_t p = 0; p < order.size(); ++p) position[order[p]] = static_cast<int>(p);
+  std::vector<char> follows(order.size(), 0);  // by position: reads what the op before makes
+  for (const ValueNode& value : request.values) {
+    for (const int consumer : value.consumers) {
+      if (position[consumer] == position[value.producer] + 1) follows[position[consumer]] = 1;
+    }
+  }
+  size_t first = 0;
+  while (first < order.size() && request.ops[order[first]].placeholder) ++first;
+  return std::all_of(follows.begin() + static_cast<std::ptrdiff_t>(std::min(first + 1, follows.size())), follows.end(),
+                     [](char it_does) { return it_does != 0; });
+}
+
 }  // namespace fusionllm::scheduler

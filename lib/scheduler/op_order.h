@@ -13,6 +13,10 @@ namespace fusionllm::scheduler {
 // (the one given when they tie). The request must be valid.
 std::vector<int> OrderOps(const PlanRequest& request);
 
+// True when no other topological order has other prefixes from the first op after the placeholders on: then cutting this one is all that
+// stages in a row can be.
+bool IsOnlyOrder(const PlanRequest& request, const std::vector<int>& order);
+
 // Sum over cut positions of the bytes made before and read after them.
 double AliveBytes(const PlanRequest& request, const std::vector<int>& order);
 

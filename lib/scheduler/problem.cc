@@ -60,7 +60,7 @@ absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(
 
 void Problem::BuildChain() {
   const PlanRequest& request = *request_;
-  order_ = OrderOps(request);
+  order_ = request.order.empty() ? OrderOps(request) : request.order;
   const int n = positions();
   position_of_.resize(n);
   for (int p = 0; p < n; ++p) position_of_[order_[p]] = p;

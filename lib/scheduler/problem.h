@@ -34,6 +34,13 @@ struct ChainValue {
   bool lossless_only = false;
 };
 
+// What is alive at a cut: made before it and read behind it.
+struct CutTraffic {
+  int64_t lossy = 0;     // before the codec
+  int64_t lossless = 0;  // as it travels
+  int64_t gradient = 0;  // that comes back, before the codec
+};
+
 class Problem {
  public:
   // Errors: InvalidArgument as Validate. A Refusal when wishes cannot be met whatever the strategy: no executor left, unknown device
@@ -45,6 +52,7 @@ class Problem {
   bool Stopped() const { return stop_ != nullptr && stop_(); }
   int positions() const { return static_cast<int>(order_.size()); }
   int op_at(int position) const { return order_[position]; }
+  const std::vector<int>& order() const { return order_; }  // ops by position
   // A cut before a position below this one would leave the first stage without an op of its own: placeholders stand before it.
   int first_cut() const { return first_cut_; }
   const std::vector<int>& usable() const { return usable_; }  // devices that may get a stage, in declared order
@@ -73,6 +81,7 @@ class Problem {
   int64_t LossyBytesAt(int position) const { return lossy_alive_[position]; }
   int64_t LosslessBytesAt(int position) const { return lossless_alive_[position]; }
   int64_t GradientBytesAt(int position) const { return gradient_alive_[position]; }
+  CutTraffic BytesAt(int position) const { return {lossy_alive_[position], lossless_alive_[position], gradient_alive_[position]}; }
   const std::vector<ChainValue>& values() const { return values_; }
   const std::vector<std::vector<int>>& tied() const { return tied_; }  // positions of each tied parameter, ascending
 

@@ -10,6 +10,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/assignment.h"
 #include "lib/scheduler/problem.h"
+#include "lib/scheduler/reorder.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -67,6 +68,7 @@ absl::Status WhyNot(const Problem& problem, const Assignment& assignment, const 
 absl::StatusOr<Plan> RefitPlan(const PlanRequest& request, const Plan& plan, Keep keep) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int> devices, DevicesOf(request, plan));
   PlanRequest bare = request;
+  if (auto order = OrderOfStages(request, StagesOf(plan)); order.has_value()) bare.order = *std::move(order);
   bare.pins.clear();
   bare.first_device.clear();
   bare.exclude.clear();

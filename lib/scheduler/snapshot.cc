@@ -114,6 +114,31 @@ absl::Status CheckGraph(const PlanRequest& request, int classes) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOrder(const PlanRequest& request) {
+  if (request.order.empty()) return absl::OkStatus();
+  std::vector<int> position(request.ops.size(), -1);
+  bool data_over = false;
+  for (size_t p = 0; p < request.order.size(); ++p) {
+    const int op = request.order[p];
+    FUSIONLLM_RETURN_IF_ERROR(CheckIndex("order", "op", op, request.ops.size()));
+    if (position[op] >= 0) return Invalid("order", absl::StrCat("op ", request.ops[op].name, " stands in it twice"));
+    if (request.ops[op].placeholder && data_over) return Invalid("order", "placeholders come first");
+    data_over = data_over || !request.ops[op].placeholder;
+    position[op] = static_cast<int>(p);
+  }
+  if (request.order.size() != request.ops.size()) {
+    return Invalid("order", absl::StrFormat("it has %d of %d ops", request.order.size(), request.ops.size()));
+  }
+  for (const ValueNode& value : request.values) {
+    for (const int consumer : value.consumers) {
+      if (position[consumer] > position[value.producer]) continue;
+      return Invalid("order", absl::StrFormat("op %s stands before op %s, which it reads", request.ops[consumer].name,
+                                              request.ops[value.producer].name));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckResources(absl::string_view where, const std::vector<int>& resources, size_t size) {
   if (resources.size() > kMaxLinkResources) return Invalid(where, "crosses too many shared links");
   for (int resource : resources) FUSIONLLM_RETURN_IF_ERROR(CheckIndex(where, "shared link", resource, size));
@@ -232,6 +257,7 @@ absl::Status Validate(const PlanRequest& request) {
   int classes = 0;
   FUSIONLLM_RETURN_IF_ERROR(CheckDevices(request, &classes));
   FUSIONLLM_RETURN_IF_ERROR(CheckGraph(request, classes));
+  FUSIONLLM_RETURN_IF_ERROR(CheckOrder(request));
   return CheckLinks(request);
 }
 

@@ -129,6 +129,8 @@ struct PlanRequest {
   std::vector<OpNode> ops;  // in a topological order
   std::vector<ValueNode> values;
   std::vector<TiedParameter> tied;
+  // The topological order of ops that stages are consecutive runs of, placeholders first; empty: the planner decides.
+  std::vector<int> order;
   std::vector<Device> devices;  // in the order declared, site by site
   std::vector<SharedResource> resources;
   std::vector<Link> links;

@@ -9,6 +9,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
+#include "lib/scheduler/op_order.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
@@ -148,10 +149,14 @@ Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& a
   const bool lossless = std::all_of(plan.links.begin(), plan.links.end(), [](const PlanLink& link) { return link.loss_cost == 0; });
   plan.lower_bounds = LowerBounds(problem);
   if (proven && lossless) {
-    plan.lower_bounds.push_back({.name = "search",
-                                 .seconds = plan.predicted_step_s,
-                                 .holds = true,
-                                 .why = "every choice of devices, their order and the cuts was tried or ruled out"});
+    const bool all = IsOnlyOrder(request, problem.order());
+    plan.lower_bounds.push_back(
+        {.name = "search",
+         .seconds = all ? plan.predicted_step_s : 0,
+         .holds = all,
+         .why = all ? "every choice of devices, their order and the cuts was tried or ruled out"
+                    : "every choice of devices, their order and the cuts was tried or ruled out for one order of the "
+                      "graph's ops, which has others"});
   }
   if (const LowerBound* binding = BindingBound(plan.lower_bounds)) plan.lower_bound_s = binding->seconds;
   plan.gap = plan.lower_bound_s > 0 ? std::max(0.0, plan.predicted_step_s / plan.lower_bound_s - 1) : 0;
@@ -179,8 +184,16 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
   // A search that was cut short may also have nothing, or not its best: nobody waits for it.
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
   if (auto* refusal = std::get_if<Refusal>(&found)) return PlanOutcome(std::move(*refusal));
-  return PlanOutcome(WholePlan(problem, evaluator, std::get<Assignment>(found), name(), proven));
+  const Assignment& assignment = std::get<Assignment>(found);
+  if (const std::unique_ptr<Reordered> better = Reorder(problem, evaluator, assignment)) {
+    Evaluator other(*better->problem);
+    return PlanOutcome(WholePlan(*better->problem, other, better->assignment, name()));
+  }
+  if (problem.Stopped()) return absl::CancelledError("planning was stopped");
+  return PlanOutcome(WholePlan(problem, evaluator, assignment, name(), proven));
 }
+
+std::unique_ptr<Reordered> Strategy::Reorder(const Problem&, Evaluator&, const Assignment&) const { return nullptr; }
 
 std::vector<absl::string_view> StrategyNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/scheduler/assignment.h"
 #include "lib/scheduler/plan.h"
+#include "lib/scheduler/reorder.h"
 
 namespace fusionllm::scheduler {
 
@@ -33,6 +34,8 @@ class Strategy {
   // A feasible assignment, or why there is none; whatever there is at hand when problem.Stopped(). `proven` may be set when no assignment
   // is faster.
   virtual std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const = 0;
+  // Something better than what Search found, along another order of the ops; null: nothing.
+  virtual std::unique_ptr<Reordered> Reorder(const Problem& problem, Evaluator& evaluator, const Assignment& found) const;
 };
 
 std::vector<absl::string_view> StrategyNames();

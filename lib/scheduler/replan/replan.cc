@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
+#include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/strategy.h"
 
@@ -216,6 +217,7 @@ absl::StatusOr<ReplanOutcome> Replan(const PlanRequest& now, const RunningPlan& 
   FUSIONLLM_RETURN_IF_ERROR(CheckOptions(running, options));
   const std::vector<std::string> missing = MissingDevices(now, running);
   PlanRequest request = now;
+  if (auto order = OrderOfStages(now, running); order.has_value() && now.order.empty()) request.order = *std::move(order);
   if (options.figures_only && request.max_executors > 0) {
     request.max_executors = std::max(request.max_executors, static_cast<int>(running.size()));
   }

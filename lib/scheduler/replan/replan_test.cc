@@ -69,6 +69,30 @@ TEST(ReplanTest, StaysWhenNothingHasChanged) {
   EXPECT_DOUBLE_EQ(*answer.running_step_s, plan.predicted_step_s);
 }
 
+// Two branches side by side, in an order of ops that is not the planner's own.
+TEST(ReplanTest, APlanAlongAnotherOrderOfItsOpsCanGoOn) {
+  PlanRequest request{.micro_batches = 4};
+  request.ops = {{.name = "data", .placeholder = true}};
+  for (const char* name : {"in", "a0", "a1", "b0", "b1", "join"})
+    request.ops.push_back({.name = name, .forward_s = {0.1}, .backward_s = {0.2}});
+  const auto edge = [&](int from, std::vector<int> to) {
+    request.values.push_back(
+        {.name = request.ops[from].name, .producer = from, .consumers = std::move(to), .bytes = 1'000, .differentiable = from > 0});
+  };
+  edge(0, {1});
+  edge(1, {2, 4});
+  edge(2, {3});
+  edge(3, {6});
+  edge(4, {5});
+  edge(5, {6});
+  for (int d = 0; d < 2; ++d) testing::AddDevice(request, "lab", 1);
+  testing::LinkSites(request, 125e6, 1e-4, 125e6, 1e-4);
+  const RunningPlan running = {{"lab-0", {"data", "in", "a0", "b0"}}, {"lab-1", {"a1", "b1", "join"}}};
+  const ReplanAnswer answer = Answer(request, running, {.steps_left = 10, .fixed_s = 1e6});
+  EXPECT_EQ(answer.verdict, Verdict::kStay) << answer.reason;
+  EXPECT_THAT(answer.plan.stages[0].op_names, ::testing::UnorderedElementsAre("data", "in", "a0", "b0"));
+}
+
 TEST(ReplanTest, ALostDeviceIsReplacedByItsSpareAndOnlyItsOpsMove) {
   PlanRequest request = TwoSites();
   request.devices[2].spare = true;  // paris-2, whose site has the fast links

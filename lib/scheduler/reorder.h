@@ -1,0 +1,32 @@
+// A plan found along one topological order of the ops, cut again over all order ideals of the graph. Where branches run side by side
+// another order may have better cuts.
+//
+// Pure and deterministic; thread-safe. Cost: nothing where there is one order only; else CutOverIdeals and a twentieth of the search's
+// budget for each of a few orders.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/scheduler/assignment.h"
+#include "lib/scheduler/near_plan.h"
+#include "lib/scheduler/problem.h"
+
+namespace fusionllm::scheduler {
+
+struct Reordered {
+  PlanRequest request;  // with its `order`; borrowed by the problem
+  std::unique_ptr<Problem> problem;
+  Assignment assignment;
+};
+
+// The best of what was found on the devices of `found`, which is feasible; null when nothing is better, when the request says what the
+// order is, or when the graph has more than a thousand ideals or too many for so many stages.
+std::unique_ptr<Reordered> BetterOrder(const Problem& problem, Evaluator& evaluator, const Assignment& found);
+
+// An order of the request's ops of which the stages are consecutive runs; nothing where they are runs of the planner's own order, or of
+// none.
+std::optional<std::vector<int>> OrderOfStages(const PlanRequest& request, const std::vector<NamedStage>& stages);
+
+}  // namespace fusionllm::scheduler
