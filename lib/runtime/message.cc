@@ -21,6 +21,11 @@ void Inbox::Cancel(absl::Status status) {
   news_.notify_all();
 }
 
+absl::Status Inbox::status() const {
+  const std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
 bool Inbox::HasAll(std::span<const MessageKey> keys) const {
   const std::lock_guard lock(mutex_);
   return std::all_of(keys.begin(), keys.end(), [this](const MessageKey& key) { return messages_.contains(key); });

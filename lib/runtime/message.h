@@ -57,6 +57,8 @@ class Inbox {
   // Ends every wait, now and later, with `status` (not OK). The first call decides.
   void Cancel(absl::Status status);
 
+  // OK, or what Cancel said.
+  absl::Status status() const;
   bool HasAll(std::span<const MessageKey> keys) const;
   // Blocks until the message is there or the inbox is cancelled.
   absl::StatusOr<Payload> Take(const MessageKey& key);

@@ -31,6 +31,7 @@ TEST(InboxTest, KeepsTheFirstOfTwoMessagesWithOneKey) {
 
 TEST(InboxTest, CancelEndsAWaitAndEveryLaterOne) {
   Inbox inbox;
+  EXPECT_TRUE(inbox.status().ok());
   std::thread waiter([&] { EXPECT_EQ(inbox.Take(kKey).status().message(), "over"); });
   inbox.Cancel(absl::CancelledError("over"));
   waiter.join();
@@ -38,6 +39,7 @@ TEST(InboxTest, CancelEndsAWaitAndEveryLaterOne) {
   inbox.Deliver(kKey, Payload(1));
   EXPECT_EQ(inbox.Take(kKey).status().message(), "over");
   EXPECT_EQ(inbox.WaitForNews(inbox.deliveries()).message(), "over");
+  EXPECT_EQ(inbox.status().message(), "over");
 }
 
 TEST(InboxTest, NewsThatCameBeforeTheWaitAreNotMissed) {

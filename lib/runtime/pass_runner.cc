@@ -189,6 +189,7 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
 }
 
 absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
+  FUSIONLLM_RETURN_IF_ERROR(inbox_.status());  // a stage that waits for no message would never hear of it
   std::vector<BoundOp>& bound = BoundOf(pass, context.slot);
   pacer_.BeginPass();
   FUSIONLLM_RETURN_IF_ERROR(Receive(pass, context));

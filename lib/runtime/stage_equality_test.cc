@@ -1,7 +1,9 @@
 // What must not change a bit of a training: the number of stages, the schedule, its depth, recomputation, evaluation, measuring. For each
 // small network on each back end.
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <tuple>
@@ -57,6 +59,42 @@ TEST_P(StageEqualityTest, StagesDoNotChangeABit) {
   ASSERT_EQ(whole.steps.size(), 3u);
   EXPECT_GT(whole.steps[0].gradient_norm, 0);
   for (const int stages : {2, 4, 6}) ExpectSame(MustRun(training_, Options(stages)), whole, absl::StrCat(stages, " stages"));
+}
+
+// Each op in the stage of what it reads or one further on, at random: branches are cut apart as no one order of the ops would cut them.
+std::vector<int> StagesInARow(const autodiff::TrainingGraph& training, uint32_t seed, int* stages) {
+  std::mt19937 draw(seed);
+  std::vector<int> stage_of(training.forward_ops, 0);
+  std::set<int> used = {0};
+  for (int op = 0; op < training.forward_ops; ++op) {
+    if (training.graph.op(op).type == "placeholder") continue;
+    for (const opdag::ValueId input : training.graph.op(op).inputs) {
+      stage_of[op] = std::max(stage_of[op], stage_of[training.graph.value(input).producer]);
+    }
+    stage_of[op] += draw() % 6 == 0 ? 1 : 0;
+    used.insert(stage_of[op]);
+  }
+  const std::vector<int> sorted(used.begin(), used.end());
+  for (int& stage : stage_of) stage = static_cast<int>(std::lower_bound(sorted.begin(), sorted.end(), stage) - sorted.begin());
+  *stages = static_cast<int>(sorted.size());
+  return stage_of;
+}
+
+TEST_P(StageEqualityTest, CutsAtAnyOrderIdealDoNotChangeABit) {
+  const PipelineResult whole = MustRun(training_, Options(1));
+  bool apart = false;
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    int stages = 0;
+    const std::vector<int> stage_of = StagesInARow(training_, seed, &stages);
+    ASSERT_GT(stages, 1);
+    apart = apart || !std::is_sorted(stage_of.begin(), stage_of.end());
+    PipelineOptions options = Options(stages);
+    options.stage_of_forward_op = stage_of;
+    ExpectSame(MustRun(training_, options), whole, absl::StrCat("seed ", seed, ", ", stages, " stages"));
+  }
+  if (std::get<0>(GetParam()) == "Residual") {
+    EXPECT_TRUE(apart) << "all were runs of the order that is given";
+  }
 }
 
 TEST_P(StageEqualityTest, ScheduleAndDepthDoNotChangeABit) {

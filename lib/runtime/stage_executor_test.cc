@@ -200,6 +200,21 @@ TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {
   EXPECT_EQ(result.status().message(), "the data ends here");
 }
 
+// An executor that holds all stages has nobody to wait for.
+TEST(StageExecutorTest, AStageThatWaitsForNoMessageEndsWhenItsInboxIsCancelled) {
+  const autodiff::TrainingGraph training = SmallGpt2(true);
+  PipelineOptions options = SmallOptions(training, 1, "ref");
+  options.steps = 1'000'000;
+  int64_t last = 0;
+  options.after_step = [&](int64_t step, Inbox& inbox) {
+    last = step;
+    if (step == 3) inbox.Cancel(absl::CancelledError("told to stop"));
+  };
+  const auto source = SyntheticSource(3, testing::kSmallClasses);
+  EXPECT_EQ(RunPipeline(training, options, *source).status().message(), "told to stop");
+  EXPECT_EQ(last, 3);
+}
+
 TEST(StageExecutorTest, WithoutPatienceOneMicroBatchIsTimed) {
   const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
   PipelineOptions options = SmallOptions(training, 1, "ref");

@@ -76,6 +76,7 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
     callbacks.on_step = [&](const StepResult& step) {
       const std::lock_guard lock(mutex);
       result.steps.push_back(step);
+      if (options.after_step) options.after_step(step.step, *inboxes.front());
       return StageCallbacks::Decision{};
     };
     FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
