@@ -130,14 +130,17 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
   return hardware;
 }
 
+planning::PlanOptions PlanArguments::Options() const {
+  return {.strategy = strategy,
+          .seed = seed,
+          .search_budget = effort == "quick" ? scheduler::kQuickSearchBudget : scheduler::kFullSearchBudget,
+          .explain = explain};
+}
+
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload));
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware));
-  return planning::PlanWorkload(workload, resolved,
-                                {.strategy = strategy,
-                                 .seed = seed,
-                                 .search_budget = effort == "quick" ? scheduler::kQuickSearchBudget : scheduler::kFullSearchBudget,
-                                 .explain = explain});
+  return planning::PlanWorkload(workload, resolved, Options());
 }
 
 }  // namespace fusionllm::cli

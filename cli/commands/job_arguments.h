@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/job/topology.h"
+#include "lib/planning/request.h"
 #include "lib/planning/what_if.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
@@ -40,6 +41,7 @@ struct PlanArguments {
   void AddTo(CLI::App& command);
   // The topology and the profiles; without these measures this machine, which takes seconds and says so on stderr.
   absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload) const;
+  planning::PlanOptions Options() const;
   absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
 };
 

@@ -88,7 +88,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles profiles, planning::ProfilesOf(hardware));
   FUSIONLLM_ASSIGN_OR_RETURN(
       const wire::ReplanResult answer,
-      planning::ReplanWorkload(*workload, profiles, plan, {.seed = arguments.seed, .explain = arguments.explain},
+      planning::ReplanWorkload(*workload, profiles, plan, arguments.Options(),
                                {.steps_left = running.steps_left >= 0 ? running.steps_left : workload->job.spec.training.steps,
                                 .running_step_s = running.step_seconds,
                                 .fixed_s = running.move_seconds,

@@ -149,14 +149,13 @@ absl::Status WriteTimeline(const std::string& path, const scheduler::Timeline& t
 }
 
 absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat format) {
-  planning::SimulateOptions options{
-      .plan = {.strategy = arguments.plan.strategy, .seed = arguments.plan.seed, .explain = arguments.plan.explain},
-      .jitter = arguments.jitter,
-      .stragglers = arguments.stragglers,
-      .noise_seed = arguments.plan.seed,
-      .steps = arguments.steps,
-      .what_if = arguments.what_if,
-      .timeline = !arguments.timeline.empty()};
+  planning::SimulateOptions options{.plan = arguments.plan.Options(),
+                                    .jitter = arguments.jitter,
+                                    .stragglers = arguments.stragglers,
+                                    .noise_seed = arguments.plan.seed,
+                                    .steps = arguments.steps,
+                                    .what_if = arguments.what_if,
+                                    .timeline = !arguments.timeline.empty()};
   if (!arguments.schedule.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.schedule, planning::ParseSchedule(arguments.schedule));
   }

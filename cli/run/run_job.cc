@@ -312,6 +312,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (steps_made || !had_steps || !std::filesystem::exists(result.report_path, ignored)) {
     const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));
     if (!written.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", written.message());
+    if (!written.ok() && result.exit_code == kExitDone) result.exit_code = kExitFailed;
   }
   if (options.format == OutputFormat::kText && options.print_summary) {
     absl::PrintF("%s\nreport: %s\n", SummaryText(run, outcome), result.report_path);

@@ -79,7 +79,8 @@ Comparison Compare(const std::vector<report::Run>& runs) {
     row.samples_per_s = report::MedianSamplesPerSecond(run);
     row.lost_devices = report::LostDevices(run);
     row.slow_link_bytes = report::BytesBetweenSites(run);
-    if (!run.steps.empty()) row.slow_link_step_bytes = static_cast<double>(row.slow_link_bytes) / static_cast<double>(run.steps.size());
+    if (const size_t own = report::OwnSteps(run); own > 0)
+      row.slow_link_step_bytes = static_cast<double>(row.slow_link_bytes) / static_cast<double>(own);
     row.loss = report::LossAt(run, comparison.steps).value_or(std::numeric_limits<double>::quiet_NaN());
     const double first = comparison.rows.empty() ? row.median_step_s : comparison.rows.front().median_step_s;
     row.speed_up = row.median_step_s > 0 ? first / row.median_step_s : 0;

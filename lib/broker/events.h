@@ -97,9 +97,11 @@ struct Planned {
   uint64_t id = 0;  // of the question: AskPlan's
   PlanSummary plan;
 };
+// Of an answer that is no refusal of the planner: it was not reached, or has failed.
+inline constexpr char kSchedulerFailed[] = "SchedulerFailed";
 struct PlanRefused {
   uint64_t id = 0;
-  std::string reason;
+  std::string reason;  // CamelCase; kSchedulerFailed
   std::string message;
 };
 struct Ready {

@@ -159,8 +159,14 @@ void RunState::Take(PlanSummary plan) {
 
 void RunState::Handle(const PlanRefused& event) {
   if (phase_ != Phase::kPlanning || event.id != plans_asked_) return;
-  if (asks_for_figures_) {
-    LoadOnSpares(/*figures_are_theirs=*/false);  // the stages are what they were, and the spare has room for its own
+  if (asks_for_figures_ && event.reason == kSchedulerFailed) {
+    LoadOnSpares(/*figures_are_theirs=*/false);  // the stages are what they were, whatever ails the scheduler
+  } else if (asks_for_figures_) {
+    // They cannot run there: too little memory, a link that is missing, a device that the job does not want.
+    asks_for_figures_ = false;
+    activated_.clear();
+    plan_is_stale_ = true;
+    CalibrateNext();
   } else {
     Fail(absl::ResourceExhaustedError(event.message), event.reason);
   }

@@ -187,6 +187,34 @@ TEST(RunStateTest, ASpareTakesOverEvenIfNobodySaysWhatIsToBeExpected) {
   }
 }
 
+TEST(RunStateTest, EverySpareThatTakesAStageIsTold) {
+  Drill run(Options({"a0", "b0", "s0", "s1"}), {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  for (const char* name : {"s0", "s1"}) run.Join(name, /*spare=*/true);
+  run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});  // while the first one's figures are asked for
+  run.Feed(Overdue{.id = run.timer->id});
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"s0", "s1"}));
+  EXPECT_THAT(Reasons(run.all), ::testing::Contains("SpareActivated").Times(2));
+}
+
+TEST(RunStateTest, ASpareThatCannotRunTheStageIsPlannedAroundAndNotTold) {
+  Drill run = RunWithASlowSpare();
+  run.refine_plan = {};
+  run.ignores = [](const Action& action) {
+    const auto* ask = std::get_if<AskPlan>(&action);
+    return ask != nullptr && ask->figures_only;
+  };
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  ASSERT_EQ(run.state.phase(), Phase::kPlanning);
+  run.Feed(PlanRefused{.id = Of<AskPlan>(run.all).back().id, .reason = "InsufficientMemory", .message = "s0 has 4 MiB"});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
+  EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
+  EXPECT_THAT(Reasons(run.all), ::testing::Contains("Replanned"));
+}
+
 TEST(RunStateTest, ASchedulerThatNeverAnswersDoesNotKeepASpareFromItsStage) {
   Drill run = RunWithASlowSpare();
   run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };

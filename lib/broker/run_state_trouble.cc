@@ -64,7 +64,7 @@ void RunState::Recover() {
     CalibrateNext();
     return;
   }
-  activated_.clear();
+  std::erase_if(activated_, [this](const Announce& told) { return !Present(told.device); });  // one of them may be what was lost
   for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
     if (Present(plan_.devices[stage])) continue;
     const std::string spare = IdleSpareFor(static_cast<int>(stage));

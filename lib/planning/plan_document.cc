@@ -57,7 +57,8 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::Pl
                                 .dst = plan.stages[message.dst_stage].device_names[0],
                                 .src_stage = message.src_stage,
                                 .dst_stage = message.dst_stage,
-                                .backward = message.src_stage > message.dst_stage});
+                                .backward = message.src_stage > message.dst_stage,
+                                .seconds = message.latency_s});
       link = std::prev(document.links.end());
     }
     link->dense_bytes += exchange.bytes;

@@ -127,9 +127,10 @@ std::string LinksTable(const Run& run) {
     }
   }
   if (links.empty()) return "";
-  const double steps = std::max<double>(1, static_cast<double>(run.steps.size()));
+  // Steps of earlier starts in the folder are shown; their bytes were counted then.
+  const double steps = static_cast<double>(std::max<size_t>(1, OwnSteps(run)));
   std::vector<std::vector<std::string>> rows = {
-      {"from", "to", "codec", ">a step, predicted", ">a step, measured", ">whole run", ">time, predicted", ">bandwidth, measured"}};
+      {"from", "to", "codec", ">a step, predicted", ">a step, measured", ">since the start", ">time, predicted", ">bandwidth, measured"}};
   for (const auto& [ends, link] : links) {
     const auto& [plan, total] = link;
     const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);

@@ -64,7 +64,7 @@ std::string ComparisonTable(const std::vector<Run>& runs) {
     rows.push_back(
         {absl::StrCat("<span class=\"key\"><i class=\"bg", i % 8, "\"></i>", Escape(TitleOf(run, i)), lost.empty() ? "" : " *", "</span>"),
          run.summary ? Seconds(run.summary->predicted_step_s) : "–", run.summary ? Seconds(median) : "–", Count(MedianTokensPerSecond(run)),
-         TrafficBytes(between), run.steps.empty() ? "–" : TrafficBytes(std::round(between / static_cast<double>(run.steps.size()))),
+         TrafficBytes(between), OwnSteps(run) == 0 ? "–" : TrafficBytes(std::round(between / static_cast<double>(OwnSteps(run)))),
          LossText(LossAt(run, steps).value_or(NAN)), first > 0 && median > 0 ? absl::StrFormat("<b>%.2f×</b>", first / median) : "–"});
   }
   return absl::StrCat("<section id=\"comparison\"><h2>Side by side</h2>\n", Table(rows), notes, "</section>\n");

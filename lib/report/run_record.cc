@@ -10,7 +10,7 @@ namespace fusionllm::report {
 namespace {
 
 double MedianFromTheThirdOn(const Run& run, double StepPoint::*figure) {
-  const size_t own = run.steps.size() - std::min(run.earlier_steps, run.steps.size());
+  const size_t own = OwnSteps(run);
   if (own == 0) return std::numeric_limits<double>::quiet_NaN();
   std::vector<double> values;
   for (size_t i = run.steps.size() - own + (own > 2 ? 2 : 0); i < run.steps.size(); ++i) values.push_back(run.steps[i].*figure);
@@ -20,6 +20,8 @@ double MedianFromTheThirdOn(const Run& run, double StepPoint::*figure) {
 }
 
 }  // namespace
+
+size_t OwnSteps(const Run& run) { return run.steps.size() - std::min(run.earlier_steps, run.steps.size()); }
 
 double MedianTokensPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::tokens_per_second); }
 double MedianSamplesPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::samples_per_second); }

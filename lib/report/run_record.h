@@ -116,6 +116,8 @@ struct Run {
   std::string outcome;                         // a sentence
 };
 
+// Steps of this start, those of earlier ones in the same folder aside.
+size_t OwnSteps(const Run& run);
 // A second over the steps of this start that count for the median: the median of the third step on, of all when there are no more than
 // two; NaN without any. Tokens are Run::unit.
 double MedianTokensPerSecond(const Run& run);

@@ -81,8 +81,9 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
     for (const int from : exchange.stages) {
       for (const int to : exchange.stages) {
         if (from == to) continue;
-        const double rate = problem_.link(stages_[from].device, stages_[to].device).bytes_per_s;
-        exchange.messages.push_back({from, to, rate > 0 ? static_cast<double>(exchange.bytes) / rate : 0});
+        const DirectedLink link = problem_.link(stages_[from].device, stages_[to].device);
+        const double seconds = link.bytes_per_s > 0 ? static_cast<double>(exchange.bytes) / link.bytes_per_s : 0;
+        exchange.messages.push_back({from, to, seconds, link.latency_s});
       }
     }
   }

@@ -57,7 +57,8 @@ struct TiedExchange {
   struct Message {
     int src_stage = 0;
     int dst_stage = 0;
-    double seconds = 0;  // serialisation, alone on the wire; 0 for stages whose devices no link joins
+    double seconds = 0;    // serialisation, alone on the wire; 0 for stages whose devices no link joins
+    double latency_s = 0;  // besides
     bool operator==(const Message&) const = default;
   };
   std::string parameter;

@@ -32,7 +32,7 @@ using daemon::kExitFailed;
 constexpr char kProgram[] = "fusion-broker";
 
 int ExitCodeOf(const RunOutcome& outcome) {
-  if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == "SchedulerFailed" ? kExitFailed : kExitInfeasible;
+  if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == broker::kSchedulerFailed ? kExitFailed : kExitInfeasible;
   // What a stage found wrong with the job's files is the user's input (broker::RunState gives other codes to what is lost while it runs);
   // FailedPrecondition is said of peers.
   if (absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status)) return kExitBadInput;

@@ -10,8 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kSchedulerFailed[] = "SchedulerFailed";
-
 absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const json& document) {
   broker::PlanSummary plan{.document = text};
   for (const json& stage : document.value("stages", json::array())) {
@@ -66,7 +64,7 @@ broker::PlanSummary OnDevices(broker::PlanSummary plan, std::vector<std::string>
 }
 
 broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::string>& answer) {
-  broker::PlanRefused refused{.id = ask.id, .reason = kSchedulerFailed};
+  broker::PlanRefused refused{.id = ask.id, .reason = broker::kSchedulerFailed};
   if (answer.ok()) {
     const json document = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
     if (document.is_object() && document.contains("refused") && document["refused"].is_object()) {

@@ -29,7 +29,10 @@ job::FusionJob AskedJob(job::FusionJob job, const broker::AskPlan& ask, bool ope
   if (const auto limit = compression::ParseCodecSpec(ask.codec_limit); limit.ok()) {
     job.spec.compression = broker::LimitedTo(job.spec.compression, *limit);
   }
-  const auto left = static_cast<int64_t>(devices.size());
+  const std::vector<std::string>& excluded = job.spec.strategy.exclude;
+  const int64_t left = std::count_if(devices.begin(), devices.end(), [&](const std::string& device) {
+    return std::find(excluded.begin(), excluded.end(), device) == excluded.end();
+  });
   job.spec.strategy.stages = std::min(job.spec.strategy.stages, left);
   if (open) job.spec.executors.min = std::min(job.spec.executors.min, left);
   std::erase_if(job.spec.strategy.pins,

@@ -38,6 +38,13 @@ json ParsePlan(const broker::PlanSummary& plan) {
   // A spare may have taken a stage since the plan was made.
   json& stages = document["stages"];
   for (size_t i = 0; i < plan.devices.size() && stages.is_array() && i < stages.size(); ++i) stages[i]["devices"] = {plan.devices[i]};
+  const int count = static_cast<int>(plan.devices.size());
+  for (json& link : document["links"]) {
+    for (const auto& [end, stage] : {std::pair("src", "src_stage"), std::pair("dst", "dst_stage")}) {
+      const int index = link.value(stage, -1);
+      if (index >= 0 && index < count) link[end] = plan.devices[index];
+    }
+  }
   return document;
 }
 
@@ -60,7 +67,14 @@ void RunLog::Plan(const broker::PlanSummary& plan, uint32_t epoch) {
   step_seconds_.clear();
   json line = {{"type", "plan"}, {"epoch", epoch}};
   line.update(ParsePlan(plan));
+  Remember(line);
   Write(line);
+}
+
+void RunLog::Remember(const json& plan) {
+  for (const json& link : plan.value("links", json::array())) {
+    codecs_[{link.value("src", ""), link.value("dst", "")}] = {link.value("codec", "fp32"), link.value("ratio", 1.0)};
+  }
 }
 
 void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
@@ -81,6 +95,7 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
 
 void RunLog::Recall(const JournalState& past) {
   plan_ = past.plan;
+  Remember(ParsePlan(plan_));
   for (const auto& [of_epoch, record] : past.steps) {
     steps_[record.step] = record;
     if (of_epoch == past.epoch) step_seconds_.push_back(record.step_seconds);
@@ -148,8 +163,6 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
   double seconds = 0;
   for (const double step : step_seconds_) seconds += step;
 
-  std::map<std::pair<std::string, std::string>, json> planned_links;
-  for (const json& link : plan.value("links", json::array())) planned_links[{link.value("src", ""), link.value("dst", "")}] = link;
   const Traffic bytes = SentBytes();
   std::map<std::string, std::map<std::string, v1::LinkBytes>> measured;
   for (const auto& [device, totals] : stages_) {
@@ -159,14 +172,14 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
   for (const auto& [src, peers] : bytes) {
     for (const auto& [dst, count] : peers) {
       wire_bytes += count;
-      const auto planned = planned_links.find({src, dst});
+      const auto planned = codecs_.find({src, dst});
       const double bytes_per_s = measured[src][dst].bandwidth_bytes_per_second();
       const bool known = bytes_per_s > 0 && telling_links.contains({src, dst});
       line["links"].push_back({{"src", src},
                                {"dst", dst},
                                {"bytes", count},
-                               {"codec", planned == planned_links.end() ? "fp32" : planned->second.value("codec", "fp32")},
-                               {"ratio", planned == planned_links.end() ? 1.0 : planned->second.value("ratio", 1.0)},
+                               {"codec", planned == codecs_.end() ? "fp32" : planned->second.first},
+                               {"ratio", planned == codecs_.end() ? 1.0 : planned->second.second},
                                {"bandwidth_bytes_per_second", known ? bytes_per_s : 0.0}});
       AddCompression(measured[src][dst], line["links"].back());
     }

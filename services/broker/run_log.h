@@ -42,6 +42,7 @@ class RunLog {
     std::map<std::string, v1::LinkBytes> links;
   };
   void Write(const nlohmann::json& line);
+  void Remember(const nlohmann::json& plan);
 
   std::FILE* const out_;
   const int64_t tokens_per_step_, samples_per_step_;
@@ -50,6 +51,8 @@ class RunLog {
   std::vector<double> step_seconds_;             // of the plan in force
   std::map<std::string, StageTotals> stages_;    // by device, of the plan in force
   Traffic earlier_bytes_;                        // of earlier epochs
+  // Codec and ratio of each link, by source and destination, in the newest plan that has it.
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, double>> codecs_;
 };
 
 }  // namespace fusionllm::services

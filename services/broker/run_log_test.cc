@@ -110,6 +110,25 @@ TEST_F(RunLogTest, AnAccuracyThatNobodyCountedIsNull) {
   EXPECT_EQ(LastLine(), json::parse(R"({"type": "eval", "step": 2, "loss": 0.5, "accuracy": 0.0})"));
 }
 
+TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
+  RunLog log(out_, 1, 1);
+  broker::PlanSummary plan = Plan();
+  plan.document = R"({"stages": [{"devices": ["a"]}, {"devices": ["b"]}],
+                      "links": [{"src": "a", "dst": "b", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})";
+  log.Plan(plan, 1);
+  log.StageTimes("a", Times(1, 1, "b", 100));
+  plan.devices = {"a", "spare"};  // has taken the stage over, and nobody said what to expect of it
+  log.Plan(plan, 2);
+  EXPECT_EQ(LastLine()["links"][0]["dst"], "spare");
+  log.StageTimes("a", Times(2, 1, "spare", 100));
+  log.Summary({});
+  for (const json& link : LastLine()["links"]) {
+    EXPECT_EQ(link["codec"], "int8") << link.dump();
+    EXPECT_EQ(link["ratio"], 3.9) << link.dump();
+  }
+  EXPECT_EQ(LastLine()["links"].size(), 2u);
+}
+
 TEST_F(RunLogTest, ARateThatIsNotTheWiresIsNoBandwidth) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);
