@@ -19,7 +19,7 @@ struct Ideal {
   int count = 0;              // of ops
   int parent = -1;            // index of one with an op less; -1: the first
   int added = -1;             // position of that op
-  CutTraffic bytes;             // alive behind it
+  CutTraffic bytes;           // alive behind it
 };
 
 // Ascending by count, from the placeholders alone to all ops; nothing when there are more than `most`. An op that reads nothing stays
