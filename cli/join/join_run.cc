@@ -17,6 +17,7 @@
 #include "cli/join/join_folder.h"
 #include "cli/join/log_echo.h"
 #include "cli/run/child_process.h"
+#include "cli/run/listen_address.h"
 #include "cli/run/run_job.h"
 #include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
@@ -36,17 +37,10 @@ constexpr int kEchoMs = 500;  // between two looks at the executor's log
 constexpr size_t kMaxAnswerBytes = 16 << 20;
 constexpr int kKillAfterMs = 10'000;  // from the wish to end to SIGKILL
 
-absl::Status CheckAddress(const std::string& address, const char* what) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const bool good =
-      colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 0 && port < 65536;
-  if (!good) return absl::InvalidArgumentError(absl::StrFormat("%s: \"%s\" is not HOST:PORT", what, address));
-  return absl::OkStatus();
-}
-
-absl::Status CheckListen(const std::string& address, bool advertised) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckAddress(address, "--listen"));
+absl::Status CheckOwnAddress(const std::string& address, bool advertised) {
+  if (const absl::Status listen = CheckListen(address); !listen.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--listen: ", listen.message()));
+  }
   const std::string host = address.substr(0, address.rfind(':'));
   if (!advertised && base::StandsForAny(host)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -118,7 +112,9 @@ class Work {
 }  // namespace
 
 absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckAddress(options.address, "ADDR"));
+  if (const absl::Status address = base::CheckDialable(options.address); !address.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("ADDR: ", address.message()));
+  }
   const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(options.token);
   if (!token.ok()) return absl::InvalidArgumentError(absl::StrCat("--token: ", std::string(token.status().message())));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto credentials, security::ServerTlsChannel(token->ca_pem));
@@ -142,7 +138,7 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
 }
 
 absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
-  if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckListen(*options.listen, options.advertise.has_value()));
+  if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckOwnAddress(*options.listen, options.advertise.has_value()));
   std::string bin = options.bin_folder;
   if (bin.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(bin, ProgramFolder());

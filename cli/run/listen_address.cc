@@ -5,9 +5,15 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -37,6 +43,17 @@ std::vector<std::string> OwnAddresses() {
   return addresses;
 }
 
+// errno of an attempt, which leaves nothing behind; 0: none.
+int ErrorOfListening(const addrinfo& at) {
+  const int descriptor = socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol);
+  if (descriptor < 0) return errno;
+  const int yes = 1;  // connections of earlier servers that linger do not hold the port
+  (void)setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const int error = bind(descriptor, at.ai_addr, at.ai_addrlen) == 0 && listen(descriptor, 1) == 0 ? 0 : errno;
+  close(descriptor);
+  return error;
+}
+
 }  // namespace
 
 std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
@@ -45,6 +62,25 @@ std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
   if (base::StandsForAny(host)) return OwnAddresses();
   if (host == "localhost") return {};
   return {host};
+}
+
+absl::Status CheckListen(const std::string& address) {
+  FUSIONLLM_RETURN_IF_ERROR(base::CheckListenable(address));
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(HostOf(address).c_str(), address.substr(address.rfind(':') + 1).c_str(), &hints, &found);
+  if (code != 0) return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address, ": ", gai_strerror(code)));
+  int error = 0;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    error = ErrorOfListening(*one);
+    if (error == 0) break;  // a server takes those that it can
+  }
+  freeaddrinfo(found);
+  if (error == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address, ": ", std::strerror(error)));
 }
 
 std::string AddressToDial(absl::string_view listening) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::base {
 namespace {
@@ -31,6 +33,20 @@ bool IsHost(absl::string_view host) {
   return host.front() != '-' && std::all_of(host.begin(), host.end(), IsNameCharacter);
 }
 
+struct HostPort {
+  absl::string_view host;
+  uint32_t port = 0;
+};
+
+absl::StatusOr<HostPort> Parse(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  HostPort parsed = {.host = text.substr(0, colon)};
+  const bool has_port = colon != absl::string_view::npos && std::all_of(text.begin() + colon + 1, text.end(), absl::ascii_isdigit) &&
+                        absl::SimpleAtoi(text.substr(colon + 1), &parsed.port) && parsed.port <= 65535;
+  if (has_port && IsHost(parsed.host)) return parsed;
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT; an IPv6 address stands in brackets"));
+}
+
 }  // namespace
 
 bool StandsForAny(absl::string_view host) { return host.empty() || host == "0.0.0.0" || host == "::" || host == "[::]" || host == "*"; }
@@ -41,17 +57,14 @@ std::string JoinHostPort(absl::string_view host, absl::string_view port) {
 }
 
 absl::Status CheckDialable(absl::string_view text) {
-  const size_t colon = text.rfind(':');
-  const absl::string_view host = text.substr(0, colon);
-  uint32_t port = 0;
-  const bool has_port = colon != absl::string_view::npos && std::all_of(text.begin() + colon + 1, text.end(), absl::ascii_isdigit) &&
-                        absl::SimpleAtoi(text.substr(colon + 1), &port) && port <= 65535;
-  if (!has_port || !IsHost(host)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT; an IPv6 address stands in brackets"));
+  FUSIONLLM_ASSIGN_OR_RETURN(const HostPort parsed, Parse(text));
+  if (parsed.port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": nobody can dial port 0"));
+  if (StandsForAny(parsed.host)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", parsed.host, " stands for any address"));
   }
-  if (port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": nobody can dial port 0"));
-  if (StandsForAny(host)) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", host, " stands for any address"));
   return absl::OkStatus();
 }
+
+absl::Status CheckListenable(absl::string_view text) { return Parse(text).status(); }
 
 }  // namespace fusionllm::base

@@ -19,4 +19,8 @@ std::string JoinHostPort(absl::string_view host, absl::string_view port);
 // anybody is there is another matter. Errors: InvalidArgument, with `text` in it.
 absl::Status CheckDialable(absl::string_view text);
 
+// OK when a server could be told to listen on `text`: as above, but the host may stand for any address, and port 0 for a free one. Whether
+// this machine has the address is another matter. Errors: InvalidArgument, with `text` in it.
+absl::Status CheckListenable(absl::string_view text);
+
 }  // namespace fusionllm::base

@@ -32,6 +32,17 @@ TEST(HostPortTest, WhatCannotIsRefusedInWords) {
   for (const std::string host : {"0.0.0.0", "[::]"}) EXPECT_THAT(refused(host + ":7001"), HasSubstr("stands for any"));
 }
 
+TEST(HostPortTest, ServersListenOnAnyAddressAndFreePortsToo) {
+  for (const char* text : {"10.0.0.1:7001", "lab:65535", "localhost:0", "0.0.0.0:7001", "[::]:0", "[fe80::1%eth0]:80"}) {
+    EXPECT_TRUE(CheckListenable(text).ok()) << CheckListenable(text);
+  }
+  for (const char* text :
+       {"", "7001", ":7001", "*:7001", "lab", "lab:", "lab:http", "lab:-1", "lab:65536", "::1:7001", "a b:1", "lab:70000"}) {
+    EXPECT_EQ(CheckListenable(text).code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(CheckListenable(text).message()), HasSubstr("is not HOST:PORT")) << text;
+  }
+}
+
 TEST(HostPortTest, AddressesGetTheirBracketsOnce) {
   EXPECT_EQ(JoinHostPort("lab", "7001"), "lab:7001");
   EXPECT_EQ(JoinHostPort("192.0.2.1", "7001"), "192.0.2.1:7001");

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/host_port.h"
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
@@ -52,7 +53,9 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_option("--topology", flags.topology_file, "Topology to emulate");
   app.add_option("--output", flags.output_directory, "Folder of the run")->required();
   app.add_option("--base", flags.base_directory, "Folder that relative paths of the job start from")->required();
-  app.add_option("--listen", flags.listen_address, "Address to listen on")->capture_default_str();
+  app.add_option("--listen", flags.listen_address, "Address to listen on")->capture_default_str()->check([](const std::string& text) {
+    return std::string(base::CheckListenable(text).message());
+  });
   app.add_option("--scheduler", flags.scheduler_address, "Address of the scheduler")->required();
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, broker.pem, broker.key, token");
   app.add_option("--expect", expected, "Executors to wait for, separated by commas");

@@ -39,7 +39,9 @@ int Main(int argc, char** argv) {
   app.add_option("--name", host_options.name, "Name of this device")->required();
   app.add_option("--site", host_options.site, "Site of this device, when no topology says");
   app.add_option("--tls", tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
-  CLI::Option* const listen = app.add_option("--listen", data_options.listen_address, "Address for other executors")->capture_default_str();
+  CLI::Option* const listen = app.add_option("--listen", data_options.listen_address, "Address for other executors")
+                                  ->capture_default_str()
+                                  ->check([](const std::string& text) { return std::string(base::CheckListenable(text).message()); });
   app.add_option("--advertise", data_options.advertised_address,
                  "HOST:PORT that executors of other sites dial instead, when that leads to --listen: a forwarded port, a load balancer")
       ->needs(listen)

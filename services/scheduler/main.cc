@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "lib/base/host_port.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "services/credentials.h"
@@ -27,7 +28,9 @@ int Main(int argc, char** argv) {
   daemon::CommonFlags common;
   CLI::App app("Turns jobs and device profiles into plans, over gRPC.\nExample: fusion-scheduler --listen 127.0.0.1:0 --insecure");
   daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
-  app.add_option("--listen", listen, "Address to listen on; port 0: a free one")->capture_default_str();
+  app.add_option("--listen", listen, "Address to listen on; port 0: a free one")->capture_default_str()->check([](const std::string& text) {
+    return std::string(base::CheckListenable(text).message());
+  });
   CLI::Option* tls =
       app.add_option("--tls", tls_directory, "Folder with ca.pem, scheduler.pem, scheduler.key: clients need a certificate of that CA");
   app.add_flag("--insecure", insecure, "Serve without TLS, whoever asks")->excludes(tls);
