@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iostream>
 #include <string>
 
 #include "cli/commands/command.h"
@@ -56,6 +57,23 @@ void HoldStandardDescriptors() {
   }
 }
 
+// `code`, unless what was told could not be written.
+int EndOfStdout(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  // Without an errno it was an earlier write that failed.
+  if (errno != EPIPE)
+    std::fprintf(stderr, "fusionctl: cannot write to stdout%s%s\n", errno == 0 ? "" : ": ", errno == 0 ? "" : std::strerror(errno));
+  return code == fusionllm::cli::kExitDone ? fusionllm::cli::kExitFailed : code;
+}
+
+// --help and --version arrive here too.
+int EndOfParsing(const CLI::App& app, const CLI::ParseError& error) {
+  const int code = app.exit(error) == 0 ? fusionllm::cli::kExitDone : fusionllm::cli::kExitBadInput;
+  std::cout.flush();  // which is how CLI11 writes; stdio beneath it keeps the error
+  return EndOfStdout(code);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Train one deep network on machines that are joined by slow links.", "fusionctl");
   fusionllm::cli::Globals globals;
@@ -79,19 +97,13 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
     if (app.get_subcommands().empty() && !app.remaining().empty()) return UnknownCommand(app);
-    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitBadInput;
+    return EndOfParsing(app, error);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : fusionllm::cli::kExitBadInput;
+    return EndOfParsing(app, error);
   }
   fusionllm::base::StartLog("fusionctl",
                             fusionllm::base::ParseLogLevel(globals.log_level.value_or("")).value_or(fusionllm::base::LogLevel::kWarning));
-  const int code = action();
-  errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  // Without an errno it was an earlier write that failed.
-  if (errno != EPIPE)
-    std::fprintf(stderr, "fusionctl: cannot write to stdout%s%s\n", errno == 0 ? "" : ": ", errno == 0 ? "" : std::strerror(errno));
-  return code == fusionllm::cli::kExitDone ? fusionllm::cli::kExitFailed : code;
+  return EndOfStdout(action());
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxIndexBytes = 64 << 20;
+constexpr absl::string_view kModelEnding = ".safetensors";
 
 bool Exists(const std::string& path) {
   std::error_code ignored;
@@ -139,6 +140,9 @@ void CheckpointReader::NameAsTheHeadedModelDoes() {
 
 absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
   if (Exists(absl::StrCat(folder, "/", kManifestName))) return OpenCheckpoint(folder);
+  if (HasLostItsManifest(folder)) {
+    return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
+  }
   if (Exists(absl::StrCat(folder, "/", kIndexName))) return OpenIndexed(folder);
   const std::string single = absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1));
   if (Exists(single)) return AddFile(single);
@@ -234,10 +238,12 @@ absl::Status VerifyCheckpoint(const std::string& path) {
     }
   }
   if (!problems.empty()) return absl::DataLossError(absl::StrJoin(problems, "; "));
-  if (!Exists(absl::StrCat(folder, "/", kManifestName)) && HasLostItsManifest(folder)) {
-    return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
-  }
-  return CheckpointReader::Open(path).status();
+  const absl::Status opened = CheckpointReader::Open(path).status();
+  // What is a model, to go by its name, and cannot be read as one is damaged; what is no model at all was named by mistake.
+  const bool model = absl::EndsWith(folder, kModelEnding) || Exists(absl::StrCat(folder, "/", kIndexName)) ||
+                     Exists(absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1)));
+  const bool unreadable = absl::IsInvalidArgument(opened) || (absl::IsNotFound(opened) && Exists(folder));
+  return model && unreadable ? absl::DataLossError(opened.message()) : opened;
 }
 
 }  // namespace fusionllm::checkpoint

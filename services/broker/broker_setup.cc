@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
@@ -168,7 +169,8 @@ class Preparation {
     loop_options_.checkpoint_directory = CheckpointDirectory(job_, flags_.output_directory);
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
     if (flags_.fresh) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(start_, FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory));
+    // Read only to begin with; what a broker that takes over finds unreadable was lost under the run (ExitCodeOfSetUp).
+    FUSIONLLM_ASSIGN_OR_RETURN(start_, base::OfNamedFile(FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory)));
     run_options_.start_step = start_.step;
     run_options_.start_checkpoint = start_.path;
     return absl::OkStatus();
