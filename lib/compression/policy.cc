@@ -65,6 +65,11 @@ CodecSpec SpecOf(const Policy& policy, CodecKind kind, double ratio) {
   return spec;
 }
 
+// Whether a codec would change anything: labels and masks travel as they are.
+bool IsLossy(const LinkLoad& link) {
+  return std::any_of(link.tensors.begin(), link.tensors.end(), [](const CutTensor& tensor) { return tensor.elements > 0; });
+}
+
 // Rounded up to three digits, so that plans and texts stay short.
 double ThreeDigitsUp(double ratio) {
   const double unit = std::pow(10.0, std::floor(std::log10(ratio)) - 2);
@@ -129,6 +134,9 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkCh
   if (policy.kind == PolicyKind::kNone) {
     choice->reason_code = "PolicyNone";
     choice->reason = absl::StrCat("the job asks for no compression; busy ", Times(*choice, target_s));
+  } else if (!IsLossy(link)) {
+    choice->reason_code = "NothingToCompress";
+    choice->reason = absl::StrCat("carries nothing that a codec may change; busy ", Times(*choice, target_s));
   } else if (policy.kind == PolicyKind::kUniform) {
     choice->reason_code = "Uniform";
     choice->reason = absl::StrCat(codec, " on every link; busy ", Times(*choice, target_s));
@@ -168,12 +176,10 @@ double ExpectedLossIncrease(const CodecSpec& spec) {
 LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s) {
   LinkChoice choice = {.spec = spec, .forward_bytes = load.lossless_bytes};
   int64_t dense_bytes = load.lossless_bytes;
-  bool lossy = false;
   for (const CutTensor& tensor : load.tensors) {
     choice.forward_bytes += EncodedBytes(spec, tensor.elements, Direction::kForward);
     if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(spec, tensor.elements, Direction::kBackward);
     dense_bytes += 4 * tensor.elements * (tensor.has_gradient ? 2 : 1);
-    lossy |= tensor.elements > 0;
   }
   const int64_t encoded_bytes = choice.forward_bytes + choice.backward_bytes;
   if (dense_bytes > 0) choice.ratio = static_cast<double>(dense_bytes) / static_cast<double>(encoded_bytes);
@@ -183,7 +189,7 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
   choice.backward_s = load.backward_latency_s + backward_busy_s;
   choice.busy_s = std::max(forward_busy_s, backward_busy_s);
   choice.hidden = choice.busy_s <= target_s;
-  choice.expected_loss_increase = lossy ? ExpectedLossIncrease(spec) : 0;
+  choice.expected_loss_increase = IsLossy(load) ? ExpectedLossIncrease(spec) : 0;
   choice.bottleneck_would_do_better = spec.kind == CodecKind::kTopK && choice.ratio >= kBottleneckFromWireRatio;
   return choice;
 }
@@ -197,7 +203,9 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     const bool adaptive = policy.kind == PolicyKind::kAdaTopK || (policy.kind == PolicyKind::kUniform && !policy.codec.has_value());
     CodecSpec fixed;
     if (policy.kind == PolicyKind::kUniform) fixed = SpecOf(policy, policy.codec.value_or(CodecKind::kExact), policy.max_ratio);
-    choices.push_back(adaptive ? Climb(Rungs(policy, link, target_s), link, target_s) : PriceLink(fixed, link, target_s));
+    choices.push_back(!IsLossy(link) ? PriceLink(Exact(), link, target_s)
+                      : adaptive     ? Climb(Rungs(policy, link, target_s), link, target_s)
+                                     : PriceLink(fixed, link, target_s));
   }
   if (policy.kind == PolicyKind::kUniform && !policy.codec.has_value() && !choices.empty()) {
     // One for all: the furthest up the ladder that any link needs.
@@ -205,7 +213,9 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
       return std::pair(a.spec.kind, a.spec.ratio) < std::pair(b.spec.kind, b.spec.ratio);
     };
     const CodecSpec needed = std::max_element(choices.begin(), choices.end(), harsher)->spec;
-    for (size_t i = 0; i < links.size(); ++i) choices[i] = PriceLink(needed, links[i], target_s);
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (IsLossy(links[i])) choices[i] = PriceLink(needed, links[i], target_s);
+    }
   }
   for (size_t i = 0; i < links.size(); ++i) Explain(policy, links[i], target_s, &choices[i]);
   return choices;

@@ -71,7 +71,7 @@ struct LinkChoice {
   double expected_loss_increase = 0;              // nats per target, ExpectedLossIncrease(spec)
   // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/compression.md).
   bool bottleneck_would_do_better = false;
-  std::string reason_code;  // PolicyNone, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec
+  std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec
   std::string reason;       // one sentence
 };
 

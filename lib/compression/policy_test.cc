@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +34,24 @@ LinkChoice Choose(const Policy& policy, const LinkLoad& link, double target_s = 
 }
 
 const Policy kAuto = {.kind = PolicyKind::kAdaTopK};
+
+TEST(ChooseCodecsTest, WhatCarriesNothingThatACodecMayChangeIsExactUnderEveryPolicy) {
+  const LinkLoad labels{
+      .name = "labels", .lossless_bytes = 1 << 20, .forward_bandwidth_bytes_per_s = 1, .backward_bandwidth_bytes_per_s = 1};
+  LinkLoad activations = labels;
+  activations.tensors = {{.elements = 1 << 20}};
+  for (const PolicyKind kind : {PolicyKind::kUniform, PolicyKind::kAdaTopK}) {
+    for (const std::optional<CodecKind> codec :
+         {std::optional<CodecKind>(), std::optional(CodecKind::kInt8), std::optional(CodecKind::kTopK)}) {
+      const auto choices = ChooseCodecs({.kind = kind, .codec = codec}, std::vector<LinkLoad>{labels, activations}, 1);
+      ASSERT_TRUE(choices.ok()) << choices.status();
+      EXPECT_EQ((*choices)[0].spec, Exact());
+      EXPECT_EQ((*choices)[0].reason_code, "NothingToCompress");
+      EXPECT_EQ((*choices)[0].forward_bytes, labels.lossless_bytes);
+      EXPECT_NE((*choices)[1].spec.kind, CodecKind::kExact);
+    }
+  }
+}
 
 TEST(AdaTopKRatioTest, IsJustWhatHidesTheLink) {
   EXPECT_DOUBLE_EQ(AdaTopKRatio(1000, 10, 20, 100), 5);
