@@ -54,6 +54,7 @@ class Output : public SessionObserver {
   bool OnLine(LineType type, absl::string_view line, const report::Run& run) override {
     if (type == LineType::kTrace) {
       lines_.Trace(line);
+      TellLostLines();
       return true;
     }
     if (type == LineType::kStep) {
@@ -68,6 +69,7 @@ class Output : public SessionObserver {
     }
     const std::string text(line);
     lines_.Event(text);
+    TellLostLines();
     if (options_.format == OutputFormat::kText) {
       progress_.Show(type, run);
       return true;
@@ -99,10 +101,19 @@ class Output : public SessionObserver {
   }
 
   bool steps_made() const { return steps_made_; }
+  absl::Status LinesStatus() const { return lines_.Status(); }
   // Why lines of the run could not be printed; empty: they were, or the reader went away.
   const std::string& stdout_error() const { return stdout_error_; }
 
  private:
+  // Once, at once: who could make room wants to know before the run has ended.
+  void TellLostLines() {
+    if (lines_lost_) return;
+    const absl::Status status = lines_.Status();
+    lines_lost_ = !status.ok();
+    if (lines_lost_) OnNotice(absl::StrCat(status.message(), "; the run goes on, its record has a gap from here on"));
+  }
+
   void Tell(const std::string& text) {
     lines_.Event(text);
     if (options_.format == OutputFormat::kJson) (void)Print(text);
@@ -125,7 +136,7 @@ class Output : public SessionObserver {
   RunLines lines_;
   Progress progress_;
   std::string summary_, stdout_error_;
-  bool steps_made_ = false, error_told_ = false;
+  bool steps_made_ = false, error_told_ = false, lines_lost_ = false;
 };
 
 std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
@@ -159,6 +170,9 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
   if (options.topology) {
     return absl::InvalidArgumentError(
         "--listen and --topology cannot be combined: a topology emulates links on one machine, machines that join have real ones");
+  }
+  if (const absl::Status listen = CheckListen(*options.listen); !listen.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--listen: ", listen.message()));
   }
   job::Spec& spec = options.job.spec;
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
@@ -235,6 +249,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
+  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   const std::vector<LocalExecutor> executors = ExecutorsOf(options);
   std::vector<std::string> devices;
@@ -296,9 +311,9 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     }
     output.End(ended);
     steps_made = output.steps_made();
-    if (!output.stdout_error().empty() && (ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted)) {
-      ended = {kExitFailed, false, output.stdout_error()};
-    }
+    const bool well = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
+    if (const absl::Status lines = output.LinesStatus(); well && !lines.ok()) ended = {kExitFailed, false, std::string(lines.message())};
+    if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
   }
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;

@@ -3,13 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -198,17 +202,71 @@ TEST_F(RunJobTest, AFolderThatCannotBeWrittenIsBadInputWhateverThePart) {
   const absl::Status read_only = Run().status();
   EXPECT_EQ(base::ExitCodeFor(read_only), kExitBadInput) << read_only;
   EXPECT_THAT(read_only.message(), HasSubstr("cannot make the folder /proc/run: "));
-  for (const char* taken : {"logs", "job.yaml"}) {
+  for (const char* taken : {"logs", "job.yaml", "events.jsonl", "trace.jsonl"}) {
     options_.output = folder_ / absl::StrCat("with-", taken);
     if (absl::string_view(taken) == "logs") {
       folder_.Write(absl::StrCat("with-", taken, "/logs"), "a file");
     } else {
-      std::filesystem::create_directories(options_.output + "/job.yaml");
+      std::filesystem::create_directories(absl::StrCat(options_.output, "/", taken));
     }
     const absl::Status refused = Run().status();
     EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput) << refused;
     EXPECT_THAT(refused.message(), HasSubstr(options_.output + "/" + taken));
   }
+}
+
+TEST_F(RunJobTest, ARunWhoseRecordCannotBeWrittenSaysSoAtOnceAndFails) {
+  std::filesystem::create_directories(options_.output);
+  std::filesystem::create_symlink("/dev/full", folder_ / "out/trace.jsonl");
+  Script({kStep1, R"(print {"type":"trace","device":"local-0","step":1,"spans":[[0,0,1,2]]})", kStep2, kSummary, "exit 0"});
+  const auto full = Run();
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ(full->exit_code, kExitFailed);
+  const std::string why = absl::StrCat("cannot write ", folder_ / "out/trace.jsonl", ": No space left on device");
+  EXPECT_THAT(stderr_, AllOf(HasSubstr(why + "; the run goes on"), HasSubstr(absl::StrCat("fusionctl: failed after step 2: ", why))));
+  EXPECT_LT(stderr_.find(why), stderr_.find("step 2/2")) << "told when it happens";
+}
+
+TEST_F(RunJobTest, ARunWhoseFolderIsTakenAwayFails) {
+  Script({kStep1, "wait " + folder_ / "gone", kSummary, "exit 0"});
+  const std::jthread remover([&] {
+    while (base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") == std::string::npos) std::this_thread::yield();
+    std::filesystem::remove_all(options_.output);
+    folder_.Write("gone", "");
+  });
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(stderr_, HasSubstr(absl::StrCat("cannot write ", folder_ / "out/events.jsonl", ": No such file")));
+}
+
+TEST_F(RunJobTest, AReportThatCannotBeWrittenIsAFailure) {
+  std::filesystem::create_directories(folder_ / "out/report.html");
+  Script({kStep1, kSummary, "exit 0"});
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(stderr_, HasSubstr(folder_ / "out/report.html"));
+}
+
+TEST_F(RunJobTest, AnAddressThatCannotBeListenedOnIsRefusedBeforeAnythingStarts) {
+  Script({"exit 0"});
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string in_use = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  // 192.0.2.1 is for documentation (RFC 5737): no machine has it.
+  for (const std::string& bad : {std::string("127.0.0.1:70000"), std::string("7000"), std::string("192.0.2.1:0"), in_use}) {
+    options_.listen = bad;
+    const absl::Status refused = Run().status();
+    EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput) << bad << ": " << refused;
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr("--listen"), HasSubstr(bad)));
+    EXPECT_FALSE(std::filesystem::exists(options_.output)) << bad;
+  }
+  close(taken);
 }
 
 TEST_F(RunJobTest, AnEndWithoutStepsOfItsOwnSaysSo) {

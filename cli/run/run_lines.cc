@@ -1,8 +1,21 @@
 #include "cli/run/run_lines.h"
 
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "lib/base/output_file.h"
+
 namespace fusionllm::cli {
+
+absl::Status RunLines::CheckWritable(const std::string& events_path, const std::string& traces_path) {
+  for (const std::string& path : {events_path, traces_path}) {
+    errno = 0;
+    if (!std::ofstream(path, std::ios::out | std::ios::app)) return base::FileError(errno, "write", path);
+  }
+  return absl::OkStatus();
+}
 
 RunLines::RunLines(std::string events_path, std::string traces_path, Options options)
     : events_path_(std::move(events_path)), traces_path_(std::move(traces_path)), options_(options) {
@@ -19,11 +32,19 @@ void RunLines::Begin() {
 }
 
 void RunLines::Add(absl::string_view line, bool trace) {
-  if (begun_) {
-    (trace ? traces_ : events_) << line << std::endl;
-  } else if (held_.size() < kHeldMax) {
-    held_.push_back({std::string(line), trace});
+  if (!begun_) {
+    if (held_.size() < kHeldMax) held_.push_back({std::string(line), trace});
+    return;
   }
+  errno = 0;
+  (trace ? traces_ : events_) << line << std::endl;
+  if (status_.ok() && !(trace ? traces_ : events_)) status_ = base::FileError(errno, "write", trace ? traces_path_ : events_path_);
+}
+
+absl::Status RunLines::Status() const {
+  std::error_code error;
+  if (status_.ok() && begun_ && !std::filesystem::exists(events_path_, error)) return base::FileError(ENOENT, "write", events_path_);
+  return status_;
 }
 
 }  // namespace fusionllm::cli

@@ -1,7 +1,7 @@
 // events.jsonl and trace.jsonl of a run's folder, line by line.
 //
 // The folder may hold those of an earlier run. A start that comes to nothing must not take them away, nor add to them: lines are held back
-// until the start has made something of its own. Blocks on the disk; what cannot be written is lost. Not thread-safe.
+// until the start has made something of its own. Blocks on the disk; what cannot be written is lost, which status() tells. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace fusionllm::cli {
@@ -21,12 +22,17 @@ class RunLines {
   };
   static constexpr size_t kHeldMax = 10'000;  // lines; a start tells some dozens
 
+  // OK when both files can be written, or made; leaves what they hold as it is. Errors: as base::FileError says, naming the file.
+  static absl::Status CheckWritable(const std::string& events_path, const std::string& traces_path);
+
   RunLines(std::string events_path, std::string traces_path, Options options);
 
   void Event(absl::string_view line) { Add(line, /*trace=*/false); }
   void Trace(absl::string_view line) { Add(line, /*trace=*/true); }
   // Writes what was held back, and from now on every line at once. Called again it does nothing.
   void Begin();
+  // OK while every line that was to be written is in a file that is still there; else what befell the first, naming it.
+  absl::Status Status() const;
 
  private:
   struct Held {
@@ -40,6 +46,7 @@ class RunLines {
   bool begun_ = false;
   std::vector<Held> held_;
   std::ofstream events_, traces_;
+  absl::Status status_;
 };
 
 }  // namespace fusionllm::cli

@@ -46,6 +46,15 @@ TEST(StepLineTest, ImagesAreCountedAsImages) {
   EXPECT_THAT(ComparisonJson(Compare({run}), "r.html"), HasSubstr(R"("samples_per_second":64.0)"));
 }
 
+TEST(ComparisonTest, BytesAStepAreThoseOfTheStepsThatTheRunItselfMade) {
+  report::Run run =
+      RunOf({R"({"type":"step","step":1,"loss":3})", R"({"type":"step","step":2,"loss":2})", R"({"type":"step","step":3,"loss":2})",
+             R"({"type":"summary","steps":3,"links":[{"src":"a","dst":"b","bytes":4000}]})"});
+  run.site_of = {{"a", "paris"}, {"b", "tokyo"}};
+  run.earlier_steps = 1;  // of the start that this one resumed
+  EXPECT_EQ(Compare({run}).rows.at(0).slow_link_step_bytes, 2000);
+}
+
 TEST(PlanLineTest, NamesDevicesInOrder) {
   EXPECT_EQ(PlanLine(*RunOf({kPlan}).plan),
             "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s");

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 
+#include "lib/job/parse.h"
 #include "lib/wire/replan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 
@@ -25,7 +26,8 @@ class Scheduler final : public v1::Scheduler::Service {
   }
   ~Scheduler() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
-  grpc::Status Plan(grpc::ServerContext*, const v1::PlanRequest*, v1::PlanResponse* response) override {
+  grpc::Status Plan(grpc::ServerContext*, const v1::PlanRequest* request, v1::PlanResponse* response) override {
+    job_document_ = request->job_document();
     const size_t number = asked_++;
     if (number == 0) first_.set_value();
     if (number < errors_.size()) return grpc::Status(errors_[number], "not now");
@@ -38,7 +40,8 @@ class Scheduler final : public v1::Scheduler::Service {
     return grpc::Status::OK;
   }
   void AnswerReplan(const wire::ReplanResult& answer) { replan_answer_ = wire::PrintReplan(answer); }
-  const v1::ReplanRequest& replan() const { return replan_; }  // the last one, once it is answered
+  const std::string& job_document() const { return job_document_; }  // of the last question after a plan, once it is answered
+  const v1::ReplanRequest& replan() const { return replan_; }        // the last one, once it is answered
 
   PlanClientOptions Options() {
     return {.channel = server_->InProcessChannel({}), .patience = std::chrono::minutes(1), .pause = std::chrono::milliseconds(1)};
@@ -50,7 +53,7 @@ class Scheduler final : public v1::Scheduler::Service {
   const std::vector<grpc::StatusCode> errors_;
   std::atomic<size_t> asked_ = 0;
   v1::ReplanRequest replan_;
-  std::string replan_answer_;
+  std::string job_document_, replan_answer_;
   std::promise<void> first_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -69,6 +72,25 @@ TEST(PlanClientTest, WhatItWillNotTakeIsNotAskedTwice) {
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(plan.status().message()), HasSubstr("scheduler: not now"));
   EXPECT_EQ(scheduler.asked(), 1u);
+}
+
+TEST(PlanClientTest, AfterALossNoMoreStagesAreAskedForThanDevicesAreLeftThatTheJobDoesNotExclude) {
+  Scheduler scheduler({});
+  PlanClientOptions options = scheduler.Options();
+  const auto job = job::ParseFusionJob(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+      "  model: {family: mlp, config: {layers: [3072, 16, 16, 16, 16, 10]}}\n  data: {kind: shapes}\n"
+      "  training: {steps: 2, globalBatchSize: 4}\n  strategy: {stages: 4, exclude: [c]}\n",
+      "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  options.job = *job;
+  options.job_document = "as the user wrote it";
+  ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c", "d"}}, {}).ok());
+  EXPECT_EQ(scheduler.job_document(), "as the user wrote it") << "the first time nothing is changed";
+  ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}, .again = true}, {}).ok());
+  const auto asked = job::ParseFusionJob(scheduler.job_document(), "asked");
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->spec.strategy.stages, 2);
 }
 
 TEST(PlanClientTest, PatienceHasAnEnd) {
