@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/output_file.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/security/certificate_authority.h"
@@ -17,6 +18,11 @@
 #include "lib/security/private_file.h"
 
 namespace fusionllm::cli {
+namespace {
+
+constexpr int64_t kRememberedBytesMax = 64 << 20;  // profiles of the largest topology have about 10 MB
+
+}  // namespace
 
 absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   std::error_code error;
@@ -70,6 +76,30 @@ absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name
   FUSIONLLM_ASSIGN_OR_RETURN(std::string token, security::MakeJoinToken(secret, authority.certificate_pem()));
   FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/token", token));
   return token;
+}
+
+RunFolder::Earlier RunFolder::Remember() const {
+  Earlier earlier;
+  for (const char* name : {"job.yaml", "topology.yaml", "profiles.json", "metrics.prom"}) {
+    absl::StatusOr<std::string> text = base::ReadSmallFile(*this / name, kRememberedBytesMax);
+    if (text.ok()) {
+      earlier.files[name] = *std::move(text);
+    } else if (absl::IsNotFound(text.status())) {
+      earlier.files[name] = std::nullopt;
+    }
+  }
+  return earlier;
+}
+
+void RunFolder::PutBack(const Earlier& earlier) const {
+  for (const auto& [name, text] : earlier.files) {
+    std::error_code ignored;
+    if (text.has_value()) {
+      (void)WriteFile(name, *text);
+    } else {
+      std::filesystem::remove(*this / name, ignored);
+    }
+  }
 }
 
 std::string DefaultRunFolder(absl::string_view job_name) {

@@ -9,6 +9,7 @@
 // Blocks on the disk.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,6 +41,14 @@ class RunFolder {
   absl::StatusOr<std::string> WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices,
                                             const std::vector<std::string>& broker_hosts = {}) const;
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
+
+  // What the folder says of an earlier run and every start writes anew: job, topology, profiles, last metrics. Held in memory.
+  struct Earlier {
+    std::map<std::string, std::optional<std::string>> files;  // nullopt: there was none
+  };
+  Earlier Remember() const;
+  // Of a start that came to nothing beside a run that did not. What cannot be written stays as the start left it.
+  void PutBack(const Earlier& earlier) const;
 
  private:
   RunFolder(std::string path, FolderLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}

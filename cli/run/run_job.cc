@@ -250,6 +250,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
   FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
+  const RunFolder::Earlier earlier = folder.Remember();
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   const std::vector<LocalExecutor> executors = ExecutorsOf(options);
   std::vector<std::string> devices;
@@ -322,6 +323,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   run.outcome = ended.error.empty() ? outcome : absl::StrCat(outcome, ": ", ended.error);
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
+  const bool came_to_something = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
+  if (had_steps && !steps_made && !came_to_something) folder.PutBack(earlier);
   // The report of a run that made steps is worth more than that of a start which made none.
   std::error_code ignored;
   if (steps_made || !had_steps || !std::filesystem::exists(result.report_path, ignored)) {

@@ -282,6 +282,9 @@ TEST_F(RunJobTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
   ASSERT_TRUE(Run().ok());
   const std::string report = base::ReadWholeFile(folder_ / "out/report.html");
   const std::string events = base::ReadWholeFile(folder_ / "out/events.jsonl");
+  const std::string job = base::ReadWholeFile(folder_ / "out/job.yaml");
+  folder_.Write("out/profiles.json", "of the run");
+  options_.job.spec.training.seed = 77;
   Script({R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"NoDevices","message":"none is left"})", "exit 3"});
   for (const bool fresh : {false, true, true}) {  // the second fresh one must not find less than the first did
     options_.fresh = fresh;
@@ -292,6 +295,8 @@ TEST_F(RunJobTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
     EXPECT_THAT(stdout_, AllOf(HasSubstr("small: no plan\n"), Not(HasSubstr("none is left"))));
     EXPECT_EQ(base::ReadWholeFile(folder_ / "out/report.html"), report);
     EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), events);
+    EXPECT_EQ(base::ReadWholeFile(folder_ / "out/job.yaml"), job);
+    EXPECT_EQ(base::ReadWholeFile(folder_ / "out/profiles.json"), "of the run");
   }
 }
 

@@ -167,6 +167,7 @@ class Preparation {
   absl::Status ChooseStart() {
     if (!job_.spec.checkpoint.has_value()) return absl::OkStatus();
     loop_options_.checkpoint_directory = CheckpointDirectory(job_, flags_.output_directory);
+    setup_.checkpoint_directory = loop_options_.checkpoint_directory;
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
     if (flags_.fresh) return absl::OkStatus();
     // Read only to begin with; what a broker that takes over finds unreadable was lost under the run (ExitCodeOfSetUp).

@@ -32,6 +32,7 @@ struct BrokerFlags {
 };
 
 struct BrokerSetup {
+  std::string checkpoint_directory;  // empty: the job keeps none
   SharedFolder shared_folder;
   std::unique_ptr<CheckpointExchange> exchange;
   std::unique_ptr<RunProbe> probe;

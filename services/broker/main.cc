@@ -18,6 +18,7 @@
 #include "lib/daemon/stop_signals.h"
 #include "lib/transport/grpc/relay.h"
 #include "services/broker/broker_setup.h"
+#include "services/broker/checkpoints.h"
 #include "services/grpc_server.h"
 #include "services/version.h"
 
@@ -162,8 +163,10 @@ int Main(int argc, char** argv) {
   relay.Shutdown();
   setup->exchange->Close();
   (*server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
-  if (!outcome.status.ok()) return daemon::Complain(outcome.status, ExitCodeOf(outcome));
-  return ExitCodeOf(outcome);
+  if (outcome.status.ok()) return ExitCodeOf(outcome);
+  // What was written of a checkpoint that came to nothing; on a full disk it is in the way of whoever makes room.
+  if (!setup->checkpoint_directory.empty()) (void)CleanUp(setup->checkpoint_directory, /*executors_are_running=*/false);
+  return daemon::Complain(outcome.status, ExitCodeOf(outcome));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class BadLuckTest : public RunTest {
  protected:
@@ -117,6 +118,9 @@ TEST_F(BadLuckTest, AFullDiskAtACheckpointIsToldAndTrainingGoesOn) {
   EXPECT_THAT(Event(*run, "CheckpointFailed").dump(), AllOf(HasSubstr("No space left"), HasSubstr("small")));
   EXPECT_THAT(run->Stderr(), HasSubstr("No space left"));
   EXPECT_TRUE(run->NobodyIsLeft(10));
+  for (const auto& entry : std::filesystem::directory_iterator(small)) {
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".partial"))) << "half a checkpoint fills the disk";
+  }
   EXPECT_EQ(umount(small.c_str()), 0);
 }
 
