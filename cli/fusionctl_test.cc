@@ -442,14 +442,35 @@ TEST_F(Fusionctl, DoctorAndCompletionWork) {
     EXPECT_EQ(outcome.code, 0);
     EXPECT_THAT(outcome.out, HasSubstr("topology")) << shell;
   }
-  Write("complete.sh",
-        "source completion.bash\nCOMP_WORDS=(fusionctl checkpoint ins)\nCOMP_CWORD=2\n_fusionctl\necho \"${COMPREPLY[*]}\"\n");
+}
+
+TEST_F(Fusionctl, CompletionKnowsCommandsOptionsAndTheirValues) {
   Write("completion.bash", Run("completion bash").out);
-  FILE* shell = popen(("cd '" + Path("") + "' && bash complete.sh").c_str(), "r");
-  char line[256] = "";
-  ASSERT_NE(fgets(line, sizeof line, shell), nullptr);
-  EXPECT_EQ(pclose(shell), 0);
-  EXPECT_STREQ(line, "inspect\n");
+  const auto complete = [this](const std::string& words) {  // the last one is completed
+    Write("complete.sh", "source completion.bash\nCOMP_WORDS=(fusionctl " + words +
+                             ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_fusionctl\necho \"${COMPREPLY[*]}\"\n");
+    FILE* shell = popen(("cd '" + Path("") + "' && bash complete.sh").c_str(), "r");
+    std::string line(4096, '\0');
+    if (fgets(line.data(), static_cast<int>(line.size()), shell) == nullptr) line.clear();
+    EXPECT_EQ(pclose(shell), 0) << words;
+    line.resize(line.find_first_of(std::string("\n\0", 2)));
+    return line;
+  };
+  EXPECT_EQ(complete("checkpoint ins"), "inspect");
+  EXPECT_EQ(complete("completion ''"), "bash zsh fish --help --version --format --log-level");
+  EXPECT_EQ(complete("run --lo"), "--log-level") << "an option of all commands";
+  EXPECT_EQ(complete("--format ''"), "text json");
+  EXPECT_EQ(complete("plan job.yaml --format j"), "json");
+  EXPECT_EQ(complete("plan job.yaml --format = j"), "json") << "as bash splits --format=j";
+  EXPECT_EQ(complete("plan job.yaml --format ="), "text json");
+  EXPECT_EQ(complete("--log-level debug plan --effort ''"), "quick full");
+  EXPECT_EQ(complete("plan --strategy op"), "op-fence");
+  EXPECT_EQ(complete("simulate --schedule 1f1b"), "1f1b 1f1b-split");
+  EXPECT_EQ(complete("plan --objective d"), "dt-fm");
+  EXPECT_EQ(complete("run --topology ''"), "") << "names of files, which bash completes by itself";
+  EXPECT_THAT(Run("completion fish").out,
+              AllOf(HasSubstr("complete -c fusionctl -l format -x -a 'text json'\n"),
+                    HasSubstr("from simulate' -l effort -x -a 'quick full'\n"), HasSubstr("from plan' -l topology -r\n")));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/commands/command.h"
+#include "cli/commands/option_checks.h"
 #include "lib/base/log.h"
 
 namespace {
@@ -83,11 +84,11 @@ int Main(int argc, char** argv) {
          "--format",
          [&globals](const std::string& format) { globals.format = format == "json" ? OutputFormat::kJson : OutputFormat::kText; },
          "text for people, json for programs")
-      ->check(CLI::IsMember({"text", "json"}))
+      ->check(fusionllm::cli::OneOf({"text", "json"}))
       ->option_text("text|json");
   app.add_option("--log-level", globals.log_level,
                  "how much fusionctl and what it starts log (default: fusionctl warning, the others info)")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->check(fusionllm::cli::OneOf({"debug", "info", "warning", "error"}))
       ->option_text("debug|info|warning|error");
   app.require_subcommand(1);
   app.fallthrough();  // the options above may also follow the command

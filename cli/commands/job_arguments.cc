@@ -49,15 +49,15 @@ void PlanArguments::AddTo(CLI::App& command) {
   job.AddTo(command);
   command.add_option("--topology", topology, "emulated sites, devices and links; without it one executor on this machine");
   command.add_option("--profiles", profiles, "saved calibration (fusionctl bench --calibrate) to plan with instead of measuring");
-  command.add_option("--strategy", strategy, "planner, instead of the job's")->check(CLI::IsMember(Planners()));
+  command.add_option("--strategy", strategy, "planner, instead of the job's")->check(OneOf(Planners()));
   command.add_option("--arithmetic", arithmetic, "of the matrix units of devices that have a profile in the topology")
-      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
+      ->check(OneOf({"fp32", "tf32", "bf16"}))
       ->capture_default_str();
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")
       ->check(WholeNumber())
       ->capture_default_str();
   command.add_option("--effort", effort, "quick: a good plan at once; full: a polished one, in up to ten times as long")
-      ->check(CLI::IsMember({"quick", "full"}))
+      ->check(OneOf({"quick", "full"}))
       ->capture_default_str();
 }
 

@@ -4,12 +4,22 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace fusionllm::cli {
+namespace {
+
+constexpr char kOneOf[] = "OneOf";
+
+}  // namespace
 
 CLI::Validator NumberFrom(double least, bool above) {
   const std::string bound = absl::StrFormat("%s %g", above ? "above" : "at least", least);
@@ -40,6 +50,25 @@ CLI::Validator WholeNumber() {
     return absl::StrFormat("'%s' is not a whole number from 0 to 18446744073709551615", text);
   };
   return CLI::Validator(check, "WHOLE NUMBER", "WholeNumber");
+}
+
+CLI::Validator OneOf(std::vector<std::string> words, std::function<std::string(const std::string&)> problem) {
+  const std::string listed = absl::StrCat("{", absl::StrJoin(words, ","), "}");
+  const auto check = [words = std::move(words), listed, problem = std::move(problem)](const std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    return problem ? problem(text) : absl::StrCat(text, " not in ", listed);
+  };
+  return CLI::Validator(check, listed, kOneOf);
+}
+
+// The help text of the check is all that CLI11 lets a validator carry.
+std::vector<std::string> WordsOf(CLI::Option& option) {
+  try {
+    const std::string listed = option.get_validator(kOneOf)->get_description();
+    return absl::StrSplit(absl::StripSuffix(absl::StripPrefix(listed, "{"), "}"), ',');
+  } catch (const CLI::OptionNotFound&) {
+    return {};
+  }
 }
 
 }  // namespace fusionllm::cli

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace fusionllm::cli {
 
@@ -13,5 +16,10 @@ inline CLI::Validator NumberAbove(double least) { return NumberFrom(least, /*abo
 CLI::Validator ObjectName();
 // Digits alone, as many as fit a 64-bit unsigned number.
 CLI::Validator WholeNumber();
+// One of these words, none of which has a comma; with `problem` whatever it has no objection to (it returns a sentence, or nothing), of
+// which the words are examples.
+CLI::Validator OneOf(std::vector<std::string> words, std::function<std::string(const std::string&)> problem = nullptr);
+// The words of an option that is checked by OneOf, for completion; none: it takes anything.
+std::vector<std::string> WordsOf(CLI::Option& option);
 
 }  // namespace fusionllm::cli

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/commands/option_checks.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -39,7 +40,7 @@ absl::StatusOr<grid::GridPlan> Search(const grid::GridProblem& problem, const Gr
 
 void GridArguments::AddTo(CLI::App& command) {
   command.add_option("--objective", objective, "step: a job's step time; dt-fm: the communication cost of arXiv 2206.01288, without a job")
-      ->check(CLI::IsMember({"step", "dt-fm"}))
+      ->check(OneOf({"step", "dt-fm"}))
       ->default_str("step");
   const std::string group = "With --objective dt-fm";
   command.add_option("--network", network, "scenario: delays and bandwidths between devices (JSON)")->group(group);
