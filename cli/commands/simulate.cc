@@ -125,13 +125,28 @@ void PrintText(const wire::SimulationDocument& simulation) {
   PrintWhatIfs(simulation.what_if);
 }
 
+constexpr absl::string_view kDrawing = ".svg", kTrace = ".json";
+
+// A name with another ending was meant for a file of a kind that is not written.
+CLI::Validator TimelinePath() {
+  const auto check = [](const std::string& text) -> std::string {
+    const std::filesystem::path path = text;
+    const std::string ending = path.extension().string();
+    std::error_code ignored;
+    if (ending.empty() || ending == kDrawing || ending == kTrace || std::filesystem::is_directory(path, ignored)) return "";
+    return absl::StrFormat("'%s' ends in %s; files end in %s or %s, and a folder for both is 'NAME' or 'NAME/'", text, ending, kDrawing,
+                           kTrace);
+  };
+  return CLI::Validator(check, "FILE.svg|FILE.json|FOLDER", "TimelinePath");
+}
+
 // A file by its ending, or a folder with both forms.
 absl::Status WriteTimeline(const std::string& path, const scheduler::Timeline& timeline, const std::string& title) {
   namespace fs = std::filesystem;
   std::string svg, trace;
-  if (absl::EndsWith(path, ".svg")) {
+  if (absl::EndsWith(path, kDrawing)) {
     svg = path;
-  } else if (absl::EndsWith(path, ".json")) {
+  } else if (absl::EndsWith(path, kTrace)) {
     trace = path;
   } else {
     std::error_code error;
@@ -189,8 +204,12 @@ void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* const command =
       app.add_subcommand("simulate", "Simulate a step of a job as planned: what is busy, what limits it, what changes would do");
   arguments->plan.AddTo(*command);
-  command->add_option("--schedule", arguments->schedule,
-                      absl::StrCat("instead of the job's: ", planning::kScheduleNames, "; the last two are models, not run yet"));
+  command
+      ->add_option("--schedule", arguments->schedule,
+                   "of the step, instead of the plan's: gpipe or 1f1b, as runs have them; or, known to simulate alone, 1f1b-split,\n"
+                   "interleaved (two stages for each device) or interleaved:STAGES")
+      ->check(OneOf(planning::ScheduleNames(),
+                    [](const std::string& text) { return std::string(planning::ParseSchedule(text).status().message()); }));
   command
       ->add_option("--what-if", arguments->what_if,
                    "simulate a change, with the same plan and with a new one (repeatable; several at once: separated by commas):\n"
@@ -207,8 +226,10 @@ void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
       ->allow_extra_args(false);
   command->add_option("--steps", arguments->steps, "simulate so many steps that vary, and tell mean and percentiles")
       ->capture_default_str();
-  command->add_option("--timeline", arguments->timeline,
-                      "draw the step: a file .svg, a file .json for Perfetto or chrome://tracing, or a folder for both");
+  command
+      ->add_option("--timeline", arguments->timeline,
+                   "draw the step: a file .svg, a file .json for Perfetto or chrome://tracing, or a folder for both")
+      ->check(TimelinePath());
   command->footer(
       "Example:\n  fusionctl simulate examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml \\\n"
       "    --what-if 'link:paris<->tokyo.bandwidth=100Mbit' --what-if device:paris-0=absent --timeline step.svg");

@@ -17,6 +17,11 @@ namespace {
 
 constexpr size_t kMaxListed = 20;
 
+constexpr std::pair<absl::string_view, ScheduleChoice> kSchedules[] = {{"gpipe", ScheduleChoice::kGPipe},
+                                                                       {"1f1b", ScheduleChoice::k1F1B},
+                                                                       {"1f1b-split", ScheduleChoice::kSplit},
+                                                                       {"interleaved", ScheduleChoice::kInterleaved}};
+
 std::string List(std::vector<std::string> names) {
   if (names.empty()) return "there are none";
   const bool more = names.size() > kMaxListed;
@@ -326,14 +331,21 @@ absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware) {
   return profiles;
 }
 
+std::vector<std::string> ScheduleNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, choice] : kSchedules) names.emplace_back(name);
+  return names;
+}
+
 absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text) {
-  if (text == "gpipe") return ScheduleWish{ScheduleChoice::kGPipe};
-  if (text == "1f1b") return ScheduleWish{ScheduleChoice::k1F1B};
-  if (text == "1f1b-split") return ScheduleWish{ScheduleChoice::kSplit};
+  for (const auto& [name, choice] : kSchedules) {
+    if (text == name) return ScheduleWish{choice};
+  }
+  absl::string_view stages = text;
   ScheduleWish interleaved{ScheduleChoice::kInterleaved};
-  if (text == "interleaved") return interleaved;
-  if (absl::ConsumePrefix(&text, "interleaved:") && absl::SimpleAtoi(text, &interleaved.virtual_stages)) return interleaved;
-  return absl::InvalidArgumentError(absl::StrCat("no schedule '", text, "'; there are ", kScheduleNames));
+  if (absl::ConsumePrefix(&stages, "interleaved:") && absl::SimpleAtoi(stages, &interleaved.virtual_stages)) return interleaved;
+  return absl::InvalidArgumentError(
+      absl::StrCat("no schedule '", text, "'; there are ", absl::StrJoin(ScheduleNames(), ", "), " and interleaved:VIRTUAL_STAGES"));
 }
 
 absl::StatusOr<Changed> ApplyWhatIf(absl::string_view text, const Hardware& hardware) {

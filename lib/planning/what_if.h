@@ -48,7 +48,8 @@ struct ScheduleWish {
   ScheduleChoice choice = ScheduleChoice::kAsPlanned;
   int virtual_stages = 2;
 };
-inline constexpr char kScheduleNames[] = "gpipe, 1f1b, 1f1b-split, interleaved or interleaved:VIRTUAL_STAGES";
+// Those that ParseSchedule knows; after the last, ":VIRTUAL_STAGES" may follow.
+std::vector<std::string> ScheduleNames();
 // Errors: InvalidArgument listing the names.
 absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text);
 
