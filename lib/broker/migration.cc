@@ -10,8 +10,12 @@ MigrationJudge::Verdict MigrationJudge::Judge(const MigrationCase& given, std::s
   const double then_s = given.other_step_s * (1 + scheduler::kTimePerNat * given.other_loss_cost);
   const double gain_s = now_s - then_s;
   const double in_all_s = gain_s * static_cast<double>(given.steps_left);
-  *figures = absl::StrFormat("%.3g s a step instead of %.3g s, %.3g s over %d steps for a move of about %.3g s", given.other_step_s,
-                             given.step_s, in_all_s, given.steps_left, given.cost_s);
+  const std::string promise = given.bias == 1
+                                  ? ""
+                                  : absl::StrFormat(" (%.3g s predicted, times %.3g for what predictions of this run are off by)",
+                                                    given.other_step_s / given.bias, given.bias);
+  *figures = absl::StrFormat("%.3g s a step%s instead of %.3g s, %.3g s over %d steps for a move of about %.3g s", given.other_step_s,
+                             promise, given.step_s, in_all_s, given.steps_left, given.cost_s);
   const bool pays = gain_s >= least_gain_ * now_s && in_all_s > given.cost_s;
   in_a_row_ = pays ? in_a_row_ + 1 : 0;
   if (!pays) return Verdict::kStay;

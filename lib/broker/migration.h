@@ -11,7 +11,8 @@ namespace fusionllm::broker {
 struct MigrationCase {
   double step_s = 0;        // of the plan in force, as measured now
   double loss_cost = 0;     // nats, of its codecs
-  double other_step_s = 0;  // what the other plan promises
+  double other_step_s = 0;  // what the other plan promises, times `bias`
+  double bias = 1;          // what promises are multiplied by, after those of this run
   double other_loss_cost = 0;
   int64_t steps_left = 0;
   double cost_s = 0;  // checkpoint, restart, restore, warming up

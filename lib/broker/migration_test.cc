@@ -21,6 +21,16 @@ TEST(MigrationJudgeTest, MovesWhenItPaysTwiceInARow) {
   EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain) << "the count starts again";
 }
 
+TEST(MigrationJudgeTest, AFigureThatIsNotThePlannersTellsWhatItIsMadeOf) {
+  MigrationJudge judge;
+  std::string figures;
+  MigrationCase late = Good();
+  late.bias = 2;
+  judge.Judge(late, &figures);
+  EXPECT_THAT(figures,
+              ::testing::HasSubstr("1 s a step (0.5 s predicted, times 2 for what predictions of this run are off by) instead of 2 s"));
+}
+
 TEST(MigrationJudgeTest, StaysWhereTheMoveCostsMoreThanTheRestOfTheRunGains) {
   MigrationJudge judge;
   std::string figures;

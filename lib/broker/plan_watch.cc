@@ -123,10 +123,11 @@ double PlanWatch::PredictionBias() const {
 
 MigrationJudge::Verdict PlanWatch::Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s,
                                          std::string* figures) {
-  const double other_step_s = other.predicted_step_s * PredictionBias();
+  const double bias = PredictionBias();
   const MigrationJudge::Verdict verdict = judge_.Judge({.step_s = Median(recent_s_),
                                                         .loss_cost = LossCost(plan_),
-                                                        .other_step_s = other_step_s,
+                                                        .other_step_s = other.predicted_step_s * bias,
+                                                        .bias = bias,
                                                         .other_loss_cost = LossCost(other),
                                                         .steps_left = total_steps - last_step,
                                                         .cost_s = move_s},
