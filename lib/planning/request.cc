@@ -9,6 +9,7 @@
 #include "lib/planning/machine_costs.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/scheduler/graph_request.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -89,6 +90,25 @@ void AddNetwork(const Network& network, scheduler::PlanRequest& request) {
   }
 }
 
+// Devices with less memory than the job wants of any.
+void ExcludeSmall(const job::Spec& spec, scheduler::PlanRequest& request) {
+  if (!spec.placement.min_memory.has_value()) return;
+  const int64_t least = spec.placement.min_memory->bytes;
+  const scheduler::Device* largest = nullptr;
+  int small = 0;
+  for (const scheduler::Device& device : request.devices) {
+    if (device.memory_bytes >= least) continue;
+    request.exclude.push_back(device.name);
+    ++small;
+    if (largest == nullptr || device.memory_bytes > largest->memory_bytes) largest = &device;
+  }
+  if (small == 0) return;
+  request.exclude_why =
+      absl::StrFormat("spec.placement.minMemory asks for %s of each, and %d of %d devices have less, %s the most of these with %s",
+                      scheduler::SizeText(static_cast<double>(least)), small, request.devices.size(), largest->name,
+                      scheduler::SizeText(static_cast<double>(largest->memory_bytes)));
+}
+
 // What the job says about executors, strategy and placement.
 void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
   switch (spec.strategy.pipeline_schedule) {
@@ -109,10 +129,9 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
   request.first_device = options.data_device;
   request.exclude = spec.strategy.exclude;
   request.exclude.insert(request.exclude.end(), options.exclude.begin(), options.exclude.end());
+  ExcludeSmall(spec, request);
   int spares = 0, executors = 0;
   for (const scheduler::Device& device : request.devices) {
-    const bool small = spec.placement.min_memory.has_value() && device.memory_bytes < spec.placement.min_memory->bytes;
-    if (small) request.exclude.push_back(device.name);
     const bool out = std::find(request.exclude.begin(), request.exclude.end(), device.name) != request.exclude.end();
     spares += device.spare && !out;
     executors += !device.spare && !out;

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/op_order.h"
@@ -155,10 +156,11 @@ bool Problem::ResolveWishes(Refusal& refusal) {
     if (!request.devices[d].spare && excluded.count(static_cast<int>(d)) == 0) usable_.push_back(static_cast<int>(d));
   }
   const int available = static_cast<int>(usable_.size());
+  const std::string why = request.exclude_why.empty() ? "" : absl::StrCat("; ", request.exclude_why);
   if (available == 0) {
     refusal = {"NoExecutors",
-               absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares", device_count_,
-                               excluded.size()),
+               absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares%s", device_count_,
+                               excluded.size(), why),
                {"executors", 1, 0}};
     return false;
   }
@@ -170,8 +172,8 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
     refusal = {"TooFewExecutors",
-               absl::StrFormat("%s asks for %d executors, %d are usable", wanted == request.stages ? "strategy.stages" : "executors.min",
-                               wanted, available),
+               absl::StrFormat("%s asks for %d executors, %d are usable%s", wanted == request.stages ? "strategy.stages" : "executors.min",
+                               wanted, available, why),
                {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
     return false;
   }

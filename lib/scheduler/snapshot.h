@@ -146,6 +146,7 @@ struct PlanRequest {
   std::vector<Pin> pins;
   std::string first_device;          // the one that must run the first stage: it alone has the data; empty: any
   std::vector<std::string> exclude;  // device names
+  std::string exclude_why;           // a clause for refusals that they cause: of those that nobody named; empty: all were named
   int stages = 0;                    // exactly so many; 0: the planner decides
   int min_executors = 1;
   int max_executors = 0;         // 0: all there are
