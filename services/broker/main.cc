@@ -19,6 +19,7 @@
 #include "lib/transport/grpc/relay.h"
 #include "services/broker/broker_setup.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/run_log.h"
 #include "services/grpc_server.h"
 #include "services/version.h"
 
@@ -113,7 +114,11 @@ int Main(int argc, char** argv) {
   daemon::HoldStopSignals();
   metrics::Registry registry(kProgram, kBuildVersion);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
-  if (!setup.ok()) return daemon::Complain(setup.status(), ExitCodeOfSetUp(flags, setup.status()));
+  if (!setup.ok()) {
+    // Whoever started the broker tells it as the reason, instead of an end that nobody expected.
+    RunLog(stdout, 0, 0).Error(setup.status(), "");
+    return daemon::Complain(setup.status(), ExitCodeOfSetUp(flags, setup.status()));
+  }
   RunLoop& loop = *setup->loop;
 
   Attendance* joined = nullptr;  // for the handler, which is made first
