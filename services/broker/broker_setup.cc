@@ -23,6 +23,7 @@
 #include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
 #include "services/broker/take_over.h"
+#include "services/checkpoint_directory.h"
 #include "services/credentials.h"
 #include "services/machine_identity.h"
 #include "services/version.h"
@@ -166,7 +167,7 @@ class Preparation {
 
   absl::Status ChooseStart() {
     if (!job_.spec.checkpoint.has_value()) return absl::OkStatus();
-    loop_options_.checkpoint_directory = CheckpointDirectory(job_, flags_.output_directory);
+    loop_options_.checkpoint_directory = CheckpointDirectory(job_.spec.checkpoint->path, flags_.output_directory);
     setup_.checkpoint_directory = loop_options_.checkpoint_directory;
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
     if (flags_.fresh) return absl::OkStatus();

@@ -57,11 +57,6 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
 
 }  // namespace
 
-std::string CheckpointDirectory(const job::FusionJob& job, const std::string& output_directory) {
-  const std::filesystem::path path = (std::filesystem::path(output_directory) / job.spec.checkpoint->path).lexically_normal();
-  return path.has_filename() ? path.string() : path.parent_path().string();  // "kept/" is "kept"
-}
-
 absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
   if (executors_are_running) return absl::OkStatus();
   return checkpoint::CleanStaging(directory).status();

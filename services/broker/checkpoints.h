@@ -18,9 +18,6 @@ struct CheckpointFound {
   std::string changed;               // how the job differs from the one that made it, but for the number of steps; empty: not
 };
 
-// The folder that holds a job's checkpoints; the job must keep some.
-std::string CheckpointDirectory(const job::FusionJob& job, const std::string& output_directory);
-
 // Removes what a crash left half written, unless executors may be writing.
 absl::Status CleanUp(const std::string& directory, bool executors_are_running);
 

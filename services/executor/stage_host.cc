@@ -11,6 +11,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/wire/profile_json.h"
+#include "services/checkpoint_directory.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
 #include "services/version.h"
@@ -165,8 +166,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     backend_ = std::move(backend);
   }
   if (job.spec.checkpoint.has_value()) {
-    const std::string& path = job.spec.checkpoint->path;
-    const std::string directory = path.front() == '/' ? path : absl::StrCat(welcome.output_directory(), "/", path);
+    const std::string directory = CheckpointDirectory(job.spec.checkpoint->path, welcome.output_directory());
     shards_ = std::make_unique<ShardWriter>(StoreFor(shared, directory, checkpoints_), [this](v1::ShardReport report) {
       v1::ExecutorMessage message;
       *message.mutable_shard() = std::move(report);
