@@ -43,6 +43,11 @@ void StageMetrics::Report(const std::string& device, int stage, const v1::StageT
   for (const v1::LinkBytes& link : times.links()) Link(device, link);
 }
 
+void StageMetrics::Sent(const std::string& device, const v1::LinkBytes& link) {
+  const std::lock_guard lock(mutex_);
+  Link(device, link);
+}
+
 void StageMetrics::Link(const std::string& device, const v1::LinkBytes& link) {
   for (int c = 0; c < std::min(kClassCount, link.wire_bytes_sent_by_class_size()); ++c) {
     int64_t& before = sent_[{device, link.peer(), c}];

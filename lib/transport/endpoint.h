@@ -29,7 +29,8 @@ struct LinkStats {
   // The same by Priority: data by its own, handshakes and acknowledgements as control. They add up to wire_bytes_sent.
   std::array<uint64_t, kPriorityCount> wire_bytes_sent_by_priority = {};
   uint64_t wire_bytes_received = 0;
-  uint64_t messages_sent = 0;  // handed to the wire in full
+  std::array<uint64_t, kPriorityCount> wire_bytes_received_by_priority = {};  // likewise
+  uint64_t messages_sent = 0;                                                 // handed to the wire in full
   uint64_t messages_received = 0;
   uint64_t reconnects = 0;
   double bandwidth_bytes_per_s = 0;  // smoothed, from real traffic; 0: nothing measured yet
@@ -39,6 +40,10 @@ struct LinkStats {
   void CountSent(Priority priority, uint64_t wire_bytes) {
     wire_bytes_sent += wire_bytes;
     wire_bytes_sent_by_priority[static_cast<size_t>(priority)] += wire_bytes;
+  }
+  void CountReceived(Priority priority, uint64_t wire_bytes) {
+    wire_bytes_received += wire_bytes;
+    wire_bytes_received_by_priority[static_cast<size_t>(priority)] += wire_bytes;
   }
 };
 

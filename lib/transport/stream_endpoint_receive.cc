@@ -141,7 +141,7 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     {
       std::lock_guard lock(mu_);
       if (peer.in_session != session || !peer.Usable()) return absl::CancelledError("the session is over");
-      peer.counters.wire_bytes_received += bytes;
+      peer.counters.CountReceived(frame.type == FrameType::kData ? frame.message.priority : Priority::kControl, bytes);
       oldest_epoch = oldest_epoch_;
       if (frame.type == FrameType::kGoodbye) {
         // Whether the peer has taken all that was sent to it is for the other stream to say; without one there was nothing to take.

@@ -101,7 +101,7 @@ absl::Status StreamEndpoint::ShakeHands(FrameStream& stream, Peer& peer, uint64_
   }
   std::lock_guard lock(mu_);
   peer.counters.CountSent(Priority::kControl, hello.wire_bytes());
-  peer.counters.wire_bytes_received += answer.wire_bytes();
+  peer.counters.CountReceived(Priority::kControl, answer.wire_bytes());
   if (peer.session != session || !peer.Usable()) return absl::CancelledError("the session is over");
   if (welcome.incarnation < peer.incarnation) return absl::CancelledError("the endpoint at that address is an old instance");
   if (peer.incarnation != 0 && welcome.incarnation > peer.incarnation) {
@@ -149,7 +149,7 @@ absl::Status StreamEndpoint::ReadAcknowledgements(FrameStream& stream, Peer& pee
   while (stream.Read(&frame)) {
     FUSIONLLM_RETURN_IF_ERROR(Verify(frame));
     std::lock_guard lock(mu_);
-    peer.counters.wire_bytes_received += frame.wire_bytes();
+    peer.counters.CountReceived(Priority::kControl, frame.wire_bytes());
     if (peer.session != session) return absl::CancelledError("the session is over");
     if (frame.type == FrameType::kAck) {
       FUSIONLLM_RETURN_IF_ERROR(peer.out.Acknowledge(frame.sequence, NowSeconds()));

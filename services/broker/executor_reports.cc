@@ -18,6 +18,8 @@ namespace {
 constexpr double kMaxSeconds = 1e9;
 constexpr double kMinBytesPerSecond = 1e-3;
 constexpr double kMaxBytesPerSecond = 1e15;
+constexpr int64_t kMaxBytes = int64_t{1} << 54;
+constexpr int kMostClasses = 8;
 
 absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
 
@@ -28,9 +30,15 @@ bool AreSeconds(std::initializer_list<double> values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return IsWithin(value, 0, kMaxSeconds); });
 }
 
+// So many that no sum of them runs over.
+bool IsCount(int64_t bytes) { return bytes >= 0 && bytes <= kMaxBytes; }
+
 bool IsSane(const v1::LinkBytes& link) {
-  return link.wire_bytes_sent() >= 0 && link.bandwidth_samples() >= 0 &&
-         IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) && AreSeconds({link.rtt_seconds()});
+  const auto counts = [](const auto& bytes) { return std::all_of(bytes.begin(), bytes.end(), [](int64_t b) { return IsCount(b); }); };
+  return IsCount(link.wire_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) && counts(link.wire_bytes_received_by_class()) &&
+         link.wire_bytes_sent_by_class_size() <= kMostClasses && link.wire_bytes_received_by_class_size() <= kMostClasses &&
+         link.bandwidth_samples() >= 0 && IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) &&
+         AreSeconds({link.rtt_seconds()});
 }
 
 void WarnDropped(const std::string& name, const std::string& what) {
@@ -154,6 +162,29 @@ void KeepLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times)
     return std::find(devices.begin(), devices.end(), link.peer()) == devices.end();
   });
   links.erase(kept, links.end());
+}
+
+std::vector<std::pair<std::string, v1::LinkBytes>> LastTrafficOf(const std::vector<std::string>& devices, const std::string& name,
+                                                                 const v1::StageEnded& ended) {
+  std::vector<std::pair<std::string, v1::LinkBytes>> traffic;
+  const auto planned = [&](const std::string& device) { return std::find(devices.begin(), devices.end(), device) != devices.end(); };
+  if (!planned(name)) return traffic;
+  for (const v1::LinkBytes& link : ended.links()) {
+    if (!planned(link.peer()) || link.peer() == name) continue;
+    if (!IsSane(link)) {
+      WarnDropped(name, "bytes of its last link report that are out of range");
+      continue;
+    }
+    traffic.emplace_back(name, link);
+    v1::LinkBytes back;
+    back.set_peer(name);
+    *back.mutable_wire_bytes_sent_by_class() = link.wire_bytes_received_by_class();
+    int64_t sum = 0;
+    for (const int64_t bytes : back.wire_bytes_sent_by_class()) sum += bytes;
+    back.set_wire_bytes_sent(sum);
+    traffic.emplace_back(link.peer(), std::move(back));
+  }
+  return traffic;
 }
 
 broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTimes& times) {

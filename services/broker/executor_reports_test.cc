@@ -134,6 +134,8 @@ TEST(ExecutorReportsTest, TimesMustBeTimes) {
       [](v1::StageTimes& times) { times.mutable_links(0)->set_bandwidth_bytes_per_second(kInfinite); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_rtt_seconds(kNan); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_wire_bytes_sent(-1); },
+      [](v1::StageTimes& times) { times.mutable_links(0)->add_wire_bytes_sent_by_class(-1); },
+      [](v1::StageTimes& times) { times.mutable_links(0)->add_wire_bytes_received_by_class(int64_t{1} << 62); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_bandwidth_samples(-1); },
   };
   for (size_t i = 0; i < spoil.size(); ++i) {
@@ -141,6 +143,29 @@ TEST(ExecutorReportsTest, TimesMustBeTimes) {
     spoil[i](bad);
     EXPECT_FALSE(IsSane("a", bad)) << i;
   }
+}
+
+TEST(ExecutorReportsTest, AStageThatEndsTellsWhatItSentAndWhatHasComeFromPeers) {
+  v1::StageEnded ended;
+  for (const char* peer : {"b", "stranger"}) {
+    v1::LinkBytes& link = *ended.add_links();
+    link.set_peer(peer);
+    link.set_wire_bytes_sent(100);
+    link.add_wire_bytes_sent_by_class(100);
+    link.add_wire_bytes_received_by_class(7);
+    link.add_wire_bytes_received_by_class(40);
+  }
+  const auto traffic = LastTrafficOf({"a", "b"}, "a", ended);
+  ASSERT_EQ(traffic.size(), 2u);
+  EXPECT_EQ(traffic[0].first, "a");
+  EXPECT_EQ(traffic[0].second.peer(), "b");
+  EXPECT_EQ(traffic[0].second.wire_bytes_sent(), 100);
+  EXPECT_EQ(traffic[1].first, "b");
+  EXPECT_EQ(traffic[1].second.peer(), "a");
+  EXPECT_EQ(traffic[1].second.wire_bytes_sent(), 47);
+  EXPECT_TRUE(LastTrafficOf({"b", "c"}, "a", ended).empty()) << "its stage was given away";
+  ended.mutable_links(0)->set_wire_bytes_received_by_class(0, -1);
+  EXPECT_TRUE(LastTrafficOf({"a", "b"}, "a", ended).empty());
 }
 
 TEST(ExecutorReportsTest, LinksToDevicesThatAreNotInThePlanAreTakenOut) {

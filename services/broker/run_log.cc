@@ -22,6 +22,18 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// Of two counts of the same bytes, whose reports come in any order, the larger is the later one, class by class.
+void RaiseBytes(const v1::LinkBytes& with, v1::LinkBytes& link) {
+  int64_t sum = 0;
+  for (int c = 0; c < std::max(with.wire_bytes_sent_by_class_size(), link.wire_bytes_sent_by_class_size()); ++c) {
+    if (c >= link.wire_bytes_sent_by_class_size()) link.add_wire_bytes_sent_by_class(0);
+    const int64_t bytes = c < with.wire_bytes_sent_by_class_size() ? with.wire_bytes_sent_by_class(c) : 0;
+    link.set_wire_bytes_sent_by_class(c, std::max(bytes, link.wire_bytes_sent_by_class(c)));
+    sum += link.wire_bytes_sent_by_class(c);
+  }
+  link.set_wire_bytes_sent(std::max({with.wire_bytes_sent(), link.wire_bytes_sent(), sum}));
+}
+
 // What the sender measured of its codec, where it compressed and compared.
 void AddCompression(const v1::LinkBytes& link, json& line) {
   if (link.ratio() > 0) line["measured_ratio"] = link.ratio();
@@ -142,11 +154,22 @@ void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) 
   totals.busy_seconds = times.epoch_busy_seconds();
   totals.overrun_seconds = times.epoch_overrun_seconds();
   totals.peak_memory_bytes = std::max(totals.peak_memory_bytes, times.peak_memory_bytes());
-  for (const v1::LinkBytes& link : times.links()) totals.links[link.peer()] = link;
+  for (const v1::LinkBytes& link : times.links()) {
+    v1::LinkBytes& known = totals.links[link.peer()];
+    v1::LinkBytes newest = link;
+    RaiseBytes(known, newest);
+    known = std::move(newest);
+  }
   if (times.spans().empty()) return;
   json spans = json::array();
   for (const v1::Span& span : times.spans()) spans.push_back({span.kind(), span.micro_batch(), span.begin_ns(), span.end_ns()});
   Write({{"type", "trace"}, {"device", device}, {"step", times.step()}, {"spans", std::move(spans)}});
+}
+
+void RunLog::Sent(const std::string& device, const v1::LinkBytes& link) {
+  v1::LinkBytes& known = stages_[device].links[link.peer()];
+  known.set_peer(link.peer());
+  RaiseBytes(link, known);
 }
 
 void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {

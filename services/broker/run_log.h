@@ -29,6 +29,8 @@ class RunLog {
   void Event(const broker::Announce& event);
   void Evaluation(const v1::EvaluationReport& report);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
+  // What `device` sent to a peer in this epoch, by anybody's count: the most that was told holds.
+  void Sent(const std::string& device, const v1::LinkBytes& link);
   // `telling_links`: those whose rate, as measured, is that of their wire (RunState::telling_links); of others it is 0, unknown.
   void Summary(const broker::PlanWatch::Ends& telling_links);
   // A failure, for who started the broker: {"type":"error", ...}.

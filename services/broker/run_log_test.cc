@@ -129,6 +129,28 @@ TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
   EXPECT_EQ(LastLine()["links"].size(), 2u);
 }
 
+TEST_F(RunLogTest, OfTwoCountsOfTheSameBytesTheLargerHoldsWhateverComesFirst) {
+  RunLog log(out_, 1, 1);
+  log.Plan(Plan(), 1);
+  v1::StageTimes times = Times(1, 1, "b", 100);
+  times.mutable_links(0)->add_wire_bytes_sent_by_class(30);
+  times.mutable_links(0)->add_wire_bytes_sent_by_class(70);
+  v1::LinkBytes as_received;
+  as_received.set_peer("b");
+  as_received.add_wire_bytes_sent_by_class(20);  // an acknowledgement is on its way
+  as_received.add_wire_bytes_sent_by_class(570);
+  as_received.set_wire_bytes_sent(590);
+  log.Sent("a", as_received);
+  log.StageTimes("a", times);
+  log.Summary({});
+  EXPECT_EQ(LastLine()["wire_bytes"], 600);
+  EXPECT_EQ(BytesFrom(LastLine(), "a"), 600);
+  log.StageTimes("a", times);
+  log.Sent("a", as_received);
+  log.Summary({});
+  EXPECT_EQ(LastLine()["wire_bytes"], 600);
+}
+
 TEST_F(RunLogTest, ARateThatIsNotTheWiresIsNoBandwidth) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);

@@ -127,8 +127,9 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       });
       break;
     case v1::ExecutorMessage::kEnded:
-      Post([this, event = EndedOf(name, message.ended())] {
+      Post([this, name, ended = message.ended(), event = EndedOf(name, message.ended())] {
         if (event.status.ok() && state_.Believes(event) && !Recorded(journal_.RecordStageEnd(event))) return;
+        TakeLastTraffic(name, ended);
         Feed(event);
       });
       break;
@@ -216,6 +217,14 @@ void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
   probe_.StageTimes(name, times);
   if (times.step() % kTrafficPeriod == 0 && !RecordTraffic(name, times)) return;
   Feed(StageMeasuredOf(name, times));
+}
+
+void RunLoop::TakeLastTraffic(const std::string& name, const v1::StageEnded& ended) {
+  if (ended.epoch() != state_.epoch()) return;
+  for (const auto& [src, link] : LastTrafficOf(state_.plan().devices, name, ended)) {
+    log_.Sent(src, link);
+    probe_.Sent(src, link);
+  }
 }
 
 bool RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times) {

@@ -106,6 +106,8 @@ class RunLoop {
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();
   void TakeTimes(const std::string& name, v1::StageTimes times);
+  // Of a stage that has ended: what was sent after its last step, and what of the others' had not been sent yet when they told.
+  void TakeLastTraffic(const std::string& name, const v1::StageEnded& ended);
   bool RecordTraffic(const std::string& name, const v1::StageTimes& times);
   bool Recorded(const absl::Status& status);
 

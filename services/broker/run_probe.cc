@@ -162,6 +162,11 @@ void RunProbe::StageTimes(const std::string& device, const v1::StageTimes& times
   stage_metrics_.Report(device, static_cast<int>(stage - stages_.begin()), times);
 }
 
+void RunProbe::Sent(const std::string& device, const v1::LinkBytes& link) {
+  const std::lock_guard lock(mutex_);
+  stage_metrics_.Sent(device, link);
+}
+
 void RunProbe::Event(const broker::Announce& event) {
   const std::lock_guard lock(mutex_);
   if (const std::string reason = ReasonFor(event); !reason.empty()) replan_reason_ = reason;

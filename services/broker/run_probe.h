@@ -36,6 +36,7 @@ class RunProbe {
   void Plan(const broker::PlanSummary& plan);
   void Step(const broker::StepRecord& record);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
+  void Sent(const std::string& device, const v1::LinkBytes& link);  // as RunLog has it
   void Event(const broker::Announce& event);
   void ShardWritten(int64_t step, double seconds);  // since the stage copied its tensors
   void CheckpointCommitted(int64_t step, int64_t bytes);

@@ -71,8 +71,8 @@ LinkStats RouteEndpoint::stats(absl::string_view peer) const {
   if (ByRelay(peer)) std::swap(direct, relayed);
   for (size_t p = 0; p < transport::kPriorityCount; ++p) {
     direct.CountSent(static_cast<transport::Priority>(p), relayed.wire_bytes_sent_by_priority[p]);
+    direct.CountReceived(static_cast<transport::Priority>(p), relayed.wire_bytes_received_by_priority[p]);
   }
-  direct.wire_bytes_received += relayed.wire_bytes_received;
   direct.messages_sent += relayed.messages_sent;
   direct.messages_received += relayed.messages_received;
   direct.reconnects += relayed.reconnects;

@@ -44,6 +44,34 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
                                    [loss = epoch.loss](const std::string& peer) { loss->Record(peer); });
 }
 
+// What went over the links to all other stages since the epoch began.
+void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::protobuf::RepeatedPtrField<v1::LinkBytes>& links) {
+  const std::map<int, runtime::LinkCompression> compression = epoch.executor->compression();
+  for (size_t i = 0; i < epoch.peers.size(); ++i) {
+    if (static_cast<int>(i) == epoch.stage) continue;
+    const transport::LinkStats& before = epoch.stats_before[i];
+    const transport::LinkStats stats = data_plane.stats(epoch.peers[i]);
+    v1::LinkBytes& link = *links.Add();
+    link.set_peer(epoch.peers[i]);
+    link.set_wire_bytes_sent(static_cast<int64_t>(stats.wire_bytes_sent - before.wire_bytes_sent));
+    for (size_t p = 0; p < transport::kPriorityCount; ++p) {
+      link.add_wire_bytes_sent_by_class(static_cast<int64_t>(stats.wire_bytes_sent_by_priority[p] - before.wire_bytes_sent_by_priority[p]));
+      link.add_wire_bytes_received_by_class(
+          static_cast<int64_t>(stats.wire_bytes_received_by_priority[p] - before.wire_bytes_received_by_priority[p]));
+    }
+    link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
+    link.set_bandwidth_samples(static_cast<int64_t>(stats.bandwidth_samples));
+    link.set_rtt_seconds(stats.rtt_s);
+    if (const auto found = compression.find(static_cast<int>(i)); found != compression.end()) {
+      link.set_ratio(found->second.ratio);
+      link.set_compared_messages(found->second.compared_messages);
+      link.set_relative_error(found->second.relative_error);
+      link.set_cosine(found->second.cosine);
+      link.set_residual_norm(found->second.residual_norm);
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status NoData::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
@@ -143,32 +171,11 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
     out.set_begin_ns(span.begin_ns);
     out.set_end_ns(span.end_ns);
   }
-  const std::map<int, runtime::LinkCompression> compression = epoch.executor->compression();
-  for (size_t i = 0; i < epoch.peers.size(); ++i) {
-    if (static_cast<int>(i) == epoch.stage) continue;
-    const transport::LinkStats stats = data_plane.stats(epoch.peers[i]);
-    v1::LinkBytes& link = *report.add_links();
-    link.set_peer(epoch.peers[i]);
-    link.set_wire_bytes_sent(static_cast<int64_t>(stats.wire_bytes_sent - epoch.stats_before[i].wire_bytes_sent));
-    for (size_t p = 0; p < transport::kPriorityCount; ++p) {
-      link.add_wire_bytes_sent_by_class(
-          static_cast<int64_t>(stats.wire_bytes_sent_by_priority[p] - epoch.stats_before[i].wire_bytes_sent_by_priority[p]));
-    }
-    link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
-    link.set_bandwidth_samples(static_cast<int64_t>(stats.bandwidth_samples));
-    link.set_rtt_seconds(stats.rtt_s);
-    if (const auto found = compression.find(static_cast<int>(i)); found != compression.end()) {
-      link.set_ratio(found->second.ratio);
-      link.set_compared_messages(found->second.compared_messages);
-      link.set_relative_error(found->second.relative_error);
-      link.set_cosine(found->second.cosine);
-      link.set_residual_norm(found->second.residual_norm);
-    }
-  }
+  AddLinks(epoch, data_plane, *report.mutable_links());
   return message;
 }
 
-v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, const absl::Status& status) {
+v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, const absl::Status& status, const DataPlane& data_plane) {
   v1::ExecutorMessage message;
   v1::StageEnded& ended = *message.mutable_ended();
   ended.set_epoch(epoch.number);
@@ -178,6 +185,7 @@ v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, cons
   ended.set_message(std::string(status.message()));
   ended.set_not_finite(runtime::IsNotFinite(status));
   ended.set_lost_peer(epoch.loss->peer());
+  AddLinks(epoch, data_plane, *ended.mutable_links());
   return message;
 }
 

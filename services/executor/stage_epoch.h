@@ -113,6 +113,6 @@ absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign,
 v1::ExecutorMessage StepReportOf(const StageEpoch& epoch);
 v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageStepTimes& times, int64_t memory_at_join,
                                   const DataPlane& data_plane);
-v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, const absl::Status& status);
+v1::ExecutorMessage EndReportOf(const StageEpoch& epoch, int64_t last_step, const absl::Status& status, const DataPlane& data_plane);
 
 }  // namespace fusionllm::services

@@ -339,7 +339,7 @@ void StageHost::Start(uint32_t number) {
   // A lost peer ends the epoch: nobody waits for shards that are still on their way.
   if (!last.ok() && !epoch_->loss->peer().empty()) checkpoints_.Cancel(number);
   if (shards_ != nullptr) shards_->Wait();
-  report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status()));
+  report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status(), data_plane_));
   const std::lock_guard lock(mutex_);
   running_epoch_ = 0;
   running_stage_ = -1;

@@ -77,6 +77,28 @@ TEST_F(StagesTest, EveryLinkCarriesTheBytesThatThePlanSays) {
   }
 }
 
+// It begins when the last step was reported, and its messages are still in queues when the stages that sent them end.
+TEST_F(StagesTest, TheBytesOfAnEvaluationAfterTheLastStepAreCounted) {
+  constexpr int kBatches = 6;
+  const auto run_with = [&](const std::string& evaluation) {
+    return RunToEnd({"spec.training.steps=4", "spec.data.validation={fraction: 0.1}", "spec.training.evaluation=" + evaluation}, {},
+                    "out" + std::to_string(evaluation.size()));
+  };
+  const auto with = run_with(absl::StrCat("{everySteps: 4, batches: ", kBatches, "}")), without = run_with("{everySteps: 0}");
+  double forward = 0;  // of a global batch
+  for (const json& line : with->lines()) {
+    if (line.value("type", "") != "plan") continue;
+    for (const json& link : line["links"]) {
+      const bool ahead = link["src_stage"].get<int>() < link["dst_stage"].get<int>();
+      if (ahead) forward += link["bytes"].get<double>() - link.value("tied_bytes", 0.0);
+    }
+  }
+  ASSERT_GT(forward, 0);
+  const double more = Summary(*with)["wire_bytes"].get<double>() - Summary(*without)["wire_bytes"].get<double>();
+  EXPECT_GE(more, kBatches * forward);
+  EXPECT_LE(more, 1.2 * kBatches * forward + 4096);
+}
+
 TEST_F(StagesTest, CompressionShrinksWhatCrossesTheLinks) {
   const auto wire_bytes = [&](const std::string& codec, const std::string& ratio) {
     const auto run = RunToEnd(

@@ -425,6 +425,8 @@ TEST_P(EndpointConformance, CountersMeasureTheWire) {
   EXPECT_EQ(sent.messages_sent, 30 + small);
   EXPECT_EQ(received.messages_received, 30 + small);
   EXPECT_GE(received.wire_bytes_received, expected);
+  const size_t tensor = static_cast<size_t>(Priority::kTensor);
+  EXPECT_EQ(received.wire_bytes_received_by_priority[tensor], sent.wire_bytes_sent_by_priority[tensor]);
   EXPECT_GT(sent.bandwidth_bytes_per_s, 0);
   EXPECT_GT(sent.rtt_s, 0);
 }
