@@ -76,7 +76,8 @@ TEST_F(WatchTest, ADegradedLinkIsToldAndLeftForAnotherWithoutLosingAStepOrABit) 
   ExpectSameBits(*run, BitsOf(*reference), 1, kSteps);
   const json replanned = Event(*run, "Replanned");
   ASSERT_FALSE(replanned.is_null());
-  EXPECT_THAT(replanned["message"].get<std::string>(), AllOf(HasSubstr("2 stages"), HasSubstr("a-2"), HasSubstr("a step instead of")));
+  EXPECT_THAT(replanned["message"].get<std::string>(),
+              AllOf(HasSubstr("2 stages"), HasSubstr("a-2"), HasSubstr("s a step"), HasSubstr("instead of")));
   EXPECT_EQ(Event(*run, "Restored")["step"], replanned["step"]) << "from where it stood";
   EXPECT_THAT(Reasons(*run), Not(Contains("ExecutorLost")));
   std::vector<std::string> devices;
