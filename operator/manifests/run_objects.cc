@@ -1,6 +1,7 @@
 #include "operator/manifests/run_objects.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -48,6 +49,7 @@ void AddUserVolume(PodParts& parts, const job::Opaque& source, const char* name,
 }
 
 void AddJobVolumes(PodParts& parts, const job::FusionJob& job, const std::string& cluster) {
+  if (job.spec.model.graph.has_value()) AddUserVolume(parts, job.spec.model.graph->volume, "graph", kGraphFolder, /*read_only=*/true);
   if (HoldsData(job.spec.data, cluster)) AddUserVolume(parts, job.spec.data.volume, "data", kDataFolder, /*read_only=*/true);
   if (job.spec.checkpoint.has_value()) {
     AddUserVolume(parts, job.spec.checkpoint->volume, "checkpoints", kCheckpointFolder, /*read_only=*/false);
@@ -90,6 +92,10 @@ bool HoldsData(const job::Data& data, const std::string& cluster) {
   return data.clusters.empty() || std::find(data.clusters.begin(), data.clusters.end(), cluster) != data.clusters.end();
 }
 
+bool GraphIsAmongData(const job::Spec& spec) {
+  return spec.model.graph.has_value() && spec.model.graph->file.has_value() && spec.model.graph->volume.json.empty();
+}
+
 std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots) {
   const auto holds = [&](const ExecutorSlot& slot) { return HoldsData(job.spec.data, slot.cluster); };
   if (std::all_of(slots.begin(), slots.end(), holds)) return "";
@@ -114,6 +120,9 @@ json AnchorObject(const JobIdentity& job, const std::string& cluster) {
 
 std::string JobDocument(const job::FusionJob& job) {
   job::FusionJob inside = job;
+  if (auto& graph = inside.spec.model.graph; graph.has_value() && graph->file.has_value() && !graph->volume.json.empty()) {
+    graph->file = (std::filesystem::path(kGraphFolder) / *graph->file).lexically_normal().string();
+  }
   job::ResolvePaths(kDataFolder, inside);
   if (inside.spec.checkpoint.has_value() && !inside.spec.checkpoint->volume.json.empty() &&
       !absl::StartsWith(inside.spec.checkpoint->path, "/")) {

@@ -29,6 +29,7 @@ inline constexpr int kMetricsPort = 9090;
 
 // Where volumes are mounted.
 inline constexpr char kDataFolder[] = "/data";
+inline constexpr char kGraphFolder[] = "/graph";  // of spec.model.graph.volume
 inline constexpr char kCheckpointFolder[] = "/checkpoints";
 
 // An owner in the same cluster and namespace.
@@ -64,6 +65,8 @@ struct Attempt {
 
 // Whether pods of a cluster can mount spec.data.volume.
 bool HoldsData(const job::Data& data, const std::string& cluster);
+// Whether spec.model.graph.file lies in data.volume, for want of a volume of its own.
+bool GraphIsAmongData(const job::Spec& spec);
 // The executor that alone feeds the others, where some are in clusters without the data; empty: all have it.
 std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
 

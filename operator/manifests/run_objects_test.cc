@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/job/parse.h"
 #include "operator/manifests/pod_template.h"
 
@@ -54,6 +58,32 @@ TEST(RunObjectsTest, TheJobSpeaksOfFoldersInsideThePods) {
   ASSERT_TRUE(inside.ok()) << inside.status();
   EXPECT_THAT(inside->spec.data.path, ::testing::ElementsAre("/data/corpus/"));
   EXPECT_EQ(inside->spec.checkpoint->path, "/checkpoints/run1/");
+}
+
+TEST(RunObjectsTest, AGraphLiesInItsOwnVolumeOrAmongTheData) {
+  const auto with_graph = [](const std::string& volume) {
+    return Job(absl::StrReplaceAll(kJob, {{"family: gpt2, preset: tiny", absl::StrCat("graph: {file: nets/m.dag", volume, "}")}}));
+  };
+  const auto mounts = [](const json& pod) {
+    std::map<std::string, bool> read_only;
+    for (const json& mount : pod["spec"]["containers"][0]["volumeMounts"]) read_only[mount["mountPath"]] = mount.value("readOnly", false);
+    return read_only;
+  };
+  const job::FusionJob own = with_graph(", volume: {configMap: {name: nets}}");
+  const auto inside = job::ParseFusionJob(JobDocument(own), "inside");
+  ASSERT_TRUE(inside.ok()) << inside.status();
+  EXPECT_EQ(inside->spec.model.graph->file, "/graph/nets/m.dag");
+  EXPECT_FALSE(GraphIsAmongData(own.spec));
+  const auto broker = BrokerPod(kIdentity, own, {.number = 0, .slots = {{"paris", 0, false}}}, kImages, kOwner);
+  ASSERT_TRUE(broker.ok()) << broker.status();
+  for (const json& pod : {Executor(own), *broker}) {
+    EXPECT_THAT(mounts(pod), Contains(std::pair("/graph", true))) << pod["spec"]["volumes"].dump();
+    EXPECT_THAT(pod["spec"]["volumes"], Contains(json{{"name", "graph"}, {"configMap", {{"name", "nets"}}}}));
+  }
+  const job::FusionJob shared = with_graph("");
+  EXPECT_EQ(job::ParseFusionJob(JobDocument(shared), "inside")->spec.model.graph->file, "/data/nets/m.dag");
+  EXPECT_TRUE(GraphIsAmongData(shared.spec));
+  EXPECT_FALSE(mounts(Executor(shared)).contains("/graph"));
 }
 
 TEST(RunObjectsTest, AnExecutorHasItsOwnNameAttemptCertificateAndSite) {

@@ -9,7 +9,7 @@ namespace {
 
 // The broker reads these itself, where it is.
 std::string FilesOfBroker(const job::Spec& spec) {
-  if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) return "spec.model.graph.file";
+  if (GraphIsAmongData(spec)) return "spec.model.graph.file";
   if (spec.model.init.from.has_value()) return "spec.model.init.from";
   return "";
 }

@@ -58,7 +58,7 @@ class Surveyor {
     if (member == nullptr || !member->reachable()) return "cannot be reached";
     const auto avoided = request_.avoided.find(facts.name);
     if (avoided != request_.avoided.end()) return avoided->second;
-    if (spec_.model.graph.has_value() && spec_.model.graph->file.has_value() && !HoldsData(spec_.data, facts.name)) {
+    if (GraphIsAmongData(spec_) && !HoldsData(spec_.data, facts.name)) {
       return "has no spec.model.graph.file: it is not in spec.data.clusters";
     }
     return "";

@@ -141,6 +141,11 @@ TEST_F(SurveyTest, ExecutorsThatReadTheGraphFromTheDataGoWhereTheDataIs) {
   job_.spec.data.clusters = {"paris"};
   Placer placer(hub_, *this);
   EXPECT_THAT(placer.Propose(Request(), false).problem, HasSubstr("the hub, home, must be among them"));
+  // In a volume of its own it is wherever its volume is.
+  job_.spec.model.graph->volume.json = R"({"configMap": {"name": "nets"}})";
+  EXPECT_EQ(placer.Propose(Request(), false).problem, "");
+  job_.spec.data.clusters = {"home"};
+  EXPECT_EQ(Paris().closed, "");
 }
 
 TEST_F(SurveyTest, TwoJobsPlacedAtOnceDoNotTakeTheSameRoom) {
