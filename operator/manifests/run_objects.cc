@@ -241,7 +241,10 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
   json sidecar = {{"name", "scheduler"},
                   {"image", images.scheduler},
                   {"restartPolicy", "Always"},
-                  {"command", {"fusion-scheduler", "--listen", scheduler, "--tls", kTlsFolder, "--metrics-address", "off"}},
+                  {"command",
+                   {"fusion-scheduler", "--listen", scheduler, "--tls", kTlsFolder, "--metrics-address",
+                    absl::StrCat("0.0.0.0:", kSchedulerMetricsPort)}},
+                  {"ports", {{{"name", "sched-metrics"}, {"containerPort", kSchedulerMetricsPort}}}},
                   {"volumeMounts", {{{"name", "tls"}, {"mountPath", kTlsFolder}, {"readOnly", true}}}}};
   if (!images.pull_policy.empty()) sidecar["imagePullPolicy"] = images.pull_policy;
   parts.init_containers.push_back(std::move(sidecar));

@@ -26,6 +26,7 @@ struct Images {
 inline constexpr int kExecutorPort = 7001;
 inline constexpr int kSchedulerPort = 7002;  // on loopback, in the broker's pod
 inline constexpr int kMetricsPort = 9090;
+inline constexpr int kSchedulerMetricsPort = 9091;  // beside the broker, whose Pod it shares
 
 // Where volumes are mounted.
 inline constexpr char kDataFolder[] = "/data";
