@@ -33,7 +33,7 @@ TEST(HostPortTest, WhatCannotIsRefusedInWords) {
 }
 
 TEST(HostPortTest, ServersListenOnAnyAddressAndFreePortsToo) {
-  for (const char* text : {"10.0.0.1:7001", "lab:65535", "localhost:0", "0.0.0.0:0", "[::]:7001", "[fe80::1%eth0]:80"}) {
+  for (const char* text : {"10.0.0.1:7001", "lab:65535", "localhost:0", "0.0.0.0:0", "[::]:0", "[fe80::1%eth0]:80"}) {
     EXPECT_TRUE(CheckListenable(text).ok()) << CheckListenable(text);
   }
   for (const char* text :

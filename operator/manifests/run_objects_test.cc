@@ -128,7 +128,7 @@ TEST(RunObjectsTest, TheBrokerWaitsForAllExecutorsAndHasItsSchedulerBeside) {
   EXPECT_EQ(sidecar["restartPolicy"], "Always") << "a container that is not would hold the broker up for ever";
   EXPECT_EQ(sidecar["image"], "s:1");
   EXPECT_EQ(sidecar["ports"][0]["name"], "sched-metrics") << "the chart's PodMonitor asks there";
-  EXPECT_EQ(After(sidecar["command"], "--metrics-address"), "0.0.0.0:9091");
+  EXPECT_EQ(After(sidecar["command"], "--metrics-address"), absl::StrCat("0.0.0.0:", kSchedulerMetricsPort));
 }
 
 TEST(RunObjectsTest, SparesSaySo) {
