@@ -35,7 +35,7 @@ void Inspect(CheckpointInfo& info) {
 
 // Whether a reader holds the checkpoint open (reader.h). Holding the answer needs no lock: a reader that comes later finds it gone.
 bool IsBeingRead(const std::string& path) {
-  const int descriptor = open(absl::StrCat(path, "/", kManifestName).c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(absl::StrCat(path, "/", kManifestName).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return false;
   const bool held = flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(descriptor);

@@ -4,12 +4,16 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
 #include "nlohmann/json.hpp"
 
@@ -18,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kChecksumKey[] = "sha256";
 constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 62;  // of all files together: sums do not overflow
 
 absl::Status Bad(absl::string_view key, absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("'", key, "' ", what)); }
@@ -69,22 +74,33 @@ absl::Status GetFiles(const json& object, std::vector<FileEntry>& files) {
   return absl::OkStatus();
 }
 
+// Of all keys but the checksum's own.
+std::string ChecksumOf(json document) {
+  document.erase(kChecksumKey);
+  const std::string text = document.dump(-1, ' ', false, json::error_handler_t::replace);
+  Sha256 hash;
+  hash.Update(std::as_bytes(std::span(text)));
+  return hash.HexDigest();
+}
+
 }  // namespace
 
 std::string FormatManifest(const Manifest& manifest) {
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const FileEntry& file : manifest.files) files.push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
-  const nlohmann::ordered_json document = {{"format_version", manifest.format_version},
-                                           {"job_name", manifest.job_name},
-                                           {"spec_hash", manifest.spec_hash},
-                                           {"plan_hash", manifest.plan_hash},
-                                           {"step", manifest.step},
-                                           {"sequence", manifest.sequence},
-                                           {"first_sequence", manifest.first_sequence},
-                                           {"data_cursor", {{"samples_consumed", manifest.samples_consumed}}},
-                                           {"rng", {{"seed", manifest.seed}}},
-                                           {"files", std::move(files)},
-                                           {"resolved_job", manifest.resolved_job}};
+  nlohmann::ordered_json document = {{"format_version", manifest.format_version},
+                                     {"job_name", manifest.job_name},
+                                     {"spec_hash", manifest.spec_hash},
+                                     {"plan_hash", manifest.plan_hash},
+                                     {"step", manifest.step},
+                                     {"sequence", manifest.sequence},
+                                     {"first_sequence", manifest.first_sequence},
+                                     {"data_cursor", {{"samples_consumed", manifest.samples_consumed}}},
+                                     {"rng", {{"seed", manifest.seed}}},
+                                     {"files", std::move(files)},
+                                     {"resolved_job", manifest.resolved_job}};
+  const std::string text = document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  document[kChecksumKey] = ChecksumOf(json::parse(text));
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -93,11 +109,17 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return absl::InvalidArgumentError("the manifest is no JSON object");
   Manifest manifest;
-  FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "format_version", manifest.format_version));
-  if (manifest.format_version != kFormatVersion) {
-    return absl::UnimplementedError(
-        absl::StrCat("the format version is ", manifest.format_version, "; this release reads version ", kFormatVersion));
+  // First of all: whatever else is wrong with a damaged manifest is not what its writer said.
+  const bool sealed = document.contains(kChecksumKey);
+  if (sealed && document.at(kChecksumKey) != ChecksumOf(document)) {
+    return absl::DataLossError("the manifest is not as it was written: its own checksum is another");
   }
+  FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "format_version", manifest.format_version));
+  if (manifest.format_version < 1 || manifest.format_version > kFormatVersion) {
+    return absl::UnimplementedError(
+        absl::StrCat("the format version is ", manifest.format_version, "; this release reads versions 1 to ", kFormatVersion));
+  }
+  if (!sealed && manifest.format_version > 1) return Bad(kChecksumKey, "is missing");
   FUSIONLLM_RETURN_IF_ERROR(GetText(document, "job_name", manifest.job_name));
   FUSIONLLM_RETURN_IF_ERROR(GetText(document, "spec_hash", manifest.spec_hash));
   FUSIONLLM_RETURN_IF_ERROR(GetText(document, "plan_hash", manifest.plan_hash));
@@ -119,6 +141,10 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
 
 absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kManifestName);
+  std::error_code error;  // a missing one is told below
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no regular file"));
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));

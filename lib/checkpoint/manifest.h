@@ -1,8 +1,11 @@
 // manifest.json: what a checkpoint is, and the proof that it is whole.
 //
 // Plain data and pure conversions, but for Load, which reads one file. JSON keys: format_version, job_name, spec_hash, plan_hash, step,
-// sequence, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's YAML). Unknown keys are
-// ignored, so that a newer minor release can be read.
+// sequence, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's YAML), sha256. Unknown
+// keys are ignored, so that a newer minor release can be read.
+//
+// The last key is the checksum of the manifest itself: of the JSON of all other keys, sorted and without white space. A cursor or a model
+// that one bit has changed would train something else without a word. Version 1 had none, and is still read.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +17,7 @@
 
 namespace fusionllm::checkpoint {
 
-inline constexpr int64_t kFormatVersion = 1;
+inline constexpr int64_t kFormatVersion = 2;
 inline constexpr int64_t kMaxManifestBytes = 16 << 20;
 inline constexpr size_t kMaxFilesOfCheckpoint = 100'000;
 inline constexpr char kManifestName[] = "manifest.json";
@@ -43,10 +46,10 @@ struct Manifest {
 std::string FormatManifest(const Manifest& manifest);
 
 // Errors: InvalidArgument naming the key that is missing, of another type or out of range (a file name with a slash, a checksum that is
-// none, a negative size); Unimplemented for a newer format version.
+// none, a negative size); DataLoss when the manifest's own checksum is another; Unimplemented for a newer format version.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
 
-// Reads and parses FOLDER/manifest.json. Errors also name the file.
+// Reads and parses FOLDER/manifest.json. Errors also name the file; InvalidArgument for what is no regular file.
 absl::StatusOr<Manifest> LoadManifest(const std::string& folder);
 
 }  // namespace fusionllm::checkpoint

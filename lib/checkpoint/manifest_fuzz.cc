@@ -1,6 +1,7 @@
 // manifest.json as a disk or another program may have left it.
 #include "lib/base/testing/fuzz.h"
 #include "lib/checkpoint/manifest.h"
+#include "nlohmann/json.hpp"
 
 namespace fusionllm::checkpoint {
 namespace {
@@ -16,7 +17,11 @@ std::vector<std::string> Seeds() {
   manifest.seed = ~uint64_t{0};
   manifest.files = {{"model.safetensors", 1234, std::string(64, 'a'), {}}, {"optimizer.safetensors", 0, std::string(64, '0'), {}}};
   manifest.resolved_job = "a: \"b\"\nc: 'é'\n";
-  return {FormatManifest(manifest)};
+  // Without the checksum, which would keep all damage from what lies behind it, as version 1 had it; and with it.
+  nlohmann::ordered_json unsealed = nlohmann::ordered_json::parse(FormatManifest(manifest));
+  unsealed.erase("sha256");
+  unsealed["format_version"] = 1;
+  return {unsealed.dump(2), FormatManifest(manifest)};
 }
 
 std::vector<std::string> Words() { return {"4611686018427387904", "\"files\": ", "\"step\": ", "/", "..", ".partial", "manifest.json"}; }

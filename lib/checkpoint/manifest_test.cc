@@ -1,10 +1,13 @@
 #include "lib/checkpoint/manifest.h"
 
+#include <sys/stat.h>
+
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
+#include "nlohmann/json.hpp"
 
 namespace fusionllm::checkpoint {
 namespace {
@@ -18,6 +21,43 @@ Manifest Full() {
   manifest.files = {{"model.safetensors", 1234, std::string(64, 'a'), {}}, {"optimizer.safetensors", 0, std::string(64, '0'), {}}};
   manifest.resolved_job = "a: \"b\"\nc: 'é'\n";
   return manifest;
+}
+
+// As version 1 had it, without a checksum: what a test changes in it is not told as damage.
+std::string Unsealed(const Manifest& manifest) {
+  nlohmann::ordered_json document = nlohmann::ordered_json::parse(FormatManifest(manifest));
+  document.erase("sha256");
+  document["format_version"] = 1;
+  return document.dump(2);
+}
+
+TEST(ManifestTest, AnyBitThatIsAnotherIsNoticedButInWhiteSpace) {
+  const std::string good = FormatManifest(Full());
+  int unharmed = 0;
+  for (size_t i = 0; i < 8 * good.size(); ++i) {
+    std::string flipped = good;
+    flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ (1 << i % 8));
+    const absl::StatusOr<Manifest> read = ParseManifest(flipped);
+    if (!read.ok()) continue;
+    EXPECT_EQ(nlohmann::json::parse(flipped), nlohmann::json::parse(good)) << "byte " << i / 8;
+    ++unharmed;
+  }
+  EXPECT_LT(unharmed, static_cast<int>(good.size()));
+}
+
+TEST(ManifestTest, ManifestsFromBeforeTheChecksumAreRead) {
+  const auto old = ParseManifest(Unsealed(Full()));
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(old->samples_consumed, 1600);
+  EXPECT_THAT(ParseManifest(absl::StrReplaceAll(Unsealed(Full()), {{"\"format_version\": 1", "\"format_version\": 2"}})).status().message(),
+              HasSubstr("'sha256' is missing"));
+}
+
+TEST(ManifestTest, WhatIsNoFileIsRefusedAtOnce) {
+  const base::TempFolder folder;
+  folder.Write("piped/other", "");
+  ASSERT_EQ(mkfifo((folder / "piped/manifest.json").c_str(), 0600), 0);
+  EXPECT_THAT(LoadManifest(folder / "piped").status().message(), HasSubstr("manifest.json is no regular file"));
 }
 
 TEST(ManifestTest, ReadsBackWhatItWrote) {
@@ -40,7 +80,7 @@ TEST(ManifestTest, BelongsToTheStepOfItsFolder) {
 }
 
 TEST(ManifestTest, NamesTheKeyThatIsWrong) {
-  const std::string good = FormatManifest(Full());
+  const std::string good = Unsealed(Full());
   const auto error = [&](absl::string_view from, absl::string_view to) {
     EXPECT_THAT(good, HasSubstr(std::string(from)));
     return std::string(ParseManifest(absl::StrReplaceAll(good, {{from, to}})).status().message());
@@ -55,7 +95,7 @@ TEST(ManifestTest, NamesTheKeyThatIsWrong) {
   EXPECT_THAT(error("\"model.safetensors\"", "\"../model.safetensors\""), HasSubstr("../model"));
   EXPECT_THAT(error("\"model.safetensors\"", "\"optimizer.safetensors\""), HasSubstr("twice"));
   EXPECT_THAT(error(std::string(64, 'a'), "xyz"), HasSubstr("no SHA-256"));
-  EXPECT_THAT(error("\"format_version\": 1", "\"format_version\": 2"), HasSubstr("version is 2"));
+  EXPECT_THAT(error("\"format_version\": 1", "\"format_version\": 3"), HasSubstr("version is 3"));
   EXPECT_THAT(error("\"rng\"", "\"rgn\""), HasSubstr("'rng.seed'"));
   EXPECT_THAT(ParseManifest("[").status().message(), HasSubstr("no JSON object"));
 }

@@ -152,7 +152,7 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
 
 absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder) {
   const std::string manifest_path = absl::StrCat(folder, "/", kManifestName);
-  lock_ = open(manifest_path.c_str(), O_RDONLY | O_CLOEXEC);
+  lock_ = open(manifest_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for a writer
   if (lock_ < 0) return base::FileError(errno, "open", manifest_path);
   // Where the file system has no locks the checkpoint can still be read; it is only not protected from pruning.
   while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) continue;

@@ -70,7 +70,9 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
   if (resume != "auto") {
     const std::filesystem::path path = resume;
     const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
-    FUSIONLLM_RETURN_IF_ERROR(checkpoint::VerifyCheckpoint(absolute));
+    if (const absl::Status whole = checkpoint::VerifyCheckpoint(absolute); !whole.ok()) {
+      return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
+    }
     return Describe(job, absolute);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest, checkpoint::FindNewestWhole(directory));
