@@ -159,6 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
                "7: spec.training.optimizer.learningRate: must be a finite number, got \".nan\""},
         BadJob{"InfiniteLearningRate", 7, "  training: {optimizer: {learningRate: -.inf}}",
                "7: spec.training.optimizer.learningRate: must be a finite number, got \"-.inf\""},
+        BadJob{"VanishingLearningRate", 7, "  training: {optimizer: {learningRate: 1.0e-400}}",
+               "7: spec.training.optimizer.learningRate: must be 0 or a number that can be told from 0, got 1.0e-400"},
         BadJob{"OverflowingLearningRate", 7, "  training: {optimizer: {learningRate: 1e999}}",
                "7: spec.training.optimizer.learningRate: must be a finite number, got 1e999"},
         BadJob{"LearningRateAsWord", 7, "  training: {optimizer: {learningRate: high}}",

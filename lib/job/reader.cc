@@ -68,6 +68,10 @@ std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
   if (!IsPlain(node)) return absl::StrCat("must be a number", Got(node));
   const std::optional<double> value = ToFiniteDouble(node.text);
   if (!value) {
+    double rounded = 1;
+    if (LooksLikeNumber(node.text) && absl::SimpleAtod(node.text, &rounded) && rounded == 0) {
+      return absl::StrCat("must be 0 or a number that can be told from 0", Got(node));
+    }
     const std::string lower = absl::AsciiStrToLower(node.text);
     const bool not_finite = LooksLikeNumber(node.text) || lower.find("inf") != std::string::npos || lower.find("nan") != std::string::npos;
     return absl::StrCat(not_finite ? "must be a finite number" : "must be a number", Got(node));

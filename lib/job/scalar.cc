@@ -99,6 +99,9 @@ bool LooksLikeNumber(absl::string_view text) {
 std::optional<double> ToFiniteDouble(absl::string_view text) {
   double value = 0;
   if (!LooksLikeNumber(text) || !absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
+  // 1e-400 would become 0, which means something else.
+  const absl::string_view mantissa = text.substr(0, text.find_first_of("eE"));
+  if (value == 0 && mantissa.find_first_of("123456789") != absl::string_view::npos) return std::nullopt;
   return value;
 }
 
