@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/match.h"
@@ -43,8 +44,16 @@ std::vector<std::string> OwnAddresses() {
   return addresses;
 }
 
+// Of a group of machines, or of all in a network: a socket can be bound to it, and nobody can dial it.
+bool IsOfMany(const addrinfo& at) {
+  if (at.ai_family == AF_INET6) return IN6_IS_ADDR_MULTICAST(&reinterpret_cast<const sockaddr_in6*>(at.ai_addr)->sin6_addr);
+  const uint32_t address = ntohl(reinterpret_cast<const sockaddr_in*>(at.ai_addr)->sin_addr.s_addr);
+  return at.ai_family == AF_INET && (IN_MULTICAST(address) || address == INADDR_BROADCAST);
+}
+
 // errno of an attempt, which leaves nothing behind; 0: none.
 int ErrorOfListening(const addrinfo& at) {
+  if (IsOfMany(at)) return EADDRNOTAVAIL;
   const int descriptor = socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol);
   if (descriptor < 0) return errno;
   const int yes = 1;  // connections of earlier servers that linger do not hold the port

@@ -165,15 +165,18 @@ absl::Status CheckEmulated(const job::Topology& topology) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAddress(absl::string_view option, const std::string& address) {
+  const absl::Status status = CheckListen(address);
+  return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(option, ": ", status.message()));
+}
+
 // What machines that join need of a job: they have nothing but its document.
 absl::Status PrepareForJoining(RunJobOptions& options) {
   if (options.topology) {
     return absl::InvalidArgumentError(
         "--listen and --topology cannot be combined: a topology emulates links on one machine, machines that join have real ones");
   }
-  if (const absl::Status listen = CheckListen(*options.listen); !listen.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--listen: ", listen.message()));
-  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--listen", *options.listen));
   job::Spec& spec = options.job.spec;
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
     const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
@@ -246,6 +249,9 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   RunJobOptions options = given;
   if (options.topology) FUSIONLLM_RETURN_IF_ERROR(CheckEmulated(*options.topology));
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
+  if (options.metrics_address && *options.metrics_address != "off") {
+    FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--metrics-address", *options.metrics_address));
+  }
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
@@ -333,7 +339,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (!written.ok() && result.exit_code == kExitDone) result.exit_code = kExitFailed;
   }
   if (options.format == OutputFormat::kText && options.print_summary) {
-    absl::PrintF("%s\nreport: %s\n", SummaryText(run, outcome), result.report_path);
+    const bool reported = std::filesystem::exists(result.report_path, ignored);
+    absl::PrintF("%s\n%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "");
     std::fflush(stdout);
   }
   return result;

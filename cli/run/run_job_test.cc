@@ -238,6 +238,7 @@ TEST_F(RunJobTest, ARunWhoseFolderIsTakenAwayFails) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitFailed);
   EXPECT_THAT(stderr_, HasSubstr(absl::StrCat("cannot write ", folder_ / "out/events.jsonl", ": No such file")));
+  EXPECT_THAT(stdout_, Not(HasSubstr("report: "))) << "there is none";
 }
 
 TEST_F(RunJobTest, AReportThatCannotBeWrittenIsAFailure) {
@@ -247,6 +248,19 @@ TEST_F(RunJobTest, AReportThatCannotBeWrittenIsAFailure) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitFailed);
   EXPECT_THAT(stderr_, HasSubstr(folder_ / "out/report.html"));
+}
+
+TEST_F(RunJobTest, ATraceThatIsTakenAwayIsToldAsTheEventsAre) {
+  Script({kStep1, "wait " + folder_ / "gone", kSummary, "exit 0"});
+  const std::jthread remover([&] {
+    while (base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") == std::string::npos) std::this_thread::yield();
+    std::filesystem::remove(folder_ / "out/trace.jsonl");
+    folder_.Write("gone", "");
+  });
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(stderr_, HasSubstr(absl::StrCat("cannot write ", folder_ / "out/trace.jsonl", ": No such file")));
 }
 
 TEST_F(RunJobTest, AnAddressThatCannotBeListenedOnIsRefusedBeforeAnythingStarts) {
@@ -259,11 +273,18 @@ TEST_F(RunJobTest, AnAddressThatCannotBeListenedOnIsRefusedBeforeAnythingStarts)
   ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string in_use = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   // 192.0.2.1 is for documentation (RFC 5737): no machine has it.
-  for (const std::string& bad : {absl::StrCat("127.0.0.1:", 70000), std::string("7000"), std::string("192.0.2.1:0"), in_use}) {
+  for (const std::string& bad : {absl::StrCat("127.0.0.1:", 70000), std::string("7000"), std::string("192.0.2.1:0"),
+                                 std::string("224.0.0.1:0"), std::string("255.255.255.255:0"), std::string("[ff02::1]:0"), in_use}) {
     options_.listen = bad;
     const absl::Status refused = Run().status();
     EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput) << bad << ": " << refused;
     EXPECT_THAT(refused.message(), AllOf(HasSubstr("--listen"), HasSubstr(bad)));
+    options_.listen.reset();
+    options_.metrics_address = bad;
+    const absl::Status no_metrics = Run().status();
+    EXPECT_EQ(base::ExitCodeFor(no_metrics), kExitBadInput) << bad << ": " << no_metrics;
+    EXPECT_THAT(no_metrics.message(), AllOf(HasSubstr("--metrics-address"), HasSubstr(bad)));
+    options_.metrics_address.reset();
     EXPECT_FALSE(std::filesystem::exists(options_.output)) << bad;
   }
   close(taken);

@@ -43,7 +43,9 @@ void RunLines::Add(absl::string_view line, bool trace) {
 
 absl::Status RunLines::Status() const {
   std::error_code error;
-  if (status_.ok() && begun_ && !std::filesystem::exists(events_path_, error)) return base::FileError(ENOENT, "write", events_path_);
+  for (const std::string& path : {events_path_, traces_path_}) {
+    if (status_.ok() && begun_ && !std::filesystem::exists(path, error)) return base::FileError(ENOENT, "write", path);
+  }
   return status_;
 }
 
