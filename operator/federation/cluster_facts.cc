@@ -37,6 +37,7 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
     if (value->has_value()) facts.labels[label] = **value;
   }
   facts.address = spec.network.address.value_or("");
+  facts.egress_only = spec.network.egress_only;
   facts.local = spec.local.has_value();
   facts.on_demand = spec.on_demand;
   facts.leaving = !meta.deletion_timestamp.empty();

@@ -166,6 +166,13 @@ bool ExecutorsHaveServices(const job::FusionJob& job, const std::vector<Executor
   return std::any_of(slots.begin(), slots.end(), [&](const ExecutorSlot& slot) { return slot.cluster != slots.front().cluster; });
 }
 
+bool ExecutorsNeedRelay(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots, const std::set<std::string>& egress_only) {
+  if (job.spec.network.mode == job::NetworkMode::kRelay) return true;
+  const bool several =
+      std::any_of(slots.begin(), slots.end(), [&](const ExecutorSlot& slot) { return slot.cluster != slots.front().cluster; });
+  return several && std::any_of(slots.begin(), slots.end(), [&](const ExecutorSlot& slot) { return egress_only.contains(slot.cluster); });
+}
+
 json ExecutorServiceObject(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, const Owner& owner) {
   json service = {{"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", Metadata(identity, ExecutorServiceName(identity, slot), owner)}};
   json& labels = service["metadata"]["labels"];
@@ -276,9 +283,9 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
                    kTlsFolder,
                    "--metrics-address",
                    absl::StrCat("0.0.0.0:", kMetricsPort)};
-  if (job.spec.network.mode == job::NetworkMode::kRelay) {
-    parts.command.push_back("--relay");
-  } else {
+  const bool by_mode = job.spec.network.mode == job::NetworkMode::kRelay;
+  if (by_mode || addresses.relay) parts.command.push_back("--relay");
+  if (!by_mode && addresses.dialable) {
     parts.command.insert(parts.command.end(), {"--listen", absl::StrCat("$(POD_IP):", kExecutorPort)});
     parts.env.push_back(FieldVariable("POD_IP", "status.podIP"));
     parts.ports.push_back({{"name", "executor"}, {"containerPort", kExecutorPort}});

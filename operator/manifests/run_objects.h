@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ nlohmann::json BrokerServiceObject(const JobIdentity& identity, const job::Fusio
 
 // Whether executors of different clusters reach each other by Services: the job says so, and they are in more than one.
 bool ExecutorsHaveServices(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
+// Whether tensors of some executors meet at the broker: the job says so, or it has executors in several clusters, of which one, among
+// `egress_only`, can be dialled by no other.
+bool ExecutorsNeedRelay(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots, const std::set<std::string>& egress_only);
 // Of one executor, whichever attempt its pod is of.
 nlohmann::json ExecutorServiceObject(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, const Owner& owner);
 
@@ -77,6 +81,8 @@ absl::StatusOr<nlohmann::json> BrokerPod(const JobIdentity& identity, const job:
 struct ExecutorAddresses {
   std::string broker;           // HOST:PORT at which pods of that cluster reach the broker
   std::string advertised = "";  // at which executors of other clusters reach this one; empty: at its pod's own address
+  bool relay = false;           // it can meet others at the broker
+  bool dialable = true;         // others can dial it; else they meet it at the relay
 };
 // `hardware`: of its cluster, by spec.placement.
 absl::StatusOr<nlohmann::json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot,

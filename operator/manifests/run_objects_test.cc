@@ -207,6 +207,16 @@ TEST(RunObjectsTest, ExecutorsOfDifferentClustersHaveServicesIfTheJobSaysSo) {
   }
 }
 
+TEST(RunObjectsTest, TheRelayIsForJobsThatAskAndForClustersThatCannotBeDialled) {
+  const std::vector<ExecutorSlot> one = {{"paris", 0, false}, {"paris", 1, false}}, two = {{"paris", 0, false}, {"tokyo", 0, true}};
+  job::FusionJob job = Job();
+  EXPECT_FALSE(ExecutorsNeedRelay(job, two, {"oslo"}));
+  EXPECT_TRUE(ExecutorsNeedRelay(job, two, {"tokyo"}));
+  EXPECT_FALSE(ExecutorsNeedRelay(job, one, {"paris"})) << "they dial each other's pods";
+  job.spec.network.mode = job::NetworkMode::kRelay;
+  EXPECT_TRUE(ExecutorsNeedRelay(job, one, {}));
+}
+
 TEST(RunObjectsTest, AnExecutorsServiceLeadsToItsPodWhateverTheAttempt) {
   job::FusionJob job = Job();
   job.spec.network.mode = job::NetworkMode::kLoadBalancer;

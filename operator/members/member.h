@@ -43,6 +43,7 @@ struct ClusterFacts {
   std::map<std::string, std::string> labels;  // its own, and what selectors may name besides: region, zone, provider, name
   std::string address = "";                   // where others reach its node ports; empty: as its nodes say
   bool local = false;                         // the hub
+  bool egress_only = false;                   // nobody outside can dial in
   bool on_demand = false;                     // nodes are made when pods wait for them
   bool leaving = false;                       // it is being removed
 };

@@ -69,6 +69,19 @@ TEST_F(ExecutorServicesTest, ByNodePortsEachIsReachedAtANodeOfItsOwnCluster) {
   EXPECT_EQ(After(HubPod("train-broker-r0"), "--advertise"), "") << "nobody but executors advertises";
 }
 
+TEST_F(ExecutorServicesTest, IntoAClusterWithEgressOnlyNobodyDialsAndAllCanMeetAtTheRelay) {
+  AddNodes();
+  members_.egress_only_ = {"tokyo"};
+  Submit("NodePort");
+  SettleBoth();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  EXPECT_TRUE(TokyoService().is_null()) << "it would lead nobody there";
+  const auto command = [](const json& pod) { return pod["spec"]["containers"][0]["command"]; };
+  const json away = TokyoPod("train-tokyo-0-r0"), here = HubPod("train-local-0-r0");
+  EXPECT_THAT(command(away), AllOf(Contains("--relay"), Not(Contains("--listen")), Not(Contains("--advertise"))));
+  EXPECT_THAT(command(here), AllOf(Contains("--relay"), Contains("--listen"), Contains("--advertise"))) << "it can be dialled by others";
+}
+
 TEST_F(ExecutorServicesTest, ALoadBalancerIsDialledAtItsOwnAddress) {
   Submit("LoadBalancer");
   SettleBoth();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
@@ -191,7 +192,16 @@ class JobReconciler::Pass {
     return hub ? owner_.options_.hub_address : "";
   }
 
-  PrepareRequest Request(const Observation& seen, int64_t attempt, std::string node_address) const {
+  // Those into which no other can dial.
+  std::set<std::string> EgressOnly() const {
+    std::set<std::string> names;
+    for (const ClusterFacts& facts : owner_.members_.Clusters()) {
+      if (facts.egress_only) names.insert(facts.local ? local_ : facts.name);
+    }
+    return names;
+  }
+
+  PrepareRequest Request(const Observation& seen, int64_t attempt, const std::string& cluster, std::string node_address) const {
     return {.identity = seen.identity,
             .job = &seen.job,
             .attempt = attempt,
@@ -199,6 +209,7 @@ class JobReconciler::Pass {
             .wanted = seen.wanted,
             .local = local_,
             .node_address = std::move(node_address),
+            .egress_only = EgressOnly().contains(cluster),
             .now = seen.now,
             .fence = owner_.options_.fence,
             .authorities = &owner_.authorities_};
@@ -228,7 +239,7 @@ class JobReconciler::Pass {
   absl::Status CreateOnHub(const Observation& seen, const Decision& decision) {
     FUSIONLLM_ASSIGN_OR_RETURN(
         const Prepared prepared,
-        PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt, NodeAddressOf(local_, /*hub=*/true)), call_.stop));
+        PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt, local_, NodeAddressOf(local_, /*hub=*/true)), call_.stop));
     const int64_t attempt = decision.memory.attempt;
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
@@ -243,11 +254,15 @@ class JobReconciler::Pass {
     const auto here = [&](const ExecutorSlot& slot) { return slot.cluster == name; };
     if (std::none_of(decision.create.begin(), decision.create.end(), here)) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const DeviceKind hardware, HardwareIn(member.Capacity().get(), seen.job.spec.placement));
+    const std::set<std::string> egress_only = EgressOnly();
+    const bool relay = ExecutorsNeedRelay(seen.job, seen.slots, egress_only);
     for (const ExecutorSlot& slot : decision.create) {
       if (!here(slot)) continue;
       const auto advertised = prepared.executor_addresses.find(DeviceName(slot));
       const ExecutorAddresses addresses{.broker = prepared.broker_address,
-                                        .advertised = advertised == prepared.executor_addresses.end() ? "" : advertised->second};
+                                        .advertised = advertised == prepared.executor_addresses.end() ? "" : advertised->second,
+                                        .relay = relay,
+                                        .dialable = !relay || !egress_only.contains(name)};
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt, addresses,
                                                              owner_.options_.images, prepared.owner, hardware));
       FUSIONLLM_RETURN_IF_ERROR(CreatePod(member, pod));
@@ -264,8 +279,8 @@ class JobReconciler::Pass {
     if (!decision.prepare || !used) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(
         const Prepared prepared,
-        PrepareRemote(member, owner_.hub_, Request(seen, decision.memory.attempt, NodeAddressOf(member.name(), /*hub=*/false)),
-                      call_.stop));
+        PrepareRemote(member, owner_.hub_,
+                      Request(seen, decision.memory.attempt, member.name(), NodeAddressOf(member.name(), /*hub=*/false)), call_.stop));
     return CreateExecutors(member, member.name(), seen, decision, prepared);
   }
 

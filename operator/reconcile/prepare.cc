@@ -107,7 +107,7 @@ class Preparation {
     const auto anchor = member_.AnchorOf(id_.uid);
     if (!anchor.has_value() || anchor->prepared != want || anchor->terminating || !anchor->waiting.empty()) return std::nullopt;
     Prepared prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
-    if (!ExecutorsHaveServices(*request_.job, request_.slots)) {
+    if (!ServesExecutors()) {
       prepared.executor_addresses.clear();
       return prepared;
     }
@@ -118,11 +118,13 @@ class Preparation {
     return prepared;
   }
 
+  bool ServesExecutors() const { return !request_.egress_only && ExecutorsHaveServices(*request_.job, request_.slots); }
+
   JobServices Services(const std::string& cluster) { return {client_, id_, cluster, request_.node_address, call_}; }
 
   absl::StatusOr<Executors> ServeExecutors(JobServices& services, const std::string& cluster, const Owner& owner) {
     Executors executors;
-    if (!ExecutorsHaveServices(*request_.job, request_.slots)) return executors;
+    if (!ServesExecutors()) return executors;
     for (const ExecutorSlot& slot : request_.slots) {
       if (slot.cluster != cluster) continue;
       FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach reach,

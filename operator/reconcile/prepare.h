@@ -26,6 +26,7 @@ struct PrepareRequest {
   int64_t wanted = 0;               // executors that would train, if there were room
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
   std::string node_address;         // where nodes of the cluster are reached from others; empty: as they say
+  bool egress_only = false;         // nobody outside can dial into the cluster: a Service for those would lead nobody there
   absl::Time now;
   Fence* fence = nullptr;                 // whose epoch anchors carry; null: nobody is elected
   AuthorityCache* authorities = nullptr;  // null: none

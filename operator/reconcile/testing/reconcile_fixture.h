@@ -187,6 +187,7 @@ class Alone : public Members {
     for (const std::shared_ptr<Member>& member : remote_) all.push_back({.name = member->name()});
     for (ClusterFacts& facts : all) {
       facts.labels = labels_.contains(facts.name) ? labels_.at(facts.name) : facts.labels;
+      facts.egress_only = egress_only_.contains(facts.name);
       facts.address = addresses_.contains(facts.name) ? addresses_.at(facts.name) : "";
     }
     return all;
@@ -197,6 +198,7 @@ class Alone : public Members {
   std::vector<std::shared_ptr<Member>> remote_;
   std::map<std::string, std::map<std::string, std::string>> labels_;
   std::map<std::string, std::string> addresses_;  // of nodes, by cluster
+  std::set<std::string> egress_only_;             // by cluster
 };
 
 class ScriptedProgress : public ProgressSource {
