@@ -170,11 +170,12 @@ step_of() { status_of "$1" trainerStatus.step; }
 has_passed() { [ "$(step_of "$1")" -gt "$2" ] 2>/dev/null; }
 wait_for() { k wait --for="$2" "fusionjob/$1" --timeout="$patience" >/dev/null || fail "$1: no $2"; }
 
-# A loss in the status that shows that the model has learned: ln 256, 5.5, is what guessing costs.
+# A loss in the status that shows that the model has learned: ln 256, 5.55, is what guessing costs, and batches differ by some 0.05. How far
+# below it a few dozen steps come depends on how much is compressed, which is for the speed of the machine to say.
 expect_trained() {
   local loss
   loss=$(status_of "$1" trainerStatus.loss)
-  awk -v loss="$loss" 'BEGIN { exit !(loss > 0 && loss < 5) }' || fail "the loss of $1 in its status is '$loss'"
+  awk -v loss="$loss" 'BEGIN { exit !(loss > 0 && loss < 5.3) }' || fail "the loss of $1 in its status is '$loss'"
 }
 
 # pods_of CLUSTER...: NAME UID RESTARTS of each Pod of a job there, sorted: the same twice, and no Pod has been replaced or started again.
