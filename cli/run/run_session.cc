@@ -265,8 +265,9 @@ class Session {
       if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
       // Before the first plan nothing is lost by an end: one that was killed is started again, and for one that fails of itself the broker
-      // would wait in vain.
-      const bool needed = run_.plans == 0 && !options_.listen && !options_.gather_seconds && broker_.child && !broker_.child->Poll();
+      // would wait in vain. Machines that join may come in the place of others, but not in that of the first, which alone has the data.
+      const bool awaited = options_.listen ? &executor == &executors_.front() : !options_.gather_seconds;
+      const bool needed = run_.plans == 0 && awaited && broker_.child && !broker_.child->Poll();
       if (needed && end.signal && executor.restarts < kMaxRestarts) {
         ++executor.restarts;
         observer_.OnNotice(absl::StrFormat("executor %s was %s; starting it again (%d of %d)", executor.child.name(), Describe(end),

@@ -390,8 +390,25 @@ TEST_F(RunSessionTest, AnExecutorThatFailsBeforeTheFirstPlanEndsTheRunWithTheEnd
   ExpectNoChildLeft();
 }
 
-TEST_F(RunSessionTest, AnExecutorThatIsKilledBeforeTheFirstPlanIsStartedAgain) {
+TEST_F(RunSessionTest, TheExecutorWithTheDataIsAwaitedWhoeverMayJoin) {
+  Script({"wait-term", "exit 130"});
+  options_.executor = {"/bin/sh", "-c", "echo the relay cannot be reached >&2; exit 1", "sh"};
+  options_.executors = {{"local-0", false}};
+  options_.listen = "127.0.0.1:0";
+  options_.gather_seconds = 60;
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitFailed);
+  EXPECT_THAT(result->error, HasSubstr("executor local-0 ended: exit code 1"));
+  EXPECT_THAT(result->error, HasSubstr("the relay cannot be reached"));
+  ExpectNoChildLeft();
+}
+
+class KilledExecutorTest : public RunSessionTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(KilledExecutorTest, BeforeTheFirstPlanItIsStartedAgain) {
   Script({"wait " + folder_ / "go", "exit 0"});
+  if (GetParam()) options_.listen = "127.0.0.1:0";
   const std::string once = absl::StrCat("case \"$*\" in *\"--name a\"*) mkdir ", folder_ / "once", " 2>/dev/null && kill -9 $$;; esac; ",
                                         "exec ", FAKE_SERVICE, " executor ", script_, " \"$@\"");
   options_.executor = {"/bin/sh", "-c", once, "sh"};
@@ -403,6 +420,9 @@ TEST_F(RunSessionTest, AnExecutorThatIsKilledBeforeTheFirstPlanIsStartedAgain) {
   EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("executor a was killed by signal 9 (Killed); starting it again (1 of")));
   ExpectNoChildLeft();
 }
+
+INSTANTIATE_TEST_SUITE_P(RunSession, KilledExecutorTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "WhereOthersMayJoin" : "WhereAllAreKnown"; });
 
 TEST_F(RunSessionTest, ABrokerWhoseExecutorsHaveAllEndedIsNotWaitedForForEver) {
   Script({"wait-term", "exit 130"});
