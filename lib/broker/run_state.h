@@ -4,7 +4,8 @@
 // so a whole run with its failures can be replayed from a list of events. Not thread-safe.
 //
 // Phases
-//   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver)
+//   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver); again where one was lost
+//                 while the others were measured, or while the first plan was made
 //   kCalibrating  one executor after the other measures its ops, alone on its machine
 //   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every line between devices
 //   kPlanning     the scheduler has been asked for a plan
@@ -44,7 +45,9 @@ enum class Phase { kGathering, kCalibrating, kProbing, kPlanning, kLoading, kRun
 const char* Name(Phase phase);
 
 struct RunOptions {
-  std::set<std::string> expected;  // executors to wait for, spares included; empty: until GatheringOver
+  // Executors to wait for, spares included; empty: until GatheringOver. One that is lost before the first plan is waited for again, for it
+  // may be being started again.
+  std::set<std::string> expected;
   // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
   int min_executors = 0;
   std::string data_device;  // alone has the training data: nobody else takes stage 0; empty: all have it
@@ -121,8 +124,13 @@ class RunState {
   bool Present(const std::string& name) const { return members_.contains(name); }
   std::string IdleSpareFor(int stage) const;
 
+  std::vector<std::string> Missing() const;
+  bool LacksData() const;
+  bool IsComplete() const;
   void AwaitMembers();
   void BeginWhenComplete();
+  void BeginWithoutMissing();
+  bool FailWithoutData();
   void CannotTakePart(const std::string& name, const absl::Status& why);
   bool CanDoWithout(const Member& member) const;
   void CalibrateNext();
@@ -173,6 +181,10 @@ class RunState {
   std::map<std::string, std::string> profiles_;
   std::vector<Link> links_;
   std::map<std::string, uint64_t> unfit_;  // executors that said that they cannot take part, and which life of theirs said so
+  bool begun_ = false;                     // to measure: enough have joined
+  bool gathering_over_ = false;            // as the shell says
+  bool data_was_here_ = false;             // the data device has joined
+  std::set<std::string> given_up_;         // expected executors that were lost before the first plan and did not come back
   // Whoever measures now: one at a time, whatever happens to the others meanwhile.
   std::string calibrating_;
   std::optional<std::pair<std::string, std::string>> probing_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
@@ -34,6 +35,8 @@ void RunState::Handle(const Joined& event) {
     if (phase_ == Phase::kFailed) return;
   }
   members_[member.name] = member;
+  given_up_.erase(member.name);
+  data_was_here_ = data_was_here_ || member.name == options_.data_device;
   if (event.epoch > epoch_ && event.epoch < kMostEpochs) {
     // The broker before this one began it, and left no word of it. What its stages do from here on nobody could tell from ours.
     foreign_epoch_ = std::max(foreign_epoch_, event.epoch);
@@ -61,17 +64,52 @@ void RunState::Handle(const Joined& event) {
   BeginWhenComplete();
 }
 
-void RunState::BeginWhenComplete() {
+// Expected executors that may yet come.
+std::vector<std::string> RunState::Missing() const {
+  std::vector<std::string> missing;
+  for (const std::string& name : options_.expected) {
+    if (!Present(name) && !unfit_.contains(name) && !given_up_.contains(name)) missing.push_back(name);
+  }
+  return missing;
+}
+
+bool RunState::LacksData() const { return !options_.data_device.empty() && !Present(options_.data_device); }
+
+bool RunState::IsComplete() const {
+  if (gathering_over_ && plan_.devices.empty()) return !LacksData();
   const bool known = !options_.expected.empty() || options_.min_executors > 0;
   const auto executors = std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
-  const bool complete = known && executors >= options_.min_executors &&
-                        std::all_of(options_.expected.begin(), options_.expected.end(),
-                                    [this](const std::string& name) { return Present(name) || unfit_.contains(name); });
-  if (complete) {
+  return known && executors >= options_.min_executors && Missing().empty();
+}
+
+void RunState::BeginWhenComplete() {
+  if (IsComplete()) {
     CalibrateNext();
   } else {
     AwaitMembers();
   }
+}
+
+// Patience with those who have not come, or not come back, has ended.
+void RunState::BeginWithoutMissing() {
+  const std::vector<std::string> missing = Missing();
+  if (data_was_here_ && FailWithoutData()) return;
+  if (!begun_ || !plan_.devices.empty() || members_.empty()) {
+    Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
+    return;
+  }
+  given_up_.insert(missing.begin(), missing.end());
+  BeginWhenComplete();
+}
+
+bool RunState::FailWithoutData() {
+  if (!LacksData()) return false;
+  const std::string when = plan_.devices.empty() ? "before the first plan" : absl::StrFormat("after step %d", last_step_);
+  const std::string message = absl::StrFormat("%s, which alone has the training data, was lost %s", options_.data_device, when);
+  Fail(absl::UnavailableError(checkpoint_path_.empty() ? message
+                                                       : absl::StrFormat("%s; started again, the run goes on after step %d, from %s",
+                                                                         message, checkpoint_step_, checkpoint_path_)));
+  return true;
 }
 
 // After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before everybody
@@ -109,7 +147,9 @@ void RunState::TakeUpAdopted(bool time_is_up) {
 }
 
 void RunState::Handle(const GatheringOver& event) {
-  if (phase_ == Phase::kGathering && !adopted_ && !members_.empty()) CalibrateNext();
+  if (adopted_ || members_.empty()) return;
+  gathering_over_ = true;
+  if (phase_ == Phase::kGathering) CalibrateNext();
 }
 
 void RunState::Handle(const Left& event) {
@@ -133,6 +173,7 @@ void RunState::Handle(const Left& event) {
   Do(std::move(lost));
   switch (phase_) {
     case Phase::kGathering:
+      if (event.name == options_.data_device) AwaitMembers();
       break;
     case Phase::kCalibrating:
     case Phase::kProbing:

@@ -14,7 +14,10 @@
 namespace fusionllm::broker {
 
 void RunState::AwaitMembers() {
-  if (options_.min_executors == 0) {
+  const bool planned = !plan_.devices.empty();
+  if (!planned && ((begun_ && !Missing().empty()) || (data_was_here_ && LacksData()))) {
+    Await(kRestartSeconds, "executors that were lost to be started again");
+  } else if (options_.min_executors == 0) {
     Await(kGatherSeconds, "executors to join");
   } else {
     ++expect_id_;  // without a limit: a timer that still runs is about something else
@@ -22,6 +25,8 @@ void RunState::AwaitMembers() {
 }
 
 void RunState::CalibrateNext() {
+  if (!plan_.devices.empty() && FailWithoutData()) return;
+  begun_ = true;
   if (members_.empty()) {
     phase_ = Phase::kGathering;
     AwaitMembers();
@@ -103,6 +108,12 @@ void RunState::ProbeNext() {
       Do(AskProbe{.src = src, .dst = dst});
       return;
     }
+  }
+  if (plan_.devices.empty() && !IsComplete()) {
+    // Somebody was lost meanwhile. A plan without a device that is being started again would leave it idle, or be refused.
+    phase_ = Phase::kGathering;
+    AwaitMembers();
+    return;
   }
   AskForPlan();
 }

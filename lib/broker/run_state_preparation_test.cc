@@ -213,6 +213,7 @@ TEST(RunStatePreparationTest, OneMeasuresAtATimeWhoeverIsLost) {
   run.Feed(Left{.name = "b0", .incarnation = 2, .why = "killed"});
   EXPECT_EQ(Of<AskProbe>(run.all).size(), 1u) << "a0 and c0 are still measuring";
   run.Feed(Left{.name = "c0", .incarnation = 2, .why = "killed"});
+  run.Feed(Overdue{.id = run.timer->id});  // for neither is started again
   EXPECT_EQ(run.state.phase(), Phase::kRunning) << "over a0 alone";
 }
 
@@ -222,6 +223,7 @@ TEST(RunStatePreparationTest, OnlyTheAnswerToTheLastQuestionCounts) {
     run.ignores = Is<AskPlan>;
     for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
     run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+    run.Feed(Overdue{.id = run.timer->id});  // it is not started again
     const auto asked = Of<AskPlan>(run.all);
     ASSERT_EQ(asked.size(), 2u);
     // Of three devices there would have been room for two.
@@ -232,6 +234,93 @@ TEST(RunStatePreparationTest, OnlyTheAnswerToTheLastQuestionCounts) {
     run.Feed(Planned{.id = asked[1].id, .plan = plan});
     EXPECT_EQ(run.state.phase(), Phase::kRunning);
     EXPECT_EQ(run.state.epoch(), 1u);
+  }
+}
+
+TEST(RunStatePreparationTest, AnExecutorThatIsLostBeforeTheFirstPlanIsAwaited) {
+  for (const bool comes_back : {true, false}) {
+    Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
+    run.ignores = Is<AskPlan>;
+    for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+    const auto asked = Of<AskPlan>(run.all);
+    ASSERT_EQ(asked.size(), 1u);
+    run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+    run.Feed(PlanRefused{.id = asked[0].id, .reason = "TooFewExecutors", .message = "late"});
+    EXPECT_EQ(run.state.phase(), Phase::kGathering);
+    EXPECT_EQ(Of<AskPlan>(run.all).size(), 1u) << "of two, while the third is being started again";
+    run.ignores = nullptr;
+    ASSERT_TRUE(run.timer.has_value());
+    if (comes_back) run.Join("c0", /*spare=*/false, 100, /*incarnation=*/2);
+    if (!comes_back) run.Feed(Overdue{.id = run.timer->id});
+    EXPECT_EQ(run.state.phase(), Phase::kRunning);
+    EXPECT_EQ(run.state.plan().devices.size(), comes_back ? 3u : 2u);
+  }
+}
+
+TEST(RunStatePreparationTest, AnExecutorThatIsLostAsTheLastOneMeasuresIsAwaited) {
+  Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
+  run.ignores = [](const Action& action) {
+    const auto* ask = std::get_if<AskCalibrate>(&action);
+    return ask != nullptr && ask->name == "c0";
+  };
+  for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  EXPECT_TRUE(Of<AskPlan>(run.all).empty());
+  run.ignores = nullptr;
+  run.Join("c0", /*spare=*/false, 100, /*incarnation=*/2);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices.size(), 3u);
+}
+
+TEST(RunStatePreparationTest, WhereTheTimeToGatherIsOverNobodyIsAwaited) {
+  Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0"});
+  run.ignores = Is<AskPlan>;
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Feed(GatheringOver{});
+  run.ignores = nullptr;
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
+}
+
+TEST(RunStatePreparationTest, AnOpenRunThatHasLostOneOfTooFewWaitsForAnother) {
+  Drill run({.min_executors = 2, .total_steps = 100}, {"a", "b", "c"});
+  run.ignores = Is<AskPlan>;
+  for (const char* name : {"a", "b"}) run.Join(name);
+  ASSERT_EQ(run.state.phase(), Phase::kPlanning);
+  run.Feed(Left{.name = "b", .incarnation = 1, .why = "gone"});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Feed(Overdue{.id = run.timer->id});  // of the question
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "whoever starts executors by hand is not hurried";
+  run.ignores = nullptr;
+  run.Join("c");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a", "c"}));
+}
+
+TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWhereItDoesNotComeBack) {
+  for (const bool gathering : {true, false}) {
+    for (const bool comes_back : {true, false}) {
+      RunOptions options = Options({"local-0"});
+      options.min_executors = 3;
+      options.data_device = "local-0";
+      Drill run(options, {"local-0", "x", "y"});
+      run.ignores = Is<AskPlan>;
+      for (const char* name : {"local-0", "x"}) run.Join(name);
+      if (!gathering) run.Join("y");
+      ASSERT_EQ(run.state.phase(), gathering ? Phase::kGathering : Phase::kPlanning);
+      run.Feed(Left{.name = "local-0", .incarnation = 1, .why = "killed"});
+      if (gathering) run.Join("y");
+      EXPECT_EQ(run.state.phase(), Phase::kGathering) << "without data there is no plan";
+      run.ignores = nullptr;
+      ASSERT_TRUE(run.timer.has_value());
+      if (comes_back) run.Join("local-0", /*spare=*/false, 100, /*incarnation=*/2);
+      if (!comes_back) run.Feed(Overdue{.id = run.timer->id});
+      EXPECT_EQ(run.state.phase(), comes_back ? Phase::kRunning : Phase::kFailed);
+      if (comes_back) continue;
+      EXPECT_EQ(Of<Finish>(run.all).back().status.message(), "local-0, which alone has the training data, was lost before the first plan");
+    }
   }
 }
 

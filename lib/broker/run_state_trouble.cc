@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
@@ -47,14 +46,7 @@ void RunState::Recover() {
     Do(Finish{.status = absl::OkStatus(), .interrupted = true});
     return;
   }
-  if (!options_.data_device.empty() && !Present(options_.data_device)) {
-    const std::string message =
-        absl::StrFormat("%s, which alone has the training data, was lost after step %d", options_.data_device, drained_at_step_);
-    Fail(absl::UnavailableError(checkpoint_path_.empty() ? message
-                                                         : absl::StrFormat("%s; started again, the run goes on after step %d, from %s",
-                                                                           message, checkpoint_step_, checkpoint_path_)));
-    return;
-  }
+  if (FailWithoutData()) return;
   if (++recoveries_ > options_.max_recoveries) {
     Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));
     return;
@@ -149,18 +141,13 @@ void RunState::FailUnanswered() { Fail(absl::DeadlineExceededError(absl::StrForm
 void RunState::Handle(const Overdue& event) {
   if (event.id != expect_id_) return;
   switch (phase_) {
-    case Phase::kGathering: {
+    case Phase::kGathering:
       if (adopted_) {
         TakeUpAdopted(/*time_is_up=*/true);
-        break;
+      } else {
+        BeginWithoutMissing();
       }
-      std::vector<std::string> missing;
-      for (const std::string& name : options_.expected) {
-        if (!Present(name) && !unfit_.contains(name)) missing.push_back(name);
-      }
-      Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
       break;
-    }
     case Phase::kPlanning:
       if (asks_for_figures_) {
         LoadOnSpares(/*figures_are_theirs=*/false);
