@@ -23,6 +23,7 @@ struct Member {
   int64_t memory_bytes = 0;
   std::string data_address;
   std::string site_address;  // for peers of its own site; empty: data_address holds for them, too
+  bool at_relay = false;     // dials out only: data_address is no address to dial, peers meet it at the broker
 };
 
 struct Link {
@@ -212,6 +213,10 @@ struct SendStop {
   std::string name;
   uint32_t epoch = 0;
 };
+struct TurnAway {  // out of the run, which goes on
+  std::string name;
+  std::string why;
+};
 struct CommitCheckpoint {
   int64_t step = 0;
   int64_t samples_consumed = 0;
@@ -247,7 +252,7 @@ struct Finish {  // terminal
   std::string refusal_reason;  // set when the planner refused
 };
 
-using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, CommitCheckpoint,
+using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, TurnAway, CommitCheckpoint,
                             AbandonCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
 
 }  // namespace fusionllm::broker

@@ -134,6 +134,8 @@ class RunState {
   void CannotTakePart(const std::string& name, const absl::Status& why);
   bool CanDoWithout(const Member& member) const;
   void CalibrateNext();
+  void ProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why);
+  const Member& SuspectOf(const std::string& src, const std::string& dst) const;
   void ProbeNext();
   void AskForPlan();
   void Take(PlanSummary plan);
@@ -188,6 +190,7 @@ class RunState {
   // Whoever measures now: one at a time, whatever happens to the others meanwhile.
   std::string calibrating_;
   std::optional<std::pair<std::string, std::string>> probing_;
+  std::set<std::pair<std::string, std::string>> probes_failed_;  // once
   PlanSummary plan_;
   uint32_t epoch_ = 0;
   bool adopted_ = false;                // waiting for executors of an epoch that outlived the broker

@@ -158,6 +158,7 @@ void RunState::Handle(const Left& event) {
   members_.erase(found);
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
+  std::erase_if(probes_failed_, [&](const auto& ends) { return ends.first == event.name || ends.second == event.name; });
   const int stage = StageOf(event.name);
   if (adopted_) {  // it may come back yet
     if (stage >= 0) waiting_.insert(event.name);

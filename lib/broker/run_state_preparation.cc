@@ -94,14 +94,18 @@ bool RunState::CanDoWithout(const Member& member) const {
   return others >= (planned ? 1 : std::max(1, options_.min_executors));
 }
 
-// The first pair of devices speaks for all that the same wire joins.
+// The first pair of devices speaks for all that the same wire joins. The device with the data comes first: it is where the broker is, so
+// that whoever cannot be reached from there is at fault.
 void RunState::ProbeNext() {
   std::set<Wire> measured;
   for (const Link& link : links_) {
     if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
   }
-  for (const auto& [src, sender] : members_) {
-    for (const auto& [dst, receiver] : members_) {
+  std::vector<std::string> names;
+  for (const auto& [name, member] : members_) names.push_back(name);
+  std::stable_partition(names.begin(), names.end(), [this](const std::string& name) { return name == options_.data_device; });
+  for (const std::string& src : names) {
+    for (const std::string& dst : names) {
       if (src == dst || measured.contains(WireOf(src, dst))) continue;
       probing_.emplace(src, dst);
       Await(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
@@ -122,12 +126,46 @@ void RunState::Handle(const LinkProbed& event) {
   if (probing_ != std::pair(event.link.src, event.link.dst)) return;
   probing_.reset();
   if (!event.status.ok()) {
-    Fail(absl::UnavailableError(
-        absl::StrFormat("%s cannot reach %s: %s", event.link.src, event.link.dst, std::string(event.status.message()))));
+    ProbeFailed(event.link.src, event.link.dst, event.status);
     return;
   }
+  probes_failed_.erase({event.link.src, event.link.dst});
   links_.push_back(event.link);
   CalibrateNext();  // whoever has joined meanwhile; then the next pair
+}
+
+// A machine that joined by itself is turned away: what is wrong with its address is no reason to end the run of the others. An executor
+// that is awaited by name cannot be missed.
+void RunState::ProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why) {
+  // The end of the peer makes a probe fail as well, perhaps before the broker has noticed it: it will have, when the second one fails.
+  if (probes_failed_.emplace(src, dst).second) {
+    CalibrateNext();
+    return;
+  }
+  const Member suspect = SuspectOf(src, dst);
+  const std::string place = suspect.at_relay || suspect.data_address.empty() ? "" : absl::StrCat(" at ", suspect.data_address);
+  const std::string cause = absl::StrFormat("probe %s -> %s: %s", src, dst, std::string(why.message()));
+  if (suspect.name == options_.data_device || options_.expected.contains(suspect.name)) {
+    Fail(absl::UnavailableError(absl::StrFormat("%s cannot reach %s%s (%s)", suspect.name == src ? dst : src, suspect.name, place, cause)));
+    return;
+  }
+  std::string sentence = absl::StrFormat("turned away: the other machines cannot reach %s%s (%s); check ", suspect.name,
+                                         suspect.at_relay ? " at the broker" : place, cause);
+  absl::StrAppend(&sentence, suspect.at_relay ? "its connection to the machine that started the run"
+                                              : "that they can dial what it gives as --advertise, or else as --listen, and that this leads "
+                                                "to its --listen; without --listen it need not be dialled");
+  unfit_[suspect.name] = suspect.incarnation;
+  Do(TurnAway{.name = suspect.name, .why = sentence});
+  Handle(Left{.name = suspect.name, .incarnation = suspect.incarnation, .why = std::move(sentence)});
+}
+
+// A probe is answered over the way back, so that either end may be at fault: not the device with the data, which is where the broker is,
+// and rather one that must be dialled than one that dials out itself.
+const Member& RunState::SuspectOf(const std::string& src, const std::string& dst) const {
+  const Member &sender = members_.at(src), &receiver = members_.at(dst);
+  if (dst == options_.data_device) return sender;
+  if (src == options_.data_device) return receiver;
+  return receiver.at_relay && !sender.at_relay ? sender : receiver;
 }
 
 void RunState::AskForPlan() {

@@ -324,6 +324,86 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
   }
 }
 
+// An open run of three, of which local-0 has the data; what is said of links with `unreachable` is that nobody answers.
+Drill OpenRunWith(const std::string& unreachable, const std::vector<Member>& joined) {
+  RunOptions options = Options({"local-0"});
+  options.min_executors = 3;
+  options.data_device = "local-0";
+  Drill run(options, {"local-0", "good", "adv", "other"});
+  run.ignores = [unreachable](const Action& action) {
+    const auto* ask = std::get_if<AskProbe>(&action);
+    return ask != nullptr && (ask->src == unreachable || ask->dst == unreachable);
+  };
+  run.Join("local-0");
+  for (Member member : joined) {
+    member.site = member.name;
+    member.incarnation = 1;
+    run.Feed(Joined{.member = member});
+  }
+  return run;
+}
+
+LinkProbed Unanswered(const AskProbe& probe) {
+  return {.link = {.src = probe.src, .dst = probe.dst}, .status = absl::UnavailableError(probe.dst + " did not answer")};
+}
+
+TEST(RunStatePreparationTest, AMachineThatNobodyReachesIsTurnedAwayAndTheOthersWaitForAnother) {
+  Drill run = OpenRunWith(
+      "adv", {{.name = "good", .data_address = "relay:good", .at_relay = true}, {.name = "adv", .data_address = "far.example:9"}});
+  ASSERT_EQ(run.state.phase(), Phase::kProbing);
+  EXPECT_EQ(Of<AskProbe>(run.all).back().src, "local-0") << "where it fails, adv is at fault";
+  run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+  EXPECT_THAT(Of<TurnAway>(run.all), ::testing::IsEmpty()) << "it may have been killed, which is told in a moment";
+  run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+  ASSERT_EQ(Of<TurnAway>(run.all).size(), 1u);
+  EXPECT_EQ(Of<TurnAway>(run.all)[0].name, "adv");
+  const auto says_why =
+      ::testing::AllOf(HasSubstr("cannot reach adv at far.example:9"), HasSubstr("did not answer"), HasSubstr("--advertise"));
+  EXPECT_THAT(Of<TurnAway>(run.all)[0].why, says_why);
+  EXPECT_EQ(Of<Announce>(run.all).back().reason, "ExecutorLost");
+  EXPECT_THAT(Of<Announce>(run.all).back().message, says_why);
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "two of three are left";
+  run.Feed(Joined{.member = {.name = "adv", .incarnation = 1, .site = "adv"}});
+  EXPECT_FALSE(run.state.members().contains("adv")) << "the same process dialled again";
+  run.ignores = nullptr;
+  run.Join("other");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"local-0", "good", "other"}));
+}
+
+TEST(RunStatePreparationTest, WhoMustBeDialledIsAtFaultBeforeWhoDialsOut) {
+  const Member out{.name = "b", .data_address = "relay:b", .at_relay = true}, dialled{.name = "a", .data_address = "a.example:1"};
+  for (const bool first : {true, false}) {
+    Drill run = OpenRunWith("", {});
+    run.ignores = [first](const Action& action) {
+      const auto* ask = std::get_if<AskProbe>(&action);
+      return ask != nullptr && ask->src == (first ? "a" : "b") && ask->dst == (first ? "b" : "a");
+    };
+    for (Member member : {out, dialled}) {
+      member.site = member.name;
+      run.Feed(Joined{.member = member});
+    }
+    for (int i = 0; i < 2; ++i) run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+    ASSERT_EQ(Of<TurnAway>(run.all).size(), 1u);
+    EXPECT_EQ(Of<TurnAway>(run.all)[0].name, "a");
+  }
+}
+
+TEST(RunStatePreparationTest, AProbeThatFailsForItsPeerWasKilledBlamesNobody) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.ignores = Is<AskProbe>;
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
+  run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+  EXPECT_EQ(run.state.phase(), Phase::kProbing) << "the first failure of this life of b0";
+  run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+  EXPECT_EQ(run.state.phase(), Phase::kFailed) << "both are needed";
+  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()),
+              HasSubstr("a0 cannot reach b0 (probe a0 -> b0: b0 did not answer)"));
+}
+
 TEST(RunStatePreparationTest, APlanOverDevicesThatNobodyAskedAboutIsAnError) {
   Drill run(Options({"a0"}), {"a0"});
   run.refine_plan = [](const AskPlan&, PlanSummary& plan) { plan.devices = {"x0"}; };

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
 #include "lib/wire/profile_json.h"
+#include "services/relay_address.h"
 
 namespace fusionllm::services {
 namespace {
@@ -55,7 +57,8 @@ broker::Member MemberOf(const v1::Hello& hello) {
           .pid = hello.pid(),
           .memory_bytes = hello.memory_bytes(),
           .data_address = hello.data_address(),
-          .site_address = hello.site_address()};
+          .site_address = hello.site_address(),
+          .at_relay = absl::StartsWith(hello.data_address(), kRelayPrefix)};
 }
 
 v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, const std::string& name, const std::string& asker) {

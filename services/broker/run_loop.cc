@@ -347,6 +347,13 @@ void RunLoop::Carry(const broker::SendStop& action) {
   attendance_->Send(action.name, std::move(message));
 }
 
+void RunLoop::Carry(const broker::TurnAway& action) {
+  v1::BrokerMessage message;
+  message.mutable_shutdown()->set_failed(true);
+  message.mutable_shutdown()->set_reason(action.why);
+  attendance_->Send(action.name, std::move(message));
+}
+
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   const absl::StatusOr<checkpoint::CommittedCheckpoint> committed =
       services::CommitCheckpoint(options_.job, options_.checkpoint_directory, options_.first_sequence, state_.plan(), action);

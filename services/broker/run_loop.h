@@ -91,6 +91,7 @@ class RunLoop {
   void Carry(const broker::SendAssign& action);
   void Carry(const broker::SendStart& action);
   void Carry(const broker::SendAbort& action);
+  void Carry(const broker::TurnAway& action);
   void Carry(const broker::SendStop& action);
   void Carry(const broker::CommitCheckpoint& action);
   void Carry(const broker::AbandonCheckpoint& action);

@@ -13,10 +13,9 @@
 #include "lib/transport/endpoint.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/grpc/relay_endpoint.h"
+#include "services/relay_address.h"
 
 namespace fusionllm::services {
-
-inline constexpr char kRelayPrefix[] = "relay:";
 
 class RouteEndpoint final : public transport::Endpoint {
  public:

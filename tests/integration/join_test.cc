@@ -58,6 +58,21 @@ TEST_F(JoinTest, TheOthersDialWhatAMachineAdvertises) {
   EXPECT_NE(other->Wait(), -1);
 }
 
+TEST_F(JoinTest, AMachineThatNobodyReachesIsTurnedAwayAndTheOthersTrain) {
+  base::PortForwarder router;  // forwards nothing
+  const auto run = Listen(3);
+  const auto good = Join("good", {"--name", "good"});
+  ASSERT_TRUE(good->WaitForWords("joined the run")) << good->words();
+  const auto lost = Join("lost", {"--name", "lost", "--listen", "127.0.0.1:0", "--advertise", router.address()});
+  EXPECT_EQ(lost->Wait(), 1) << run->words();
+  EXPECT_THAT(lost->words(), HasSubstr(absl::StrCat("turned away: the other machines cannot reach lost at ", router.address())));
+  const auto instead = Join("instead", {"--name", "instead"});
+  EXPECT_EQ(run->Wait(), 0) << run->words() << good->words();
+  EXPECT_EQ(good->Wait(), 0) << good->words();
+  EXPECT_EQ(instead->Wait(), 0) << instead->words();
+  EXPECT_THAT(run->LossBits(), SizeIs(4));
+}
+
 TEST_F(JoinTest, TokensNamesAndAddressesThatAreWrongAreRefusedInWords) {
   const auto run = Listen(3);
   const std::string right = token_;
