@@ -176,10 +176,12 @@ void AddBench(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--topology", flags->topology, "measure once for each number of threads that its devices have");
   command->add_flag("--calibrate", flags->calibrate, "save what was measured, for --profiles");
   command->add_flag("--list-profiles", flags->list_profiles, "list the GPUs that a topology may name, with their sources, and end");
-  command->add_option("-o,--output", flags->output, "file to save to")->default_val("profiles.json");
+  CLI::Option* const output =
+      command->add_option("-o,--output", flags->output, "with --calibrate: file to save to")->default_val("profiles.json");
   command->footer(
       "Example:\n  fusionctl bench examples/jobs/gpt2-tiny.yaml --calibrate -o profiles.json\n  fusionctl bench --list-profiles");
-  command->callback([flags, &globals, &action] {
+  command->callback([flags, output, &globals, &action] {
+    if (output->count() > 0 && !flags->calibrate) throw CLI::ValidationError("--output", "is not read without --calibrate");
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Bench(*flags, globals.format);
       return code.ok() ? *code : Complain(code.status());

@@ -156,18 +156,18 @@ absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
 void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* const command = app.add_subcommand("checkpoint", "List, look into, check and export checkpoints");
   command->require_subcommand(1);
-  command->footer("Example:\n  fusionctl checkpoint ls runs/demo/checkpoints");
+  command->footer("Example:\n  fusionctl checkpoint ls runs/tiny/checkpoints");
   struct Verb {
     const char *name, *path_name, *description, *example;
     absl::StatusOr<int> (*run)(const Flags&, OutputFormat);
   };
   const Verb verbs[] = {
-      {"ls", "DIR", "List the checkpoints of a folder, newest first", "fusionctl checkpoint ls runs/demo/checkpoints", List},
-      {"inspect", "CHECKPOINT", "Show what a checkpoint holds", "fusionctl checkpoint inspect runs/demo/checkpoints/latest", Inspect},
+      {"ls", "DIR", "List the checkpoints of a folder, newest first", "fusionctl checkpoint ls runs/tiny/checkpoints", List},
+      {"inspect", "CHECKPOINT", "Show what a checkpoint holds", "fusionctl checkpoint inspect runs/tiny/checkpoints/latest", Inspect},
       {"verify", "CHECKPOINT", "Read everything and compare sizes and checksums",
-       "fusionctl checkpoint verify runs/demo/checkpoints/latest", Verify},
+       "fusionctl checkpoint verify runs/tiny/checkpoints/latest", Verify},
       {"export", "CHECKPOINT", "Write the parameters as one .safetensors file",
-       "fusionctl checkpoint export runs/demo/checkpoints/latest model.safetensors", Export},
+       "fusionctl checkpoint export runs/tiny/checkpoints/latest model.safetensors", Export},
   };
   for (const Verb& verb : verbs) {
     const auto flags = std::make_shared<Flags>();

@@ -67,7 +67,7 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--set", flags->overrides, kSetHelp)->allow_extra_args(false);
   command->add_option("--threads", flags->threads, "threads to compute with (default: all cores)")
       ->check(CLI::Range(1, 1024));  // as many as kernels::CreateBackend takes
-  command->footer("Example:\n  fusionctl eval runs/demo/checkpoints/latest --data README.md");
+  command->footer("Example:\n  fusionctl eval runs/tiny/checkpoints/latest --data README.md");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Eval(*flags, globals.format);

@@ -165,6 +165,17 @@ absl::Status CheckEmulated(const job::Topology& topology) {
   return absl::OkStatus();
 }
 
+// Of runs that begin in the same second the later one takes the next name.
+absl::StatusOr<RunFolder> OpenFolder(const RunJobOptions& options) {
+  if (!options.output.empty()) return RunFolder::Open(options.output);
+  constexpr int kMostAttempts = 100;
+  absl::StatusOr<RunFolder> folder = RunFolder::Open(DefaultRunFolder(options.job.metadata.name));
+  for (int i = 1; i < kMostAttempts && absl::IsFailedPrecondition(folder.status()); ++i) {
+    folder = RunFolder::Open(DefaultRunFolder(options.job.metadata.name));
+  }
+  return folder;
+}
+
 absl::Status CheckAddress(absl::string_view option, const std::string& address) {
   const absl::Status status = CheckListen(address);
   return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(option, ": ", status.message()));
@@ -253,7 +264,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--metrics-address", *options.metrics_address));
   }
   const std::string& name = options.job.metadata.name;
-  FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(options.output.empty() ? DefaultRunFolder(name) : options.output));
+  FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, OpenFolder(options));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
   FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
   const RunFolder::Earlier earlier = folder.Remember();
@@ -331,15 +342,16 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
   const bool came_to_something = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
   if (had_steps && !steps_made && !came_to_something) folder.PutBack(earlier);
+  bool reported = came_to_something;
   // The report of a run that made steps is worth more than that of a start which made none.
   std::error_code ignored;
   if (steps_made || !had_steps || !std::filesystem::exists(result.report_path, ignored)) {
     const absl::Status written = folder.WriteFile("report.html", report::ToHtml({run.title, "", DescribeMachine(), {run}}));
     if (!written.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", written.message());
     if (!written.ok() && result.exit_code == kExitDone) result.exit_code = kExitFailed;
+    reported = written.ok();
   }
   if (options.format == OutputFormat::kText && options.print_summary) {
-    const bool reported = std::filesystem::exists(result.report_path, ignored);
     absl::PrintF("%s\n%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "");
     std::fflush(stdout);
   }

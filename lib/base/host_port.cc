@@ -44,7 +44,8 @@ absl::StatusOr<HostPort> Parse(absl::string_view text) {
   const bool has_port = colon != absl::string_view::npos && std::all_of(text.begin() + colon + 1, text.end(), absl::ascii_isdigit) &&
                         absl::SimpleAtoi(text.substr(colon + 1), &parsed.port) && parsed.port <= 65535;
   if (has_port && IsHost(parsed.host)) return parsed;
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT; an IPv6 address stands in brackets"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not HOST:PORT; ports end at 65535, an IPv6 address stands in brackets"));
 }
 
 }  // namespace

@@ -147,7 +147,8 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
   const std::string single = absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1));
   if (Exists(single)) return AddFile(single);
   return absl::InvalidArgumentError(
-      absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors"));
+      absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors",
+                   Exists(absl::StrCat(folder, "/checkpoints")) ? absl::StrCat("; is ", folder, "/checkpoints meant?") : ""));
 }
 
 absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder) {

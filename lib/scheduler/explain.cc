@@ -89,11 +89,10 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     const double stage_s = stage.forward_s + stage.backward_s + stage.codec_s;
     const Device& device = request.devices[stage.devices[0]];
     lines.push_back(absl::StrFormat(
-        "stage %d: %s%s runs %d ops, %s per micro-batch%s, %d in flight, %s of %s", stage.index, device.name,
+        "stage %d: %s%s runs %d ops, %s per micro-batch%s, %d in flight, room for %s", stage.index, device.name,
         device.site.empty() ? "" : absl::StrCat(" (", device.site, ")"), stage.ops.size(), DurationText(stage_s),
         stage_s >= slowest_s * (1 - 1e-9) ? ", the slowest stage" : absl::StrFormat(" (%.0f%% of the slowest)", 100 * stage_s / slowest_s),
-        stage.in_flight, SizeText(static_cast<double>(stage.memory_bytes)),
-        SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
+        stage.in_flight, SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
   }
   for (const PlanLink& link : plan.links) {
     const double worst_s = std::max(link.forward_s, link.backward_s);
