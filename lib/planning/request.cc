@@ -163,6 +163,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, out));
   NarrowIds(workload, costs, request);
   request.recompute = recompute == runtime::Recompute::kFull;
+  request.recompute_is_a_choice = workload.job.spec.training.recompute == job::Recompute::kAuto;
   AddNetwork(profiles.network, request);
   AddWishes(workload.job.spec, options, request);
   request.memory_reserve_bytes = ProcessBytes(1);

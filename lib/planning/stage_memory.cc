@@ -90,6 +90,7 @@ absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload:
     if (exact[stage.index] <= room) continue;
     refusal = TooSmall(stage, exact[stage.index], room);
     const int64_t less = std::max(exact[stage.index] - model, exact[stage.index] - room);
+    request.memory_is_lowered = true;
     request.devices[device].memory_bytes = std::max<int64_t>(1, request.devices[device].memory_bytes - less);
   }
   return refusal;

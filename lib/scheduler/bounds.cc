@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "lib/scheduler/op_order.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
@@ -240,6 +245,14 @@ double LowerBoundSeconds(const Problem& problem) {
 
 std::vector<LowerBound> LowerBounds(const Problem& problem) {
   const PlanRequest& request = problem.request();
+  if (request.recompute && request.recompute_is_a_choice) {
+    PlanRequest without = request;
+    without.recompute = false;
+    const auto other = Problem::Create(without);
+    if (other.ok() && std::holds_alternative<std::unique_ptr<Problem>>(*other)) {
+      return LowerBounds(*std::get<std::unique_ptr<Problem>>(*other));
+    }
+  }
   const std::vector<int> kinds = FastestOfEachClass(problem);
   const SlowestOp largest = LargestOp(problem, kinds);
   std::vector<LowerBound> bounds = {
@@ -265,6 +278,26 @@ std::vector<LowerBound> LowerBounds(const Problem& problem) {
     if (bound.holds) bound.seconds = (bound.seconds + request.step_overhead_s) * kRounding;
   }
   return bounds;
+}
+
+LowerBound SearchBound(const Problem& problem, double step_s) {
+  const PlanRequest& request = problem.request();
+  constexpr absl::string_view kTried = "every choice of devices, their order and the cuts was tried or ruled out";
+  LowerBound bound{.name = "search"};
+  if (problem.max_direction_ratio() > 1 && problem.max_stages() > 1) {
+    bound.why = "the search was for the least time to an equal loss: a plan with codecs that lose more may have shorter steps";
+  } else if (request.memory_is_lowered) {
+    bound.why = absl::StrCat(kTried, " in less memory than there is, since a plan that was found before did not fit");
+  } else if (request.recompute_is_a_choice) {
+    bound.why = absl::StrCat(kTried, request.recompute ? " with" : " without", " recomputation, which the job leaves open");
+  } else if (!IsOnlyOrder(request, problem.order())) {
+    bound.why = absl::StrCat(kTried, " for one order of the graph's ops, which has others");
+  } else {
+    bound.holds = true;
+    bound.seconds = step_s;
+    bound.why = std::string(kTried);
+  }
+  return bound;
 }
 
 const LowerBound* BindingBound(const std::vector<LowerBound>& bounds) {

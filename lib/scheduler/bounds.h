@@ -14,8 +14,13 @@ namespace fusionllm::scheduler {
 //   longest-path   one micro-batch down the longest path of the graph and back, each op on its fastest device
 //   cut-bytes      when a plan needs several stages: micro-batches x what some cut must carry, over the fastest link
 //   spanning-tree  when every device must be used: likewise, over the links that join even the worst connected devices
-// each with the fixed cost of a step. How the last two follow: bounds.cc.
+// each with the fixed cost of a step. Where recomputation is a choice, of the job without it, which has less to compute. How the last two
+// follow: bounds.cc.
 std::vector<LowerBound> LowerBounds(const Problem& problem);
+// What a search proved that ruled out every faster plan than its own of `step_s`. It holds only for what was searched: one order of the
+// ops, the memory and the recomputation of this request, and the least time to an equal loss, which is the time of a step only where no
+// codec can lose anything.
+LowerBound SearchBound(const Problem& problem, double step_s);
 // The largest that holds; null when none does.
 const LowerBound* BindingBound(const std::vector<LowerBound>& bounds);
 

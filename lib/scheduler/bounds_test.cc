@@ -110,6 +110,65 @@ TEST(BoundsTest, ExactProvesItsOwn) {
   EXPECT_EQ(plan.gap, 0);
 }
 
+TEST(BoundsTest, ASearchProvesNothingThatItDidNotSearch) {
+  const auto search = [](const PlanRequest& request) { return std::get<Plan>(*MakePlan("exact", request)).lower_bounds.back(); };
+  PlanRequest request = FourOps();
+  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"topk", 16, 10, 1e-3}});
+  request.codec_policy = &ladder;
+  EXPECT_EQ(search(request).name, "search");
+  EXPECT_FALSE(search(request).holds);
+  EXPECT_THAT(search(request).why, HasSubstr("lose more may have shorter steps"));
+  request = FourOps();
+  request.memory_is_lowered = true;
+  EXPECT_FALSE(search(request).holds);
+  request = FourOps();
+  request.recompute_is_a_choice = true;
+  EXPECT_FALSE(search(request).holds);
+}
+
+// With recomputation a step computes more; where it is a choice the bounds are those of the job without.
+TEST(BoundsTest, BoundsHoldWithAndWithoutRecomputationWhereItIsAChoice) {
+  PlanRequest request = FourOps();
+  const double without_s = Bound(request, "work").seconds;
+  request.recompute = true;
+  EXPECT_GT(Bound(request, "work").seconds, without_s);
+  request.recompute_is_a_choice = true;
+  EXPECT_EQ(Bound(request, "work").seconds, without_s);
+}
+
+// Codecs depend on what a plan's links have to hide behind, so that one that loses more may be the fastest.
+TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
+  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-3}, {"int8", 4, 4, 2e-2}, {"topk", 16, 16, 1e-1}});
+  int beaten = 0, proven = 0;
+  for (uint64_t seed = 1; seed <= 80; ++seed) {
+    PlanRequest request = testing::DrawSmallInstance(seed, {.max_ops = 8, .max_devices = 4}).request;
+    const bool adaptive = seed % 5 != 0;
+    request.codec_policy = adaptive ? &ladder : nullptr;
+    std::vector<Plan> plans;
+    for (const absl::string_view strategy : StrategyNames()) {
+      for (uint64_t draw = 1; draw <= (strategy == "random" ? 4 : 1); ++draw) {
+        request.seed = draw;
+        const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+        ASSERT_TRUE(outcome.ok()) << outcome.status();
+        if (const auto* plan = std::get_if<Plan>(&*outcome)) plans.push_back(*plan);
+      }
+    }
+    for (const Plan& plan : plans) {
+      for (const LowerBound& bound : plan.lower_bounds) {
+        proven += bound.holds && bound.name == "search";
+        for (const Plan& other : plans) {
+          beaten += bound.name == "search" && other.predicted_step_s < plan.predicted_step_s * (1 - 1e-9);
+          if (!bound.holds) continue;
+          EXPECT_GE(other.predicted_step_s, bound.seconds * (1 - 1e-9))
+              << "seed " << seed << ": " << other.strategy << " against the bound " << bound.name << " of " << plan.strategy;
+        }
+      }
+    }
+  }
+  EXPECT_GT(beaten, 0) << "this test would say nothing";
+  EXPECT_GT(proven, 0) << "nor would it of searches";
+}
+
 TEST(BoundsTest, AlternativesAreWeighedWhenAsked) {
   PlanRequest request = FourOps();
   request.stages = 2;

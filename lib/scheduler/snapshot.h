@@ -161,6 +161,10 @@ struct PlanRequest {
   int64_t report_bytes = 1'024;
   // Activation checkpointing: a stage stashes only what it received and what placeholders hold, and runs its forward again.
   bool recompute = false;
+  bool recompute_is_a_choice = false;  // the job may also do the other way: what is said to bound its plans must hold for both
+  // Some device has been given less memory than the job may use there, since a plan did not fit after all: what a search rules out on it
+  // may yet fit.
+  bool memory_is_lowered = false;
   double step_overhead_s = 0;        // fixed cost of a step, whatever the plan
   double memory_headroom = 0.05;     // share of a device's memory that no plan may use
   int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)

@@ -9,7 +9,6 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
-#include "lib/scheduler/op_order.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
@@ -145,19 +144,8 @@ Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& a
   const PlanRequest& request = problem.request();
   Plan plan = evaluator.ToPlan(assignment, strategy);
   plan.evaluations = evaluator.evaluations();
-  // Among lossy plans the search seeks the time to an equal loss, which proves nothing about the time of a step.
-  const bool lossless = std::all_of(plan.links.begin(), plan.links.end(), [](const PlanLink& link) { return link.loss_cost == 0; });
   plan.lower_bounds = LowerBounds(problem);
-  if (proven && lossless) {
-    const bool all = IsOnlyOrder(request, problem.order());
-    plan.lower_bounds.push_back(
-        {.name = "search",
-         .seconds = all ? plan.predicted_step_s : 0,
-         .holds = all,
-         .why = all ? "every choice of devices, their order and the cuts was tried or ruled out"
-                    : "every choice of devices, their order and the cuts was tried or ruled out for one order of the "
-                      "graph's ops, which has others"});
-  }
+  if (proven) plan.lower_bounds.push_back(SearchBound(problem, plan.predicted_step_s));
   if (const LowerBound* binding = BindingBound(plan.lower_bounds)) plan.lower_bound_s = binding->seconds;
   plan.gap = plan.lower_bound_s > 0 ? std::max(0.0, plan.predicted_step_s / plan.lower_bound_s - 1) : 0;
   std::vector<char> used(request.devices.size(), 0);

@@ -236,6 +236,11 @@ double BalancedSeconds(const Problem& problem, int most_devices) {
 
 absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices) {
   PlanRequest share = problem.request();
+  if (share.recompute && share.recompute_is_a_choice) {  // see LowerBounds
+    share.recompute = false;
+    FUSIONLLM_ASSIGN_OR_RETURN(auto without, Problem::Create(share));
+    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, most_pipelines, most_devices);
+  }
   share.micro_batches = (share.micro_batches + most_pipelines - 1) / most_pipelines;
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(share));
   const auto* of_share = std::get_if<std::unique_ptr<Problem>>(&created);
