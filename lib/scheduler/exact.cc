@@ -1,6 +1,12 @@
 // The oracle: the best of all assignments, by branch and bound.
+#include <memory>
+#include <variant>
+#include <vector>
+
 #include "absl/strings/str_format.h"
 #include "lib/scheduler/branch_and_bound.h"
+#include "lib/scheduler/op_order.h"
+#include "lib/scheduler/reorder.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
@@ -8,20 +14,17 @@ namespace {
 
 constexpr int64_t kBudgetFactor = 50;
 
+// Nothing where it has no answer.
+std::vector<NamedStage> OpFencesStages(const Problem& problem, const PlanRequest& request) {
+  const absl::StatusOr<PlanOutcome> outcome = MakeOpFence()->Plan(request, [&problem] { return problem.Stopped(); });
+  return outcome.ok() && std::holds_alternative<Plan>(*outcome) ? StagesOf(std::get<Plan>(*outcome)) : std::vector<NamedStage>();
+}
+
 // A good first answer prunes most of the tree; it decides nothing else.
 Assignment OpFencesAnswer(const Problem& problem) {
   PlanRequest request = problem.request();
   request.order = problem.order();  // cuts of another order would say nothing here
-  const absl::StatusOr<PlanOutcome> outcome = MakeOpFence()->Plan(request, [&problem] { return problem.Stopped(); });
-  Assignment assignment;
-  if (!outcome.ok() || !std::holds_alternative<Plan>(*outcome)) return assignment;
-  int begin = 0;
-  for (const PlanStage& stage : std::get<Plan>(*outcome).stages) {
-    assignment.begins.push_back(begin);
-    assignment.devices.push_back(stage.devices[0]);
-    begin += static_cast<int>(stage.ops.size());
-  }
-  return assignment;
+  return InARow(request, OpFencesStages(problem, request));
 }
 
 class Exact final : public Strategy {
@@ -52,6 +55,18 @@ class Exact final : public Strategy {
     if (search.best().devices.empty()) return ExplainInfeasible(problem, evaluator);
     *proven = true;
     return search.best();
+  }
+
+  // The search keeps to one order of the ops. Where there are others nothing is proven, but no plan is worse than op-fence's.
+  std::unique_ptr<Reordered> Reorder(const Problem& problem, Evaluator& evaluator, const Assignment& found) const override {
+    const PlanRequest& request = problem.request();
+    if (!request.order.empty() || IsOnlyOrder(request, problem.order())) return nullptr;
+    std::unique_ptr<Reordered> other = ReorderedAs(problem, OpFencesStages(problem, request));
+    if (other == nullptr) return nullptr;
+    const Evaluation theirs = Evaluator(*other->problem).Evaluate(other->assignment, Effort::kFull);
+    const Evaluation own = evaluator.Evaluate(found, Effort::kFull);
+    const bool better = theirs.feasible() && Better(theirs, other->assignment.devices.size(), own, found.devices.size());
+    return better ? std::move(other) : nullptr;
   }
 };
 

@@ -221,6 +221,28 @@ TEST(ReorderTest, ASearchAlongOneOrderOfSeveralProvesNothing) {
   EXPECT_THAT(search->why, HasSubstr("which has others"));
 }
 
+double CostOf(const Plan& plan) {
+  double loss = 0;
+  for (const PlanLink& link : plan.links) loss += link.loss_cost;
+  return plan.predicted_step_s * (1 + kTimePerNat * loss);
+}
+
+TEST(ReorderTest, ExactIsNeverWorseThanOpFenceWhereThereAreOtherOrders) {
+  int others = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    const PlanRequest request = Branching(seed, 10, 3);
+    const absl::StatusOr<PlanOutcome> exact = MakePlan("exact", request), fence = MakePlan("op-fence", request);
+    ASSERT_TRUE(exact.ok() && fence.ok()) << seed;
+    if (!std::holds_alternative<Plan>(*exact) || !std::holds_alternative<Plan>(*fence)) continue;
+    const Plan &proven = std::get<Plan>(*exact), &found = std::get<Plan>(*fence);
+    EXPECT_LE(CostOf(proven), CostOf(found) * (1 + 1e-9)) << seed;
+    PlanRequest along = request;
+    along.order = OrderOps(request);
+    others += CostOf(std::get<Plan>(*MakePlan("exact", along))) > CostOf(proven) * (1 + 1e-9);
+  }
+  EXPECT_GT(others, 0) << "this test would say nothing";
+}
+
 TEST(ReorderTest, AnOrderThatIsNoneIsRefused) {
   PlanRequest request = Branching(1, 5, 2);
   const auto error = [&](std::vector<int> order) {

@@ -98,6 +98,29 @@ std::unique_ptr<Reordered> BetterOrder(const Problem& problem, Evaluator& evalua
   return best;
 }
 
+Assignment InARow(const PlanRequest& request, const std::vector<NamedStage>& stages) {
+  Assignment assignment;
+  int begin = 0;
+  for (const NamedStage& stage : stages) {
+    const auto device =
+        std::find_if(request.devices.begin(), request.devices.end(), [&](const Device& d) { return d.name == stage.device; });
+    assignment.begins.push_back(begin);
+    assignment.devices.push_back(static_cast<int>(device - request.devices.begin()));
+    begin += static_cast<int>(stage.ops.size());
+  }
+  return assignment;
+}
+
+std::unique_ptr<Reordered> ReorderedAs(const Problem& problem, const std::vector<NamedStage>& stages) {
+  const PlanRequest& request = problem.request();
+  std::optional<std::vector<int>> order = OrderOfStages(request, stages);
+  if (!order.has_value()) return nullptr;
+  std::unique_ptr<Reordered> other = Along(problem, *std::move(order));
+  if (other == nullptr) return nullptr;
+  other->assignment = InARow(request, stages);
+  return other;
+}
+
 std::optional<std::vector<int>> OrderOfStages(const PlanRequest& request, const std::vector<NamedStage>& stages) {
   const std::vector<int> own = OrderOps(request);
   if (IsOnlyOrder(request, own)) return std::nullopt;

@@ -25,6 +25,12 @@ struct Reordered {
 // order is, or when the graph has more than a thousand ideals or too many for so many stages.
 std::unique_ptr<Reordered> BetterOrder(const Problem& problem, Evaluator& evaluator, const Assignment& found);
 
+// Stages by their sizes and devices. Precondition: the request has the devices, and an order of which the stages are consecutive runs.
+Assignment InARow(const PlanRequest& request, const std::vector<NamedStage>& stages);
+
+// The stages of a plan of the same request, along an order of which they are consecutive runs; null where OrderOfStages has none.
+std::unique_ptr<Reordered> ReorderedAs(const Problem& problem, const std::vector<NamedStage>& stages);
+
 // An order of the request's ops of which the stages are consecutive runs; nothing where they are runs of the planner's own order, or of
 // none.
 std::optional<std::vector<int>> OrderOfStages(const PlanRequest& request, const std::vector<NamedStage>& stages);

@@ -175,7 +175,7 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
   const Assignment& assignment = std::get<Assignment>(found);
   if (const std::unique_ptr<Reordered> better = Reorder(problem, evaluator, assignment)) {
     Evaluator other(*better->problem);
-    return PlanOutcome(WholePlan(*better->problem, other, better->assignment, name()));
+    return PlanOutcome(WholePlan(*better->problem, other, better->assignment, name(), proven));
   }
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
   return PlanOutcome(WholePlan(problem, evaluator, assignment, name(), proven));

@@ -5,7 +5,8 @@
 //   op-fence       clusters devices by bandwidth, cuts the graph by dynamic programming, then searches locally with the simulator
 //   equal-ops      the naive baseline: every executor in declared order gets the same number of ops
 //   equal-compute  every executor in declared order gets the same FLOPs
-//   exact          every order, subset and cut, by branch and bound; small instances only: the oracle of the tests
+//   exact          every order of devices, subset and cut, by branch and bound; small instances only: the oracle of the tests. Of a graph
+//                  whose ops have several orders it searches one, and takes op-fence's plan where that is better
 //   dt-fm          the allocation of DT-FM (arXiv 2206.01288) with one pipeline: the devices along the cheapest path, equal numbers of ops
 //   random         executors in an order drawn from the seed, equal numbers of ops
 #pragma once
