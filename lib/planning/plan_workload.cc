@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/plan_document.h"
@@ -21,6 +24,15 @@ using scheduler::Plan;
 using scheduler::PlanOutcome;
 using scheduler::Refusal;
 
+bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
+  const auto *a = std::get_if<Plan>(&outcome), *b = std::get_if<Plan>(&than);
+  return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
+}
+
+// Random plans that are weighed where a search has none that fits, if there are few enough devices for luck to find one.
+constexpr int kDraws = 32;
+constexpr size_t kMostDevicesDrawn = 16;
+
 class Planner {
  public:
   Planner(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options)
@@ -32,7 +44,9 @@ class Planner {
     recompute_ = recompute;
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
-    return PlanThatFits(request, PolicyOf(workload_.job.spec.compression));
+    const CompressionPolicy codecs(PolicyOf(workload_.job.spec.compression), CodecDevice(profiles_));
+    request.codec_policy = &codecs;
+    return PlanThatFits(request);
   }
 
   // Of what PlanWith returned, whichever call it was.
@@ -41,16 +55,59 @@ class Planner {
   }
 
  private:
+  absl::StatusOr<PlanOutcome> PlanThatFits(const scheduler::PlanRequest& request) const {
+    scheduler::PlanRequest attempt = request;
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, Fit(strategy_, attempt, Lowering::kAdded));
+    const auto* refusal = std::get_if<Refusal>(&outcome);
+    const bool searches = strategy_ == "op-fence" || strategy_ == "exact";
+    if (refusal == nullptr || !searches || refusal->shortfall.what != "memory_bytes") return outcome;
+    return FastestOfRivals(request, std::move(outcome), attempt.memory_is_lowered);
+  }
+
+  struct Rival {
+    std::string planner;
+    uint64_t seed = 0;
+    Lowering lowering = Lowering::kAlone;
+  };
+
+  // The memory that a search plans on is an estimate. Plans that are fast by it may all come out too large, and memory taken from their
+  // devices bars others that would fit. A refusal is the truth only once the simple planners' plans have been weighed as well; they take
+  // hardly any time. `misfits`: the search had plans, which turned out too large.
+  absl::StatusOr<PlanOutcome> FastestOfRivals(const scheduler::PlanRequest& request, PlanOutcome refused, bool misfits) const {
+    std::vector<Rival> rivals;
+    if (misfits) rivals.push_back({strategy_, options_.seed, Lowering::kAlone});
+    for (const char* simple : {"equal-ops", "equal-compute", "dt-fm"}) {
+      for (const Lowering lowering : {Lowering::kAlone, Lowering::kAdded}) rivals.push_back({simple, options_.seed, lowering});
+    }
+    const int draws = request.devices.size() <= kMostDevicesDrawn ? kDraws : 0;
+    for (int draw = 0; draw < draws; ++draw) rivals.push_back({"random", options_.seed + static_cast<uint64_t>(draw), Lowering::kAlone});
+    PlanOutcome best = std::move(refused);
+    std::string planner;
+    for (const Rival& rival : rivals) {
+      scheduler::PlanRequest attempt = request;
+      attempt.seed = rival.seed;
+      FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, Fit(rival.planner, attempt, rival.lowering));
+      if (!IsFaster(outcome, best)) continue;
+      best = std::move(outcome);
+      planner = rival.planner;
+    }
+    if (auto* plan = std::get_if<Plan>(&best); plan != nullptr && planner != strategy_) {
+      plan->strategy = strategy_;
+      plan->explain.insert(plan->explain.begin(),
+                           absl::StrCat("of the plans that ", strategy_,
+                                        " found none fitted the memory of its devices: these are the stages of ", planner, ", which do"));
+    }
+    return best;
+  }
+
   // Plans until the exact memory of every stage fits, and puts it into the plan.
-  absl::StatusOr<PlanOutcome> PlanThatFits(scheduler::PlanRequest& request, const compression::Policy& policy) {
-    const CompressionPolicy codecs(policy, CodecDevice(profiles_));
-    request.codec_policy = &codecs;
+  absl::StatusOr<PlanOutcome> Fit(const std::string& strategy, scheduler::PlanRequest& request, Lowering lowering) const {
     Refusal refusal;
     for (int round = 0; round < kMostMemoryRounds; ++round) {
-      FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy_, request, options_.stop));
+      FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy, request, options_.stop));
       if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : PlanOutcome(refusal);
       FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit,
-                                 FitStageMemory(workload_, profiles_, recompute_, std::get<Plan>(outcome), request));
+                                 FitStageMemory(workload_, profiles_, recompute_, std::get<Plan>(outcome), request, lowering));
       if (!misfit.has_value()) return outcome;
       refusal = *std::move(misfit);
     }
@@ -74,11 +131,6 @@ bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
   return std::any_of(stages.begin(), stages.end(), [&](const scheduler::PlanStage& stage) {
     return static_cast<double>(stage.memory_bytes) > kTightMemory * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
   });
-}
-
-bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
-  const auto *a = std::get_if<Plan>(&outcome), *b = std::get_if<Plan>(&than);
-  return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
 }
 
 }  // namespace

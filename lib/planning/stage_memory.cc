@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
 
 absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
                                                                  runtime::Recompute recompute, scheduler::Plan& plan,
-                                                                 scheduler::PlanRequest& request) {
+                                                                 scheduler::PlanRequest& request, Lowering lowering) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute));
   std::optional<scheduler::Refusal> refusal;
   for (scheduler::PlanStage& stage : plan.stages) {
@@ -89,9 +89,12 @@ absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload:
     stage.memory_bytes = exact[stage.index];
     if (exact[stage.index] <= room) continue;
     refusal = TooSmall(stage, exact[stage.index], room);
-    const int64_t less = std::max(exact[stage.index] - model, exact[stage.index] - room);
+    const int64_t off = exact[stage.index] - model, over = exact[stage.index] - room;
+    int64_t& memory = request.devices[device].memory_bytes;
+    const int64_t lowered =
+        lowering == Lowering::kAdded ? memory - std::max(off, over) : std::min(memory - over, profiles.devices[device].memory_bytes - off);
+    memory = std::max<int64_t>(1, lowered);
     request.memory_is_lowered = true;
-    request.devices[device].memory_bytes = std::max<int64_t>(1, request.devices[device].memory_bytes - less);
   }
   return refusal;
 }

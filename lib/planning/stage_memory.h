@@ -27,10 +27,14 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
 // memory to plan on.
 inline constexpr int kMostMemoryRounds = 6;
 
+// By how much that is: what the planner's model was off by each time, on top of what was taken before; or what it was off by this time
+// alone. The first comes to plans that fit in fewer rounds, the second to some that the first passes over.
+enum class Lowering { kAdded, kAlone };
+
 // Puts StageMemoryOf into the plan. Nothing when every stage fits its device; else why the last that does not is refused, and `request` has
 // less memory where it was short, to be planned on again.
 absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
                                                                  runtime::Recompute recompute, scheduler::Plan& plan,
-                                                                 scheduler::PlanRequest& request);
+                                                                 scheduler::PlanRequest& request, Lowering lowering = Lowering::kAdded);
 
 }  // namespace fusionllm::planning
