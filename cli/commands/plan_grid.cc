@@ -1,7 +1,9 @@
 #include "cli/commands/plan_grid.h"
 
+#include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -52,6 +54,13 @@ void GridArguments::AddTo(CLI::App& command) {
 }
 
 absl::StatusOr<int> PlanGrid(const GridArguments& arguments, const std::string& strategy, uint64_t seed, OutputFormat format) {
+  for (const auto& [option, gib, what] :
+       {std::tuple("--grad-gib", arguments.gradient_gib, "gradients"), std::tuple("--act-gib", arguments.activation_gib, "activations")}) {
+    if (std::isfinite(gib) && gib >= 0 && gib <= grid::GridProblem::kMaxGib) continue;
+    const std::string wanted =
+        gib > grid::GridProblem::kMaxGib ? absl::StrFormat("at most %g", grid::GridProblem::kMaxGib) : "a non-negative number";
+    return absl::InvalidArgumentError(absl::StrFormat("%s: the GiB of %s must be %s, got %g", option, what, wanted, gib));
+  }
   if (arguments.network.empty()) return absl::InvalidArgumentError("--objective dt-fm needs --network SCENARIO.json");
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(arguments.network, kMaxNetworkBytes)));
   const auto named = [&](const absl::Status& status) {

@@ -1,6 +1,8 @@
 #include "lib/scheduler/grid/grid_problem.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -42,6 +44,9 @@ absl::StatusOr<GridProblem> GridProblem::Create(const Network& network, const Sh
     if (!std::isfinite(value) || value < 0) {
       return absl::InvalidArgumentError(absl::StrFormat("the GiB of %s must be a non-negative number, got %g", name, value));
     }
+    if (value > kMaxGib) {
+      return absl::InvalidArgumentError(absl::StrFormat("the GiB of %s must be at most %g, got %g", name, kMaxGib, value));
+    }
   }
   GridProblem problem;
   problem.shape_ = shape;
@@ -54,6 +59,14 @@ absl::StatusOr<GridProblem> GridProblem::Create(const Network& network, const Sh
       const double gb_per_s = (network.bandwidth_gbps[i][j] + network.bandwidth_gbps[j][i]) / 2 / kBitsOfByte;
       problem.peer_s_[i * n + j] = 2 * (alpha_s + shape.gradient_gib / shape.pipelines / gb_per_s);
       problem.boundary_s_[i * n + j] = 2 * (alpha_s + shape.activation_gib / gb_per_s);
+      const double slowest_s = std::max(problem.peer_s(i, j), problem.boundary_s(i, j));
+      if (slowest_s <= kMaxPairSeconds && !std::isnan(problem.boundary_s(i, j))) continue;
+      const bool delayed = !(alpha_s <= kMaxPairSeconds / 2);
+      const bool back = delayed && network.delay_ms[j][i] > network.delay_ms[i][j];
+      const size_t from = back ? j : i, to = back ? i : j;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s[%d][%d]: with %g a transfer between devices %d and %d takes more than %g s", delayed ? "delay_ms" : "bandwidth_gbps", from,
+          to, (delayed ? network.delay_ms : network.bandwidth_gbps)[from][to], i, j, kMaxPairSeconds));
     }
   }
   return problem;

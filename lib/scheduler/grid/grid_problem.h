@@ -30,9 +30,13 @@ class GridProblem {
  public:
   // At most this many devices: pair costs are kept as two dense matrices.
   static constexpr int kMaxDevices = 4096;
+  // What is beyond these is no network: sums over all pairs of such costs stay finite, and searches can compare them.
+  static constexpr double kMaxGib = 1e9;
+  static constexpr double kMaxPairSeconds = 1e18;
 
   // Both directions of a link count with their mean, as in the paper (section 3.2). InvalidArgument names the entry that is missing, not
-  // finite, a negative delay or not a positive bandwidth, or the product that is not the number of devices.
+  // finite, a negative delay or not a positive bandwidth, or that makes a pair slower than the limit, or the product that is not the number
+  // of devices.
   static absl::StatusOr<GridProblem> Create(const Network& network, const Shape& shape);
 
   int devices() const { return shape_.stages * shape_.pipelines; }
