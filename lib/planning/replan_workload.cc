@@ -31,6 +31,15 @@ absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const w
     return absl::InvalidArgumentError(
         absl::StrCat("plan.graph_hash: the plan is of another model (", plan.graph_hash, ") than the job (", hash, ")"));
   }
+  if (plan.micro_batches != workload.micro_batches) {
+    return absl::InvalidArgumentError(absl::StrFormat("plan.micro_batches: the plan is of steps of %d micro-batches, the job's have %d",
+                                                      plan.micro_batches, workload.micro_batches));
+  }
+  if (plan.micro_batch_size != workload.micro_batch_size) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("plan.micro_batch_size: the plan is of micro-batches of %d samples, the job's have %d", plan.micro_batch_size,
+                        workload.micro_batch_size));
+  }
   if (plan.replicas > 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("plan.replicas: the plan has %d pipelines side by side; a running plan has one", plan.replicas));

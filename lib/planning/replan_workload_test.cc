@@ -102,6 +102,18 @@ TEST_F(ReplanWorkloadTest, APlanOfAnotherModelIsRefused) {
   EXPECT_THAT(std::string(ExplainPlan(*workload_, profiles_, plan_, {}).status().message()), HasSubstr("plan.graph_hash"));
 }
 
+TEST_F(ReplanWorkloadTest, APlanOfOtherMicroBatchesIsRefused) {
+  const auto error = [&](const wire::PlanDocument& plan) {
+    return std::string(ReplanWorkload(*workload_, profiles_, plan, {}, {}).status().message());
+  };
+  wire::PlanDocument other = plan_;
+  ++other.micro_batches;
+  EXPECT_THAT(error(other), HasSubstr("plan.micro_batches: the plan is of steps of 9 micro-batches, the job's have 8"));
+  other = plan_;
+  ++other.micro_batch_size;
+  EXPECT_THAT(error(other), HasSubstr("plan.micro_batch_size"));
+}
+
 TEST_F(ReplanWorkloadTest, ExplainsEveryStageOfThePlanThatItIsGiven) {
   const auto sentences = ExplainPlan(*workload_, profiles_, plan_, {});
   ASSERT_TRUE(sentences.ok()) << sentences.status();
