@@ -95,6 +95,13 @@ TEST_F(PlanRunning, RefusesWhatIsNoPlanOfThisJob) {
   program_.Write("refused.json", R"({"refused":{"reason":"NoOps","message":"none","shortfall":{}}})");
   EXPECT_THAT(error("--running refused.json"), HasSubstr("refused.json"));
   EXPECT_THAT(error("--running plan.json --steps-left -3"), HasSubstr("--steps-left"));
+  for (const char* option : {"--step-seconds", "--move-seconds"}) {
+    EXPECT_THAT(error(absl::StrCat("--running plan.json ", option, " 1e308")), HasSubstr(option));
+  }
+  json other = plan_;
+  other["micro_batches"] = plan_["micro_batches"].get<int>() + 1;
+  program_.Write("other.json", other.dump());
+  EXPECT_THAT(error("--running other.json"), HasSubstr("plan.micro_batches"));
   EXPECT_THAT(error("--running plan.json --strategy equal-ops"), HasSubstr("--strategy equal-ops"));
   EXPECT_THAT(error("--running plan.json --set spec.model.config.layers=[192,16,8]"), HasSubstr("plan.graph_hash"));
 }

@@ -14,6 +14,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/planning/replan_workload.h"
 #include "lib/report/words.h"
+#include "lib/scheduler/replan/replan.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -62,10 +63,12 @@ void RunningArguments::AddTo(CLI::App& command) {
       ->group(group);
   command.add_option("--step-seconds", step_seconds, "of the running plan, as measured; without it as predicted")
       ->check(NumberFrom(0))
+      ->check(CLI::Range(0.0, scheduler::replan::kMostSeconds))
       ->needs(plan_option)
       ->group(group);
   command.add_option("--move-seconds", move_seconds, "what any move costs beside its transfers: a checkpoint, a restart")
       ->check(NumberFrom(0))
+      ->check(CLI::Range(0.0, scheduler::replan::kMostSeconds))
       ->needs(plan_option)
       ->capture_default_str()
       ->group(group);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
@@ -30,6 +31,7 @@ absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& optio
   for (const auto& [name, number] : numbers) {
     if (!std::isfinite(number) || number < 0)
       return absl::InvalidArgumentError(absl::StrFormat("%s: %g is no number from 0 on", name, number));
+    if (number > kMostSeconds) return absl::InvalidArgumentError(absl::StrFormat("%s: %g is more than %g", name, number, kMostSeconds));
   }
   for (const auto& [name, number] : {std::pair{"bias", options.bias}, std::pair{"restore.bytes_per_s", options.restore.bytes_per_s}}) {
     if (!std::isfinite(number) || number <= 0)
@@ -169,9 +171,9 @@ class Replanner {
       answer.verdict = ReplanAnswer::Verdict::kMove;
       answer.gain_s = gain_s;
       Take(best, answer);
-      answer.reason = absl::StrFormat("%.3g s a step instead of %.3g s: %s, which costs %.3g s and gains %.3g s over the %d steps left",
-                                      step_s, present_step_s, Moves(answer.migration), options_.fixed_s + answer.migration.transfer_s,
-                                      gain_s, options_.steps_left);
+      answer.reason = absl::StrFormat("%.3g s a step instead of %.3g s%s: %s, which costs %.3g s and gains %.3g s over the %d steps left",
+                                      step_s, present_step_s, OfLoss(best, step_s > present_step_s ? "but" : "and", present_cost_s),
+                                      Moves(answer.migration), options_.fixed_s + answer.migration.transfer_s, gain_s, options_.steps_left);
       return answer;
     }
     answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy);
@@ -179,11 +181,20 @@ class Replanner {
     return answer;
   }
 
+  // What is gained may be steps, not their time: plans whose codecs lose less need fewer of them.
+  std::string OfLoss(const Scored& best, absl::string_view conjunction, double present_cost_s) const {
+    const double loss = best.evaluation.loss_cost, present_loss = stays_->evaluation.loss_cost;
+    if (loss == present_loss) return "";
+    return absl::StrFormat(
+        ", %s to an equal loss %.3g s instead of %.3g s, as its codecs are expected to raise the loss by %.2g instead of %.2g", conjunction,
+        options_.bias * best.evaluation.cost_s(), present_cost_s, loss, present_loss);
+  }
+
   std::string WhyStay(bool same, double share, double step_s) const {
     if (same || share <= 0) return "no other plan that was found is worth its move";
     if (share < options_.least_gain) {
-      return absl::StrFormat("the best that was found gains %.1f%% of a step, less than the %.0f%% that a move must gain", 100 * share,
-                             100 * options_.least_gain);
+      return absl::StrFormat("the best that was found gains %.1f%% of a step to an equal loss, less than the %.0f%% that a move must gain",
+                             100 * share, 100 * options_.least_gain);
     }
     return absl::StrFormat("%.3g s a step is to be had, but %d steps do not earn what the move costs", step_s, options_.steps_left);
   }

@@ -22,6 +22,9 @@
 
 namespace fusionllm::scheduler::replan {
 
+// Of a step, and of what a move costs: sums over all steps that may be left stay finite.
+inline constexpr double kMostSeconds = 1e9;
+
 struct ReplanOptions {
   int64_t steps_left = 0;  // >= 0
   // Of the running plan, as measured under the new conditions; 0: simulated, with codecs chosen anew.

@@ -198,6 +198,26 @@ TEST(ReplanTest, AMeasuredStepMakesTheSameStagesWithOtherCodecsAPlanOfItsOwn) {
   EXPECT_DOUBLE_EQ(answer.gain_s, 1000 * plan.predicted_step_s - 5);
 }
 
+// One device alone takes longer steps than three whose links lose much, and fewer of them.
+TEST(ReplanTest, AMoveThatGainsStepsAndNotTheirTimeSaysSo) {
+  PlanRequest request = testing::Chain({.ops = 4, .op_s = 0.1, .cut_bytes = 1'000'000}, 4);
+  testing::AddDevice(request, "paris", 1);
+  testing::AddDevice(request, "paris", 1);
+  testing::AddDevice(request, "paris", 1);
+  testing::LinkSites(request, 1e7, 1e-3, 1e6, 1e-2);
+  const LadderPolicy ladder({{"topk", 100, 100, 0.5}});
+  request.codec_policy = &ladder;
+  PlanRequest all = request;
+  all.use_all_devices = true;
+  const RunningPlan running = Running(PlanOf(all));
+  ASSERT_EQ(running.size(), 3u);
+  const ReplanAnswer answer = Answer(request, running, {.steps_left = 1'000'000});
+  ASSERT_EQ(answer.verdict, Verdict::kMove) << answer.reason;
+  ASSERT_GT(answer.plan.predicted_step_s, *answer.running_step_s) << "this test would say nothing";
+  EXPECT_THAT(answer.reason, HasSubstr(", but to an equal loss "));
+  EXPECT_THAT(answer.reason, HasSubstr("raise the loss by 0 instead of 1"));
+}
+
 TEST(ReplanTest, TransfersTakeAsLongAsTheBusiestLinkOrResource) {
   // Two ops of 4 MB (weights 1, optimizer 2, gradients stay) leave paris-0 for tokyo-0, one lost op comes from the checkpoint.
   PlanRequest request = testing::Chain({.ops = 4, .op_s = 0.01, .cut_bytes = 1000, .parameter_bytes = 1'000'000}, 2);
@@ -261,6 +281,7 @@ TEST(ReplanTest, RefusesWhatIsNoPlanOrNoOptions) {
   torn[0].ops.pop_back();
   EXPECT_THAT(error(torn, {}), HasSubstr("running plan: its stages"));
   EXPECT_THAT(error(running, {.steps_left = -1}), HasSubstr("steps_left"));
+  EXPECT_THAT(error(running, {.running_step_s = 1e308}), HasSubstr("running_step_s: 1e+308 is more than 1e+09"));
   EXPECT_THAT(error(running, {.bias = 0}), HasSubstr("bias"));
   EXPECT_THAT(error(running, {.restore = {.bytes_per_s = 0}}), HasSubstr("restore.bytes_per_s"));
   EXPECT_TRUE(absl::IsCancelled(Replan(request, running, {}, [] { return true; }).status()));
