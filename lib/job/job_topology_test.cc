@@ -107,7 +107,10 @@ TEST(TopologyErrorsTest, DevicesAndSites) {
             "t.yaml:5: spec.sites[0].devices[1].name: the name a0 is given twice: sites and devices share one set of names");
   EXPECT_EQ(ErrorOfDevice("{name: a}"),
             "t.yaml:5: spec.sites[0].devices[1].name: the name a is given twice: sites and devices share one set of names");
-  EXPECT_EQ(ErrorOfDevice("{name: x, computeScale: 0}"), "t.yaml:5: spec.sites[0].devices[1].computeScale: must be above 0, got 0");
+  EXPECT_EQ(ErrorOfDevice("{name: x, computeScale: 0}"),
+            "t.yaml:5: spec.sites[0].devices[1].computeScale: must be at least 1.0e-06, got 0");
+  EXPECT_EQ(ErrorOfDevice("{name: x, computeScale: 1e-300}"),
+            "t.yaml:5: spec.sites[0].devices[1].computeScale: must be at least 1.0e-06, got 1e-300");
   EXPECT_EQ(ErrorOfDevice("{name: x, computeScale: 1.01}"), "t.yaml:5: spec.sites[0].devices[1].computeScale: must be at most 1, got 1.01");
   EXPECT_EQ(ErrorOfDevice("{name: x, threads: 0}"), "t.yaml:5: spec.sites[0].devices[1].threads: must be at least 1, got 0");
   EXPECT_EQ(ErrorOfDevice("{name: x, role: idle}"),

@@ -26,7 +26,7 @@ FUSIONLLM_JOB_ENUM(Role, {"executor", E::kExecutor}, {"spare", E::kSpare});
 
 struct Device {
   std::string name;
-  double compute_scale = 1;        // share of one of this machine's cores, in (0, 1]
+  double compute_scale = 1;        // share of one of this machine's cores, in [1e-6, 1]
   std::optional<ByteSize> memory;  // absent: what this machine has
   Role role = Role::kExecutor;
   int64_t threads = 1;

@@ -13,7 +13,7 @@ void Visit(V& v, TopologyMetadata& m) {
 template <class V>
 void Visit(V& v, Device& d) {
   v.Field("name", d.name, {.required = true, .name = true}, "Unique among all devices and sites.");
-  v.Field("computeScale", d.compute_scale, {.min = 0, .max = 1, .above_min = true},
+  v.Field("computeScale", d.compute_scale, {.min = 1e-6, .max = 1},
           "Share of one of this machine's cores: an op takes its own time divided by this.");
   v.Field("memory", d.memory, {}, "Memory for a stage. Omitted: what this machine has.");
   v.Field("role", d.role, {}, "A spare idles until it replaces another device.");

@@ -267,6 +267,7 @@ TEST(SimulateWorkload, MistakesNameTheKeyAndWhatThereIs) {
   EXPECT_THAT(what_if("device:rome-0=absent"), AllOf(HasSubstr("no device 'rome-0'"), HasSubstr("paris-0, paris-1, tokyo-0, tokyo-1")));
   EXPECT_THAT(what_if("device:paris-0=lost"), HasSubstr("absent"));
   EXPECT_THAT(what_if("device:paris-0.computeScale=2"), HasSubstr("at most 1"));
+  EXPECT_THAT(what_if("device:paris-0.computeScale=1e-7"), HasSubstr("at least 1e-06"));
   EXPECT_THAT(what_if("device:paris-0.computeScale=nan"), HasSubstr("must be a number"));
   EXPECT_THAT(what_if("site:rome.latency=1ms"), HasSubstr("paris, tokyo"));
   EXPECT_THAT(what_if("moon:phase=full"), HasSubstr("link:FROM->TO.FIELD"));

@@ -40,10 +40,11 @@ struct Edit {
   absl::StatusOr<job::Bandwidth> Bandwidth() const { return Named(job::ParseBandwidth(value)); }
   absl::StatusOr<job::Duration> Latency() const { return Named(job::ParseDuration(value)); }
   absl::StatusOr<job::ByteSize> Bytes() const { return Named(job::ParseByteSize(value)); }
-  absl::StatusOr<double> Number(double most) const {
+  absl::StatusOr<double> Number(double most, double least = 0) const {
     double number = 0;
-    if (absl::SimpleAtod(value, &number) && number > 0 && number <= most) return number;
-    return Error(absl::StrFormat("'%s' must be a number above 0 and at most %g", value, most));
+    if (absl::SimpleAtod(value, &number) && number > 0 && number >= least && number <= most) return number;
+    const std::string from = least > 0 ? absl::StrFormat("of at least %g", least) : "above 0";
+    return Error(absl::StrFormat("'%s' must be a number %s and at most %g", value, from, most));
   }
 
  private:
@@ -180,7 +181,7 @@ absl::Status EditDevice(const Edit& edit, Hardware& hardware) {
   }
   const auto set = [&](double& scale, auto&& set_memory) -> absl::Status {
     if (edit.field == "computeScale") {
-      FUSIONLLM_ASSIGN_OR_RETURN(scale, edit.Number(1));
+      FUSIONLLM_ASSIGN_OR_RETURN(scale, edit.Number(1, 1e-6));
     } else if (edit.field == "memory") {
       FUSIONLLM_ASSIGN_OR_RETURN(const job::ByteSize bytes, edit.Bytes());
       set_memory(bytes);
