@@ -231,7 +231,7 @@ TEST_F(MetricsTest, AnAddressThatIsTakenEndsTheRunWithASentence) {
   const std::string taken = AddressOf("broker");
   EXPECT_THAT(run->Stderr(), AllOf(HasSubstr("fusion-broker: metrics on http://" + taken), HasSubstr("started fusion-broker, process")));
   const auto second = Start({}, {"--metrics-address", taken}, "second");
-  EXPECT_EQ(second->Wait(kRunLimit), 1);
+  EXPECT_EQ(second->Wait(kRunLimit), 2);
   EXPECT_THAT(second->Stderr(), AllOf(HasSubstr("--metrics-address"), HasSubstr(taken), HasSubstr("in use")));
   run->Signal(SIGINT);
   ExpectEnd(*run, 130);
