@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -268,6 +269,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
   FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
   const RunFolder::Earlier earlier = folder.Remember();
+  absl::Cleanup put_back = [&] { folder.PutBack(earlier); };
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   const std::vector<LocalExecutor> executors = ExecutorsOf(options);
   std::vector<std::string> devices;
@@ -341,7 +343,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
   const bool came_to_something = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
-  if (had_steps && !steps_made && !came_to_something) folder.PutBack(earlier);
+  if (!had_steps || steps_made || came_to_something) std::move(put_back).Cancel();
   bool reported = came_to_something;
   // The report of a run that made steps is worth more than that of a start which made none.
   std::error_code ignored;

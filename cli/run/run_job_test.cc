@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -143,6 +145,18 @@ TEST_F(RunJobTest, ADeviceCannotTakeTheNameOfAService) {
   EXPECT_EQ(folder->WriteSecurity("j", {"paris-0", "broker"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(RunJobTest, AStartThatIsRefusedHalfwayPutsBackWhatItHasWritten) {
+  folder_.Write("out/job.yaml", "of the run before");
+  const auto topology = job::ParseTopology(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: t}\nspec: {sites: [{name: a, devices: [{name: broker}]}]}\n",
+      "t.yaml");
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  options_.topology = *topology;
+  EXPECT_THAT(Run().status().message(), HasSubstr("a device cannot be called \"broker\""));
+  EXPECT_EQ(base::ReadWholeFile(folder_ / "out/job.yaml"), "of the run before");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/topology.yaml"));
+}
+
 TEST_F(RunJobTest, AFailureIsASentenceOnStderrAndItsCode) {
   Script({kStep1, R"(print {"type":"error","code":"INTERNAL","reason":"","message":"the disk is full"})", "exit 1"});
   const auto result = Run();
@@ -229,9 +243,11 @@ TEST_F(RunJobTest, ARunWhoseRecordCannotBeWrittenSaysSoAtOnceAndFails) {
 
 TEST_F(RunJobTest, ARunWhoseFolderIsTakenAwayFails) {
   Script({kStep1, "wait " + folder_ / "gone", kSummary, "exit 0"});
-  const std::jthread remover([&] {
-    while (base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") == std::string::npos) std::this_thread::yield();
-    std::filesystem::remove_all(options_.output);
+  const std::jthread remover([&](const std::stop_token& stop) {
+    const auto has_step = [&] { return base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") != std::string::npos; };
+    while (!has_step() && !stop.stop_requested()) std::this_thread::yield();
+    std::error_code ignored;
+    std::filesystem::remove_all(options_.output, ignored);
     folder_.Write("gone", "");
   });
   const auto result = Run();
@@ -252,9 +268,11 @@ TEST_F(RunJobTest, AReportThatCannotBeWrittenIsAFailure) {
 
 TEST_F(RunJobTest, ATraceThatIsTakenAwayIsToldAsTheEventsAre) {
   Script({kStep1, "wait " + folder_ / "gone", kSummary, "exit 0"});
-  const std::jthread remover([&] {
-    while (base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") == std::string::npos) std::this_thread::yield();
-    std::filesystem::remove(folder_ / "out/trace.jsonl");
+  const std::jthread remover([&](const std::stop_token& stop) {
+    const auto has_step = [&] { return base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") != std::string::npos; };
+    while (!has_step() && !stop.stop_requested()) std::this_thread::yield();
+    std::error_code ignored;
+    std::filesystem::remove(folder_ / "out/trace.jsonl", ignored);
     folder_.Write("gone", "");
   });
   const auto result = Run();

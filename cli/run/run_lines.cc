@@ -36,9 +36,11 @@ void RunLines::Add(absl::string_view line, bool trace) {
     if (held_.size() < kHeldMax) held_.push_back({std::string(line), trace});
     return;
   }
+  std::ofstream& file = trace ? traces_ : events_;
+  file.clear();  // there may be room again
   errno = 0;
-  (trace ? traces_ : events_) << line << std::endl;
-  if (status_.ok() && !(trace ? traces_ : events_)) status_ = base::FileError(errno, "write", trace ? traces_path_ : events_path_);
+  file << line << std::endl;
+  if (status_.ok() && !file) status_ = base::FileError(errno, "write", trace ? traces_path_ : events_path_);
 }
 
 absl::Status RunLines::Status() const {

@@ -147,9 +147,9 @@ void RunState::TakeUpAdopted(bool time_is_up) {
 }
 
 void RunState::Handle(const GatheringOver& event) {
-  if (adopted_ || members_.empty()) return;
-  gathering_over_ = true;
-  if (phase_ == Phase::kGathering) CalibrateNext();
+  if (adopted_) return;
+  gathering_over_ = true;  // also where nobody has come yet: then the first one need not wait for others
+  if (phase_ == Phase::kGathering && !members_.empty()) CalibrateNext();
 }
 
 void RunState::Handle(const Left& event) {

@@ -15,7 +15,8 @@ namespace fusionllm::broker {
 
 void RunState::AwaitMembers() {
   const bool planned = !plan_.devices.empty();
-  if (!planned && ((begun_ && !Missing().empty()) || (data_was_here_ && LacksData()))) {
+  const bool open_without_data = options_.min_executors > 0 && data_was_here_ && LacksData();
+  if (!planned && ((begun_ && !Missing().empty()) || open_without_data)) {
     Await(kRestartSeconds, "executors that were lost to be started again");
   } else if (options_.min_executors == 0) {
     Await(kGatherSeconds, "executors to join");
@@ -94,8 +95,8 @@ bool RunState::CanDoWithout(const Member& member) const {
   return others >= (planned ? 1 : std::max(1, options_.min_executors));
 }
 
-// The first pair of devices speaks for all that the same wire joins. The device with the data comes first: it is where the broker is, so
-// that whoever cannot be reached from there is at fault.
+// The first pair of devices speaks for all that the same wire joins. The device with the data comes first: of machines that join it is
+// the one where the broker is, so that whoever cannot be reached from there is at fault.
 void RunState::ProbeNext() {
   std::set<Wire> measured;
   for (const Link& link : links_) {

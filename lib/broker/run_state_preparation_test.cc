@@ -284,6 +284,15 @@ TEST(RunStatePreparationTest, WhereTheTimeToGatherIsOverNobodyIsAwaited) {
   EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
 }
 
+TEST(RunStatePreparationTest, WhereTheTimeToGatherIsOverBeforeAnybodyCameTheFirstOneIsEnough) {
+  Drill run({.min_executors = 2, .total_steps = 100}, {"a", "b"});
+  run.Feed(GatheringOver{});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering);
+  run.Join("a");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a"});
+}
+
 TEST(RunStatePreparationTest, AnOpenRunThatHasLostOneOfTooFewWaitsForAnother) {
   Drill run({.min_executors = 2, .total_steps = 100}, {"a", "b", "c"});
   run.ignores = Is<AskPlan>;

@@ -15,7 +15,8 @@ struct CheckpointFound {
   int64_t step = 0;  // steps it has seen; 0 and an empty path: start from the beginning
   std::string path;
   std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
-  std::string changed;               // how the job differs from the one that made it, but for the number of steps; empty: not
+  std::string changed;  // how the job differs from the one that made it, but for the number of steps where the learning rate is constant;
+                        // empty: not
 };
 
 // Removes what a crash left half written, unless executors may be writing.

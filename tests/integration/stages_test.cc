@@ -95,7 +95,7 @@ TEST_F(StagesTest, TheBytesOfAnEvaluationAfterTheLastStepAreCounted) {
   }
   ASSERT_GT(forward, 0);
   const double more = Summary(*with)["wire_bytes"].get<double>() - Summary(*without)["wire_bytes"].get<double>();
-  EXPECT_GE(more, kBatches * forward);
+  EXPECT_GE(more, kBatches * forward - 4096) << "acknowledgements of the two runs differ";
   EXPECT_LE(more, 1.2 * kBatches * forward + 4096);
 }
 
