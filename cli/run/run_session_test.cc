@@ -21,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cli/run/testing/session_fixture.h"
 #include "lib/base/testing/temp_folder.h"
 
 namespace fusionllm::cli {
@@ -31,114 +32,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-constexpr char kStep1[] = R"(print {"type":"step","step":1,"loss":5.5,"step_seconds":0.5,"tokens_per_second":100})";
-constexpr char kStep2[] = R"(print {"type":"step","step":2,"loss":5.25,"step_seconds":0.5,"tokens_per_second":100})";
-constexpr char kSummary[] = R"(print {"type":"summary","steps":2,"final_loss":5.25,"links":[],"stages":[]})";
-
-// Long enough for any machine; a condition that takes longer does not come.
-constexpr auto kPatience = std::chrono::seconds(60);
-
-// Polls for something that other processes bring about. False, and a sentence on stderr, when it does not come in time.
-bool ComesTrue(const char* what, const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      std::fprintf(stderr, "waited in vain until %s\n", what);
-      return false;
-    }
-    usleep(1000);  // tidy-allow: sleep because another process is polled for a condition
-  }
-  return true;
-}
-
-class Collector : public SessionObserver {
- public:
-  bool OnLine(LineType type, absl::string_view line, const report::Run& run) override {
-    types.push_back(type);
-    lines.emplace_back(line);
-    return on_line ? on_line(type, run) : true;
-  }
-  void OnNotice(absl::string_view sentence) override {
-    notices.emplace_back(sentence);
-    if (on_notice) on_notice(sentence);
-  }
-  void OnLog(base::LogLevel level, absl::string_view sentence) override {
-    logged.push_back(absl::StrCat(base::Name(level), " ", sentence));
-  }
-  void OnListening(absl::string_view where) override { address = std::string(where); }
-
-  std::function<bool(LineType, const report::Run&)> on_line;
-  std::function<void(absl::string_view)> on_notice;
-  std::vector<LineType> types;
-  std::vector<std::string> lines;
-  std::vector<std::string> notices, logged;
-  std::string address;
-};
-
-class RunSessionTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
-
-  RunSessionTest() {
-    for (const char* name : {"logs", "security"}) std::filesystem::create_directories(folder_ / name);
-    options_.scheduler = {FAKE_SERVICE, "scheduler", script_};
-    options_.broker = {FAKE_SERVICE, "broker", script_};
-    options_.executor = {FAKE_SERVICE, "executor", script_};
-    options_.output = folder_.path();
-    options_.base = "/";
-    options_.executors = {{"a", false}, {"b", true}};
-  }
-
-  void Script(const std::vector<std::string>& lines) {
-    std::string text;
-    for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
-    folder_.Write("script", text);
-  }
-
-  absl::StatusOr<SessionResult> Run() {
-    SignalWatch signals;
-    return RunSession(options_, signals, collector_, run_);
-  }
-
-  std::vector<std::string> Calls(absl::string_view role) {
-    return absl::StrSplit(base::ReadWholeFile(absl::StrCat(script_, ".", role, ".calls")), '\n', absl::SkipEmpty());
-  }
-
-  // Pids in the order in which the programs were started.
-  std::vector<std::string> Pids() const { return absl::StrSplit(base::ReadWholeFile(script_ + ".pids"), '\n', absl::SkipEmpty()); }
-
-  // A process beside the run: when `condition` holds it does `then`. The file "go" is written in any case, so that the run ends and
-  // ExpectHelperSucceeded tells what was missing.
-  void StartHelper(
-      const char* what, const std::function<bool()>& condition, const std::function<void()>& then = [] {}) {
-    helper_ = fork();
-    if (helper_ != 0) return;
-    const bool came = ComesTrue(what, condition);
-    if (came) then();
-    folder_.Write("go", "");
-    _exit(came ? 0 : 1);
-  }
-
-  void ExpectHelperSucceeded() {
-    int status = -1;
-    ASSERT_EQ(waitpid(helper_, &status, 0), helper_);
-    EXPECT_EQ(status, 0) << "the helper waited in vain, see stderr";
-  }
-
-  static void ExpectNoChildLeft() {
-    errno = 0;
-    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
-    EXPECT_EQ(errno, ECHILD);
-  }
-
-  base::TempFolder folder_;
-  const std::string script_ = folder_ / "script";
-  SessionOptions options_;
-  Collector collector_;
-  report::Run run_;
-  pid_t helper_ = -1;
-};
 
 TEST_F(RunSessionTest, ARunEndsWithTheBrokersCodeAndLeavesNobodyBehind) {
   Script({kStep1, kStep2, kSummary, "exit 0"});
@@ -297,83 +190,6 @@ TEST_F(RunSessionTest, AKilledSchedulerIsStartedAgainAndAKilledExecutorIsNot) {
   ExpectHelperSucceeded();
   EXPECT_THAT(Calls("scheduler"), ElementsAre(HasSubstr("--listen 127.0.0.1:0"), HasSubstr(absl::StrCat("--listen 127.0.0.1:", 4712))));
   EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("the scheduler was killed by signal 9")));
-  ExpectNoChildLeft();
-}
-
-TEST_F(RunSessionTest, TheFirstInterruptStopsAtAStepBoundary) {
-  Script({kStep1, "wait-term", kStep2, kSummary, "exit 130"});
-  collector_.on_line = [](LineType type, const report::Run& run) {
-    if (type == LineType::kStep && run.steps.size() == 1) kill(getpid(), SIGINT);
-    return true;
-  };
-  const auto result = Run();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, kExitInterrupted);
-  EXPECT_TRUE(run_.summary.has_value());
-  EXPECT_EQ(run_.steps.size(), 2u);
-  ExpectNoChildLeft();
-}
-
-TEST_F(RunSessionTest, AStopThatTakesLongSaysWhatItWaitsForAndHowToEndAtOnce) {
-  Script({kStep1, "wait-term", "wait " + folder_ / "go", kStep2, kSummary, "exit 130"});
-  options_.stop_told_again_s = 0.01;
-  collector_.on_line = [](LineType type, const report::Run& run) {
-    if (type == LineType::kStep && run.steps.size() == 1) kill(getpid(), SIGTERM);
-    return true;
-  };
-  collector_.on_notice = [&](absl::string_view sentence) {
-    if (absl::StrContains(sentence, "still waiting")) folder_.Write("go", "");  // else the step would never end
-  };
-  const auto result = Run();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, kExitInterrupted);
-  EXPECT_THAT(collector_.notices,
-              ElementsAre(HasSubstr("stopping after this step"),
-                          ::testing::AllOf(HasSubstr("the end of the step under way"), HasSubstr("interrupt once more to end at once"))));
-  EXPECT_EQ(run_.steps.size(), 2u) << "and it was waited for";
-  ExpectNoChildLeft();
-}
-
-TEST_F(RunSessionTest, TheSecondInterruptEndsAtOnce) {
-  Script({kStep1, "wait-term", kStep2, "wait /nonexistent/never"});
-  options_.end_grace_s = 1000;  // patience would hang the test
-  collector_.on_line = [](LineType, const report::Run&) {
-    kill(getpid(), SIGINT);
-    return true;
-  };
-  const auto result = Run();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, kExitInterrupted);
-  ExpectNoChildLeft();
-}
-
-TEST_F(RunSessionTest, TimeThatIsUpIsNoInterrupt) {
-  Script({kStep1, "wait-term", kStep2, kSummary, "exit 130"});
-  options_.stop_after_s = 0.01;
-  const auto result = Run();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, kExitDone);
-  EXPECT_TRUE(result->time_was_up);
-  ExpectNoChildLeft();
-}
-
-TEST_F(RunSessionTest, AReaderThatWentAwayStopsTheRun) {
-  Script({kStep1, "wait-term", "exit 130"});
-  collector_.on_line = [](LineType, const report::Run&) { return false; };
-  const auto result = Run();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, kExitInterrupted);
-  ExpectNoChildLeft();
-}
-
-TEST_F(RunSessionTest, AnExecutorThatWillNotGoIsKilled) {
-  Script({"wait " + script_ + ".stubborn-executor.calls", "exit 0"});
-  options_.executor[1] = "stubborn-executor";
-  options_.executors = {{"a", false}};
-  options_.end_grace_s = 0.05;
-  const auto result = Run();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, 0);
   ExpectNoChildLeft();
 }
 
