@@ -281,12 +281,12 @@ double Evaluator::LeastSeconds() {
   return least_s + input_.step_overhead_s;
 }
 
-double Evaluator::Simulate() {
+double Evaluator::Simulate(double most_s) {
   for (size_t s = 0; s < stages_.size(); ++s) input_.stages[s].in_flight = stages_[s].in_flight;
   ++evaluations_;
   const auto passes = static_cast<int64_t>(2 * (stages_.size() + link_count_));
   work_events_ += std::max(kEventsOfASimulation, passes * input_.micro_batches);
-  return simulator_.Run(input_).step_s;
+  return simulator_.Judge(input_, most_s);
 }
 
 void Evaluator::FindTied() {
@@ -346,44 +346,58 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, doub
   if (!Prepare(assignment, false, evaluation)) return evaluation;
   if (kept_ != nullptr) {
     for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = kept_->stages[s].in_flight;
-    evaluation.step_s = Simulate();
+    evaluation.step_s = Simulate(std::numeric_limits<double>::infinity());
     return evaluation;
   }
   const double least_s = LeastSeconds();
   evaluation.step_s = least_s;
   if (evaluation.cost_s() > worth_s * kSurely) return evaluation;
+  evaluation.step_s = 1;
+  const double most_s = worth_s * kSurely / evaluation.cost_s();
   if (problem_.request().schedule == Schedule::kGPipe) {
     for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
-    evaluation.step_s = Simulate();
+    evaluation.step_s = Simulate(most_s);
     return evaluation;
   }
   if (problem_.request().max_in_flight > 0) {  // the user has chosen the depth: as much of it as memory allows
     SetDepths(kMaxMicroBatches);
     FitQueues();
-    evaluation.step_s = Simulate();
+    evaluation.step_s = Simulate(most_s);
     return evaluation;
   }
   if (effort == Effort::kQuick) {
     // As deep as memory lets it is best most often; where it starves the stages behind, the shallow one is.
     SetDepths(kMaxMicroBatches);
     FitQueues();
-    evaluation.step_s = Simulate();
+    evaluation.step_s = Simulate(most_s);
     if (evaluation.step_s <= least_s * kSurely) return evaluation;
     SetDepths(0);
     FitQueues();
-    evaluation.step_s = std::min(evaluation.step_s, Simulate());
+    evaluation.step_s = std::min(evaluation.step_s, Simulate(std::min(most_s, evaluation.step_s)));
     return evaluation;
   }
   // From shallow to deep; deeper must pay for its memory.
+  constexpr double kNone = std::numeric_limits<double>::infinity();
   std::vector<int> chosen(stages_.size());
-  for (int extra : {-1, 0, 1, 2, 4, kMaxMicroBatches}) {
-    if (extra >= 0 && evaluation.step_s * (1 - kDepthTolerance) <= least_s) break;
+  evaluation.step_s = kNone;
+  double bound_s = kNone;
+  constexpr int kDepths[] = {-1, 0, 1, 2, 4, kMaxMicroBatches};
+  // What is little above `most_s` counts as well: something deeper may be below it and yet not worth its memory, and so on.
+  const double near_s = most_s / std::pow(1 - kDepthTolerance, std::size(kDepths));
+  for (const int extra : kDepths) {
+    const double enough_s = evaluation.step_s * (1 - kDepthTolerance);
+    if (enough_s <= least_s) break;
     SetDepths(extra);
     FitQueues();
-    const double step_s = Simulate();
-    if (extra >= 0 && step_s >= evaluation.step_s * (1 - kDepthTolerance)) continue;
+    const double step_s = Simulate(std::min(near_s, enough_s));
+    bound_s = std::min(bound_s, step_s);
+    if (step_s > near_s || step_s >= enough_s) continue;
     evaluation.step_s = step_s;
     for (size_t s = 0; s < stages_.size(); ++s) chosen[s] = stages_[s].in_flight;
+  }
+  if (evaluation.step_s == kNone) {
+    evaluation.step_s = bound_s;
+    return evaluation;
   }
   for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = chosen[s];
   FitQueues();

@@ -73,8 +73,8 @@ class Evaluator {
 
   explicit Evaluator(const Problem& problem) : problem_(problem) {}
 
-  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ. Without a simulation, and with a
-  // bound instead of the step's time, when no schedule can cost less than `worth_s`.
+  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ. Without a simulation or to
+  // its end, and with a bound instead of the step's time, when no schedule can cost less than `worth_s`.
   Evaluation Evaluate(const Assignment& assignment, Effort effort, double worth_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
   Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
@@ -113,7 +113,8 @@ class Evaluator {
   void BuildExchange();
   void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
   PlanPipeline DescribePipeline();
-  double Simulate();
+  // A time between `most_s` and the step's where that is longer.
+  double Simulate(double most_s);
   double LeastSeconds();
   // What a site sends to others in a step.
   struct Egress {

@@ -209,32 +209,5 @@ TEST(CappedFillTest, RecutsNoWorseThanEqualParts) {
   }
 }
 
-// A candidate that is given up without a simulation is never better than what it had to beat.
-TEST(EvaluatorTest, GivesUpOnlyWhatCannotWin) {
-  int given_up = 0;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
-    const PlanRequest request = testing::RandomRequest(seed, {.max_ops = 30, .max_devices = 6, .max_micro_batches = 16});
-    auto created = Problem::Create(request);
-    ASSERT_TRUE(created.ok());
-    if (std::holds_alternative<Refusal>(*created)) continue;
-    const auto& problem = *std::get<std::unique_ptr<Problem>>(*created);
-    Evaluator evaluator(problem);
-    for (int stages = 1; stages <= problem.max_stages(); ++stages) {
-      Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
-      for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
-      for (const Effort effort : {Effort::kQuick, Effort::kFull}) {
-        const Evaluation truth = evaluator.Evaluate(assignment, effort);
-        if (!truth.feasible()) continue;
-        const Evaluation again = evaluator.Evaluate(assignment, effort, truth.cost_s() * (1 + 1e-7));
-        EXPECT_EQ(again.step_s, truth.step_s) << "seed " << seed << ", " << stages << " stages";
-        const int64_t before = evaluator.evaluations();
-        EXPECT_GT(evaluator.Evaluate(assignment, effort, truth.cost_s() / 2).cost_s(), truth.cost_s() / 2);
-        given_up += evaluator.evaluations() == before;
-      }
-    }
-  }
-  EXPECT_GT(given_up, 300);
-}
-
 }  // namespace
 }  // namespace fusionllm::scheduler

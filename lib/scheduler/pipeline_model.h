@@ -121,7 +121,7 @@ class PassNoise {
 struct PipelineResult {
   double step_s = 0;         // period: start of a step to the start of the next
   double compute_end_s = 0;  // end of the last backward
-  bool complete = true;      // false: interleaved with too few micro-batches in flight, nothing could go on
+  bool complete = true;      // false: nothing could go on, for want of micro-batches in flight (interleaved), or given up: see Judge
 };
 
 class PipelineSimulator {
@@ -129,6 +129,9 @@ class PipelineSimulator {
   // Input is trusted: src < dst, indices in range, finite numbers.
   PipelineResult Run(const PipelineInput& input, SpanSink* spans = nullptr, const PassNoise* noise = nullptr);
   PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline);
+  // The period of a step; or, from the moment when the step is sure to take longer than `most_s`, a time between that and the period.
+  // Not for interleaved or split schedules.
+  double Judge(const PipelineInput& input, double most_s);
 
  private:
   struct Event {
@@ -172,7 +175,9 @@ class PipelineSimulator {
   template <bool kPlain>
   void Carry(const Channel& channel, int link, bool forward, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
+  void Start(const PipelineInput& input);
   void Index(const PipelineInput& input);
+  void FindTails(const PipelineInput& input);
   double FinishStep(const PipelineInput& input);
 
   std::vector<Event> heap_;
@@ -188,6 +193,9 @@ class PipelineSimulator {
   // Links into a stage and out of it, as offsets into flat lists.
   std::vector<int> in_offset_, in_links_, out_offset_, out_links_;
   std::vector<double> ready_s_, heard_s_;
+  // Of Judge: what a step takes at least after the last backward of a stage, and what it may take and is known to take.
+  std::vector<double> tail_s_;
+  double most_s_ = 0, least_s_ = 0;
   SpanSink* spans_ = nullptr;
   const PassNoise* noise_ = nullptr;
 };

@@ -261,5 +261,52 @@ TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrWire) {
   }
 }
 
+// Chains with a skip connection, links that send nothing back and a wire that several share.
+PipelineInput RandomPipeline(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
+  const int stages = 1 + static_cast<int>(seed % 6);
+  PipelineInput input = EqualChain(stages, 1 + static_cast<int>(seed % 11), draw(0, 2), draw(0, 2));
+  if (seed % 4 == 0) input.schedule = Schedule::kGPipe;
+  for (StageTiming& stage : input.stages) {
+    stage = {.forward_s = draw(0.1, 2), .backward_s = draw(0.1, 4), .update_s = draw(0, 1), .in_flight = 1 + static_cast<int>(draw(0, 6))};
+  }
+  if (stages > 2) {
+    const int wire = input.wires;
+    input.wires += 2;
+    input.links.push_back({0, stages - 1, {true, draw(0, 3), {{wire, draw(0, 1)}}}, {true, draw(0, 3), {{wire + 1, draw(0, 1)}}}});
+  }
+  const int shared = input.wires++;
+  for (StageLink& link : input.links) {
+    link.backward.used = draw(0, 1) < 0.9;
+    if (draw(0, 1) < 0.3) link.forward.wires.push_back({shared, draw(0, 1)});
+    if (draw(0, 1) < 0.3) link.backward.wires.push_back({shared, draw(0, 1)});
+  }
+  input.step_overhead_s = draw(0, 1);
+  return input;
+}
+
+TEST(PipelineModelTest, WhatIsSureToTakeTooLongIsGivenUpAndNothingElse) {
+  int given_up = 0;
+  for (uint32_t seed = 0; seed < 500; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const PipelineInput input = RandomPipeline(seed);
+    PipelineSimulator simulator;
+    const double step_s = simulator.Run(input).step_s;
+    for (const double share : {0.3, 0.7, 0.95, 0.9999, 1.0, 1.1}) {
+      const double judged_s = simulator.Judge(input, share * step_s);
+      if (share >= 1) {
+        EXPECT_EQ(judged_s, step_s) << share;
+        continue;
+      }
+      EXPECT_GT(judged_s, share * step_s);
+      EXPECT_LE(judged_s, step_s * (1 + 1e-9)) << share;
+      given_up += judged_s < step_s ? 1 : 0;
+    }
+    EXPECT_EQ(simulator.Run(input).step_s, step_s) << "a judgement leaves nothing behind";
+  }
+  EXPECT_GT(given_up, 1'000) << "of 2,000";
+}
+
 }  // namespace
 }  // namespace fusionllm::scheduler
