@@ -160,6 +160,7 @@ void ChainSearch::Arrive(double cap_s, bool may_skip, int begin) {
       const Cell* const best = &best_of_kind_[static_cast<size_t>(other) * layers_];
       const int before = best_before_[other];
       if (before < 0) continue;
+      if (layers_ == 1 && best->sum_s > Arrival(0, begin, device).sum_s) continue;  // whatever the way: that takes longest to find out
       double& crossing_s = crossing_s_[static_cast<size_t>(other) * kinds + kind];
       if (crossing_s < 0) crossing_s = CrossingSeconds(begin, order_[before], order_[device], cap_s);
       if (crossing_s == kInfinity) continue;

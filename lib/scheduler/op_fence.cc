@@ -45,13 +45,14 @@ constexpr double kCloseEnough = 1e-6;
 // Closed forms that are annealed under: see StageAnnealing.
 constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};
 constexpr int64_t kAnnealsOfFew = 4;           // under the simulator, of few devices
-constexpr int64_t kMostOfAnAnneal = 100;       // of the budget: long ones get used to what the closed form does not see
+constexpr int64_t kMostOfAnAnneal = 7'500;     // of its work: long ones get used to what the closed form does not see
 constexpr int64_t kMostBeforeAnneals = 5'000;  // of the budget, for fills, orders and cuts: they find what they find soon
-constexpr int64_t kBudgetOfAChain = 5'000;
+constexpr int64_t kBudgetOfAChain = 7'000;
+constexpr double kHottestOfAChain = 7e-4;  // of the cost: how much worse the simulator may find what a chain goes on from, at its start
 constexpr size_t kStarts = 4;
-constexpr double kShareOfChains = 0.7;  // of the phase; the rest is for the last ones, from the best
+constexpr double kShareOfChains = 0.35;  // of the phase; the rest is for the last ones, from the best
 constexpr int64_t kLastChains = 2;
-constexpr int64_t kAnnealingPerSimulation = 2'500;  // its work that takes as long as one simulation
+constexpr int64_t kAnnealingPerSimulation = 1'800;  // its work that takes as long as one simulation
 
 // Fewer devices are searched as a whole; of more, too few orders could be tried.
 bool MayAnneal(const Problem& problem) { return problem.usable().size() > kMostComplete && problem.usable().size() <= kMostSearched; }
@@ -59,7 +60,7 @@ bool MayAnneal(const Problem& problem) { return problem.usable().size() > kMostC
 // PlanRequest::search_budget has the rule: orders of some dozen devices are worth more search, and take less time than that of thousands.
 int64_t BudgetOf(const Problem& problem) {
   const int64_t asked = problem.request().search_budget;
-  return MayAnneal(problem) ? asked + std::max<int64_t>(0, asked - kQuickSearchBudget) * 2 : asked;
+  return MayAnneal(problem) ? asked + std::max<int64_t>(0, asked - kQuickSearchBudget) * 4 : asked;
 }
 
 class OpFenceSearch {
@@ -155,8 +156,8 @@ class OpFenceSearch {
 
   bool Few() const { return problem_.usable().size() <= kMostComplete; }
 
-  // Where a chain of anneals ends is luck to some percent: short ones from plans with different numbers of stages, by different draws, and
-  // then some from the best so far.
+  // Where a chain of anneals ends is luck to a percent: some from plans with different numbers of stages, by different draws, and then two
+  // from the best so far.
   void Anneal() {
     if (!annealing_) annealing_.emplace(problem_, problem_.usable());
     const int64_t begin = Spent(), all = limit_ - begin, chains = budget_ / kBudgetOfAChain;
@@ -172,17 +173,25 @@ class OpFenceSearch {
     }
   }
 
-  // Under closed forms from the most to the least hopeful, each time from the best of the chain.
+  // Annealing whose moves are short anneals under closed forms, from the most to the least hopeful, and whose judge is the simulator.
   void AnnealFrom(Candidate current, uint64_t chain) {
     grid::Draws draws(problem_.request().seed + chain);
-    const int64_t budget = std::clamp<int64_t>((limit_ - Spent()) / static_cast<int64_t>(std::size(kShares)), 1, kMostOfAnAnneal);
+    const int64_t begin = Spent(), all = limit_ - begin;
+    const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(std::size(kShares)));
+    const int64_t work = std::min(part * kAnnealingPerSimulation, kMostOfAnAnneal);
+    Candidate best = current;
     for (size_t i = 0; !Done(); ++i) {
+      const double left = static_cast<double>(limit_ - Spent()) / static_cast<double>(all);
+      const double worse = -kHottestOfAChain * left * std::log(1 - draws.Uniform());
+      const double worth_s = current.evaluation.cost_s() * (1 + worse);
       const double share = kShares[i % std::size(kShares)];
-      const Assignment found = annealing_->Run(current.assignment, share, budget * kAnnealingPerSimulation, draws);
-      const Evaluation evaluation = evaluator_.Evaluate(found, effort_, current.evaluation.cost_s());
-      if (!Better(evaluation, found.devices.size(), current.evaluation, current.assignment.devices.size())) continue;
+      const Assignment found = annealing_->Run(current.assignment, share, work, draws);
+      const Evaluation evaluation = evaluator_.Evaluate(found, effort_, worth_s);
+      if (!evaluation.feasible() || evaluation.cost_s() > worth_s) continue;
       current = {found, evaluation};
-      pool_.push_back(current);
+      if (!Better(evaluation, found.devices.size(), best.evaluation, best.assignment.devices.size())) continue;
+      best = current;
+      pool_.push_back(best);
     }
     SortPool();
   }

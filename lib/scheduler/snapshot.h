@@ -175,7 +175,7 @@ struct PlanRequest {
   uint64_t seed = 0;
   // Simulations of up to 512 passes (stages and links x micro-batches x 2) that a search may spend, 10 to 20 us each; a longer one counts
   // as several, other work by what it takes. exact: 50 times as many simulations, whatever their length. op-fence with 13 to 64 usable
-  // devices: twice as many more as what is beyond kQuickSearchBudget.
+  // devices: four times as many more as what is beyond kQuickSearchBudget.
   int64_t search_budget = kFullSearchBudget;
 };
 

@@ -8,9 +8,10 @@ namespace fusionllm::scheduler {
 namespace {
 
 // Temperatures as shares of the cost at the start.
-constexpr double kHottest = 3e-3;
+constexpr double kHottest = 1e-3;
 constexpr double kColdest = 1e-5;
 constexpr int kSteps[] = {1, 1, 2, 3, 4, 8, 8, 16};
+constexpr double kRounding = 1e-9;
 constexpr int kLongestRun = 8;         // parts rearranged together
 constexpr int64_t kStagesOfAStep = 8;  // that are gone over in the time that one is laid anew
 
@@ -30,15 +31,25 @@ StageAnnealing::StageAnnealing(const Problem& problem, std::vector<int> choice)
     const auto cost_class = static_cast<size_t>(request.devices[device].cost_class);
     forward_.resize(std::max(forward_.size(), cost_class + 1));
     backward_.resize(forward_.size());
+    both_.resize(forward_.size());
     memory_matters_ = memory_matters_ || form_.NeededBytes(0, n, device, request.micro_batches) > problem.UsableMemory(device);
     if (!forward_[cost_class].empty()) continue;
     const double scale = request.devices[device].time_scale;
     for (int p = 0; p <= n; ++p) {
       forward_[cost_class].push_back(problem.ForwardSeconds(0, p, device) / scale);
       backward_[cost_class].push_back(problem.BackwardSeconds(0, p, device) / scale);
+      both_[cost_class].push_back(forward_[cost_class].back() + backward_[cost_class].back());
     }
   }
   const auto alive = [&](int p) { return problem.LossyBytesAt(p) + problem.LosslessBytesAt(p); };
+  for (int p = 0; p <= n; ++p) {
+    const auto lossy = static_cast<double>(problem.LossyBytesAt(p)), lossless = static_cast<double>(problem.LosslessBytesAt(p)),
+               gradient = static_cast<double>(problem.GradientBytesAt(p));
+    dense_bytes_.push_back(lossy + lossless);
+    least_bytes_.push_back(lossy / problem.max_ratio() + lossless);
+    gradient_bytes_.push_back(gradient);
+    least_gradient_bytes_.push_back(gradient / problem.max_ratio());
+  }
   std::vector<int> cheap;
   for (int p = problem.first_cut(); p < n; ++p) {
     if ((p == problem.first_cut() || alive(p) <= alive(p - 1)) && (p + 1 == n || alive(p) <= alive(p + 1))) cheap.push_back(p);
@@ -50,42 +61,38 @@ StageAnnealing::StageAnnealing(const Problem& problem, std::vector<int> choice)
   }
 }
 
-StageAnnealing::Part StageAnnealing::PartOf(int begin, int end, int device) const {
+void StageAnnealing::SetPart(Part& part, int begin, int end, int device) const {
   const double forward_s = Seconds(forward_, begin, end, device), backward_s = Seconds(backward_, begin, end, device);
-  return {.device = device, .begin = begin, .end = end, .stage_s = forward_s + backward_s, .longer_s = std::max(forward_s, backward_s)};
+  part.device = device;
+  part.begin = begin;
+  part.end = end;
+  part.stage_s = forward_s + backward_s;
+  part.longer_s = std::max(forward_s, backward_s);
 }
 
 StageAnnealing::Crossing StageAnnealing::CrossingOf(int cut, int src, int dst) const {
-  Crossing crossing;
-  const auto message = [&](int from, int to, int64_t lossy, int64_t lossless) -> Message {
-    if (lossy + lossless == 0) return {};
-    const DirectedLink link = problem_.link(from, to);
+  Crossing crossing{.cut = cut, .src = src, .dst = dst};
+  // No message needs to be shorter than what fits into the target once for each micro-batch.
+  const double enough_s = target_s_ / micro_batches_;
+  const auto message_s = [&](int from, int to, double dense_bytes, double least_bytes) -> double {
+    if (dense_bytes == 0) return 0;
+    const DirectedLink& link = problem_.link(from, to);
     if (link.bytes_per_s <= 0) {
       crossing.possible = false;
-      return {};
+      return 0;
     }
     crossing.latency_s += link.latency_s;
-    return {.dense_s = static_cast<double>(lossy + lossless) / link.bytes_per_s,
-            .least_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s,
-            .bytes_per_s = link.bytes_per_s,
-            .src = from,
-            .dst = to};
+    const double dense_s = dense_bytes / link.bytes_per_s;
+    return dense_s <= enough_s ? dense_s : std::min(dense_s, std::max(enough_s, least_bytes / link.bytes_per_s));
   };
-  crossing.there = message(src, dst, problem_.LossyBytesAt(cut), problem_.LosslessBytesAt(cut));
-  crossing.back = message(dst, src, problem_.GradientBytesAt(cut), 0);
-  Squeeze(crossing);
+  crossing.there_s = message_s(src, dst, dense_bytes_[cut], least_bytes_[cut]);
+  crossing.back_s = message_s(dst, src, gradient_bytes_[cut], least_gradient_bytes_[cut]);
   return crossing;
-}
-
-void StageAnnealing::Squeeze(Crossing& crossing) const {
-  const auto squeezed = [&](const Message& message) { return std::min(message.dense_s, std::max(LeastMessage(), message.least_s)); };
-  crossing.there_s = squeezed(crossing.there);
-  crossing.back_s = squeezed(crossing.back);
 }
 
 // `whole_s`: the way to the last stage and back.
 void StageAnnealing::GoOn(Way& way, double whole_s, const Crossing& before, const Part& part) const {
-  const double slower_s = std::max(before.there_s, before.back_s), others = micro_batches_ - 1;
+  const double slower_s = SlowerOf(before), others = micro_batches_ - 1;
   way.way_s += before.latency_s + before.there_s + before.back_s;
   way.longest_s = std::max({way.longest_s, slower_s, part.longer_s});
   const double behind_s = share_ * (whole_s - way.way_s);
@@ -122,19 +129,19 @@ double StageAnnealing::EndOf(const Way& way) const {
   return target_s_ + way.late_s + Late(way.way_s + (micro_batches_ - 1) * way.longest_s);
 }
 
-void StageAnnealing::AddLoad(const Message& message, double seconds, int sign) {
-  if (message.dense_s <= 0) return;
-  const DirectedLink link = problem_.link(message.src, message.dst);
-  problem_.links().ForEachResource(message.src, message.dst, link, [&](int r) {
+void StageAnnealing::AddLoad(int src, int dst, double seconds, int sign) {
+  if (seconds <= 0) return;
+  const DirectedLink& link = problem_.link(src, dst);
+  problem_.links().ForEachResource(src, dst, link, [&](int r) {
     load_late_s_ -= Late(micro_batches_ * load_s_[r]);
-    load_s_[r] += sign * seconds * message.bytes_per_s / problem_.request().resources[r].bytes_per_s;
+    load_s_[r] += sign * seconds * link.bytes_per_s / problem_.request().resources[r].bytes_per_s;
     load_late_s_ += Late(micro_batches_ * load_s_[r]);
   });
 }
 
 void StageAnnealing::AddLoad(const Crossing& crossing, int sign) {
-  AddLoad(crossing.there, crossing.there_s, sign);
-  AddLoad(crossing.back, crossing.back_s, sign);
+  AddLoad(crossing.src, crossing.dst, crossing.there_s, sign);
+  AddLoad(crossing.dst, crossing.src, crossing.back_s, sign);
 }
 
 void StageAnnealing::Start(const Assignment& start) {
@@ -142,7 +149,7 @@ void StageAnnealing::Start(const Assignment& start) {
   target_s_ = 0;
   for (size_t s = 0; s < start.devices.size(); ++s) {
     const int end = s + 1 < start.begins.size() ? start.begins[s + 1] : problem_.positions();
-    parts_.push_back(PartOf(start.begins[s], end, start.devices[s]));
+    SetPart(parts_.emplace_back(), start.begins[s], end, start.devices[s]);
     if (s > 0) parts_[s].before = CrossingOf(start.begins[s], start.devices[s - 1], start.devices[s]);
   }
   Total();
@@ -155,7 +162,7 @@ void StageAnnealing::Total() {
   load_late_s_ = 0;
   std::fill(load_s_.begin(), load_s_.end(), 0);
   for (Part& part : parts_) {
-    Squeeze(part.before);
+    if (part.before.src >= 0) part.before = CrossingOf(part.before.cut, part.before.src, part.before.dst);
     AddLoad(part.before, 1);
   }
   FindWays();
@@ -168,11 +175,27 @@ double StageAnnealing::WayOf(const Crossing& before, const Part& part) {
 void StageAnnealing::FindWays() {
   whole_s_ = 0;
   for (const Part& part : parts_) whole_s_ += WayOf(part.before, part);
-  ways_.resize(parts_.size() + 1);
-  for (size_t s = 0; s < parts_.size(); ++s) {
+  const size_t count = parts_.size();
+  ways_.resize(count + 1);
+  bases_.resize(count);
+  longest_behind_s_.assign(count + 1, 0);
+  for (size_t s = 0; s < count; ++s) {
+    const Part& part = parts_[s];
     ways_[s + 1] = ways_[s];
-    GoOn(ways_[s + 1], whole_s_, parts_[s].before, parts_[s]);
+    GoOn(ways_[s + 1], whole_s_, part.before, part);
+    const double way_s = (1 - share_) * (ways_[s + 1].way_s - part.stage_s);
+    bases_[s] = {way_s + (micro_batches_ - 1) * SlowerOf(part.before), way_s + (micro_batches_ - share_) * part.stage_s};
   }
+  for (size_t s = count; s-- > 0;) {
+    longest_behind_s_[s] = std::max({longest_behind_s_[s + 1], SlowerOf(parts_[s].before), parts_[s].longer_s});
+  }
+}
+
+// What GoOn finds late of parts that stay as they are, when the whole way and that before them change.
+double StageAnnealing::LateOf(int first, int last, double shift_s) const {
+  double late_s = 0;
+  for (int s = first; s < last; ++s) late_s += std::max(0.0, bases_[s].wire_s + shift_s) + std::max(0.0, bases_[s].stage_s + shift_s);
+  return late_s;
 }
 
 bool StageAnnealing::Fits(const Part& part, int in_flight) const {
@@ -187,17 +210,15 @@ bool StageAnnealing::Fits(const Part& part, int in_flight) const {
 // The largest end up to `last` with which the device, so far along the way, is not late; at least one op.
 int StageAnnealing::Furthest(int begin, int last, int device, double way_s) const {
   const Device& d = problem_.request().devices[device];
-  const std::vector<double>&forward = forward_[d.cost_class], &backward = backward_[d.cost_class];
+  const double* const both_s = both_[d.cost_class].data();
   const double room_s = (target_s_ - way_s - share_ * (whole_s_ - way_s)) / (micro_batches_ - share_) / d.time_scale;
-  const double most = forward[begin] + backward[begin] + room_s * (1 + 1e-12);
-  int low = begin + 1, high = last;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (forward[middle] + backward[middle] <= most) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
+  const double most_s = both_s[begin] + room_s * (1 + 1e-12);
+  // The last that is not beyond `most_s`, in steps without a branch to mispredict.
+  int low = begin + 1;
+  for (int left = last - low; left > 0;) {
+    const int half = (left + 1) / 2;
+    low += both_s[low + half] <= most_s ? half : 0;
+    left -= half;
   }
   return low;
 }
@@ -209,38 +230,47 @@ void StageAnnealing::Draft(int first, int last) {
 }
 
 // Lays the drafted devices over what the replaced parts had; with `refill` each as far as the target lets it, otherwise by their lengths.
-// Devices that nothing is left for go.
-bool StageAnnealing::Lay(bool refill) {
-  laid_.clear();
+// Devices that nothing is left for go. False also where what is laid is later than `limit` already, wherever the rest comes to lie.
+bool StageAnnealing::Lay(bool refill, double limit) {
+  laid_.resize(draft_.size());
+  size_t laid = 0;
+  const double most_late_s = (limit - target_s_) * (1 + kRounding);
+  const double ahead_s = last_ < static_cast<int>(parts_.size()) ? whole_s_ - ways_[last_ + 1].way_s + parts_[last_].stage_s : 0;
   const int end = parts_[last_ - 1].end;
-  int at = parts_[first_].begin;
-  double way_s = ways_[first_].way_s;
-  for (size_t i = 0; i < draft_.size() && at < end; ++i) {
-    const auto [device, length] = draft_[i];
-    Crossing before;
-    if (i > 0 || first_ > 0) {
-      before = CrossingOf(at, i > 0 ? laid_.back().device : parts_[first_ - 1].device, device);
-      if (!before.possible) return false;
-      way_s += before.latency_s + before.there_s + before.back_s;
+  int at = parts_[first_].begin, before_device = first_ > 0 ? parts_[first_ - 1].device : -1;
+  double way_s = ways_[first_].way_s, late_s = 0;
+  for (; laid < draft_.size() && at < end; ++laid) {
+    const auto [device, length] = draft_[laid];
+    Part& part = laid_[laid];
+    if (before_device >= 0) {
+      part.before = CrossingOf(at, before_device, device);
+      if (!part.before.possible) return false;
+      way_s += part.before.latency_s + part.before.there_s + part.before.back_s;
+    } else {
+      part.before = {};
     }
     int to = end;
-    if (i + 1 < draft_.size()) {
+    if (laid + 1 < draft_.size()) {
       to = refill ? Furthest(at, end, device, way_s) : std::min(end, at + std::max(1, length));
       if (at == 0) to = std::min(end, std::max(to, problem_.first_cut()));
       const int cheap = cheap_[to];
       if (snap_ && to < end && cheap > at && cheap < end && (cheap <= to || !refill)) to = cheap;
     }
-    laid_.push_back(PartOf(at, to, device));
-    laid_.back().before = before;
-    way_s += laid_.back().stage_s;
+    SetPart(part, at, to, device);
+    late_s += Late(way_s + micro_batches_ * part.stage_s + share_ * ahead_s) +
+              Late(way_s + share_ * (part.stage_s + ahead_s) + (micro_batches_ - 1) * SlowerOf(part.before));
+    if (late_s > most_late_s) return false;
+    way_s += part.stage_s;
     at = to;
+    before_device = device;
   }
+  laid_.resize(laid);
   return at == end;
 }
 
 bool StageAnnealing::Propose(double limit, bool refill) {
   work_ += kStagesOfAStep * static_cast<int64_t>(draft_.size() + 1) + static_cast<int64_t>(parts_.size());
-  if (draft_.empty() || !Lay(refill)) return false;
+  if (draft_.empty() || !Lay(refill, limit)) return false;
   const int old_count = static_cast<int>(parts_.size()), laid = static_cast<int>(laid_.size());
   const int count = old_count - (last_ - first_) + laid;
   if (count < problem_.min_stages() || count > problem_.max_stages()) return false;
@@ -255,11 +285,21 @@ bool StageAnnealing::Propose(double limit, bool refill) {
     if (!behind_.possible) return false;
     whole_s += WayOf(behind_, parts_[last_]) - WayOf(parts_[last_].before, parts_[last_]);
   }
-  Way way;
-  for (int s = 0; s < first_; ++s) GoOn(way, whole_s, parts_[s].before, parts_[s]);
+  // What is laid first: that is where most moves fail.
+  Way way = ways_[first_];
+  way.late_s = 0;
   for (const Part& part : laid_) GoOn(way, whole_s, part.before, part);
-  for (int s = last_; s < old_count && target_s_ + way.late_s <= limit; ++s)
-    GoOn(way, whole_s, s == last_ ? behind_ : parts_[s].before, parts_[s]);
+  if (last_ < old_count) GoOn(way, whole_s, behind_, parts_[last_]);
+  if (target_s_ + way.late_s > limit) return false;
+  const double shift_s = share_ * whole_s - target_s_;
+  way.late_s += LateOf(0, first_, shift_s);
+  if (target_s_ + way.late_s > limit) return false;
+  if (last_ < old_count) {
+    const Way& before = ways_[last_ + 1];
+    way.late_s += LateOf(last_ + 1, old_count, shift_s + (1 - share_) * (way.way_s - before.way_s));
+    way.way_s += ways_.back().way_s - before.way_s;
+    way.longest_s = std::max(way.longest_s, longest_behind_s_[last_ + 1]);
+  }
   const double exchange_s = problem_.tied().empty() ? 0 : ExchangeSeconds(count, [&](size_t s) -> const Part& {
     const int i = static_cast<int>(s) - first_;
     return i < 0 ? parts_[s] : i < laid ? laid_[i] : parts_[last_ + i - laid];

@@ -9,7 +9,8 @@
 // later than it counts by how much. When nothing is later this is the closed form, otherwise it is more.
 //
 // Memory is judged at the textbook depth; shared wires by what they carry in a step. What codecs cost, reports at the end of a step and
-// values that skip stages are not seen: the simulator has the last word, and short runs from what it likes are better than long ones.
+// values that skip stages are not seen: the simulator has the last word, and the best plans come of short runs, some hundred moves each,
+// from what it likes.
 //
 // Deterministic. One thread; borrows the Problem. Memory: linear in ops x cost classes, devices and shared resources.
 #pragma once
@@ -39,17 +40,12 @@ class StageAnnealing {
   int64_t work() const { return work_; }
 
  private:
-  // One direction over a cut: seconds of the message as it is, and as far as codecs squeeze it.
-  struct Message {
-    double dense_s = 0, least_s = 0;
-    double bytes_per_s = 0;
-    int src = 0, dst = 0;
-  };
+  // Over a cut, squeezed by codecs as far as the target asks.
   struct Crossing {
-    bool possible = true;
     double latency_s = 0;  // both ways
-    Message there, back;
-    double there_s = 0, back_s = 0;  // squeezed as far as the target asks
+    double there_s = 0, back_s = 0;
+    int cut = 0, src = -1, dst = -1;  // src: -1 before the first part
+    bool possible = true;
   };
   struct Part {
     int device = 0, begin = 0, end = 0;
@@ -67,17 +63,18 @@ class StageAnnealing {
     return (sums[d.cost_class][end] - sums[d.cost_class][begin]) * d.time_scale;
   }
   double Late(double seconds) const { return std::max(0.0, seconds - target_s_); }
-  double LeastMessage() const { return target_s_ / micro_batches_; }
-  Part PartOf(int begin, int end, int device) const;
+  // `before` is left as it is.
+  void SetPart(Part& part, int begin, int end, int device) const;
   Crossing CrossingOf(int cut, int src, int dst) const;
-  void Squeeze(Crossing& crossing) const;
   void GoOn(Way& way, double whole_s, const Crossing& before, const Part& part) const;
   static double WayOf(const Crossing& before, const Part& part);
+  static double SlowerOf(const Crossing& crossing) { return std::max(crossing.there_s, crossing.back_s); }
+  double LateOf(int first, int last, double shift_s) const;
   double EndOf(const Way& way) const;
   double Energy() const { return EndOf(ways_.back()) + exchange_s_ + load_late_s_; }
   template <class PartAt>
   double ExchangeSeconds(size_t count, const PartAt& at) const;
-  void AddLoad(const Message& message, double seconds, int sign);
+  void AddLoad(int src, int dst, double seconds, int sign);
   void AddLoad(const Crossing& crossing, int sign);
   void Start(const Assignment& start);
   void Total();
@@ -87,7 +84,7 @@ class StageAnnealing {
 
   void Draft(int first, int last);
   void Give(int device, int length) { draft_.emplace_back(device, length); }
-  bool Lay(bool refill);
+  bool Lay(bool refill, double limit);
   bool Propose(double limit, bool refill);
   void Take();
   bool Move(double limit, grid::Draws& draws);
@@ -101,13 +98,22 @@ class StageAnnealing {
   const std::vector<int> choice_;
   const double micro_batches_;
   const bool gpipe_;
-  bool memory_matters_ = false;                          // else every device holds everything
-  std::vector<std::vector<double>> forward_, backward_;  // by cost class: seconds of the positions before
-  std::vector<int> cheap_;                               // by position: the nearest one where no more is alive than beside it
+  bool memory_matters_ = false;                                 // else every device holds everything
+  std::vector<std::vector<double>> forward_, backward_, both_;  // by cost class: seconds of the positions before
+  std::vector<int> cheap_;                                      // by position: the nearest one where no more is alive than beside it
+  // By position: bytes alive there that go on, as they are and squeezed as far as codecs go.
+  std::vector<double> dense_bytes_, least_bytes_, gradient_bytes_, least_gradient_bytes_;
   std::vector<int> unused_;
   std::vector<char> used_;  // by device: scratch
   std::vector<Part> parts_;
-  std::vector<Way> ways_;       // behind each part; [0]: before the first
+  std::vector<Way> ways_;  // behind each part; [0]: before the first
+  // By part: what is late of it and of the wire before it by how much more than the target, but for `share_` of the whole way, which most
+  // moves change; and the longest pass or message from there on.
+  struct Base {
+    double wire_s = 0, stage_s = 0;
+  };
+  std::vector<Base> bases_;
+  std::vector<double> longest_behind_s_;
   std::vector<double> load_s_;  // by shared resource: of a micro-batch
   double share_ = 1, target_s_ = 0, whole_s_ = 0, load_late_s_ = 0, exchange_s_ = 0;
   // What the parts first_ .. last_ - 1 are to become.
