@@ -10,7 +10,9 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/capped_fill.h"
+#include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/reorder.h"
+#include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
@@ -21,6 +23,11 @@ constexpr size_t kTries = 4;             // so many stages lose their device, an
 constexpr size_t kTriesOfMany = 2;       // so many
 constexpr size_t kSimulated = 3;         // candidates that the simulator looks at
 constexpr int64_t kMostSteps = 400'000;  // of cutting, after which no further candidate is made
+constexpr size_t kAnnealedFrom = 13;     // usable devices: fewer are soon tried by turns,
+constexpr size_t kAnnealedUpTo = 64;     // and of more only few could be tried in the time
+constexpr int kAnneals = 10;             // short ones, each judged by the simulator
+constexpr int64_t kWorkOfAnAnneal = 25'000;
+constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};  // see StageAnnealing
 
 class NearSearch {
  public:
@@ -35,24 +42,30 @@ class NearSearch {
       if (known_cuts_ && present.size() == devices_.size()) Add({.begins = begins_, .devices = devices_});
       AddRecut(present);
       if (present.size() < devices_.size()) AddRecut(Refilled());
-      const std::vector<int> base = candidates_.empty() ? present : Best().assignment.devices;
-      for (const int device : Newcomers(base)) AddRecut(With(base, device));
-      for (const size_t stage : Laggards(base)) {
-        std::vector<int> without = base;
-        without.erase(without.begin() + static_cast<std::ptrdiff_t>(stage));
-        for (const int device : Newcomers(without)) {
-          std::vector<int> exchanged = base;
-          if (device == base[stage]) continue;
-          exchanged[stage] = device;
-          AddRecut(exchanged);
-        }
-        if (!without.empty()) AddRecut(without);
-      }
+      if (!MayAnneal()) TryOthers(candidates_.empty() ? present : Best().assignment.devices);
     }
     return Judge();
   }
 
  private:
+  bool MayAnneal() const { return problem_.usable().size() >= kAnnealedFrom && problem_.usable().size() <= kAnnealedUpTo; }
+
+  // One device more, one less, or another one.
+  void TryOthers(const std::vector<int>& base) {
+    for (const int device : Newcomers(base)) AddRecut(With(base, device));
+    for (const size_t stage : Laggards(base)) {
+      std::vector<int> without = base;
+      without.erase(without.begin() + static_cast<std::ptrdiff_t>(stage));
+      for (const int device : Newcomers(without)) {
+        std::vector<int> exchanged = base;
+        if (device == base[stage]) continue;
+        exchanged[stage] = device;
+        AddRecut(exchanged);
+      }
+      if (!without.empty()) AddRecut(without);
+    }
+  }
+
   void Recall(const std::vector<NamedStage>& previous) {
     std::map<absl::string_view, int> device_of, position_of;
     for (int device : problem_.usable()) device_of[problem_.request().devices[device].name] = device;
@@ -190,8 +203,26 @@ class NearSearch {
       best = candidate.assignment;
       evaluation = other;
     }
-    if (best) return *std::move(best);
+    if (best) return Annealed({*std::move(best), evaluation});
     return Refusal{"NothingNear", "no plan near the known one is feasible", {}};
+  }
+
+  // What a few milliseconds of the search from scratch make of it.
+  Assignment Annealed(const Candidate& best) {
+    if (!MayAnneal()) return best.assignment;
+    StageAnnealing annealing(problem_, problem_.usable());
+    grid::Draws draws(problem_.request().seed);
+    Candidate current{best.assignment, evaluator_.Evaluate(best.assignment, Effort::kQuick)};
+    for (int i = 0; i < kAnneals && !problem_.Stopped(); ++i) {
+      const double worth_s = current.evaluation.cost_s();
+      Assignment found = annealing.Run(current.assignment, kShares[static_cast<size_t>(i) % std::size(kShares)], kWorkOfAnAnneal, draws);
+      const Evaluation evaluation = evaluator_.Evaluate(found, Effort::kQuick, worth_s);
+      if (Better(evaluation, found.devices.size(), current.evaluation, current.assignment.devices.size()))
+        current = {std::move(found), evaluation};
+    }
+    const Evaluation full = evaluator_.Evaluate(current.assignment, Effort::kFull, best.evaluation.cost_s());
+    const bool better = Better(full, current.assignment.devices.size(), best.evaluation, best.assignment.devices.size());
+    return better ? current.assignment : best.assignment;
   }
 
   const Problem& problem_;

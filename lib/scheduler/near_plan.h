@@ -1,9 +1,9 @@
 // A plan near a known one: what is left of its stages after a device was lost, joined or slowed down, or links changed, with few devices
-// exchanged and all cuts made anew. A warm start for those who must answer while a job runs; planning from scratch takes many times as long
-// and may find better.
+// exchanged and all cuts made anew; of some dozen devices, what a few milliseconds of annealing make of that. A warm start for those who
+// must answer while a job runs; planning from scratch takes many times as long and may find better.
 //
-// Pure and deterministic; thread-safe. Cost: a Problem, about twenty cuttings by closed form (ClosedForm) and three simulations, a third of
-// that on thousands of stages.
+// Pure and deterministic; thread-safe. Cost: a Problem, some cuttings by closed form (ClosedForm), up to twenty, and up to fifty
+// simulations; a third of that on thousands of stages.
 #pragma once
 
 #include <string>
