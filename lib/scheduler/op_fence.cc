@@ -60,7 +60,7 @@ bool MayAnneal(const Problem& problem) { return problem.usable().size() > kMostC
 // PlanRequest::search_budget has the rule: orders of some dozen devices are worth more search, and take less time than that of thousands.
 int64_t BudgetOf(const Problem& problem) {
   const int64_t asked = problem.request().search_budget;
-  return MayAnneal(problem) ? asked + std::max<int64_t>(0, asked - kQuickSearchBudget) * 4 : asked;
+  return MayAnneal(problem) ? asked + std::max<int64_t>(0, asked - kQuickSearchBudget) * 9 / 2 : asked;
 }
 
 class OpFenceSearch {

@@ -123,7 +123,7 @@ enum class Schedule {
 // What op-fence may spend by default, below two seconds on 64 devices and 1,000 ops, and for a plan that is good rather than polished,
 // below 100 ms there.
 inline constexpr int64_t kFullSearchBudget = 20'000;
-inline constexpr int64_t kQuickSearchBudget = 3'000;
+inline constexpr int64_t kQuickSearchBudget = 5'000;
 
 struct PlanRequest {
   std::vector<OpNode> ops;  // in a topological order
@@ -175,7 +175,7 @@ struct PlanRequest {
   uint64_t seed = 0;
   // Simulations of up to 512 passes (stages and links x micro-batches x 2) that a search may spend, 10 to 20 us each; a longer one counts
   // as several, other work by what it takes. exact: 50 times as many simulations, whatever their length. op-fence with 13 to 64 usable
-  // devices: four times as many more as what is beyond kQuickSearchBudget.
+  // devices: four and a half times as many more as what is beyond kQuickSearchBudget.
   int64_t search_budget = kFullSearchBudget;
 };
 
