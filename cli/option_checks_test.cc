@@ -61,6 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ClusterWithoutMember", "cluster add paris", "--member-context", "required"},
         Case{"ClusterWaitNan", "cluster add paris --member-context m --wait-seconds nan", "--wait-seconds", "not a finite number"},
         Case{"ClusterNamespace", "cluster add paris --member-context m --namespace a/b", "--namespace", "is no name"},
+        Case{"RemoveClusterOfNoName", "cluster remove Paris", "NAME", "is no name"},
+        Case{"RemoveClusterWithoutKubeconfig", "cluster remove paris --kubeconfig none.yaml", "none.yaml", ""},
         Case{"ClusterWithoutKubeconfig", "cluster add paris --kubeconfig none.yaml --member-context m", "none.yaml", ""},
         Case{"GatherSecondsNan", "run job.yaml --gather-seconds nan", "--gather-seconds", "not a finite number"}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/cluster/member_objects.h"
+#include "cli/cluster/server_objects.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
@@ -21,34 +22,14 @@ using nlohmann::json;
 constexpr size_t kMaxCaBytes = size_t{1} << 20;
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 
-json Parsed(const std::string& text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
-
-// The text at a path of keys; empty where there is none.
-std::string TextAt(const json& object, const char* pointer) {
-  const json::json_pointer at(pointer);
-  return object.is_object() && object.contains(at) && object[at].is_string() ? object[at].get<std::string>() : "";
-}
-
-absl::Status Named(const absl::Status& status, const std::string& where, const ClusterObject& object) {
-  return absl::Status(status.code(), absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString(), ": ", status.message()));
-}
-
 absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where,
                       const std::function<void(const std::string&)>& tell) {
   for (const ClusterObject& object : objects) {
     const auto applied = client.Apply(object.resource, object.key, object.body.dump(), {.field_manager = kFieldManager});
-    if (!applied.ok()) return Named(applied.status(), where, object);
+    if (!applied.ok()) return Named(applied.status(), where, object.resource, object.key);
     tell(absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString()));
   }
   return absl::OkStatus();
-}
-
-// What nobody made or this command did may be applied; `object` as it is on the server, absent if it is not.
-absl::StatusOr<json> Existing(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
-  const absl::StatusOr<std::string> found = client.Get(resource, key);
-  if (kube::IsApiNotFound(found.status())) return json();
-  FUSIONLLM_RETURN_IF_ERROR(found.status());
-  return Parsed(*found);
 }
 
 absl::Status CheckHub(const AddClusterOptions& options, kube::ApiClient& hub) {
@@ -63,8 +44,7 @@ absl::Status CheckHub(const AddClusterOptions& options, kube::ApiClient& hub) {
         absl::StrCat("the hub has a FusionCluster ", options.name, " already, by other credentials; take another name"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const json secret, Existing(hub, kSecretResource, {options.hub_namespace, options.name}));
-  if (!secret.is_null() &&
-      (!secret.contains("metadata") || secret["metadata"].value("labels", json::object()).value(kManagedBy, "") != kFieldManager)) {
+  if (!secret.is_null() && !MadeByUs(secret)) {
     return absl::AlreadyExistsError(absl::StrCat("the hub has a Secret ", options.hub_namespace, "/", options.name,
                                                  " that this command did not make; take another name, or delete it"));
   }

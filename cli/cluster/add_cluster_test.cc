@@ -5,14 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/escaping.h"
 #include "cli/cluster/member_objects.h"
+#include "cli/cluster/testing/hub_and_member.h"
 #include "lib/kube/auth/cluster_access.h"
-#include "lib/kube/auth/credentials.h"
 #include "lib/kube/auth/kubeconfig.h"
-#include "lib/kube/client/rest_client.h"
-#include "lib/kube/testing/fake_api_server.h"
-#include "lib/kube/testing/fake_clock.h"
 #include "lib/kubeapi/rights.h"
 
 namespace fusionllm::cli {
@@ -26,84 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-// Others work while somebody waits: the control plane of the member, the operator on the hub.
-class BusyClock : public kube::testing::JumpingClock {
- public:
-  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
-    if (work) work();
-    JumpingClock::WaitUntil(lock, changed, deadline);
-  }
-  std::function<void()> work;
-};
-
-class AddClusterTest : public ::testing::Test {
- protected:
-  AddClusterTest() {
-    for (kube::testing::FakeApiServer* server : {&hub_server_, &member_server_}) {
-      server->Serve({"", "v1", "serviceaccounts", "ServiceAccount", true}, {.builtin = true});
-      server->Serve({"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false}, {.builtin = true});
-      server->Serve({"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false}, {.builtin = true});
-    }
-    hub_server_.Serve(kFusionClusterResource);
-    Create(hub_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "fusionllm"}}}});
-    clock_.work = [this] {
-      WriteToken();
-      TellReady();
-    };
-  }
-
-  void Create(kube::ApiClient& client, const std::string& plural, const json& object, const std::string& ns = "") {
-    const auto created = client.Create({"", "v1", plural, object["kind"], !ns.empty()}, ns, object.dump());
-    EXPECT_TRUE(created.ok()) << created.status();
-  }
-
-  json Get(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
-    const auto found = client.Get(resource, key);
-    EXPECT_TRUE(found.ok()) << key.ToString() << ": " << found.status();
-    return found.ok() ? json::parse(*found) : json();
-  }
-
-  // As the token controller of the member does for the account that the annotation names.
-  void WriteToken() {
-    const auto secret = member_.Get(kSecretResource, TokenSecret(options_));
-    if (!secret.ok() || json::parse(*secret).contains("data")) return;
-    EXPECT_EQ(json::parse(*secret)["metadata"]["annotations"]["kubernetes.io/service-account.name"], options_.account);
-    const json data = {{"data", {{"token", absl::Base64Escape("of the account")}, {"ca.crt", absl::Base64Escape("member's own")}}}};
-    EXPECT_TRUE(member_.Patch(kSecretResource, TokenSecret(options_), kube::PatchType::kMerge, data.dump()).ok());
-  }
-
-  void TellReady() {
-    if (!hub_.Get(kFusionClusterResource, {"", options_.name}).ok()) return;
-    const json status = {{"status", {{"conditions", json::array({{{"type", "Ready"}, {"status", "True"}, {"message", "connected"}}})}}}};
-    EXPECT_TRUE(
-        hub_.Patch(kFusionClusterResource, {"", options_.name}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"}).ok());
-  }
-
-  absl::StatusOr<AddedCluster> Add() {
-    return AddCluster(options_, hub_, member_, config_, clock_, [this](const std::string& line) { told_.push_back(line); });
-  }
-
-  kube::ClientConfig KubeconfigOnHub() {
-    std::string text;
-    const json secret = Get(hub_, kSecretResource, {options_.hub_namespace, options_.name});
-    EXPECT_TRUE(absl::Base64Unescape(secret["data"]["kubeconfig"].get<std::string>(), &text));
-    const auto parsed = kube::ParseKubeconfig(text, "kubeconfig", "");
-    EXPECT_TRUE(parsed.ok()) << parsed.status();
-    const auto config = kube::ResolveContext(*parsed);
-    EXPECT_TRUE(config.ok()) << config.status();
-    return *config;
-  }
-
-  BusyClock clock_;
-  kube::testing::FakeApiServer hub_server_{clock_}, member_server_{clock_};
-  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::FixedCredentials({}), "hub", "default"}, {}, clock_};
-  kube::RestClient member_client_{{member_server_.NewTransport(), kube::FixedCredentials({}), "member", "default"}, {}, clock_};
-  kube::ApiClient& hub_ = hub_client_;
-  kube::ApiClient& member_ = member_client_;
-  AddClusterOptions options_{.name = "paris"};
-  kube::ClientConfig config_{.server = "https://paris.example:6443", .ca = {.data = "authority"}, .token = "the user's own"};
-  std::vector<std::string> told_;
-};
+using AddClusterTest = ::fusionllm::cli::testing::HubAndMember;
 
 TEST_F(AddClusterTest, MakesAnAccountASecretAndTheCluster) {
   const auto added = Add();

@@ -9,11 +9,9 @@ namespace {
 
 using nlohmann::json;
 
-const kube::Resource kNamespace = {"", "v1", "namespaces", "Namespace", false};
 const kube::Resource kServiceAccount = {"", "v1", "serviceaccounts", "ServiceAccount", true};
 const kube::Resource kClusterRole = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
 const kube::Resource kClusterRoleBinding = {"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false};
-const kube::Resource kRoleBinding = {"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
 
 ClusterObject Object(const kube::Resource& resource, const kube::ObjectKey& key, json content = json::object()) {
   content["apiVersion"] = resource.ApiVersion();
@@ -28,23 +26,27 @@ ClusterObject Binding(const AddClusterOptions& options, const std::string& role,
   json content = {
       {"roleRef", {{"apiGroup", kClusterRole.group}, {"kind", kClusterRole.kind}, {"name", role}}},
       {"subjects", json::array({{{"kind", "ServiceAccount"}, {"name", options.account}, {"namespace", options.member_namespace}}})}};
-  return Object(ns.empty() ? kClusterRoleBinding : kRoleBinding, {ns, role}, std::move(content));
+  return Object(ns.empty() ? kClusterRoleBinding : kRoleBindingResource, {ns, role}, std::move(content));
 }
 
 }  // namespace
 
 const kube::Resource kSecretResource = {"", "v1", "secrets", "Secret", true};
+const kube::Resource kNamespaceResource = {"", "v1", "namespaces", "Namespace", false};
+const kube::Resource kRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
 const kube::Resource kFusionClusterResource = {"fusionllm.io", "v1alpha1", "fusionclusters", "FusionCluster", false};
 
 kube::ObjectKey TokenSecret(const AddClusterOptions& options) {
   return {options.member_namespace, absl::StrCat(options.account, "-token")};
 }
 
+std::string WorkRole(const std::string& account) { return absl::StrCat(account, "-work"); }
+
 std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
-  const std::string watch = absl::StrCat(options.account, "-watch"), work = absl::StrCat(options.account, "-work");
+  const std::string watch = absl::StrCat(options.account, "-watch"), work = WorkRole(options.account);
   std::vector<ClusterObject> objects;
   // Nothing but the name: who else labels the namespace keeps his labels.
-  objects.push_back({kNamespace,
+  objects.push_back({kNamespaceResource,
                      {"", options.member_namespace},
                      {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", options.member_namespace}}}}});
   objects.push_back(Object(kServiceAccount, {options.member_namespace, options.account}));

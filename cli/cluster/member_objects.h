@@ -1,4 +1,4 @@
-// The objects that `fusionctl cluster add` applies, and the kubeconfig that it makes. Pure functions.
+// The objects that `fusionctl cluster add` applies and `fusionctl cluster remove` deletes, and the kubeconfig that is made. Pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,11 +20,13 @@ inline constexpr char kFieldManager[] = "fusionctl";
 // Marks what this command made, so that it takes nothing over that somebody else did.
 inline constexpr char kManagedBy[] = "app.kubernetes.io/managed-by";
 
-extern const kube::Resource kSecretResource, kFusionClusterResource;
+extern const kube::Resource kSecretResource, kFusionClusterResource, kNamespaceResource, kRoleBindingResource;
 
 // In the order in which they must be applied; the last is the Secret into which the member's control plane writes the account's token.
 std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options);
 kube::ObjectKey TokenSecret(const AddClusterOptions& options);
+// The cluster role of `account` for Pods and Secrets, and the name of its bindings.
+std::string WorkRole(const std::string& account);
 
 // A kubeconfig (JSON, which is YAML) that holds everything itself. `ca_pem` may be empty: the system's authorities.
 std::string MemberKubeconfig(const AddClusterOptions& options, const kube::ClientConfig& reached, const std::string& server,

@@ -1,4 +1,4 @@
-// fusionctl cluster add NAME
+// fusionctl cluster add NAME, fusionctl cluster remove NAME
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/cluster/add_cluster.h"
+#include "cli/cluster/remove_cluster.h"
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
 #include "lib/base/status_macros.h"
@@ -19,9 +20,22 @@
 namespace fusionllm::cli {
 namespace {
 
-struct Flags {
-  AddClusterOptions options;
+// Which servers, and where the account is, as both commands take it.
+struct Servers {
   std::string hub_kubeconfig, hub_context, member_kubeconfig, member_context;
+  CLI::Option *member_file = nullptr, *member_choice = nullptr;
+  bool HaveMember() const { return member_file->count() + member_choice->count() > 0; }
+};
+
+struct AddFlags {
+  AddClusterOptions options;
+  Servers servers;
+  double wait_s = 60;
+};
+
+struct RemoveFlags {
+  RemoveClusterOptions options;
+  Servers servers;
   double wait_s = 60;
 };
 
@@ -40,17 +54,20 @@ absl::StatusOr<std::unique_ptr<kube::RestClient>> Open(const kube::ClientConfig&
   return std::make_unique<kube::RestClient>(std::move(opened), kube::RestClientOptions{.user_agent = "fusionctl"}, kube::RealClock());
 }
 
-absl::StatusOr<int> AddToHub(const Flags& flags, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig hub_config, FindConfig(flags.hub_kubeconfig, flags.hub_context));
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig member_config, FindConfig(flags.member_kubeconfig, flags.member_context));
+void TellStep(const std::string& line) { absl::FPrintF(stderr, "%s\n", line); }
+
+absl::StatusOr<int> AddToHub(const AddFlags& flags, OutputFormat format) {
+  const Servers& servers = flags.servers;
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig hub_config, FindConfig(servers.hub_kubeconfig, servers.hub_context));
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig member_config, FindConfig(servers.member_kubeconfig, servers.member_context));
   if (hub_config.server == member_config.server) {
     return absl::InvalidArgumentError(absl::StrCat("hub and member are the same server, ", hub_config.server,
                                                    ": a hub lends its own devices by a FusionCluster with spec.local"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto hub, Open(hub_config));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto member, Open(member_config));
-  FUSIONLLM_ASSIGN_OR_RETURN(const AddedCluster added, AddCluster(flags.options, *hub, *member, member_config, kube::RealClock(),
-                                                                  [](const std::string& line) { absl::FPrintF(stderr, "%s\n", line); }));
+  FUSIONLLM_ASSIGN_OR_RETURN(const AddedCluster added,
+                             AddCluster(flags.options, *hub, *member, member_config, kube::RealClock(), TellStep));
   if (format == OutputFormat::kJson) {
     const nlohmann::json line = {
         {"name", flags.options.name}, {"server", added.server}, {"ready", added.ready}, {"message", added.message}};
@@ -62,46 +79,93 @@ absl::StatusOr<int> AddToHub(const Flags& flags, OutputFormat format) {
   return added.ready ? kExitDone : kExitFailed;
 }
 
-}  // namespace
+absl::StatusOr<int> RemoveFromHub(const RemoveFlags& flags, OutputFormat format) {
+  const Servers& servers = flags.servers;
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig hub_config, FindConfig(servers.hub_kubeconfig, servers.hub_context));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto hub, Open(hub_config));
+  std::unique_ptr<kube::RestClient> member;
+  if (servers.HaveMember()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig config, FindConfig(servers.member_kubeconfig, servers.member_context));
+    FUSIONLLM_ASSIGN_OR_RETURN(member, Open(config));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(RemoveCluster(flags.options, *hub, member.get(), kube::RealClock(), TellStep));
+  if (format == OutputFormat::kJson) {
+    absl::PrintF("%s\n", nlohmann::json({{"name", flags.options.name}, {"removed", true}, {"member", member != nullptr}}).dump());
+  } else {
+    absl::PrintF("cluster %s is no member any more%s\n", flags.options.name,
+                 member != nullptr ? "" : "; its account is still there: --member-context removes it, too");
+  }
+  return kExitDone;
+}
 
-void AddClusterCommands(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* const cluster = app.add_subcommand("cluster", "Kubernetes clusters that take part in jobs");
-  cluster->require_subcommand(1);
-  const auto flags = std::make_shared<Flags>();
-  CLI::App* const command = cluster->add_subcommand(
+void AddServerOptions(CLI::App& command, Servers& servers, std::string& hub_namespace, std::string& member_namespace,
+                      std::string& account) {
+  command.add_option("--kubeconfig", servers.hub_kubeconfig, "of the hub (default: $KUBECONFIG or ~/.kube/config)");
+  command.add_option("--context", servers.hub_context, "of the hub (default: the current one)");
+  servers.member_file = command.add_option("--member-kubeconfig", servers.member_kubeconfig,
+                                           "of the member, with rights to make roles there (default: as for the hub)");
+  servers.member_choice = command.add_option("--member-context", servers.member_context, "of the member (default: the current one)");
+  command.add_option("--namespace", hub_namespace, "where the operator runs on the hub")->check(ObjectName())->capture_default_str();
+  command.add_option("--member-namespace", member_namespace, "where the account is in the member")
+      ->check(ObjectName())
+      ->capture_default_str();
+  command.add_option("--account", account, "the account; hubs that share a member take different ones")
+      ->check(ObjectName())
+      ->capture_default_str();
+}
+
+void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
+  const auto flags = std::make_shared<AddFlags>();
+  AddClusterOptions& options = flags->options;
+  CLI::App* const command = cluster.add_subcommand(
       "add", "Make a cluster a member of a hub: an account with the rights there, a Secret and a FusionCluster on the hub");
-  command->add_option("NAME", flags->options.name, "of the FusionCluster")->required()->check(ObjectName());
-  command->add_option("--kubeconfig", flags->hub_kubeconfig, "of the hub (default: $KUBECONFIG or ~/.kube/config)");
-  command->add_option("--context", flags->hub_context, "of the hub (default: the current one)");
-  CLI::Option* const file = command->add_option("--member-kubeconfig", flags->member_kubeconfig,
-                                                "of the member, with rights to make roles there (default: as for the hub)");
-  CLI::Option* const context = command->add_option("--member-context", flags->member_context, "of the member (default: the current one)");
-  command->add_option("--namespace", flags->options.hub_namespace, "where the operator runs on the hub")
-      ->check(ObjectName())
-      ->capture_default_str();
-  command->add_option("--member-namespace", flags->options.member_namespace, "where the account is made in the member")
-      ->check(ObjectName())
-      ->capture_default_str();
-  command->add_option("--account", flags->options.account, "the account; hubs that share a member take different ones")
-      ->check(ObjectName())
-      ->capture_default_str();
+  command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ObjectName());
+  AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
   command
-      ->add_option("--job-namespace", flags->options.job_namespaces,
+      ->add_option("--job-namespace", options.job_namespaces,
                    "namespace of jobs, where alone the account may make Pods and Secrets (repeatable; default: all)")
       ->check(ObjectName())
       ->allow_extra_args(false);
-  command->add_option("--server", flags->options.server,
+  command->add_option("--server", options.server,
                       "https://HOST:PORT by which the hub reaches the member (default: as its kubeconfig says)");
   command->add_option("--wait-seconds", flags->wait_s, "for the hub to be connected")->check(NumberFrom(0))->capture_default_str();
   command->footer("Example:\n  fusionctl cluster add paris --context hub --member-context paris --job-namespace training");
-  command->callback([flags, file, context, &globals, &action] {
-    if (file->count() + context->count() == 0) throw CLI::RequiredError("--member-kubeconfig or --member-context");
+  command->callback([flags, &globals, &action] {
+    if (!flags->servers.HaveMember()) throw CLI::RequiredError("--member-kubeconfig or --member-context");
     action = [flags, &globals] {
       flags->options.patience = absl::Seconds(flags->wait_s);
       const absl::StatusOr<int> code = AddToHub(*flags, globals.format);
       return code.ok() ? *code : Complain(code.status());
     };
   });
+}
+
+void AddRemoveCommand(CLI::App& cluster, const Globals& globals, Action& action) {
+  const auto flags = std::make_shared<RemoveFlags>();
+  RemoveClusterOptions& options = flags->options;
+  CLI::App* const command = cluster.add_subcommand(
+      "remove", "Take a member from its hub: the FusionCluster and its Secret, and the account in the member if that is named");
+  command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ObjectName());
+  AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
+  command->add_flag("--force", options.force, "although jobs have objects there, which then stay");
+  command->add_option("--wait-seconds", flags->wait_s, "for the FusionCluster to be gone")->check(NumberFrom(0))->capture_default_str();
+  command->footer("Example:\n  fusionctl cluster remove paris --context hub --member-context paris");
+  command->callback([flags, &globals, &action] {
+    action = [flags, &globals] {
+      flags->options.patience = absl::Seconds(flags->wait_s);
+      const absl::StatusOr<int> code = RemoveFromHub(*flags, globals.format);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace
+
+void AddClusterCommands(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* const cluster = app.add_subcommand("cluster", "Kubernetes clusters that take part in jobs");
+  cluster->require_subcommand(1);
+  AddAddCommand(*cluster, globals, action);
+  AddRemoveCommand(*cluster, globals, action);
 }
 
 }  // namespace fusionllm::cli

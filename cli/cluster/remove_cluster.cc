@@ -1,0 +1,122 @@
+#include "cli/cluster/remove_cluster.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/cluster/member_objects.h"
+#include "cli/cluster/server_objects.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using Tell = std::function<void(const std::string&)>;
+
+const kube::Resource kFusionJobResource = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
+constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+constexpr size_t kJobsNamed = 5;
+
+// Finished ones too: what is left of them in the cluster goes with the job, as long as the hub can reach it.
+absl::StatusOr<std::vector<std::string>> JobsThere(kube::ApiClient& hub, const std::string& cluster) {
+  const absl::StatusOr<std::string> listed = hub.List(kFusionJobResource, "");
+  if (kube::IsApiNotFound(listed.status())) return std::vector<std::string>{};
+  FUSIONLLM_RETURN_IF_ERROR(listed.status());
+  std::vector<std::string> jobs;
+  for (const json& job : Parsed(*listed).value("items", json::array())) {
+    const json clusters = job.value("/status/clusterStatuses"_json_pointer, json::array());
+    const bool there = std::any_of(clusters.begin(), clusters.end(), [&](const json& c) { return TextAt(c, "/name") == cluster; });
+    if (there) jobs.push_back(absl::StrCat(TextAt(job, "/metadata/namespace"), "/", TextAt(job, "/metadata/name")));
+  }
+  return jobs;
+}
+
+absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& hub) {
+  if (options.force) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> jobs, JobsThere(hub, options.name));
+  if (jobs.empty()) return absl::OkStatus();
+  const size_t count = jobs.size(), named = std::min(count, kJobsNamed);
+  jobs.resize(named);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cluster ", options.name, " has objects of ", count, count == 1 ? " job: " : " jobs: ", absl::StrJoin(jobs, ", "),
+      count > named ? ", ..." : "", "; delete them first, or take --force, which leaves in the cluster what nobody can reach then"));
+}
+
+// True if it was there and is gone now.
+absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
+                                const kube::ObjectKey& key, const Tell& tell) {
+  const absl::StatusOr<json> found = Existing(client, resource, key);
+  if (!found.ok()) return Named(found.status(), where, resource, key);
+  if (found->is_null()) return false;
+  if (!MadeByUs(*found)) {
+    tell(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which somebody else made"));
+    return false;
+  }
+  const auto deleted = client.Delete(resource, key, {.uid = TextAt(*found, "/metadata/uid")});
+  if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), where, resource, key);
+  tell(absl::StrCat(where, ": deleted ", resource.kind, " ", key.ToString()));
+  return true;
+}
+
+absl::Status CleanMember(const RemoveClusterOptions& options, kube::ApiClient& member, const Tell& tell) {
+  // Which namespaces `add` was given is not known here: bindings of the role are found by it.
+  const std::string role = WorkRole(options.account);
+  const auto listed = member.List(kRoleBindingResource, "", {.label_selector = absl::StrCat(kManagedBy, "=", kFieldManager)});
+  if (!listed.ok()) return absl::Status(listed.status().code(), absl::StrCat("member: RoleBindings: ", listed.status().message()));
+  for (const json& binding : Parsed(*listed).value("items", json::array())) {
+    if (TextAt(binding, "/metadata/name") != role || TextAt(binding, "/roleRef/name") != role) continue;
+    FUSIONLLM_RETURN_IF_ERROR(
+        DeleteOurs(member, "member", kRoleBindingResource, {TextAt(binding, "/metadata/namespace"), role}, tell).status());
+  }
+  std::vector<ClusterObject> objects =
+      MemberObjects({.name = options.name, .member_namespace = options.member_namespace, .account = options.account});
+  std::reverse(objects.begin(), objects.end());
+  for (const ClusterObject& object : objects) {
+    if (object.resource.kind == kNamespaceResource.kind) continue;
+    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", object.resource, object.key, tell).status());
+  }
+  return absl::OkStatus();
+}
+
+// A cluster that was made by hand goes as well: its name was given.
+absl::StatusOr<bool> DeleteCluster(const RemoveClusterOptions& options, kube::ApiClient& hub, kube::Clock& clock, const Tell& tell) {
+  const kube::ObjectKey key{"", options.name};
+  absl::StatusOr<json> cluster = Existing(hub, kFusionClusterResource, key);
+  if (!cluster.ok()) return Named(cluster.status(), "hub", kFusionClusterResource, key);
+  if (cluster->is_null()) return false;
+  const std::string uid = TextAt(*cluster, "/metadata/uid");
+  const auto deleted = hub.Delete(kFusionClusterResource, key, {.uid = uid});
+  if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), "hub", kFusionClusterResource, key);
+  for (const absl::Duration end = clock.Monotonic() + options.patience;; clock.WaitFor(kLookEvery, {})) {
+    cluster = Existing(hub, kFusionClusterResource, key);
+    if (!cluster.ok()) return Named(cluster.status(), "hub", kFusionClusterResource, key);
+    if (cluster->is_null() || TextAt(*cluster, "/metadata/uid") != uid) break;
+    if (clock.Monotonic() >= end) {
+      return absl::DeadlineExceededError(absl::StrCat("hub: FusionCluster ", options.name, " is held by its finalizers ",
+                                                      cluster->value("/metadata/finalizers"_json_pointer, json::array()).dump(), " after ",
+                                                      absl::FormatDuration(options.patience)));
+    }
+  }
+  tell(absl::StrCat("hub: deleted FusionCluster ", options.name));
+  return true;
+}
+
+}  // namespace
+
+absl::Status RemoveCluster(const RemoveClusterOptions& options, kube::ApiClient& hub, kube::ApiClient* member, kube::Clock& clock,
+                           const Tell& tell) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckUnused(options, hub));
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool had_cluster, DeleteCluster(options, hub, clock, tell));
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool had_secret, DeleteOurs(hub, "hub", kSecretResource, {options.hub_namespace, options.name}, tell));
+  if (member != nullptr) FUSIONLLM_RETURN_IF_ERROR(CleanMember(options, *member, tell));
+  if (had_cluster || had_secret) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("the hub has no FusionCluster ", options.name, " and no Secret of it in ", options.hub_namespace));
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,116 @@
+#include "cli/cluster/remove_cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/cluster/member_objects.h"
+#include "cli/cluster/testing/hub_and_member.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+const kube::Resource kFusionJobs = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
+
+class RemoveClusterTest : public testing::HubAndMember {
+ protected:
+  RemoveClusterTest() {
+    hub_server_.Serve(kFusionJobs);
+    hub_before_ = hub_server_.objects();
+  }
+
+  absl::Status Remove(bool with_member = true) {
+    return RemoveCluster(remove_, hub_, with_member ? &member_ : nullptr, clock_,
+                         [this](const std::string& line) { told_.push_back(line); });
+  }
+
+  void AddJob(const std::string& name, const std::string& cluster) {
+    const json job = {{"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionJob"}, {"metadata", {{"name", name}}}};
+    ASSERT_TRUE(hub_.Create(kFusionJobs, "default", job.dump()).ok());
+    const json status = {{"status", {{"clusterStatuses", json::array({{{"name", cluster}}})}}}};
+    ASSERT_TRUE(hub_.Patch(kFusionJobs, {"default", name}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"}).ok());
+  }
+
+  RemoveClusterOptions remove_{.name = "paris"};
+  std::vector<std::string> hub_before_;
+};
+
+TEST_F(RemoveClusterTest, NothingIsLeftOfWhatAddMadeButNamespaces) {
+  ASSERT_TRUE(Add().ok());
+  ASSERT_TRUE(Remove().ok());
+  EXPECT_EQ(hub_server_.objects(), hub_before_);
+  EXPECT_THAT(member_server_.objects(), UnorderedElementsAre("namespaces default", "namespaces kube-system", "namespaces fusionllm"));
+  EXPECT_THAT(told_, Contains("hub: deleted FusionCluster paris"));
+  EXPECT_TRUE(absl::IsNotFound(Remove())) << "once more there is nothing";
+}
+
+TEST_F(RemoveClusterTest, BindingsInNamespacesOfJobsGoToo) {
+  options_.job_namespaces = {"default", "kube-system"};
+  ASSERT_TRUE(Add().ok());
+  ASSERT_THAT(member_server_.objects(), Contains(HasSubstr("rolebindings.rbac.authorization.k8s.io default/fusion-hub-work")));
+  ASSERT_TRUE(Remove().ok());
+  EXPECT_THAT(member_server_.objects(), Not(Contains(HasSubstr("fusion-hub"))));
+}
+
+TEST_F(RemoveClusterTest, WithoutTheMemberOnlyTheHubForgets) {
+  ASSERT_TRUE(Add().ok());
+  const std::vector<std::string> member_before = member_server_.objects();
+  ASSERT_TRUE(Remove(/*with_member=*/false).ok());
+  EXPECT_EQ(hub_server_.objects(), hub_before_);
+  EXPECT_EQ(member_server_.objects(), member_before);
+  // The member can be cleaned later, and says itself that the hub had nothing.
+  EXPECT_TRUE(absl::IsNotFound(Remove()));
+  EXPECT_THAT(member_server_.objects(), Not(Contains(HasSubstr("fusion-hub"))));
+}
+
+TEST_F(RemoveClusterTest, JobsThatHaveObjectsThereAreNamedAndNothingIsChanged) {
+  ASSERT_TRUE(Add().ok());
+  for (int i = 0; i < 7; ++i) AddJob(absl::StrCat("llm-", i), "paris");
+  AddJob("elsewhere", "oslo");
+  const std::vector<std::string> hub = hub_server_.objects(), member = member_server_.objects();
+  const absl::Status refused = Remove();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("objects of 7 jobs: default/llm-0"), HasSubstr(", ...;"), Not(HasSubstr("elsewhere"))));
+  EXPECT_EQ(hub_server_.objects(), hub);
+  EXPECT_EQ(member_server_.objects(), member);
+  remove_.force = true;
+  EXPECT_TRUE(Remove().ok());
+  EXPECT_THAT(hub_server_.objects(), Not(Contains(HasSubstr("paris"))));
+}
+
+TEST_F(RemoveClusterTest, WhatSomebodyElseMadeIsLeftAndTold) {
+  const json secret = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "paris"}, {"namespace", "fusionllm"}}}};
+  Create(hub_, "secrets", secret, "fusionllm");
+  const json cluster = {{"apiVersion", "fusionllm.io/v1alpha1"},
+                        {"kind", "FusionCluster"},
+                        {"metadata", {{"name", "paris"}}},
+                        {"spec", {{"kubeConfig", {{"location", "paris"}}}}}};
+  ASSERT_TRUE(hub_.Create(kFusionClusterResource, "", cluster.dump()).ok());
+  ASSERT_TRUE(Remove().ok());
+  EXPECT_THAT(hub_server_.objects(), Contains("secrets fusionllm/paris"));
+  EXPECT_THAT(hub_server_.objects(), Not(Contains(HasSubstr("fusionclusters"))));
+  EXPECT_THAT(told_, Contains(HasSubstr("left Secret fusionllm/paris, which somebody else made")));
+}
+
+TEST_F(RemoveClusterTest, AClusterThatIsHeldIsToldWithWhatHoldsIt) {
+  ASSERT_TRUE(Add().ok());
+  const std::string held = R"({"metadata":{"finalizers":["example.com/hold"]}})";
+  ASSERT_TRUE(hub_.Patch(kFusionClusterResource, {"", "paris"}, kube::PatchType::kMerge, held).ok());
+  const absl::Status status = Remove();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("example.com/hold"));
+  EXPECT_THAT(hub_server_.objects(), Contains("secrets fusionllm/paris")) << "the operator may still need it to clean up";
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
