@@ -1,0 +1,44 @@
+#!/bin/bash
+# member_by_command.sh: `fusionctl cluster add` makes a cluster a member with rights for one namespace, a job trains there, and
+# `fusionctl cluster remove` takes all of it away again, but not while the job has objects there.
+# Needs the images of the four programs (make images), helm (controlplane/build.sh) and fusionctl (make build).
+set -euo pipefail
+# shellcheck source=scenario_lib.sh
+. "$(dirname "$0")/scenario_lib.sh"
+fusionctl=$build_folder/bin/fusionctl
+[ -x "$fusionctl" ] || die "$fusionctl is not there: make build"
+bring_up dhub porto
+"$cluster_scripts/link.sh" shape dhub porto 50mbit 20ms
+prepare_hub
+install_operator
+prepare_member porto
+took "a hub, and a cluster that it does not know"
+
+servers=(--kubeconfig "$state_root/dhub/admin.kubeconfig" --member-kubeconfig "$state_root/porto/admin.kubeconfig")
+made_in_member() {
+  kubectl_of porto get clusterroles,clusterrolebindings,serviceaccounts,secrets,rolebindings --all-namespaces \
+    --selector app.kubernetes.io/managed-by=fusionctl --output name
+}
+"$fusionctl" cluster add porto "${servers[@]}" --job-namespace team --wait-seconds "${patience%s}" || fail "porto is no member"
+condition_is fusioncluster/porto Ready True || fail "FusionCluster porto is not ready"
+made=$(made_in_member)
+"$fusionctl" cluster add porto "${servers[@]}" --job-namespace team --wait-seconds "${patience%s}" || fail "added twice"
+[ "$(made_in_member)" = "$made" ] || fail "the second time made something else"
+took "porto is a member"
+
+job short 40 "{name: porto, min: 2}"
+wait_for short condition=Complete
+expect_trained short
+took "$(k get fusionjob short --no-headers)"
+
+refusal=$("$fusionctl" cluster remove porto "${servers[@]}" 2>&1) && fail "porto was removed while a job has objects there"
+[[ $refusal == *team/short* ]] || fail "the refusal does not name the job: $refusal"
+[ "$(made_in_member)" = "$made" ] || fail "a refused removal changed the member"
+delete_job short
+"$fusionctl" cluster remove porto "${servers[@]}" || fail "porto was not removed"
+[ -z "$(made_in_member)" ] || fail "left in the member: $(made_in_member)"
+[ -z "$(k get fusionclusters --output name)" ] || fail "the hub still has the FusionCluster"
+[ -z "$(own get secret porto --ignore-not-found --output name)" ] || fail "the hub still has the Secret"
+"$fusionctl" cluster remove porto "${servers[@]}" 2>/dev/null && fail "what is not there was removed"
+took "porto is no member any more, nothing of it is left"
+take_down "member by command"
