@@ -73,8 +73,8 @@ class Evaluator {
 
   explicit Evaluator(const Problem& problem) : problem_(problem) {}
 
-  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ. Without a simulation or to
-  // its end, and with a bound instead of the step's time, when no schedule can cost less than `worth_s`.
+  // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ. Exact where the cost is at
+  // most `worth_s`, else some time above that, which takes no simulation or not all of one.
   Evaluation Evaluate(const Assignment& assignment, Effort effort, double worth_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
   Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
@@ -82,7 +82,7 @@ class Evaluator {
   // ever. Not owned.
   void Keep(const Plan* plan) { kept_ = plan; }
   int64_t evaluations() const { return evaluations_; }
-  // What searches charge to their budget: simulations, a large one as several.
+  // What searches charge to their budget: simulations, a large one as several, one that was given up whole.
   int64_t work() const { return work_events_ / kEventsOfASimulation; }
 
  private:

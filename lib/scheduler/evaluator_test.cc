@@ -2,6 +2,7 @@
 #include <memory>
 #include <numeric>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -43,7 +44,7 @@ TEST(EvaluatorTest, WhatIsWorthLessGetsABoundAndTheRestItsCost) {
       for (const Effort effort : {Effort::kQuick, Effort::kFull}) {
         const Evaluation whole = evaluator.Evaluate(assignment, effort);
         if (!whole.feasible()) continue;
-        for (const double share : {0.5, 0.9, 0.99, 0.999, 1.0, 1.001, 1.02, 2.0}) {
+        for (const double share : {0.5, 0.9, 0.99, 0.999, 0.9995, 0.9999, 1.0, 1.001, 1.02, 2.0}) {
           SCOPED_TRACE(::testing::Message() << "seed " << seed << ", assignment " << i << ", share " << share);
           const double worth_s = share * whole.cost_s();
           const Evaluation judged = evaluator.Evaluate(assignment, effort, worth_s);

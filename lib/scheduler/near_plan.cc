@@ -23,16 +23,13 @@ constexpr size_t kTries = 4;             // so many stages lose their device, an
 constexpr size_t kTriesOfMany = 2;       // so many
 constexpr size_t kSimulated = 3;         // candidates that the simulator looks at
 constexpr int64_t kMostSteps = 400'000;  // of cutting, after which no further candidate is made
-constexpr size_t kAnnealedFrom = 13;     // usable devices: fewer are soon tried by turns,
-constexpr size_t kAnnealedUpTo = 64;     // and of more only few could be tried in the time
-constexpr int kAnneals = 10;             // short ones, each judged by the simulator
+constexpr size_t kAnneals = 10;          // short ones, each judged by the simulator
 constexpr int64_t kWorkOfAnAnneal = 25'000;
-constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};  // see StageAnnealing
 
 class NearSearch {
  public:
-  NearSearch(const Problem& problem, Evaluator& evaluator, const std::vector<NamedStage>& previous)
-      : problem_(problem), evaluator_(evaluator), fill_(problem), form_(problem) {
+  NearSearch(const Problem& problem, Evaluator& evaluator, const std::vector<NamedStage>& previous, bool anneal)
+      : problem_(problem), evaluator_(evaluator), fill_(problem), form_(problem), anneal_(anneal && StageAnnealing::Suits(problem)) {
     Recall(previous);
   }
 
@@ -42,16 +39,21 @@ class NearSearch {
       if (known_cuts_ && present.size() == devices_.size()) Add({.begins = begins_, .devices = devices_});
       AddRecut(present);
       if (present.size() < devices_.size()) AddRecut(Refilled());
-      if (!MayAnneal()) TryOthers(candidates_.empty() ? present : Best().assignment.devices);
+      if (!anneal_) TryOthers(present);
     }
-    return Judge();
+    std::optional<Candidate> best = Judge();
+    if (!best && anneal_ && !present.empty()) {
+      TryOthers(present);
+      best = Judge();
+    }
+    if (!best) return Refusal{"NothingNear", "no plan near the known one is feasible", {}};
+    return anneal_ ? Annealed(*best) : best->assignment;
   }
 
  private:
-  bool MayAnneal() const { return problem_.usable().size() >= kAnnealedFrom && problem_.usable().size() <= kAnnealedUpTo; }
-
   // One device more, one less, or another one.
-  void TryOthers(const std::vector<int>& base) {
+  void TryOthers(const std::vector<int>& present) {
+    const std::vector<int> base = candidates_.empty() ? present : Best().assignment.devices;
     for (const int device : Newcomers(base)) AddRecut(With(base, device));
     for (const size_t stage : Laggards(base)) {
       std::vector<int> without = base;
@@ -185,41 +187,40 @@ class NearSearch {
                              [](const EstimatedPlan& a, const EstimatedPlan& b) { return a.estimate_s < b.estimate_s; });
   }
 
-  std::variant<Assignment, Refusal> Judge() {
+  std::optional<Candidate> Judge() {
     // The known stages, where they are the first candidate, are judged whatever their estimate.
     const auto first_estimated = candidates_.begin() + (candidates_.empty() ? 0 : 1);
     std::stable_sort(first_estimated, candidates_.end(),
                      [](const EstimatedPlan& a, const EstimatedPlan& b) { return a.estimate_s < b.estimate_s; });
-    std::optional<Assignment> best;
-    Evaluation evaluation;
+    std::optional<Candidate> best;
     size_t judged = 0;
     for (const EstimatedPlan& candidate : candidates_) {
       if (problem_.Stopped() || (best && judged > kSimulated)) break;
-      const double worth_s = best ? evaluation.cost_s() : std::numeric_limits<double>::infinity();
+      const double worth_s = best ? best->evaluation.cost_s() : std::numeric_limits<double>::infinity();
       const Evaluation other = evaluator_.Evaluate(candidate.assignment, Effort::kFull, worth_s);
       ++judged;
       if (!other.feasible()) continue;
-      if (best && !Better(other, candidate.assignment.devices.size(), evaluation, best->devices.size())) continue;
-      best = candidate.assignment;
-      evaluation = other;
+      if (best && !Better(other, candidate.assignment.devices.size(), best->evaluation, best->assignment.devices.size())) continue;
+      best = Candidate{candidate.assignment, other};
     }
-    if (best) return Annealed({*std::move(best), evaluation});
-    return Refusal{"NothingNear", "no plan near the known one is feasible", {}};
+    return best;
   }
 
   // What a few milliseconds of the search from scratch make of it.
   Assignment Annealed(const Candidate& best) {
-    if (!MayAnneal()) return best.assignment;
+    if (problem_.Stopped()) return best.assignment;
     StageAnnealing annealing(problem_, problem_.usable());
     grid::Draws draws(problem_.request().seed);
     Candidate current{best.assignment, evaluator_.Evaluate(best.assignment, Effort::kQuick)};
-    for (int i = 0; i < kAnneals && !problem_.Stopped(); ++i) {
-      const double worth_s = current.evaluation.cost_s();
-      Assignment found = annealing.Run(current.assignment, kShares[static_cast<size_t>(i) % std::size(kShares)], kWorkOfAnAnneal, draws);
-      const Evaluation evaluation = evaluator_.Evaluate(found, Effort::kQuick, worth_s);
+    for (size_t i = 0; i < kAnneals && !problem_.Stopped(); ++i) {
+      const double share = StageAnnealing::kUsualShares[i % std::size(StageAnnealing::kUsualShares)];
+      Assignment found = annealing.Run(current.assignment, share, kWorkOfAnAnneal, draws);
+      if (found == current.assignment) continue;
+      const Evaluation evaluation = evaluator_.Evaluate(found, Effort::kQuick, current.evaluation.cost_s());
       if (Better(evaluation, found.devices.size(), current.evaluation, current.assignment.devices.size()))
         current = {std::move(found), evaluation};
     }
+    if (current.assignment == best.assignment) return best.assignment;
     const Evaluation full = evaluator_.Evaluate(current.assignment, Effort::kFull, best.evaluation.cost_s());
     const bool better = Better(full, current.assignment.devices.size(), best.evaluation, best.assignment.devices.size());
     return better ? current.assignment : best.assignment;
@@ -229,6 +230,7 @@ class NearSearch {
   Evaluator& evaluator_;
   CappedFill fill_;
   ClosedForm form_;
+  const bool anneal_;
   std::vector<int> devices_;  // -1: not there any more
   std::vector<int> begins_;
   bool known_cuts_ = false;
@@ -237,16 +239,17 @@ class NearSearch {
 
 class NearPlan final : public Strategy {
  public:
-  explicit NearPlan(const std::vector<NamedStage>& previous) : previous_(previous) {}
+  NearPlan(const std::vector<NamedStage>& previous, NearMoves moves) : previous_(previous), moves_(moves) {}
   absl::string_view name() const override { return "op-fence"; }
 
  protected:
   std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
-    return NearSearch(problem, evaluator, previous_).Run();
+    return NearSearch(problem, evaluator, previous_, moves_ == NearMoves::kAny).Run();
   }
 
  private:
   const std::vector<NamedStage>& previous_;
+  const NearMoves moves_;
 };
 
 }  // namespace
@@ -257,13 +260,14 @@ std::vector<NamedStage> StagesOf(const Plan& plan) {
   return stages;
 }
 
-absl::StatusOr<PlanOutcome> PlanNear(const PlanRequest& request, const std::vector<NamedStage>& previous, const StopFunction& stop) {
+absl::StatusOr<PlanOutcome> PlanNear(const PlanRequest& request, const std::vector<NamedStage>& previous, const StopFunction& stop,
+                                     NearMoves moves) {
   if (auto order = OrderOfStages(request, previous); order.has_value() && request.order.empty()) {
     PlanRequest along = request;
     along.order = *std::move(order);
-    return PlanNear(along, previous, stop);
+    return PlanNear(along, previous, stop, moves);
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, NearPlan(previous).Plan(request, stop));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, NearPlan(previous, moves).Plan(request, stop));
   if (std::holds_alternative<scheduler::Plan>(outcome)) return outcome;
   return MakePlan("op-fence", request, stop);
 }

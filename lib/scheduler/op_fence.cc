@@ -42,8 +42,6 @@ constexpr int kMostCompleteOps = 256;  // likewise
 constexpr int kMaxRestarts = 64;
 constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
 constexpr double kCloseEnough = 1e-6;
-// Closed forms that are annealed under: see StageAnnealing.
-constexpr double kShares[] = {0.1, 0.25, 0.4, 0.7};
 constexpr int64_t kAnnealsOfFew = 4;           // under the simulator, of few devices
 constexpr int64_t kMostOfAnAnneal = 7'500;     // of its work: long ones get used to what the closed form does not see
 constexpr int64_t kMostBeforeAnneals = 5'000;  // of the budget, for fills, orders and cuts: they find what they find soon
@@ -55,7 +53,7 @@ constexpr int64_t kLastChains = 2;
 constexpr int64_t kAnnealingPerSimulation = 1'800;  // its work that takes as long as one simulation
 
 // Fewer devices are searched as a whole; of more, too few orders could be tried.
-bool MayAnneal(const Problem& problem) { return problem.usable().size() > kMostComplete && problem.usable().size() <= kMostSearched; }
+bool MayAnneal(const Problem& problem) { return StageAnnealing::Suits(problem); }
 
 // PlanRequest::search_budget has the rule: orders of some dozen devices are worth more search, and take less time than that of thousands.
 int64_t BudgetOf(const Problem& problem) {
@@ -156,8 +154,8 @@ class OpFenceSearch {
 
   bool Few() const { return problem_.usable().size() <= kMostComplete; }
 
-  // Where a chain of anneals ends is luck to a percent: some from plans with different numbers of stages, by different draws, and then two
-  // from the best so far.
+  // Where a chain of anneals ends is luck to a percent: some from plans with different numbers of stages, by different draws, as the budget
+  // allows, and then two from the best so far.
   void Anneal() {
     if (!annealing_) annealing_.emplace(problem_, problem_.usable());
     const int64_t begin = Spent(), all = limit_ - begin, chains = budget_ / kBudgetOfAChain;
@@ -173,19 +171,20 @@ class OpFenceSearch {
     }
   }
 
-  // Annealing whose moves are short anneals under closed forms, from the most to the least hopeful, and whose judge is the simulator.
+  // Annealing whose moves are short anneals under closed forms, by turns, and whose judge is the simulator.
   void AnnealFrom(Candidate current, uint64_t chain) {
     grid::Draws draws(problem_.request().seed + chain);
     const int64_t begin = Spent(), all = limit_ - begin;
-    const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(std::size(kShares)));
+    const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(std::size(StageAnnealing::kUsualShares)));
     const int64_t work = std::min(part * kAnnealingPerSimulation, kMostOfAnAnneal);
     Candidate best = current;
     for (size_t i = 0; !Done(); ++i) {
       const double left = static_cast<double>(limit_ - Spent()) / static_cast<double>(all);
       const double worse = -kHottestOfAChain * left * std::log(1 - draws.Uniform());
       const double worth_s = current.evaluation.cost_s() * (1 + worse);
-      const double share = kShares[i % std::size(kShares)];
+      const double share = StageAnnealing::kUsualShares[i % std::size(StageAnnealing::kUsualShares)];
       const Assignment found = annealing_->Run(current.assignment, share, work, draws);
+      if (found == current.assignment) continue;
       const Evaluation evaluation = evaluator_.Evaluate(found, effort_, worth_s);
       if (!evaluation.feasible() || evaluation.cost_s() > worth_s) continue;
       current = {found, evaluation};

@@ -121,7 +121,7 @@ class PassNoise {
 struct PipelineResult {
   double step_s = 0;         // period: start of a step to the start of the next
   double compute_end_s = 0;  // end of the last backward
-  bool complete = true;      // false: nothing could go on, for want of micro-batches in flight (interleaved), or given up: see Judge
+  bool complete = true;      // false: interleaved with too few micro-batches in flight, nothing could go on
 };
 
 class PipelineSimulator {

@@ -76,7 +76,7 @@ StageAnnealing::Crossing StageAnnealing::CrossingOf(int cut, int src, int dst) c
   const double enough_s = target_s_ / micro_batches_;
   const auto message_s = [&](int from, int to, double dense_bytes, double least_bytes) -> double {
     if (dense_bytes == 0) return 0;
-    const DirectedLink& link = problem_.link(from, to);
+    const DirectedLink link = problem_.link(from, to);
     if (link.bytes_per_s <= 0) {
       crossing.possible = false;
       return 0;
@@ -125,13 +125,17 @@ double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
   return longest_s;
 }
 
+double StageAnnealing::ExchangeOfParts() const {
+  return ExchangeSeconds(parts_.size(), [this](size_t s) -> const Part& { return parts_[s]; });
+}
+
 double StageAnnealing::EndOf(const Way& way) const {
   return target_s_ + way.late_s + Late(way.way_s + (micro_batches_ - 1) * way.longest_s);
 }
 
 void StageAnnealing::AddLoad(int src, int dst, double seconds, int sign) {
   if (seconds <= 0) return;
-  const DirectedLink& link = problem_.link(src, dst);
+  const DirectedLink link = problem_.link(src, dst);
   problem_.links().ForEachResource(src, dst, link, [&](int r) {
     load_late_s_ -= Late(micro_batches_ * load_s_[r]);
     load_s_[r] += sign * seconds * link.bytes_per_s / problem_.request().resources[r].bytes_per_s;
@@ -156,6 +160,17 @@ void StageAnnealing::Start(const Assignment& start) {
   // A target that is hard to meet: then everything late counts at first, which shakes off the start.
   target_s_ = ways_.back().way_s + (micro_batches_ - 1) * ways_.back().longest_s;
   Total();
+  exchange_s_ = ExchangeOfParts();
+  FindUnused();
+}
+
+void StageAnnealing::FindUnused() {
+  for (const Part& part : parts_) used_[part.device] = 1;
+  unused_.clear();
+  for (const int device : choice_) {
+    if (!used_[device]) unused_.push_back(device);
+  }
+  for (const Part& part : parts_) used_[part.device] = 0;
 }
 
 void StageAnnealing::Total() {
@@ -422,15 +437,6 @@ bool StageAnnealing::Move(double limit, grid::Draws& draws) {
 Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws) {
   share_ = gpipe_ ? 1 : share;
   Start(start);
-  const auto find_unused = [&] {
-    for (const Part& part : parts_) used_[part.device] = 1;
-    unused_.clear();
-    for (const int device : choice_) {
-      if (!used_[device]) unused_.push_back(device);
-    }
-    for (const Part& part : parts_) used_[part.device] = 0;
-  };
-  find_unused();
   double energy = Energy(), best = energy;
   const double hottest = kHottest * energy, cooling = std::log(kColdest / kHottest);
   std::vector<Part> best_parts = parts_;
@@ -440,7 +446,7 @@ Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t mo
     const double temperature = hottest * std::exp(cooling * static_cast<double>(work_ - begin) / static_cast<double>(most_work));
     if (!Move(energy - temperature * std::log(1 - draws.Uniform()), draws)) continue;
     energy = Energy();
-    find_unused();
+    FindUnused();
     if (energy < best * (1 - 1e-12)) {
       best = energy;
       best_parts = parts_;

@@ -30,6 +30,12 @@ namespace fusionllm::scheduler {
 
 class StageAnnealing {
  public:
+  // Which fits best differs from plan to plan: searches take turns.
+  static constexpr double kUsualShares[] = {0.1, 0.25, 0.4, 0.7};
+
+  // Whether there are so many devices that trying changes by turns is hopeless, and so few that moves at random meet the ones that pay.
+  static bool Suits(const Problem& problem) { return problem.usable().size() > 12 && problem.usable().size() <= 64; }
+
   // `choice`: whom a stage may be given; the devices of every start are among them.
   StageAnnealing(const Problem& problem, std::vector<int> choice);
 
@@ -40,6 +46,8 @@ class StageAnnealing {
   int64_t work() const { return work_; }
 
  private:
+  friend class StageAnnealingPeer;  // of the test: what a move makes of the energy
+
   // Over a cut, squeezed by codecs as far as the target asks.
   struct Crossing {
     double latency_s = 0;  // both ways
@@ -74,11 +82,13 @@ class StageAnnealing {
   double Energy() const { return EndOf(ways_.back()) + exchange_s_ + load_late_s_; }
   template <class PartAt>
   double ExchangeSeconds(size_t count, const PartAt& at) const;
+  double ExchangeOfParts() const;
   void AddLoad(int src, int dst, double seconds, int sign);
   void AddLoad(const Crossing& crossing, int sign);
   void Start(const Assignment& start);
   void Total();
   void FindWays();
+  void FindUnused();
   int Furthest(int begin, int last, int device, double way_s) const;
   bool Fits(const Part& part, int in_flight) const;
 

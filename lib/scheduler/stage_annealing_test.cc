@@ -1,13 +1,40 @@
 #include "lib/scheduler/stage_annealing.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
+#include <variant>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
+#include "lib/scheduler/testing/small_instances.h"
 
 namespace fusionllm::scheduler {
+
+class StageAnnealingPeer {
+ public:
+  static void Start(StageAnnealing& annealing, const Assignment& start, double share) {
+    annealing.share_ = annealing.gpipe_ ? 1 : share;
+    annealing.Start(start);
+  }
+  static bool Move(StageAnnealing& annealing, double limit, grid::Draws& draws) {
+    if (!annealing.Move(limit, draws)) return false;
+    annealing.FindUnused();
+    return true;
+  }
+  static double Energy(const StageAnnealing& annealing) { return annealing.Energy(); }
+  // Of the same parts and target, with nothing that moves have carried along.
+  static double EnergyAnew(StageAnnealing annealing) {
+    for (StageAnnealing::Part& part : annealing.parts_) annealing.SetPart(part, part.begin, part.end, part.device);
+    annealing.Total();
+    annealing.exchange_s_ = annealing.ExchangeOfParts();
+    return annealing.Energy();
+  }
+};
+
 namespace {
 
 constexpr int64_t kWork = 400'000;
@@ -129,6 +156,61 @@ TEST(StageAnnealingTest, TheExchangeOfATiedParameterCounts) {
   const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, draws);
   ExpectSound(*problem, found);
   EXPECT_TRUE(std::count(found.devices.begin(), found.devices.end(), 2) == 1) << "between the other two the exchange takes ten seconds";
+}
+
+// As before, but nothing avoids the exchange: that what cannot be helped is no reason to refuse what can.
+TEST(StageAnnealingTest, AnExchangeThatEveryPlanHasRefusesNoMove) {
+  PlanRequest request = testing::Chain({.ops = 8, .op_s = 0.1, .cut_bytes = 1'000}, 2);
+  request.tied.push_back({.name = "wte", .ops = {2, 9}, .bytes = 100'000'000, .optimizer_bytes = 0});
+  for (const double time_scale : {1.0, 1.0, 0.5}) testing::AddDevice(request, "lab", time_scale);
+  testing::LinkSites(request, 1e7, 1e-4, 1e7, 1e-4);
+  request.stages = 2;
+  const auto problem = ProblemOf(request);
+  grid::Draws draws(1);
+  const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, draws);
+  EXPECT_EQ(std::count(found.devices.begin(), found.devices.end(), 2), 1) << "twice as fast as the others";
+}
+
+// What a move is judged by, from what it changes alone, is what all of the parts are worth.
+TEST(StageAnnealingTest, MovesAreTakenForWhatTheyAreWorth) {
+  int taken = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    const PlanRequest request = testing::DrawSmallInstance(seed, {.min_ops = 8, .min_devices = 3}).request;
+    const auto created = Problem::Create(request);
+    ASSERT_TRUE(created.ok());
+    if (std::holds_alternative<Refusal>(*created)) continue;
+    const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
+    const PlanOutcome outcome = *MakePlan("equal-compute", request);
+    if (!std::holds_alternative<Plan>(outcome)) continue;
+    Assignment start;
+    int begin = 0;
+    for (const PlanStage& stage : std::get<Plan>(outcome).stages) {
+      start.begins.push_back(begin);
+      start.devices.push_back(stage.devices[0]);
+      begin += static_cast<int>(stage.ops.size());
+    }
+    StageAnnealing annealing(problem, problem.usable());
+    grid::Draws draws(seed);
+    StageAnnealingPeer::Start(annealing, start, 0.4 * draws.Uniform());
+    for (int move = 0; move < 300; ++move) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", move " << move);
+      const double before = StageAnnealingPeer::Energy(annealing), limit = before * (1 - 0.02 * std::log(1 - draws.Uniform()));
+      StageAnnealing same = annealing;
+      grid::Draws same_draws = draws;
+      if (StageAnnealingPeer::Move(annealing, limit, draws)) {
+        ++taken;
+        const double anew = StageAnnealingPeer::EnergyAnew(annealing);
+        ASSERT_NEAR(StageAnnealingPeer::Energy(annealing), anew, 1e-9 * anew);
+        ASSERT_LE(anew, limit * (1 + 1e-9));
+      } else if (StageAnnealingPeer::Move(same, std::numeric_limits<double>::infinity(), same_draws)) {
+        ++refused;
+        ASSERT_GE(StageAnnealingPeer::EnergyAnew(same), limit * (1 - 1e-9));
+        ASSERT_NEAR(StageAnnealingPeer::EnergyAnew(annealing), before, 1e-9 * before) << "a refused move leaves nothing behind";
+      }
+    }
+  }
+  EXPECT_GT(taken, 3'000);
+  EXPECT_GT(refused, 10'000);
 }
 
 }  // namespace

@@ -11,8 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
+#include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
+#include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler::replan {
@@ -142,8 +144,11 @@ class Replanner {
 
   absl::Status AddPlansOfOthers() {
     const StopFunction stop = [this] { return problem_.Stopped(); };
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome near, PlanNear(problem_.request(), running_, stop));
-    AddStagesOf(near);
+    for (const NearMoves moves : {NearMoves::kFew, NearMoves::kAny}) {
+      if (moves == NearMoves::kAny && !StageAnnealing::Suits(problem_)) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome near, PlanNear(problem_.request(), running_, stop, moves));
+      AddStagesOf(near);
+    }
     if (!options_.from_scratch && !starts_.empty()) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kStrategy, problem_.request(), stop));
     AddStagesOf(fresh);
