@@ -7,8 +7,10 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
 namespace fusionllm::metrics {
@@ -61,6 +63,46 @@ class SeriesMap {
   std::map<LabelValues, T*> series_;
 };
 
+// A gauge that is read when it is wanted.
+struct ReadGauge {
+  FamilyInfo info;
+  std::vector<size_t> order;  // of the labels in the text: by name, as in all other families
+  std::function<void(const Registry::Tell&)> read;
+};
+
+void AppendEscaped(const std::string& value, std::string& text) {
+  for (const char c : value) {
+    if (c == '\n') {
+      text += "\\n";
+      continue;
+    }
+    if (c == '\\' || c == '"') text += '\\';
+    text += c;
+  }
+}
+
+// Its series go into the text one by one, so that to tell thousands takes no more memory than their lines.
+void AppendText(const ReadGauge& gauge, std::string& text) {
+  size_t series = 0;
+  gauge.read([&](double value, const LabelValues& labels) {
+    if (labels.size() != gauge.order.size()) Die(gauge.info.name, "a value for each label is wanted");
+    if (series++ >= kMostSeries) return;
+    if (series == 1) text += "# HELP " + gauge.info.name + " " + gauge.info.help + "\n# TYPE " + gauge.info.name + " gauge\n";
+    text += gauge.info.name;
+    char before = '{';
+    for (const size_t label : gauge.order) {
+      text += before + gauge.info.labels[label] + "=\"";
+      AppendEscaped(labels[label], text);
+      text += '"';
+      before = ',';
+    }
+    text += gauge.order.empty() ? " " : "} ";
+    char digits[32];
+    text.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+    text += '\n';
+  });
+}
+
 }  // namespace
 
 struct Gauge::Series : SeriesMap<prometheus::Gauge> {
@@ -83,6 +125,7 @@ struct Registry::Impl {
   std::vector<std::unique_ptr<Counter::Series>> counters;
   std::vector<std::unique_ptr<Histogram::Series>> histograms;
   std::vector<std::function<void()>> refreshers;
+  std::vector<ReadGauge> read_gauges;
   std::mutex text_mutex;  // a refresh may clear series: nobody is to see the moment between
 };
 
@@ -161,15 +204,29 @@ void Registry::OnCollect(std::function<void()> refresh) {
   impl_->refreshers.push_back(std::move(refresh));
 }
 
+void Registry::AddReadGauge(const FamilySpec& spec, std::function<void(const Tell& tell)> read) {
+  const std::lock_guard lock(impl_->mutex);
+  Declare(spec, Kind::kGauge);
+  ReadGauge gauge{
+      {spec.prefix + spec.name, Kind::kGauge, spec.labels, spec.help}, std::vector<size_t>(spec.labels.size()), std::move(read)};
+  std::iota(gauge.order.begin(), gauge.order.end(), 0);
+  std::sort(gauge.order.begin(), gauge.order.end(), [&](size_t a, size_t b) { return spec.labels[a] < spec.labels[b]; });
+  impl_->read_gauges.push_back(std::move(gauge));
+}
+
 std::string Registry::Text() {
   const std::lock_guard one_at_a_time(impl_->text_mutex);
   std::vector<std::function<void()>> refreshers;
+  std::vector<ReadGauge> read_gauges;
   {
     const std::lock_guard lock(impl_->mutex);
     refreshers = impl_->refreshers;
+    read_gauges = impl_->read_gauges;
   }
   for (const auto& refresh : refreshers) refresh();
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  std::string text = prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  for (const ReadGauge& gauge : read_gauges) AppendText(gauge, text);
+  return text;
 }
 
 std::vector<FamilyInfo> Registry::Families() const {

@@ -8,6 +8,7 @@
 namespace fusionllm::metrics {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -93,7 +94,26 @@ TEST(RegistryTest, AgesAreWorkedOutWhenAsked) {
 TEST(RegistryTest, LabelValuesAreEscaped) {
   Registry registry("p", "1");
   registry.AddGauge({"g", "G.", {"name"}}).Set(1, {"a\"b\\c\nd"});
-  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_g{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
+  registry.AddReadGauge({"read", "R.", {"name"}}, [](const Registry::Tell& tell) { tell(1, {"a\"b\\c\nd"}); });
+  const std::string text = registry.Text();
+  EXPECT_THAT(text, HasSubstr("fusionllm_g{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("fusionllm_read{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
+}
+
+TEST(RegistryTest, AReadGaugeTellsWhatThereIsEachTime) {
+  Registry registry("p", "1");
+  std::map<std::string, double> jobs;
+  registry.AddReadGauge({"size", "Sizes.", {"ns", "job"}}, [&](const Registry::Tell& tell) {
+    for (const auto& [job, size] : jobs) tell(size, {"ml", job});
+  });
+  registry.AddReadGauge({"jobs", "Jobs."}, [&](const Registry::Tell& tell) { tell(static_cast<double>(jobs.size()), {}); });
+  EXPECT_THAT(registry.Text(), AllOf(Not(HasSubstr("fusionllm_size")), HasSubstr("# TYPE fusionllm_jobs gauge\nfusionllm_jobs 0\n")));
+  jobs = {{"a", 1.5}, {"b", 30}};
+  EXPECT_THAT(registry.Text(), HasSubstr("# HELP fusionllm_size Sizes.\n# TYPE fusionllm_size gauge\n"
+                                         "fusionllm_size{job=\"a\",ns=\"ml\"} 1.5\nfusionllm_size{job=\"b\",ns=\"ml\"} 30\n"));
+  jobs.erase("a");
+  EXPECT_THAT(registry.Text(), AllOf(Not(HasSubstr("job=\"a\"")), HasSubstr("fusionllm_jobs 1\n")));
+  EXPECT_THAT(registry.Families(), ::testing::Contains(FamilyInfo{"fusionllm_size", Kind::kGauge, {"ns", "job"}, "Sizes."}));
 }
 
 TEST(RegistryTest, FamiliesAreListedByName) {
@@ -112,10 +132,15 @@ TEST(RegistryTest, SeriesAreBounded) {
   Registry registry("p", "1");
   const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
   for (size_t i = 0; i < kMostSeries + 10; ++i) gauge.Set(1, {std::to_string(i)});
+  registry.AddReadGauge({"read", "R.", {"x"}}, [](const Registry::Tell& tell) {
+    for (size_t i = 0; i < kMostSeries + 10; ++i) tell(1, {std::to_string(i)});
+  });
   const std::string text = registry.Text();
-  size_t lines = 0;
-  for (size_t at = text.find("fusionllm_g{"); at != std::string::npos; at = text.find("fusionllm_g{", at + 1)) ++lines;
-  EXPECT_EQ(lines, kMostSeries);
+  for (const std::string family : {"fusionllm_g{", "fusionllm_read{"}) {
+    size_t lines = 0;
+    for (size_t at = text.find(family); at != std::string::npos; at = text.find(family, at + 1)) ++lines;
+    EXPECT_EQ(lines, kMostSeries) << family;
+  }
 }
 
 TEST(RegistryTest, ThreadsMayFeedAndScrapeAtTheSameTime) {
@@ -145,6 +170,8 @@ TEST(RegistryDeathTest, MistakesInTheCodeEndTheProgram) {
   const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
   EXPECT_DEATH(gauge.Set(1), "fusionllm_g: a value for each label");
   EXPECT_DEATH(registry.AddCounter({"g", "Again."}), "fusionllm_g: declared twice");
+  registry.AddReadGauge({"read", "R.", {"x"}}, [](const Registry::Tell& tell) { tell(1, {}); });
+  EXPECT_DEATH(registry.Text(), "fusionllm_read: a value for each label");
 }
 
 }  // namespace

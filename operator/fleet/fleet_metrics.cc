@@ -21,46 +21,56 @@ std::vector<std::string> With(std::vector<std::string> labels, const char* more)
 
 }  // namespace
 
-FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters)
-    : read_jobs_(std::move(jobs)),
-      read_clusters_(std::move(clusters)),
-      jobs_(registry.AddGauge(
-          {"jobs",
-           "FusionJobs by state: Pending, Starting, Running, Restarting, Suspending, Suspended, Complete, Failed, Deleting.",
-           {"state"}})),
-      info_(registry.AddGauge({"job_info", "Always 1, for each FusionJob; state is that of its status.", With(kJobLabels, "state")})),
-      restarts_(registry.AddGauge({"job_restarts", "Times that the FusionJob as a whole was started again.", kJobLabels})),
-      executors_(registry.AddGauge(
-          {"job_executors",
-           "Executors of the FusionJob while it is not over: wanted (where its spec says how many), active (there is a Pod), ready.",
-           With(kJobLabels, "kind")})),
-      connected_(
-          registry.AddGauge({"cluster_connected",
-                             "1: the watches on the FusionCluster are alive; 0: it cannot be reached or its credentials are refused.",
-                             {"cluster"}})) {
-  registry.OnCollect([this] { Refresh(); });
-}
-
-void FleetMetrics::Refresh() {
-  std::map<std::string, int> counts;
-  for (const JobState state : kStates) counts[Name(state)] = 0;  // a state without jobs is a fact, too
-  for (const metrics::Gauge& gauge : {jobs_, info_, restarts_, executors_, connected_}) gauge.Clear();
+template <class Use>
+void FleetMetrics::ForEachJob(const Use& use) const {
   for (const std::shared_ptr<const JobView>& job : read_jobs_()) {
     if (!job->managed_by.empty()) continue;  // somebody else's
-    const std::string state = job->status.state.empty() ? Name(JobState::kPending) : job->status.state;
-    ++counts[state];
-    info_.Set(1, {job->identity.ns, job->identity.name, state});
-    restarts_.Set(static_cast<double>(job->status.restarts), {job->identity.ns, job->identity.name});
-    if (job->status.completion_time.has_value()) continue;
-    const auto executors = [&](const char* kind, int64_t count) {
-      executors_.Set(static_cast<double>(count), {job->identity.ns, job->identity.name, kind});
-    };
-    if (job->job.ok() && job->job->spec.executors.replicas.has_value()) executors("wanted", *job->job->spec.executors.replicas);
-    executors("active", job->status.replicas);
-    executors("ready", job->status.ready_replicas);
+    use(*job, job->status.state.empty() ? std::string(Name(JobState::kPending)) : job->status.state);
   }
-  for (const auto& [state, count] : counts) jobs_.Set(count, {state});
-  for (const auto& [name, connected] : read_clusters_()) connected_.Set(connected ? 1 : 0, {name});
+}
+
+FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters)
+    : read_jobs_(std::move(jobs)), read_clusters_(std::move(clusters)) {
+  using Tell = metrics::Registry::Tell;
+  registry.AddReadGauge({"jobs",
+                         "FusionJobs by state: Pending, Starting, Running, Restarting, Suspending, Suspended, Complete, Failed, Deleting.",
+                         {"state"}},
+                        [this](const Tell& tell) {
+                          std::map<std::string, int> counts;
+                          for (const JobState state : kStates) counts[Name(state)] = 0;  // a state without jobs is a fact, too
+                          ForEachJob([&](const JobView&, const std::string& state) { ++counts[state]; });
+                          for (const auto& [state, count] : counts) tell(count, {state});
+                        });
+  registry.AddReadGauge(
+      {"job_info", "Always 1, for each FusionJob; state is that of its status.", With(kJobLabels, "state")}, [this](const Tell& tell) {
+        ForEachJob([&](const JobView& job, const std::string& state) { tell(1, {job.identity.ns, job.identity.name, state}); });
+      });
+  registry.AddReadGauge({"job_restarts", "Times that the FusionJob as a whole was started again.", kJobLabels}, [this](const Tell& tell) {
+    ForEachJob([&](const JobView& job, const std::string&) {
+      tell(static_cast<double>(job.status.restarts), {job.identity.ns, job.identity.name});
+    });
+  });
+  registry.AddReadGauge(
+      {"job_executors",
+       "Executors of the FusionJob while it is not over: wanted (where its spec says how many), active (there is a Pod), ready.",
+       With(kJobLabels, "kind")},
+      [this](const Tell& tell) {
+        ForEachJob([&](const JobView& job, const std::string&) {
+          if (job.status.completion_time.has_value()) return;
+          const auto executors = [&](const char* kind, int64_t count) {
+            tell(static_cast<double>(count), {job.identity.ns, job.identity.name, kind});
+          };
+          if (job.job.ok() && job.job->spec.executors.replicas.has_value()) executors("wanted", *job.job->spec.executors.replicas);
+          executors("active", job.status.replicas);
+          executors("ready", job.status.ready_replicas);
+        });
+      });
+  registry.AddReadGauge({"cluster_connected",
+                         "1: the watches on the FusionCluster are alive; 0: it cannot be reached or its credentials are refused.",
+                         {"cluster"}},
+                        [this](const Tell& tell) {
+                          for (const auto& [name, connected] : read_clusters_()) tell(connected ? 1 : 0, {name});
+                        });
 }
 
 }  // namespace fusionllm::op

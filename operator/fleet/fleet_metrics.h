@@ -1,8 +1,9 @@
 // What the operator tells of its jobs and clusters as metrics, for dashboards and alerts: how many jobs are in which state, and for each
 // job its state, restarts and executors. docs/metrics.md lists them.
 //
-// Read from the caches whenever somebody scrapes, so that a job's series go with the job, and that an operator that was just started tells
-// the same as the one before it. Every replica with caches tells; they agree but for what one of them has not heard yet.
+// Read from the caches whenever somebody scrapes, so that a job's series go with the job, that an operator that was just started tells
+// the same as the one before it, and that nothing is left of a scrape: the five series of each of 1,000 jobs would take 4 MiB. Every
+// replica with caches tells; they agree but for what one of them has not heard yet.
 #pragma once
 
 #include <functional>
@@ -25,11 +26,12 @@ class FleetMetrics {
   FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters);
 
  private:
-  void Refresh();
+  // Calls `use` for each job that is this operator's, with the state that its status tells.
+  template <class Use>
+  void ForEachJob(const Use& use) const;
 
   const Jobs read_jobs_;
   const Clusters read_clusters_;
-  const metrics::Gauge jobs_, info_, restarts_, executors_, connected_;
 };
 
 }  // namespace fusionllm::op
