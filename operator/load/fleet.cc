@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "operator/federation/cluster_registry.h"
 #include "operator/load/federation.h"
 #include "operator/load/operator_process.h"
 #include "operator/load/scenarios.h"
@@ -102,6 +103,18 @@ void FailBrokers(Federation& fleet, int failures) {
   std::fflush(stdout);
 }
 
+// What clusters have taken and run is told in their statuses up to kSummaryEvery and kLookEvery later: what is written for that long after
+// the last job ran is still of the load. Twice kSummaryEvery is longer than both.
+void Settle(Federation& fleet) {
+  static_assert(ClusterRegistry::kLookEvery < ClusterRegistry::kSummaryEvery);
+  const absl::Duration begin = Now();
+  fleet.ForgetRequests();
+  fleet.AwaitQuiet(2 * ClusterRegistry::kSummaryEvery);
+  std::printf("| until nothing has been written for %.0f s | %.0f s; %d writes |\n", Seconds(2 * ClusterRegistry::kSummaryEvery),
+              Seconds(Now() - begin), fleet.Writes());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 void Fleet(const FleetOptions& options) {
@@ -131,6 +144,7 @@ void Fleet(const FleetOptions& options) {
   PrintReconciles("until all run", *op);
   fleet.AwaitQuiet(absl::Seconds(12));
   PrintTraffic("until all run", fleet);
+  Settle(fleet);
 
   fleet.ForgetRequests();
   cpu = op->Look().cpu_s;
@@ -145,7 +159,7 @@ void Fleet(const FleetOptions& options) {
   FailExecutors(fleet, failures);
   FailBrokers(fleet, failures);
 
-  fleet.AwaitQuiet(absl::Seconds(12));
+  Settle(fleet);
   fleet.ForgetRequests();
   begin = Now();
   op->Signal(SIGTERM);
