@@ -46,6 +46,8 @@ absl::StatusOr<kube::ObjectPtr> DecodeWhole(absl::string_view text) {
   return view;
 }
 
+bool IsOperators(const kube::testing::RecordedRequest& request) { return absl::StartsWith(request.user_agent, "fusion-operator"); }
+
 bool IsWrite(const std::string& verb) { return verb != "get" && verb != "list" && verb != "watch" && verb != "path"; }
 
 void Count(const std::vector<kube::testing::RecordedRequest>& requests, Traffic& traffic) {
@@ -207,7 +209,7 @@ void Federation::ForgetRequests() {
 
 std::vector<kube::testing::RecordedRequest> Federation::OperatorRequests(SimCluster& cluster) const {
   std::vector<kube::testing::RecordedRequest> requests = cluster.server().requests();
-  std::erase_if(requests, [](const auto& request) { return !absl::StartsWith(request.user_agent, "fusion-operator"); });
+  std::erase_if(requests, [](const auto& request) { return !IsOperators(request); });
   return requests;
 }
 
@@ -224,6 +226,14 @@ Traffic Federation::TrafficOfMembers() const {
 }
 
 int Federation::Writes() const { return TrafficOf(*hub_).writes + TrafficOfMembers().writes; }
+
+void Federation::OnWrite(const std::function<void(const kube::testing::RecordedRequest&)>& told) {
+  const auto filter = [told](const kube::testing::RecordedRequest& request) {
+    if (IsWrite(request.verb) && IsOperators(request)) told(request);
+  };
+  hub_->server().OnRequest(filter);
+  for (const auto& member : members_) member->server().OnRequest(filter);
+}
 
 bool Federation::WaitUntil(const std::function<bool()>& holds, absl::Duration patience) {
   kube::Clock& clock = kube::RealClock();

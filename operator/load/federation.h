@@ -56,6 +56,9 @@ class Federation {
   Traffic TrafficOf(SimCluster& cluster) const;
   Traffic TrafficOfMembers() const;
   int Writes() const;
+  // Has `told` called with each write of the operator from now on, in any of the clusters, when it is done and not yet answered. Calls may
+  // come from several threads at once, and must not ask the clusters for anything.
+  void OnWrite(const std::function<void(const kube::testing::RecordedRequest&)>& told);
 
   // False: not within `patience`.
   static bool WaitUntil(const std::function<bool()>& holds, absl::Duration patience);

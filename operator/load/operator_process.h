@@ -27,6 +27,7 @@ class OperatorProcess {
   // From its start until /readyz said so; ends the program when that takes a minute.
   absl::Duration WaitReady() const;
   void Signal(int signal) const;
+  pid_t pid() const { return pid_; }
   // Waits for its end: exit code, or 128 and the signal.
   int Wait();
   Usage Look() const;

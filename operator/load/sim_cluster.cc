@@ -90,12 +90,22 @@ void SimCluster::Patch(const kube::ObjectKey& pod, const json& patch, const std:
   (void)admin_.Patch(kPods, pod, kube::PatchType::kMerge, patch.dump(), {.field_manager = "kubelet", .subresource = subresource});
 }
 
+void SimCluster::NoteDoubles(const std::string& pod, bool live) {
+  std::set<std::string>& others = live_[pod.substr(0, pod.rfind("-r"))];
+  if (!live) {
+    others.erase(pod);
+  } else if (others.insert(pod).second && others.size() > 1) {
+    doubles_.push_back(absl::StrCat(pod, " beside ", *others.begin() == pod ? *others.rbegin() : *others.begin()));
+  }
+}
+
 void SimCluster::Tend(const kube::InformerEvent& event) {
   const auto& pod = static_cast<const PodState&>(*event.object);
   const kube::ObjectKey key = pod.meta.Key();
   const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
   {
     const std::lock_guard lock(mutex_);
+    NoteDoubles(pod.meta.name, !gone && pod.phase != "Succeeded" && pod.phase != "Failed");
     if (gone || pod.phase != "Running" || !pod.meta.deletion_timestamp.empty()) {
       running_.erase(key);
     } else {
@@ -125,6 +135,11 @@ void SimCluster::Tend(const kube::InformerEvent& event) {
 int SimCluster::RunningPods() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int>(running_.size());
+}
+
+std::vector<std::string> SimCluster::Doubles() const {
+  const std::lock_guard lock(mutex_);
+  return doubles_;
 }
 
 absl::Duration SimCluster::LastStart() const {

@@ -8,7 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
@@ -38,11 +40,14 @@ class SimCluster {
   int RunningPods() const;
   // Of the API server's own clock, when the kubelet last called a Pod Running.
   absl::Duration LastStart() const;
+  // Pods that came while another of the same job, role and index had not ended, each with that one: "NAME beside NAME".
+  std::vector<std::string> Doubles() const;
   // Ends a Pod's main container.
   absl::Status EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message);
 
  private:
   std::string NodeName() const { return name_ + "-node"; }
+  void NoteDoubles(const std::string& pod, bool live);
   void Tend(const kube::InformerEvent& event);
   void Patch(const kube::ObjectKey& pod, const nlohmann::json& patch, const std::string& subresource);
 
@@ -54,6 +59,8 @@ class SimCluster {
   kube::ApiClient& admin_ = client_;
   mutable std::mutex mutex_;
   std::map<kube::ObjectKey, bool> running_;
+  std::map<std::string, std::set<std::string>> live_;  // names of Pods that have not ended, by what they have in common but the attempt
+  std::vector<std::string> doubles_;
   absl::Duration last_start_;
   kube::Informer kubelet_;  // last: its thread uses the rest
 };

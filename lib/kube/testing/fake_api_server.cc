@@ -63,6 +63,7 @@ class FakeApiServer::Impl {
   absl::Status Hang(std::unique_lock<std::mutex>& lock, absl::Duration timeout, const std::stop_token& stop);
   void Record(const HttpRequest& request, const FakeRequest& read, int code) {
     requests.push_back({read.verb, request.method, request.target, read.user_agent, code, clock.Monotonic()});
+    if (told) told(requests.back());
   }
 
   Clock& clock;
@@ -71,6 +72,7 @@ class FakeApiServer::Impl {
   FakeApi api;
   std::vector<Fault> faults;
   std::vector<RecordedRequest> requests;
+  std::function<void(const RecordedRequest&)> told;
   int64_t bookmarks = 0;  // asked for so far
   int64_t breaks = 0;
   int open_watches = 0;
@@ -332,6 +334,11 @@ std::vector<RecordedRequest> FakeApiServer::requests() const {
 void FakeApiServer::ForgetRequests() {
   const std::lock_guard lock(impl_->mutex);
   impl_->requests.clear();
+}
+
+void FakeApiServer::OnRequest(std::function<void(const RecordedRequest&)> told) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->told = std::move(told);
 }
 
 std::vector<std::string> FakeApiServer::objects() const {
