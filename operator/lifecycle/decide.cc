@@ -11,6 +11,8 @@ namespace {
 
 // Changes of room bring a job back at once; this is for what nobody tells of.
 constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
+// A cluster that is back and has nothing of the job sends nothing that would bring the job back.
+constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
 
 }  // namespace
 
@@ -56,7 +58,7 @@ void Decider::Delete() {
   if (!away.empty()) {
     Condition("Deleting", true, "ClusterUnreachable",
               absl::StrCat("Objects may be left in ", absl::StrJoin(away, ", "), ", which cannot be reached."));
-    if (!done) LookAgain(give_up);
+    if (!done) LookAgain(std::min(give_up, seen_.now + kLookForClusterEvery));
   }
   if (done) decision_.tombstones = std::move(away);
   decision_.remove_finalizer = done;

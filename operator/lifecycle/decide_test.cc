@@ -376,6 +376,9 @@ TEST_F(DecideTest, AClusterThatIsAwayDoesNotHoldADeletedJobForEver) {
   Decision decision = Decide(seen_);
   EXPECT_FALSE(decision.remove_finalizer);
   EXPECT_EQ(Reason(decision, "Deleting"), "ClusterUnreachable");
+  EXPECT_EQ(decision.look_again, absl::Seconds(5)) << "nobody tells that it is back, if it has nothing of the job";
+  seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds - 2);
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(2));
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
   EXPECT_TRUE(Decide(seen_).remove_finalizer);
 }

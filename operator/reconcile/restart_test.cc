@@ -245,5 +245,24 @@ TEST_F(RestartTest, ADeletedJobDoesNotWaitForItsMember) {
   EXPECT_TRUE(Eventually([&] { return Condition("Deleting") == "True ClusterUnreachable"; }));
 }
 
+// The operator died when it had deleted all there was, and not yet let the job go: no event of the member's tells of it any more.
+TEST_F(RestartTest, ADeletedJobOfWhichNothingIsLeftGoesOnceTheMemberIsKnown) {
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  ASSERT_TRUE(tokyo_client_->Delete(kConfigMaps, {"default", "train-anchor"}).ok());
+  ASSERT_TRUE(looking_->Delete(kConfigMaps, {"default", "train-anchor"}).ok());
+  Start();
+  EXPECT_TRUE(Eventually([&] { return Condition("Deleting") == "True ClusterUnreachable"; }));
+  gate_->Open();
+  EXPECT_TRUE(Eventually([&] {
+    clock_.Advance(absl::Milliseconds(1));
+    return operator_->KnowsItsMember();
+  }));
+  const absl::Duration known = clock_.Monotonic();
+  EXPECT_TRUE(Eventually([&] {
+    if (clock_.Monotonic() - known < absl::Seconds(10)) clock_.Advance(absl::Milliseconds(100));
+    return absl::IsNotFound(looking_->Get(kFusionJobs, {"default", "train"}).status());
+  }));
+}
+
 }  // namespace
 }  // namespace fusionllm::op
