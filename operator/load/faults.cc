@@ -107,7 +107,7 @@ class Life {
       last_ = absl::StrCat(request.verb, " ", request.target.substr(0, request.target.find('?')));
     });
   }
-  // `end`: that of the life before, or empty. Ends the program where something is not as it should be.
+  // How it ended, before its deletion. Ends the program where that is not as `expected`, unless that is empty, or does not come.
   std::vector<std::string> Run(const std::vector<std::string>& expected) {
     fleet_.Submit("train", 4);
     Reach("the job runs", [&] { return fleet_.Job("train").state == "Running" && fleet_.RunningPods() == 5; });
@@ -129,7 +129,7 @@ class Life {
     Reach("it is deleted", [&] { return fleet_.Jobs() == 0 && fleet_.Leftovers().empty(); });
     return end;
   }
-  bool killed() const { return killed_; }
+  bool killed() const { return after_ > 0 && writes_ >= after_; }
   int writes() const { return writes_; }
   std::string Writes() {
     return absl::StrCat("hub: ", fleet_.TrafficOf(fleet_.hub()).Text(), "; members: ", fleet_.TrafficOfMembers().Text());
@@ -143,8 +143,8 @@ class Life {
   void Reach(const char* what, const std::function<bool()>& holds) {
     const bool reached = Federation::WaitUntil(
         [&] {
-          if (!killed_ && after_ > 0 && writes_ >= after_) {
-            killed_ = true;
+          if (!again_ && killed()) {
+            again_ = true;
             op_->Wait();
             op_ = Start();
           }
@@ -162,7 +162,7 @@ class Life {
   }
 
   const int after_;
-  bool killed_ = false;
+  bool again_ = false;  // another operator was started since
   std::atomic<int> writes_ = 0;
   std::atomic<pid_t> pid_ = -1;
   std::mutex mutex_;
@@ -245,7 +245,7 @@ void Failover(const FailoverOptions& options) {
   }
 }
 
-void Sweep() {
+void Sweep(const SweepOptions& options) {
   std::vector<std::string> end;
   {
     Life whole(0);
@@ -253,19 +253,19 @@ void Sweep() {
     std::printf("a life of %d writes; %s\nits end:\n  %s\n", whole.writes(), whole.Writes().c_str(), absl::StrJoin(end, "\n  ").c_str());
     std::fflush(stdout);
   }
-  int after = 0;
-  for (bool killed = true; killed;) {
-    Life life(++after);
+  int after = options.first;
+  for (;; ++after) {
+    Life life(after);
     (void)life.Run(end);
-    killed = life.killed();  // a life has fewer writes than that
-    if (after % 10 == 0) std::printf("%d places\n", after);
+    if (!life.killed()) break;  // a life has fewer writes than that
+    if (after % 10 == 0) std::printf("killed after write %d: the same\n", after);
     std::fflush(stdout);
   }
   std::printf(
-      "killed after each of %d writes of a job's life, before the answer: the same end every time, nothing left after its deletion, never "
-      "two "
-      "Pods of one index\n",
-      after - 1);
+      "killed after each write of a job's life, %d to %d, before the answer: the same end every time, nothing left after its deletion, "
+      "never "
+      "two Pods of one index\n",
+      options.first, after - 1);
 }
 
 }  // namespace fusionllm::op::load

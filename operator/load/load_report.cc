@@ -38,7 +38,9 @@ int main(int argc, char** argv) {
   CLI::App* const failover_command = app.add_subcommand("failover", "The leading operator ends");
   failover_command->add_option("--rounds", failover.rounds)->check(CLI::Range(1, 1000))->capture_default_str();
 
+  SweepOptions sweep;
   CLI::App* const sweep_command = app.add_subcommand("sweep", "The operator is killed after each of its writes");
+  sweep_command->add_option("--first", sweep.first, "Begin with this write")->check(CLI::Range(1, 10'000))->capture_default_str();
 
   CLI11_PARSE(app, argc, argv);
   if (fleet_command->parsed()) {
@@ -52,7 +54,7 @@ int main(int argc, char** argv) {
   } else if (failover_command->parsed()) {
     Failover(failover);
   } else if (sweep_command->parsed()) {
-    Sweep();
+    Sweep(sweep);
   }
   return 0;
 }

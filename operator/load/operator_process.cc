@@ -1,6 +1,7 @@
 #include "operator/load/operator_process.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +55,7 @@ OperatorProcess::OperatorProcess(std::vector<std::string> arguments, const std::
   if (err < 0 || pipe2(ends, O_CLOEXEC) != 0) Die(absl::StrCat("cannot write ", log));
   pid_ = fork();
   if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a report that ends in the middle leaves no operator behind
     dup2(ends[1], STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     execv(argv[0], argv.data());

@@ -32,7 +32,11 @@ struct FailoverOptions {
 };
 void Failover(const FailoverOptions& options);
 
-// The operator killed after each write of a job's life on a hub and two members.
-void Sweep();
+// The operator killed after each write of a job's life on a hub and two members, from the `first` on; ends the program at the first life
+// that ends otherwise than one without a death.
+struct SweepOptions {
+  int first = 1;
+};
+void Sweep(const SweepOptions& options);
 
 }  // namespace fusionllm::op::load
