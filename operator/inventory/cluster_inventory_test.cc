@@ -136,6 +136,8 @@ TEST_F(ClusterInventoryTest, APodThatEndsFreesItsRoomAndThatIsTold) {
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) {
     return capacity.nodes.size() == 1 && kube::AmountOf(capacity.nodes[0].taken, kube::kPodCount) == 2;
   }));
+  // The cache has the node a moment before it is told of.
+  ASSERT_TRUE(Eventually([&](const ClusterCapacity&) { return grew_ == 1; }));
   int before = grew_;
   for (const char* pod : {"theirs", "ours"}) {
     Patch(kPods, {"default", pod}, {{"status", {{"phase", "Succeeded"}}}});
