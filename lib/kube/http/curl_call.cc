@@ -20,6 +20,9 @@ namespace {
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 // The least that libcurl takes. Each handle that has sent a request over TLS keeps one, watches for as long as they are open.
 constexpr long kUploadBufferBytes = 16 << 10;
+// libcurl 7.88 (Debian 12) leaves what it has read of an HTTP/2 answer beyond 16 KiB lying, and no poll wakes up for it: an answer of 18 kB
+// took until its deadline.
+constexpr absl::Duration kHttp2Wait = absl::Milliseconds(20);
 
 absl::Duration Now() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
@@ -88,7 +91,8 @@ absl::StatusOr<CURLcode> CurlCall::Turn(const std::stop_token& stop) {
     if (stop.stop_requested()) return absl::CancelledError("the call was stopped");
     const absl::Duration now = Now();
     FUSIONLLM_RETURN_IF_ERROR(CheckDeadlines(now));
-    const absl::Duration wait = std::clamp(NextDeadline() - now, absl::Milliseconds(1), absl::Seconds(60));
+    const absl::Duration most = options_.http2 ? kHttp2Wait : absl::Seconds(60);
+    const absl::Duration wait = std::clamp(NextDeadline() - now, absl::Milliseconds(1), most);
     curl_multi_poll(multi, nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(wait)), nullptr);
   }
 }
@@ -178,7 +182,8 @@ absl::Status CurlCall::SetUp() {
     curl_easy_setopt(easy, CURLOPT_CONNECT_TO, connect_to_);
   }
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
+                   static_cast<long>(options_.http2 ? CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE : CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, kUploadBufferBytes);
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);

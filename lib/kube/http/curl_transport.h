@@ -1,4 +1,4 @@
-// HTTP/1.1 to one API server by libcurl.
+// HTTP/1.1 to one server by libcurl, an API server say; or HTTP/2 where the server is known to speak it.
 //
 // Unary calls share a pool of kept-alive connections, one call at a time on each; every stream has a connection of its own. Certificates
 // and keys come from memory and never touch a disk. The server's name is always verified along with its chain unless `insecure` is set.
@@ -34,6 +34,7 @@ struct CurlTransportOptions {
   std::string server;           // as ParseServerUrl reads it
   std::string tls_server_name;  // the name in the server's certificate, if it is not that of the address
   bool insecure = false;        // believe any server
+  bool http2 = false;           // without asking first, as gRPC does: an http:// server that speaks nothing else
   std::string proxy_url;        // http://, https://, socks5://; empty: the environment's
   // Asked before every call; a change (a rotated authority, a new client certificate) leaves the old connections to their streams and
   // opens new ones. Unset: the default material.

@@ -43,8 +43,8 @@ struct HttpRequest {
 
 struct HttpResponse {
   int code = 0;
-  std::vector<HttpHeader> headers;
-  std::string body;  // decompressed; empty in what a stream begins with
+  std::vector<HttpHeader> headers;  // trailers, too
+  std::string body;                 // decompressed; empty in what a stream begins with
 
   // The value of the first header of this name in any case; empty if there is none.
   absl::string_view Header(absl::string_view name) const;
