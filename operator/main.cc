@@ -9,6 +9,7 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
@@ -26,6 +27,8 @@
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
+#include "operator/placement/advisor.h"
+#include "operator/placement/plan_call.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
 #include "operator/reconcile/job_reconciler.h"
@@ -48,7 +51,7 @@ constexpr absl::Duration kFlushPatience = absl::Seconds(2);
 constexpr absl::Duration kGrowthPause = absl::Seconds(1);
 
 struct Flags {
-  std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, ask_ready;
+  std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, scheduler, ask_ready;
   Images images{.broker = "fusionllm/broker:latest", .scheduler = "fusionllm/scheduler:latest", .executor = "fusionllm/executor:latest"};
   int workers = 8;
   double hub_qps = 500;
@@ -64,6 +67,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig");
   app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say");
+  app.add_option("--scheduler", flags.scheduler,
+                 "Ask the scheduler at HOST:PORT, without TLS, which clusters make the fastest run; default: room and preference decide")
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_option("--broker-image", flags.images.broker, "Image of the broker")->capture_default_str();
   app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->capture_default_str();
   app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")->capture_default_str();
@@ -248,11 +254,21 @@ int Main(int argc, char** argv) {
        .may_write = may_write,
        .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); },
        .grew = grew});
+  std::unique_ptr<Advisor> advisor;
+  if (!flags.scheduler.empty()) {
+    advisor = std::make_unique<Advisor>(
+        AskSchedulerAt(flags.scheduler),
+        [&](const JobIdentity& job) {
+          queue.Add({"", job.ns, job.name}, kube::Priority::kHigh);
+        },
+        clock);
+  }
   reconciler = std::make_unique<JobReconciler>(
       ReconcilerOptions{.images = flags.images,
                         .hub_address = flags.hub_address,
                         .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); },
-                        .fence = flags.elect ? &fence : nullptr},
+                        .fence = flags.elect ? &fence : nullptr,
+                        .advisor = advisor.get()},
       jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 
   const FleetMetrics fleet_metrics(

@@ -32,7 +32,7 @@ enum class TopkValues { kInt8, kFp16 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
 enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
-enum class Spread { kEven, kPacked };  // of executors over clusters
+enum class Spread { kAuto, kEven, kPacked, kFastest };  // of executors over clusters
 
 struct Metadata {
   std::string name;
@@ -199,7 +199,7 @@ struct Placement {
   std::string device = "any";
   std::vector<PlacementCluster> clusters;
   Opaque cluster_selector;
-  Spread spread = Spread::kEven;
+  Spread spread = Spread::kAuto;
   std::optional<ByteSize> min_memory;
   std::optional<int64_t> max_egress_bytes_per_step;
   bool operator==(const Placement&) const = default;
@@ -289,7 +289,7 @@ FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kR
                    {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});
 FUSIONLLM_JOB_ENUM(NetworkMode, {"Direct", E::kDirect}, {"NodePort", E::kNodePort}, {"LoadBalancer", E::kLoadBalancer},
                    {"Relay", E::kRelay});
-FUSIONLLM_JOB_ENUM(Spread, {"Even", E::kEven}, {"Packed", E::kPacked});
+FUSIONLLM_JOB_ENUM(Spread, {"Auto", E::kAuto}, {"Even", E::kEven}, {"Packed", E::kPacked}, {"Fastest", E::kFastest});
 FUSIONLLM_JOB_ENUM(CleanPodPolicy, {"Running", E::kRunning}, {"All", E::kAll}, {"None", E::kNone});
 
 }  // namespace fusionllm::job

@@ -207,7 +207,8 @@ void Visit(V& v, Placement& p) {
   v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
   v.Field("spread", p.spread, {.kubernetes_only = true},
           "Even: the clusters take executors in turn; Packed: one after the other, the first first, so that fewer links between clusters "
-          "carry the steps.");
+          "carry the steps; Fastest: as the scheduler service expects the fastest steps, if the operator asks one, else Even; Auto: "
+          "Fastest, but Even where clusters says an order of preference.");
   v.Field("minMemory", p.min_memory, {}, "Memory that a device must have to be used.");
   v.Field("maxEgressBytesPerStep", p.max_egress_bytes_per_step, {.min = 0, .max = kMaxSeed},
           "Bytes that may leave a site (on Kubernetes: a cluster) for others in one step. Omitted: no limit.");

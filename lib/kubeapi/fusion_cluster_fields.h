@@ -30,7 +30,7 @@ void Visit(V& v, ClusterNetwork& n) {
   v.Field("egress", n.egress, {}, "All that leaves the cluster together. Omitted: no limit is known.");
   v.Field("ingress", n.ingress, {}, "All that enters the cluster together. Omitted: no limit is known.");
   v.Field("links", n.links, {.max_items = job::kMaxClusters, .list_key = "to"},
-          "What is known of the way to other clusters, for the first plan of a job. Omitted: what is measured.");
+          "What is known of the way to other clusters, for where a job is placed; its plans are made of what is measured.");
 }
 
 template <class V>

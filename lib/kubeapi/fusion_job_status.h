@@ -24,6 +24,7 @@ inline constexpr absl::string_view kRestarting = "Restarting";
 inline constexpr absl::string_view kDegraded = "Degraded";
 inline constexpr absl::string_view kCheckpointStale = "CheckpointStale";
 inline constexpr absl::string_view kResizing = "Resizing";
+inline constexpr absl::string_view kAdvised = "Advised";
 // Of a cluster in a FusionJob's status: the job has left it by a rule of its failure policy.
 inline constexpr absl::string_view kLeft = "Left";
 

@@ -40,6 +40,11 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
   facts.egress_only = spec.network.egress_only;
   facts.local = spec.local.has_value();
   facts.on_demand = spec.on_demand;
+  for (const kubeapi::ClusterLink& link : spec.network.links) {
+    facts.ways[link.to] = {.bytes_per_s = link.bandwidth.bytes_per_s(), .latency_s = link.latency.seconds()};
+  }
+  if (spec.network.egress.has_value()) facts.egress_bytes_per_s = spec.network.egress->bytes_per_s();
+  if (spec.network.ingress.has_value()) facts.ingress_bytes_per_s = spec.network.ingress->bytes_per_s();
   facts.leaving = !meta.deletion_timestamp.empty();
   return facts;
 }

@@ -16,10 +16,16 @@ TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
   cluster.spec.provider = "acme";
   cluster.spec.on_demand = true;
   cluster.spec.network.address = "203.0.113.9";
+  cluster.spec.network.links = {{.to = "oslo", .bandwidth = {20'000'000}, .latency = {15'000'000}}};
+  cluster.spec.network.egress = job::Bandwidth{8'000'000};
   const ClusterFacts facts = FactsOf({.name = "paris", .labels = {{"tier", "gold"}}}, cluster);
   EXPECT_THAT(facts.labels, UnorderedElementsAre(Pair("tier", "gold"), Pair("fusionllm.io/cluster", "paris"),
                                                  Pair("topology.kubernetes.io/region", "eu-west"), Pair("fusionllm.io/provider", "acme")));
   EXPECT_EQ(facts.address, "203.0.113.9");
+  EXPECT_DOUBLE_EQ(facts.ways.at("oslo").bytes_per_s, 2.5e6);
+  EXPECT_DOUBLE_EQ(facts.ways.at("oslo").latency_s, 0.015);
+  EXPECT_DOUBLE_EQ(facts.egress_bytes_per_s, 1e6);
+  EXPECT_EQ(facts.ingress_bytes_per_s, 0);
   EXPECT_TRUE(facts.on_demand);
   EXPECT_FALSE(facts.local);
   EXPECT_FALSE(facts.leaving);

@@ -123,11 +123,13 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
              const std::vector<kube::Amounts>& reserved) {
   std::map<std::string, int64_t> barriers;  // and on how many nodes
   std::vector<Free> free = FreeWithout(job_uid, cluster), open;
+  std::vector<size_t> open_nodes;
   for (size_t i = 0; i < free.size(); ++i) {
     if (const auto barrier = Barrier(shape, cluster.nodes[i])) {
       ++barriers[*barrier];
     } else {
       open.push_back(std::move(free[i]));
+      open_nodes.push_back(i);
     }
   }
   for (const WaitingPod& pod : cluster.waiting) {
@@ -137,11 +139,15 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
 
   Room room;
   std::map<std::string, std::pair<int64_t, int64_t>> scarcities;  // by resource: on how many nodes, most that is free on one of them
-  for (const Free& left_there : open) {
+  for (size_t i = 0; i < open.size(); ++i) {
+    const Free& left_there = open[i];
     std::string scarce;
     const int64_t times = Times(shape.requests, left_there, scarce);
     room.pods += times;
-    if (times > 0) ++room.nodes;
+    if (times > 0) {
+      ++room.nodes;
+      room.by_node.push_back({open_nodes[i], times});
+    }
     auto& [nodes, most] = scarcities[scarce];
     int64_t left = kube::AmountOf(left_there, scarce);
     const int64_t each = kube::AmountOf(shape.requests, scarce);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/kube/api/amounts.h"
@@ -50,8 +51,9 @@ struct ClusterCapacity {
 };
 
 struct Room {
-  int64_t pods = 0;      // of that shape
-  int64_t nodes = 0;     // that have room for one or more
+  int64_t pods = 0;                                 // of that shape
+  int64_t nodes = 0;                                // that have room for one or more
+  std::vector<std::pair<size_t, int64_t>> by_node;  // index in ClusterCapacity::nodes of each of these, and for how many
   std::string shortage;  // why not more, over all nodes: "2 nodes: 1 not ready, 1 with too little cpu (most free: 0.5 cpu)"
 };
 

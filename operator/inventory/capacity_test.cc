@@ -41,6 +41,8 @@ TEST_F(CapacityTest, RoomIsCountedNodeByNode) {
   EXPECT_EQ(room.pods, 4);
   EXPECT_EQ(room.nodes, 3);
   EXPECT_EQ(room.shortage, "3 nodes: 3 with too little cpu (most free: 1.5 cpu)");
+  cluster_.nodes[0].ready = false;
+  EXPECT_THAT(Find().by_node, ElementsAre(std::pair(1, 1), std::pair(2, 1)));
 }
 
 TEST_F(CapacityTest, WhatIsScarcestBounds) {

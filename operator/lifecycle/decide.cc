@@ -129,6 +129,10 @@ void Decider::Go() {
 }
 
 bool Decider::WaitForPlacement() {
+  // It stays as it is until somebody asks again: what decided the placement of the attempt.
+  if (!seen_.advice_reason.empty()) {
+    decision_.conditions.push_back({"Advised", seen_.advised, seen_.advice_reason, seen_.advice});
+  }
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
   const std::string& why = none ? seen_.placement_problem : seen_.placement_shortage;

@@ -78,6 +78,9 @@ struct Observation {
   int64_t wanted = 0;               // executors that train, if there were room
   std::string placement_problem;    // why nothing fits, with what is short in which cluster
   std::string placement_shortage;   // of a proposal: why fewer than wanted
+  bool advised = false;             // of a proposal: it follows a plan of the scheduler
+  std::string advice_reason;        // CamelCase; empty: the scheduler was not asked
+  std::string advice;               // what it said, in words
   std::vector<ClusterView> clusters;
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
 };

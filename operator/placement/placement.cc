@@ -19,7 +19,8 @@ struct Share {
   const ClusterOffer* offer = nullptr;
   int64_t least = 0, most = kNoLimit;
   int64_t count = 0;
-  bool data = true;  // may read the job's data
+  int64_t ranked = 0;  // that the ranking has there
+  bool data = true;    // may read the job's data
 
   int64_t limit() const { return std::min(most, offer->room.value_or(kNoLimit)); }
   bool full() const { return count >= limit(); }
@@ -34,8 +35,17 @@ class Allotment {
  public:
   Allotment(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) : spec_(job.spec), offers_(offers) {}
 
-  Placement Run() {
-    if (!Open() || !CheckBounds() || !TakeMinima() || !TakeWhereTheDataIs()) return std::move(out_);
+  Choice Options() {
+    if (!Open() || !CheckBounds() || !TakeMinima() || !LeavesChoice()) return {};
+    Choice choice{.wanted = out_.wanted};
+    for (const Share& share : shares_) choice.clusters.push_back({share.offer, share.least, std::min(share.limit(), out_.wanted)});
+    return choice;
+  }
+
+  Placement Run(const Ranking& ranking) {
+    if (!Open() || !CheckBounds() || !TakeMinima()) return std::move(out_);
+    if (!ranking.empty() && LeavesChoice()) Rank(ranking);
+    if (!TakeWhereTheDataIs()) return std::move(out_);
     for (; total_ < out_.wanted; ++total_) {
       if (!TakeOne()) break;
     }
@@ -147,6 +157,30 @@ class Allotment {
     return true;
   }
 
+  // Whether there are two ways, and the job wants neither for other reasons than speed.
+  bool LeavesChoice() const {
+    const job::Spread spread = spec_.placement.spread;
+    const bool in_order = spec_.placement.clusters.size() > 1;  // of preference
+    if (spread != job::Spread::kFastest && (spread != job::Spread::kAuto || in_order)) return false;
+    int64_t room = 0, open = 0;
+    for (const Share& share : shares_) {
+      room += std::min(share.limit(), out_.wanted);
+      open += !share.full();
+    }
+    return open > 1 && total_ < out_.wanted && out_.wanted < room;
+  }
+
+  void Rank(const Ranking& ranking) {
+    const auto place = [&](const Share& share) {
+      return std::find_if(ranking.begin(), ranking.end(), [&](const auto& each) { return each.name == share.offer->name; });
+    };
+    std::stable_sort(shares_.begin(), shares_.end(), [&](const Share& a, const Share& b) { return place(a) < place(b); });
+    for (Share& share : shares_) {
+      if (const auto at = place(share); at != ranking.end()) share.ranked = at->executors;
+    }
+    ranked_ = true;
+  }
+
   // One executor at least reads the data and feeds the others.
   bool TakeWhereTheDataIs() {
     if (spec_.data.clusters.empty()) return true;
@@ -165,11 +199,18 @@ class Allotment {
   bool TakeOne() {
     Share* best = nullptr;
     for (Share& share : shares_) {
-      if (share.full()) continue;
-      if (best == nullptr || (spec_.placement.spread == job::Spread::kEven && share.count < best->count)) best = &share;
+      if (!share.full() && share.count < share.ranked) return Take(share);
     }
-    if (best == nullptr) return false;
-    ++best->count;
+    for (Share& share : shares_) {
+      if (share.full()) continue;
+      if (best == nullptr || (InTurn() && share.count < best->count)) best = &share;
+    }
+    return best != nullptr && Take(*best);
+  }
+
+  bool InTurn() const { return !ranked_ && spec_.placement.spread != job::Spread::kPacked; }
+  static bool Take(Share& share) {
+    ++share.count;
     return true;
   }
 
@@ -206,6 +247,7 @@ class Allotment {
   std::vector<Share> shares_;
   std::vector<std::string> closed_;
   bool missing_minimum_ = false;
+  bool ranked_ = false;
   int64_t total_ = 0;
   Placement out_;
 };
@@ -219,6 +261,10 @@ std::optional<int64_t> NamedNumber(const job::Executors& executors) {
   return std::nullopt;
 }
 
-Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Run(); }
+Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Options(); }
+
+Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking) {
+  return Allotment(job, offers).Run(ranking);
+}
 
 }  // namespace fusionllm::op

@@ -1,7 +1,7 @@
 // Where the executors of a job go: how many in which cluster, and which of them are spares. A pure function.
 //
 // Narrowed by spec.placement (clusters, clusterSelector, device), spec.data.clusters and what there is room for. Executors go to the
-// clusters in turn (spread: Even) or fill one after the other (Packed).
+// clusters in turn (spread: Even), fill one after the other (Packed), or are where a plan wants them (Fastest, Auto: ranking.h).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/job/fusion_job.h"
+#include "lib/kube/api/amounts.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
@@ -23,19 +24,47 @@ struct ClusterOffer {
   std::optional<int64_t> room;  // for how many executors of the job; absent: not known, or made when it is asked for
   int64_t devices = 0;          // executors that it has for a job that names no number
   std::string shortage;         // why there is no more room
+  // The same by the kind of accelerator, as nodes' labels call it, "" for none: for how many executors, or that there are such; and what
+  // each executor asks for.
+  std::map<std::string, int64_t> products;
+  kube::Amounts each;
 };
+
+// How many executors the best plan known has in a cluster.
+struct RankedCluster {
+  std::string name;
+  int64_t executors = 0;
+  bool operator==(const RankedCluster&) const = default;
+};
+using Ranking = std::vector<RankedCluster>;  // the most first; empty: nobody knows
 
 struct Placement {
   std::vector<ExecutorSlot> slots;  // those that train, cluster by cluster, then spares; empty: it cannot be
   std::string problem;              // why not
   int64_t wanted = 0;               // executors that train, if there were room
   std::string shortage;             // what is short where, with fewer slots than wanted
+  bool pending = false;             // ask again in a moment: the scheduler is being asked
+  bool advised = false;             // where there was a choice, it follows a plan
+  std::string advice_reason;        // CamelCase; empty: nobody was asked
+  std::string advice;               // what came of it, as a sentence
+};
+
+// What a job leaves open: among these clusters, within these bounds, its executors can be divided in more than one way.
+struct Choice {
+  struct Cluster {
+    const ClusterOffer* offer = nullptr;
+    int64_t least = 0, most = 0;
+  };
+  int64_t wanted = 0;
+  std::vector<Cluster> clusters;  // none: nothing
 };
 
 // The number of executors that the job names; nothing: as many as there are.
 std::optional<int64_t> NamedNumber(const job::Executors& executors);
 
-// `offers`: all clusters that there are, the best first.
-Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers);
+// `offers`: all clusters that there are, the best first; they must outlive what points to them.
+Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers);
+// `ranking` counts where the job leaves a choice: first as many as it says in each cluster, then more in the same order.
+Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking = {});
 
 }  // namespace fusionllm::op

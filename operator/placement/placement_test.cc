@@ -31,7 +31,7 @@ class PlacementTest : public ::testing::Test {
         offer.shortage = "short of cpu";
       }
     }
-    return op::Place(job_, offers);
+    return op::Place(job_, offers, ranking_);
   }
   std::vector<std::string> Place(const std::vector<std::string>& clusters) { return Names(Full(clusters)); }
   std::string Problem(const std::vector<std::string>& clusters) {
@@ -45,7 +45,59 @@ class PlacementTest : public ::testing::Test {
   std::map<std::string, int64_t> room_, devices_;
   std::map<std::string, std::map<std::string, std::string>> labels_;
   std::map<std::string, std::string> closed_;
+  Ranking ranking_;
 };
+
+TEST_F(PlacementTest, ARankingSaysWhoGetsHowMany) {
+  executors().replicas = 4;
+  room_ = {{"oslo", 9}, {"paris", 9}, {"tokyo", 3}};
+  ranking_ = {{"tokyo", 2}, {"oslo", 1}};
+  EXPECT_THAT(Place({"oslo", "paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1", "tokyo-2", "oslo-0")) << "one more than planned";
+  executors().replicas = 3;
+  EXPECT_THAT(Place({"oslo", "paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1", "oslo-0"));
+  room_["tokyo"] = 1;  // somebody took it meanwhile
+  EXPECT_THAT(Place({"oslo", "paris", "tokyo"}), ElementsAre("tokyo-0", "oslo-0", "oslo-1"));
+}
+
+TEST_F(PlacementTest, ARankingKeepsWithinTheBounds) {
+  executors().replicas = 4;
+  wish().spread = job::Spread::kFastest;
+  wish().clusters = {{"paris", 1, 4}, {"tokyo", 0, 2}};
+  ranking_ = {{"tokyo", 4}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1", "paris-0", "paris-1"));
+}
+
+TEST_F(PlacementTest, AJobThatSaysItsOrderIsNotRanked) {
+  executors().replicas = 2;
+  room_ = {{"paris", 9}, {"tokyo", 9}};
+  ranking_ = {{"tokyo", 2}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1"));
+  wish().clusters = {{"paris", 0, std::nullopt}, {"tokyo", 0, std::nullopt}};
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
+  wish().clusters.clear();
+  wish().spread = job::Spread::kEven;
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
+  wish().spread = job::Spread::kPacked;
+  EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1"));
+}
+
+TEST_F(PlacementTest, ThereIsAChoiceWhereMoreThanOneClusterHasMoreRoomThanIsWanted) {
+  const auto choice = [&](int64_t paris, int64_t tokyo) {
+    std::vector<ClusterOffer> offers = {{.name = "paris", .room = paris, .devices = paris},
+                                        {.name = "tokyo", .room = tokyo, .devices = tokyo}};
+    return ChoiceOf(job_, offers).clusters.size();
+  };
+  executors().replicas = 2;
+  EXPECT_EQ(choice(2, 2), 2);
+  EXPECT_EQ(choice(1, 2), 2);
+  EXPECT_EQ(choice(1, 1), 0) << "all there is";
+  EXPECT_EQ(choice(4, 0), 0);
+  wish().clusters = {{"tokyo", 2, std::nullopt}};
+  EXPECT_EQ(choice(4, 4), 0) << "its minimum is all that is wanted";
+  wish().clusters.clear();
+  executors().replicas.reset();
+  EXPECT_EQ(choice(4, 4), 0) << "without a number it takes what there is";
+}
 
 TEST_F(PlacementTest, OneClusterTakesAll) {
   executors().replicas = 3;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 
 namespace fusionllm::op {
 namespace {
@@ -26,8 +27,11 @@ Placement Placer::Propose(const SurveyRequest& request, bool hold) {
   }
   const auto shape = ExecutorShape(request.identity, job, *request.images, {});
   if (!shape.ok()) return {.problem = std::string(shape.status().message())};
+  const Asked asked = hold && advisor_ != nullptr ? Consult(request) : Asked();
+  if (asked.pending) return {.pending = true};
+  const Ranking ranking = asked.advice.has_value() ? asked.advice->ranking : Ranking();
   const std::lock_guard lock(mutex_);
-  Placement placement = Place(job, Survey(request, hub_, members_, &reservations_));
+  Placement placement = Place(job, Survey(request, hub_, members_, &reservations_), ranking);
   if (placement.slots.empty() && !request.avoided.empty()) {
     // Rather back to where it went wrong than nowhere: how often is bounded by the restarts that are left.
     SurveyRequest anywhere = request;
@@ -35,9 +39,33 @@ Placement Placer::Propose(const SurveyRequest& request, bool hold) {
     Placement back = Place(job, Survey(anywhere, hub_, members_, &reservations_));
     if (!back.slots.empty()) placement = std::move(back);
   }
+  if (asked.advice.has_value()) {
+    placement.advised = !ranking.empty();
+    placement.advice_reason = asked.advice->reason;
+    placement.advice = asked.advice->message;
+  }
   KeepWords(request, placement);
   if (hold && !placement.slots.empty()) reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
   return placement;
+}
+
+// Not under the lock, which others wait for: writing the question down takes a while. Room that another takes meanwhile is seen by Place().
+Placer::Asked Placer::Consult(const SurveyRequest& request) {
+  std::vector<ClusterOffer> offers;
+  {
+    const std::lock_guard lock(mutex_);
+    offers = Survey(request, hub_, members_, &reservations_);
+  }
+  const Choice choice = ChoiceOf(*request.job, offers);
+  if (choice.clusters.empty()) return {};
+  const absl::StatusOr<Question> question = QuestionOf(*request.job, choice, members_.Clusters());
+  if (!question.ok()) {
+    base::Log(base::LogLevel::kDebug, absl::StrCat("job ", request.identity.ns, "/", request.identity.name,
+                                                   ": the scheduler is not asked: ", std::string(question.status().message())));
+    return {};
+  }
+  const std::optional<Advice> advice = advisor_->Advise(request.identity, *question);
+  return {.pending = !advice.has_value(), .advice = advice};
 }
 
 void Placer::KeepWords(const SurveyRequest& request, Placement& placement) {

@@ -1,10 +1,14 @@
-// Places jobs on the clusters that there are, one after the other, so that no two count on the same room. Thread-safe; does not block but
-// for its turn.
+// Places jobs on the clusters that there are, one after the other, so that no two count on the same room; with an advisor, where they
+// should run fastest. Thread-safe; does not block but for its turn.
 #pragma once
 
+#include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 
 #include "operator/members/member.h"
+#include "operator/placement/advisor.h"
 #include "operator/placement/placement.h"
 #include "operator/placement/reservations.h"
 #include "operator/placement/survey.h"
@@ -13,21 +17,29 @@ namespace fusionllm::op {
 
 class Placer {
  public:
-  // Both must outlive it.
-  Placer(const Member& hub, const Members& members) : hub_(hub), members_(members) {}
+  // All must outlive it. `advisor` null: the scheduler is not asked.
+  Placer(const Member& hub, const Members& members, Advisor* advisor = nullptr) : hub_(hub), members_(members), advisor_(advisor) {}
 
   // How long what is said of a shortage may be old: amounts that are free change all the time, and each change would be a write.
   static constexpr absl::Duration kSayAgainAfter = absl::Seconds(30);
 
-  // Where the job's executors would go now. With `hold` what it takes is kept from others until its pods are there.
+  // Where the job's executors would go now. With `hold` what it takes is kept from others until its pods are there, and the advisor is
+  // asked first: while it has no answer, nothing is placed.
   Placement Propose(const SurveyRequest& request, bool hold);
 
  private:
+  // No advice and nothing pending: the job leaves no choice, or cannot be asked about.
+  struct Asked {
+    bool pending = false;
+    std::optional<Advice> advice;
+  };
+  Asked Consult(const SurveyRequest& request);
   // Says again what was said a moment ago, if it is of the same kind.
   void KeepWords(const SurveyRequest& request, Placement& placement);
 
   const Member& hub_;
   const Members& members_;
+  Advisor* const advisor_;
   std::mutex mutex_;
   Reservations reservations_;
   struct Said {

@@ -18,6 +18,26 @@ bool AsksForDevices(const PodShape& shape) {
 // Without accelerators a device is a node.
 int64_t DevicesOf(const PodShape& shape, const Room& room) { return AsksForDevices(shape) ? room.pods : room.nodes; }
 
+// What accelerator a pod of that shape has on a node; "": none.
+std::string ProductOn(const NodeRoom& node, const PodShape& shape, const DeviceKind& hardware) {
+  for (const auto& [resource, amount] : shape.requests) {
+    if (amount > 0 && resource.find('/') != std::string::npos) return ProductOf(node, resource);
+  }
+  const auto label = node.labels.find(hardware.label);
+  return label == node.labels.end() ? "" : label->second;
+}
+
+// Of the nodes with room; without any, of all: that more of them are made is all that is known.
+std::map<std::string, int64_t> Products(const PodShape& shape, const DeviceKind& hardware, const ClusterCapacity& capacity,
+                                        const Room& room) {
+  std::map<std::string, int64_t> products;
+  for (const auto& [node, pods] : room.by_node) products[ProductOn(capacity.nodes[node], shape, hardware)] += pods;
+  if (!products.empty()) return products;
+  for (const NodeRoom& node : capacity.nodes) products[ProductOn(node, shape, hardware)] = 0;
+  if (!AsksForDevices(shape) && hardware.label.empty()) products[""] = 0;
+  return products;
+}
+
 std::string AsText(const PodShape& shape) {
   kube::Amounts amounts = shape.requests;
   amounts.erase(kube::kPodCount);
@@ -43,9 +63,14 @@ class Surveyor {
       offer.closed = absl::StrCat("cannot be asked: ", std::string(shape.status().message()));
       return offer;
     }
-    if (capacity == nullptr) return offer;
+    offer.each = shape->requests;
+    if (capacity == nullptr) {
+      if (!AsksForDevices(*shape)) offer.products[""] = 0;
+      return offer;
+    }
     const Room room = RoomFor(*shape, *capacity, request_.identity.uid, Reserved(facts, *capacity));
     offer.devices = DevicesOf(*shape, room);
+    offer.products = Products(*shape, *hardware, *capacity, facts.on_demand ? Room() : room);
     if (facts.on_demand) return offer;
     offer.room = room.pods;
     offer.shortage = absl::StrCat("each asks for ", AsText(*shape), "; ", room.shortage);

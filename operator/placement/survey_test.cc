@@ -86,6 +86,7 @@ TEST_F(SurveyTest, TheHubFirstThenTheOthersWithTheRoomTheyHave) {
   EXPECT_EQ(offers[1].room, 4);
   EXPECT_EQ(offers[1].devices, 2) << "without accelerators a device is a node";
   EXPECT_EQ(offers[1].labels.at("tier"), "gold");
+  EXPECT_THAT(offers[1].products, ElementsAre(std::pair("", 4)));
   EXPECT_EQ(offers[1].shortage, "each asks for 2 cpu, 1Gi memory; 2 nodes: 2 with too little cpu (most free: 0 cpu)");
 }
 
@@ -98,6 +99,18 @@ TEST_F(SurveyTest, AMemberWhoseNodesAreNotKnownIsCountedOnAllTheSame) {
 TEST_F(SurveyTest, WhereNodesAreMadeOnDemandThereIsAlwaysRoom) {
   paris_facts_.on_demand = true;
   EXPECT_EQ(Paris().room, std::nullopt);
+}
+
+TEST_F(SurveyTest, AcceleratorsThatATemplateAsksForAreToldByKind) {
+  job_.spec.executors.pod_template.json = R"({"spec":{"containers":[{"name":"executor","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}})";
+  ClusterCapacity& capacity = paris_->Have(3, 8);
+  for (const auto& [node, product] : {std::pair(0, "NVIDIA-L4"), std::pair(1, "Tesla-T4")}) {
+    capacity.nodes[node].labels["nvidia.com/gpu.product"] = product;
+    capacity.nodes[node].allocatable["nvidia.com/gpu"] = 2;
+  }
+  EXPECT_THAT(Paris().products, ElementsAre(std::pair("NVIDIA-L4", 2), std::pair("Tesla-T4", 2)));
+  paris_facts_.on_demand = true;
+  EXPECT_THAT(Paris().products, ElementsAre(std::pair("NVIDIA-L4", 0), std::pair("Tesla-T4", 0), std::pair("nvidia.com/gpu", 0)));
 }
 
 TEST_F(SurveyTest, WhyAClusterIsClosedIsSaid) {
@@ -121,6 +134,7 @@ TEST_F(SurveyTest, ADeviceIsLookedForAndAskedFor) {
   EXPECT_EQ(Paris().closed, "");
   EXPECT_EQ(Paris().room, 3);
   EXPECT_EQ(Paris().devices, 3) << "accelerators";
+  EXPECT_THAT(Paris().products, ElementsAre(std::pair("NVIDIA-L4", 3)));
   job_.spec.placement.device = "h200";
   EXPECT_THAT(Paris().closed, HasSubstr("its nodes have: NVIDIA-H100, NVIDIA-L4"));
   paris_->capacity_ = nullptr;

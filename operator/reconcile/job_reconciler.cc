@@ -51,6 +51,7 @@ class JobReconciler::Pass {
   ReconcileResult Run() {
     if (!view_.job.ok()) return Refuse();
     const Observation seen = Observe();
+    if (awaits_advice_) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
     const Decision decision = Decide(seen);
     const absl::Status status = CarryOut(seen, decision);
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
@@ -173,8 +174,12 @@ class JobReconciler::Pass {
       seen.anew = std::move(placement.slots);
       return;
     }
+    awaits_advice_ = placement.pending;
     seen.slots = std::move(placement.slots);
     seen.wanted = placement.wanted;
+    seen.advised = placement.advised;
+    seen.advice_reason = std::move(placement.advice_reason);
+    seen.advice = std::move(placement.advice);
     seen.placement_problem = std::move(placement.problem);
     seen.placement_shortage = std::move(placement.shortage);
   }
@@ -407,6 +412,7 @@ class JobReconciler::Pass {
   const kube::CallOptions call_;
   std::string version_ = view_.resource_version;
   std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
+  bool awaits_advice_ = false;
 };
 
 JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones,
@@ -415,7 +421,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member&
       jobs_(jobs),
       hub_(hub),
       members_(members),
-      placer_(hub, members),
+      placer_(hub, members, options_.advisor),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

@@ -63,7 +63,8 @@ struct ReconcilerOptions {
   std::string hub_address;  // where nodes of the hub are reached from members; empty: as its nodes say
   // Asks for a look at a job's part in a member; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
-  Fence* fence = nullptr;  // null: nobody is elected
+  Fence* fence = nullptr;      // null: nobody is elected
+  Advisor* advisor = nullptr;  // null: the scheduler is not asked where jobs run fastest
 };
 
 class JobReconciler {

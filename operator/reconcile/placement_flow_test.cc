@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
+#include "absl/synchronization/notification.h"
+#include "lib/wire/plan_json.h"
+#include "operator/placement/advisor.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op {
@@ -163,6 +168,9 @@ class TwoPlacesTest : public testing::TwoClustersTest {
   void SubmitReachable(json job) {
     job["spec"]["network"] = {{"mode", "LoadBalancer"}};
     Submit(job);
+    Begin();
+  }
+  void Begin() {
     for (int i = 0; i < 3 && !looking_->Get(kServices, {"default", "train-broker"}).ok(); ++i) (void)Reconcile();
     PlayCluster();
     SettleBoth();
@@ -219,6 +227,63 @@ TEST_F(TwoPlacesTest, AResumedJobIsPlacedWhereThereIsRoomThen) {
   SettleBoth();
   EXPECT_THAT(TokyoNames(), IsEmpty());
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+}
+
+// With a scheduler that answers what the test says.
+class AdvisedTest : public TwoPlacesTest {
+ protected:
+  AdvisedTest() {
+    advisor_ = &asking_;
+    Restart();
+    Have(4);
+    tokyo_->SetCapacity(Cpus(4));
+  }
+  ~AdvisedTest() override { reconciler_.reset(); }
+
+  static std::string PlanOn(const std::vector<std::string>& devices) {
+    wire::PlanDocument plan{.strategy = "op-fence", .predicted_step_seconds = 0.25, .graph_hash = "0123456789abcdef"};
+    for (const std::string& device : devices) {
+      plan.stages.push_back({.index = static_cast<int>(plan.stages.size()), .devices = {device}, .ops = {device}});
+    }
+    return wire::PrintPlan(plan);
+  }
+  // At a new job, which the scheduler is asked about.
+  void Look() {
+    json job = ElasticJob(2, 2, false);
+    job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+    Submit(job);
+    EXPECT_EQ(Reconcile().after, absl::Seconds(1)) << "it waits, and its worker does not";
+    EXPECT_THAT(PodNames(), IsEmpty());
+    answered_.WaitForNotification();
+    Begin();
+  }
+
+  absl::StatusOr<std::string> answer_;
+  std::atomic<int> asked_ = 0;
+  absl::Notification answered_;
+  Advisor asking_{[this](const Question&, absl::Duration, const std::stop_token&) {
+                    ++asked_;
+                    return answer_;
+                  },
+                  [this](const JobIdentity&) { answered_.Notify(); }, clock_};
+};
+
+TEST_F(AdvisedTest, ExecutorsGoWhereTheSchedulerExpectsTheFastestSteps) {
+  answer_ = PlanOn({"tokyo-0", "tokyo-1"});
+  Look();
+  EXPECT_THAT(Executors(), IsEmpty());
+  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0", "train-tokyo-1-r0"));
+  EXPECT_EQ(Condition("Advised"), "True PlanMade");
+  EXPECT_EQ(asked_, 1);
+}
+
+TEST_F(AdvisedTest, WithoutAnAnswerRoomAndPreferenceDecide) {
+  answer_ = absl::UnavailableError("connection refused");
+  Look();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
+  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  EXPECT_EQ(Condition("Advised"), "False NoAnswer");
+  EXPECT_EQ(asked_, 1);
 }
 
 // Its API server has been out of reach for too long.

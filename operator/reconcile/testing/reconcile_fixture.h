@@ -260,7 +260,8 @@ class JobReconcilerTest : public ::testing::Test {
     tombstones_ = std::make_unique<Tombstones>(*client_, kOperatorNamespace, kOrigin, kHubUid);
     reconciler_ = std::make_unique<JobReconciler>(
         ReconcilerOptions{.images = {"b", "s", "e", ""},
-                          .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); }},
+                          .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); },
+                          .advisor = advisor_},
         *jobs_, *hub_, members_, *tombstones_, progress_, events_, clock_);
   }
 
@@ -360,6 +361,7 @@ class JobReconcilerTest : public ::testing::Test {
   std::set<std::string> poked_;
   ScriptedProgress progress_;
   NotedEvents events_;
+  Advisor* advisor_ = nullptr;  // of the next operator; must outlive it
   std::unique_ptr<JobReconciler> reconciler_;
 };
 

@@ -1,0 +1,52 @@
+#include "operator/placement/advice.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/wire/plan_json.h"
+
+namespace fusionllm::op {
+namespace {
+
+constexpr char kAsWithout[] = "Executors are placed by room and preference.";
+
+// Of a device that is named as its executor would be: "paris-0".
+std::string ClusterOf(const std::string& device) { return device.substr(0, device.rfind('-')); }
+
+Advice Unanswered(absl::string_view why) {
+  return {.reason = kNoAnswer, .message = absl::StrCat("The scheduler gave no plan: ", why, ". ", kAsWithout)};
+}
+
+}  // namespace
+
+Advice AdviceOf(const absl::StatusOr<std::string>& answer) {
+  if (!answer.ok()) return Unanswered(answer.status().message());
+  const absl::StatusOr<wire::PlanAnswer> parsed = wire::ParsePlan(*answer);
+  if (!parsed.ok()) return Unanswered(parsed.status().message());
+  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&*parsed)) {
+    return {.reason = kPlanRefused,
+            .message = absl::StrCat("The scheduler expects that no plan is possible (", refusal->reason, "): ", refusal->message, ". ",
+                                    kAsWithout)};
+  }
+  const auto& plan = std::get<wire::PlanDocument>(*parsed);
+  std::map<std::string, int64_t> counts;
+  for (const wire::PlanStage& stage : plan.stages) {
+    for (const std::string& device : stage.devices) ++counts[ClusterOf(device)];
+  }
+  Advice advice{.reason = kPlanMade};
+  for (const auto& [cluster, count] : counts) advice.ranking.push_back({cluster, count});
+  std::stable_sort(advice.ranking.begin(), advice.ranking.end(), [](const auto& a, const auto& b) { return a.executors > b.executors; });
+  const auto words = [](std::string* out, const RankedCluster& cluster) {
+    absl::StrAppend(out, cluster.name, " with ", cluster.executors);
+  };
+  advice.message = absl::StrFormat("The scheduler expects the fastest steps, %.3g s, of %s.", plan.predicted_step_seconds,
+                                   absl::StrJoin(advice.ranking, ", ", words));
+  return advice;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,147 @@
+#include "operator/placement/question.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
+#include "lib/wire/profile_json.h"
+#include "operator/manifests/run_objects.h"
+#include "operator/placement/device_speed.h"
+
+namespace fusionllm::op {
+namespace {
+
+const ClusterFacts* Find(const std::string& name, const std::vector<ClusterFacts>& clusters) {
+  const auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& facts) { return facts.name == name; });
+  return at == clusters.end() ? nullptr : &*at;
+}
+
+ClusterWay Said(const ClusterFacts* from, const std::string& to) {
+  if (from == nullptr) return {};
+  const auto at = from->ways.find(to);
+  return at == from->ways.end() ? ClusterWay() : at->second;
+}
+
+// What is known of one direction stands for the other.
+ClusterWay Direct(const std::string& from, const std::string& to, const std::vector<ClusterFacts>& clusters) {
+  const ClusterFacts *const source = Find(from, clusters), *const target = Find(to, clusters);
+  const ClusterWay there = Said(source, to), back = Said(target, from);
+  const auto first = [](double a, double b, double c) { return a > 0 ? a : b > 0 ? b : c; };
+  ClusterWay way{.bytes_per_s = first(there.bytes_per_s, back.bytes_per_s, kUnknownWay.bytes_per_s),
+                 .latency_s = first(there.latency_s, back.latency_s, kUnknownWay.latency_s)};
+  if (source != nullptr && source->egress_bytes_per_s > 0) way.bytes_per_s = std::min(way.bytes_per_s, source->egress_bytes_per_s);
+  if (target != nullptr && target->ingress_bytes_per_s > 0) way.bytes_per_s = std::min(way.bytes_per_s, target->ingress_bytes_per_s);
+  return way;
+}
+
+// How many executors each cluster could take, in turn where they are too many for one question.
+std::vector<int64_t> Counts(const Choice& choice) {
+  std::vector<int64_t> counts(choice.clusters.size(), 0);
+  int64_t all = 0;
+  for (bool more = true; more && all < kMaxAskedDevices;) {
+    more = false;
+    for (size_t i = 0; i < counts.size() && all < kMaxAskedDevices; ++i) {
+      if (counts[i] >= choice.clusters[i].most) continue;
+      ++counts[i];
+      ++all;
+      more = true;
+    }
+  }
+  return counts;
+}
+
+// Those of the cluster, the slowest first: which of its nodes they get is for the cluster to say.
+absl::StatusOr<std::vector<wire::DeviceProfile>> DevicesIn(const ClusterOffer& offer, int64_t count) {
+  std::vector<std::pair<wire::DeviceProfile, int64_t>> kinds;
+  absl::Status unknown = absl::FailedPreconditionError("it does not tell what accelerators its nodes have");
+  for (const auto& [product, room] : offer.products) {
+    absl::StatusOr<wire::DeviceProfile> profile = AssumedProfile(product, offer.each);
+    // A device that nobody has room for now need not be known.
+    if (!profile.ok() && room > 0) return profile.status();
+    if (profile.ok())
+      kinds.push_back({*std::move(profile), room});
+    else
+      unknown = profile.status();
+  }
+  if (kinds.empty()) return unknown;
+  const auto slowness = [](const auto& kind) { return kind.first.rates.at("matmul").seconds_per_flop; };
+  std::stable_sort(kinds.begin(), kinds.end(), [&](const auto& a, const auto& b) { return slowness(a) > slowness(b); });
+  std::vector<wire::DeviceProfile> devices;
+  for (const auto& [profile, room] : kinds) {
+    for (int64_t i = 0; i < room && std::ssize(devices) < count; ++i) devices.push_back(profile);
+  }
+  devices.resize(static_cast<size_t>(count), kinds.front().first);  // made when pods wait for them
+  for (size_t i = 0; i < devices.size(); ++i) {
+    devices[i].name = DeviceName({offer.name, static_cast<int>(i), false});
+    devices[i].site = offer.name;
+  }
+  return devices;
+}
+
+wire::MeasuredLink LinkOf(const std::string& src, const std::string& dst, const ClusterWay& way) {
+  return {.src = src,
+          .dst = dst,
+          .rtt_seconds = 2 * way.latency_s,
+          .bandwidth_bytes_per_second = way.bytes_per_s,
+          .latency_seconds = way.latency_s};
+}
+
+// The job as it is planned for these devices: all of them train, and wishes about others say nothing.
+std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wire::DeviceProfile>& devices) {
+  std::set<std::string> names;
+  for (const wire::DeviceProfile& device : devices) names.insert(device.name);
+  job.spec.executors.replicas = wanted;
+  job.spec.executors.max.reset();
+  job.spec.executors.min = std::min<int64_t>(job.spec.executors.min, std::min<int64_t>(wanted, std::ssize(devices)));
+  job.spec.executors.spares = 0;
+  job.spec.executors.pod_template.json.clear();
+  std::erase_if(job.spec.strategy.pins, [&](const job::Pin& pin) { return !names.contains(pin.device); });
+  std::erase_if(job.spec.strategy.exclude, [&](const std::string& device) { return !names.contains(device); });
+  return JobDocument(job);
+}
+
+}  // namespace
+
+ClusterWay WayBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
+  const auto hub = std::find_if(clusters.begin(), clusters.end(), [](const auto& facts) { return facts.local; });
+  const std::string meeting = hub == clusters.end() ? "" : hub->name;
+  const auto closed = [&](const std::string& name) {
+    const ClusterFacts* const facts = Find(name, clusters);
+    return facts != nullptr && facts->egress_only;
+  };
+  const bool relayed = mode == job::NetworkMode::kRelay || closed(from) || closed(to);
+  if (!relayed || from == meeting || to == meeting) return Direct(from, to, clusters);
+  const ClusterWay in = Direct(from, meeting, clusters), out = Direct(meeting, to, clusters);
+  return {.bytes_per_s = std::min(in.bytes_per_s, out.bytes_per_s), .latency_s = in.latency_s + out.latency_s};
+}
+
+absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, const Choice& choice, const std::vector<ClusterFacts>& clusters) {
+  if (const auto& graph = job.spec.model.graph; graph.has_value() && graph->file.has_value()) {
+    return absl::FailedPreconditionError("spec.model.graph.file is in a volume that the operator's scheduler cannot read");
+  }
+  const std::vector<int64_t> counts = Counts(choice);
+  wire::ProfilesDocument profiles;
+  std::vector<std::string> sites;  // that have devices
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    const ClusterOffer& offer = *choice.clusters[i].offer;
+    absl::StatusOr<std::vector<wire::DeviceProfile>> devices = DevicesIn(offer, counts[i]);
+    if (!devices.ok()) return absl::FailedPreconditionError(absl::StrCat(offer.name, ": ", std::string(devices.status().message())));
+    std::move(devices->begin(), devices->end(), std::back_inserter(profiles.devices));
+    sites.push_back(offer.name);
+    if (counts[i] > 1) profiles.links.push_back(LinkOf(DeviceName({offer.name, 0, false}), DeviceName({offer.name, 1, false}), kInnerWay));
+  }
+  for (const std::string& from : sites) {
+    for (const std::string& to : sites) {
+      if (from == to) continue;
+      const ClusterWay way = WayBetween(from, to, job.spec.network.mode, clusters);
+      profiles.links.push_back(LinkOf(DeviceName({from, 0, false}), DeviceName({to, 0, false}), way));
+    }
+  }
+  return Question{.job_document = DocumentFor(job, choice.wanted, profiles.devices), .profiles_document = wire::PrintProfiles(profiles)};
+}
+
+}  // namespace fusionllm::op
