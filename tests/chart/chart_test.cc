@@ -144,8 +144,9 @@ class ChartTest : public ::testing::Test {
 };
 
 TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
-  for (const char* options : {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false",
-                              "--set grafana.dashboards.enabled=true,metrics.prometheusRule.enabled=true"}) {
+  for (const char* options :
+       {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false", "--set scheduler.enabled=true",
+        "--set grafana.dashboards.enabled=true,metrics.prometheusRule.enabled=true"}) {
     const Outcome outcome = Helm(absl::StrCat("lint --strict '", ChartFolder(), "' --kube-version 1.34 ", options));
     EXPECT_EQ(outcome.code, 0) << options << "\n" << outcome.text;
   }
@@ -186,6 +187,8 @@ void ExpectRestricted(const YAML::Node& pod, const std::string& which) {
 TEST_F(ChartTest, PodsAreRestricted) {
   const std::vector<YAML::Node> objects = Objects("");
   ExpectRestricted(OfKind(objects, "Deployment").at(0)["spec"]["template"]["spec"], "the operator");
+  const std::vector<YAML::Node> two = Objects("--set scheduler.enabled=true");
+  ExpectRestricted(OfKind(two, "Deployment").at(0)["spec"]["template"]["spec"], "the operator with a scheduler");
   ExpectRestricted(OfKind(objects, "Pod").at(0)["spec"], "the test");
 }
 
@@ -204,6 +207,27 @@ TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
   EXPECT_THAT(Arguments("--set image.registry=r.io/x,image.tag=v7,image.executor=e@sha256:12,operator.hubAddress=10.0.0.1"),
               ::testing::IsSupersetOf({"r.io/x/operator:v7", "--broker-image=r.io/x/broker:v7", "--executor-image=e@sha256:12",
                                        "--hub-address=10.0.0.1", "--namespace=system"}));
+}
+
+// It reads what users write: nobody outside of the Pod reaches it, and it has no account.
+TEST_F(ChartTest, ASchedulerBesideTheOperatorIsOnLoopbackAndHasNoToken) {
+  EXPECT_THAT(Arguments(""), ::testing::Each(Not(HasSubstr("--scheduler="))));
+  const std::string on = "--set scheduler.enabled=true,scheduler.port=7100,scheduler.resources.limits.memory=2Gi";
+  const std::string address = absl::StrCat("127.0.0.1:", 7100);
+  EXPECT_THAT(Arguments(on), Contains(absl::StrCat("--scheduler=", address)));
+  const YAML::Node pod = OfKind(Objects(on), "Deployment").at(0)["spec"]["template"]["spec"];
+  EXPECT_FALSE(pod["automountServiceAccountToken"].as<bool>());
+  ASSERT_EQ(pod["containers"].size(), 2);
+  EXPECT_EQ(pod["containers"][0]["volumeMounts"][0]["name"].as<std::string>(), pod["volumes"][0]["name"].as<std::string>());
+  const YAML::Node scheduler = pod["containers"][1];
+  EXPECT_EQ(scheduler["image"].as<std::string>(), "localhost/fusionllm/scheduler:0.1.0");
+  EXPECT_EQ(scheduler["args"][0].as<std::string>(), absl::StrCat("--listen=", address));
+  EXPECT_EQ(scheduler["resources"]["limits"]["memory"].as<std::string>(), "2Gi");
+  EXPECT_FALSE(scheduler["volumeMounts"].IsDefined());
+  EXPECT_FALSE(scheduler["ports"].IsDefined());
+  const YAML::Node alone = OfKind(Objects(""), "Deployment").at(0)["spec"]["template"]["spec"];
+  EXPECT_TRUE(alone["automountServiceAccountToken"].as<bool>());
+  EXPECT_FALSE(alone["volumes"].IsDefined());
 }
 
 // What operator/ asks API servers for; the end-to-end scenario compares the roles with an audit log. A right more is a right to be stolen.
@@ -354,6 +378,8 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
       {"--set image.pullPolicy=Sometimes", "pullPolicy"},
       {"--set image.repository=x", "repository"},
       {"--set metrics.port=70000", "port"},
+      {"--set scheduler.enabled=maybe", "enabled"},
+      {"--set scheduler.address=scheduler:7002", "address"},
       {"--set crds.install=perhaps", "install"},
       {"--set metrics.prometheusRule.runbookUrl=alerts.md", "runbookUrl"},
       {"--set 'metrics.prometheusRule.disabled={Stalled}'", "disabled"},
