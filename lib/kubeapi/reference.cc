@@ -20,8 +20,8 @@ constexpr ConditionDoc kJobConditions[] = {
     {kQuotaReserved, "The queue has admitted the job, or there is none."},
     {kDispatched, "Every chosen cluster has its part of the job."},
     {kAdvised,
-     "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it gave no plan, and the message "
-     "says why. Absent: it was not asked."},
+     "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
+     "no plan, and the message says why. Absent: it was never asked."},
     {kReady, "As many executors as the job needs at least are ready."},
     {kSuspended, "spec.suspend is set and nothing of the job runs."},
     {kRestarting, "Executors are being replaced after a failure."},

@@ -12,6 +12,7 @@ namespace fusionllm::op {
 inline constexpr char kPlanMade[] = "PlanMade";
 inline constexpr char kPlanRefused[] = "PlanRefused";
 inline constexpr char kNoAnswer[] = "NoAnswer";
+inline constexpr char kNotAsked[] = "NotAsked";  // in this attempt, but in an earlier one
 
 struct Advice {
   Ranking ranking;      // empty: none, for the reason given

@@ -180,6 +180,10 @@ class JobReconciler::Pass {
     seen.advised = placement.advised;
     seen.advice_reason = std::move(placement.advice_reason);
     seen.advice = std::move(placement.advice);
+    if (seen.advice_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kAdvised) != nullptr) {
+      seen.advice_reason = kNotAsked;
+      seen.advice = "This time the job leaves no choice, or is none that the scheduler can be asked about.";
+    }
     seen.placement_problem = std::move(placement.problem);
     seen.placement_shortage = std::move(placement.shortage);
   }

@@ -277,6 +277,20 @@ TEST_F(AdvisedTest, ExecutorsGoWhereTheSchedulerExpectsTheFastestSteps) {
   EXPECT_EQ(asked_, 1);
 }
 
+TEST_F(AdvisedTest, WhatWasSaidOfAnEarlierAttemptIsTakenBack) {
+  answer_ = PlanOn({"tokyo-0", "tokyo-1"});
+  Look();
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  SettleBoth();
+  ASSERT_EQ(Condition("Suspended"), "True Suspended");
+  EXPECT_EQ(Condition("Advised"), "True PlanMade");
+  tokyo_->SetCapacity(Cpus(0));
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  SettleBoth();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Condition("Advised"), "False NotAsked");
+}
+
 TEST_F(AdvisedTest, WithoutAnAnswerRoomAndPreferenceDecide) {
   answer_ = absl::UnavailableError("connection refused");
   Look();
