@@ -73,8 +73,8 @@ absl::StatusOr<int> AddToHub(const AddFlags& flags, OutputFormat format) {
         {"name", flags.options.name}, {"server", added.server}, {"ready", added.ready}, {"message", added.message}};
     absl::PrintF("%s\n", line.dump());
   } else {
-    absl::PrintF("FusionCluster %s (%s) is %s: %s\n", flags.options.name, added.server, added.ready ? "ready" : "not ready yet",
-                 added.message);
+    absl::PrintF("FusionCluster %s (%s) is %s%s%s\n", flags.options.name, added.server, added.ready ? "ready" : "not ready yet",
+                 added.message.empty() ? "" : ": ", added.message);
   }
   return added.ready ? kExitDone : kExitFailed;
 }
