@@ -7,8 +7,10 @@
 
 #include "operator/load/scenarios.h"
 
-int main(int argc, char** argv) {
-  using namespace fusionllm::op::load;
+namespace fusionllm::op::load {
+namespace {
+
+int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("Measures fusion-operator under load");
   app.require_subcommand(1);
@@ -58,3 +60,8 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace
+}  // namespace fusionllm::op::load
+
+int main(int argc, char** argv) { return fusionllm::op::load::Main(argc, argv); }
