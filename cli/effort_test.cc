@@ -18,11 +18,11 @@ constexpr char kJob[] =
     "  model: {family: gpt2, preset: small}\n"
     "  data: {kind: tokens, path: [x.bin]}\n"
     "  training: {steps: 1000000, globalBatchSize: 64, microBatchSize: 4, sequenceLength: 256}\n"
-    "  strategy: {stages: 10}\n";
+    "  strategy: {stages: 16}\n";
 
 // GPUs by name, each a site of its own, over links as uneven as they come: hard enough that a longer search finds a better plan.
 std::string ManySites() {
-  constexpr int kSites = 14;
+  constexpr int kSites = 30;
   std::string text = "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: many}\nspec:\n  sites:\n";
   for (int i = 0; i < kSites; ++i) {
     absl::StrAppend(&text, "  - {name: s", i, ", devices: [{name: d", i, ", profile: nvidia-", i * 5 % 7 < 4 ? "t4" : "l4", "}]}\n");

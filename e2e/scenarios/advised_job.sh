@@ -31,7 +31,7 @@ job even 20 "{name: milan}, {name: paros}"
 wait_for even condition=Complete
 [ "$(clusters_of even | wc -w)" = 2 ] || fail "the job that names both is in $(clusters_of even)"
 took "$(k get fusionjob even --no-headers), in $(clusters_of even)"
-delete_job asked
+k delete fusionjob asked --timeout="$patience" >/dev/null
 delete_job even
 took "deleted, nothing is left in any cluster"
 take_down "advised job"
