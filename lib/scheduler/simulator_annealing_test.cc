@@ -80,13 +80,7 @@ TEST(SimulatorAnnealingTest, AnswersWithWhatTheJobAllows) {
     if (std::holds_alternative<Refusal>(*created)) continue;
     const PlanOutcome outcome = *MakePlan("equal-compute", request);
     if (!std::holds_alternative<Plan>(outcome)) continue;
-    Assignment start;
-    int begin = 0;
-    for (const PlanStage& stage : std::get<Plan>(outcome).stages) {
-      start.begins.push_back(begin);
-      start.devices.push_back(stage.devices[0]);
-      begin += static_cast<int>(stage.ops.size());
-    }
+    const Assignment start = testing::AssignmentOf(std::get<Plan>(outcome));
     Annealed annealed(request, start);
     if (!annealed.start().evaluation.feasible()) continue;
     ++annealed_jobs;

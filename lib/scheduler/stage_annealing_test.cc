@@ -182,13 +182,7 @@ TEST(StageAnnealingTest, MovesAreTakenForWhatTheyAreWorth) {
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
     const PlanOutcome outcome = *MakePlan("equal-compute", request);
     if (!std::holds_alternative<Plan>(outcome)) continue;
-    Assignment start;
-    int begin = 0;
-    for (const PlanStage& stage : std::get<Plan>(outcome).stages) {
-      start.begins.push_back(begin);
-      start.devices.push_back(stage.devices[0]);
-      begin += static_cast<int>(stage.ops.size());
-    }
+    const Assignment start = testing::AssignmentOf(std::get<Plan>(outcome));
     StageAnnealing annealing(problem, problem.usable());
     grid::Draws draws(seed);
     StageAnnealingPeer::Start(annealing, start, 0.4 * draws.Uniform());

@@ -223,4 +223,15 @@ std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& 
   return egress;
 }
 
+Assignment AssignmentOf(const Plan& plan) {
+  Assignment assignment;
+  int begin = 0;
+  for (const PlanStage& stage : plan.stages) {
+    assignment.begins.push_back(begin);
+    assignment.devices.push_back(stage.devices[0]);
+    begin += static_cast<int>(stage.ops.size());
+  }
+  return assignment;
+}
+
 }  // namespace fusionllm::scheduler::testing

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "lib/scheduler/assignment.h"
 #include "lib/scheduler/plan.h"
 #include "lib/scheduler/snapshot.h"
 
@@ -54,5 +55,8 @@ struct RandomSpec {
 };
 // A random DAG with skips and fan-outs on random devices and asymmetric links; the same seed gives the same request.
 PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec);
+
+// The stages of a plan as what a search starts from.
+Assignment AssignmentOf(const Plan& plan);
 
 }  // namespace fusionllm::scheduler::testing
