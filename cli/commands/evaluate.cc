@@ -61,7 +61,8 @@ absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime:
         if (first.ok()) first = stored.Read(name, view);
       },
       /*owned_only=*/false);
-  return first;
+  FUSIONLLM_RETURN_IF_ERROR(first);
+  return store.PushToDevice();
 }
 
 // `batches` batches of `batch` windows from `first` on; means over them.

@@ -17,7 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/kernels/optimizer.h"
 #include "lib/opdag/graph.h"
+#include "lib/tensor/memory.h"
 #include "lib/tensor/tensor.h"
 
 namespace fusionllm::kernels {
@@ -35,6 +37,7 @@ struct RandomContext {
   int64_t first_sample = 0;  // index of the micro-batch's first sample in the global batch
 };
 
+// All addresses are of the back end's memory.
 struct KernelArguments {
   std::span<const tensor::ConstTensorView> inputs;  // as op.inputs
   std::span<const tensor::TensorView> parameters;   // as op.parameters; written only by batch_norm in kTrain
@@ -54,7 +57,8 @@ class Kernel {
   virtual size_t workspace_bytes() const { return 0; }
   // True when output `index` may share memory with input `input` (elementwise ops).
   virtual bool CanRunInPlace(int output, int input) const { return false; }
-  // Errors: InvalidArgument for data out of range (a token id beyond the vocabulary, a label beyond the classes), naming the position.
+  // Errors: InvalidArgument for data out of range (a token id beyond the vocabulary, a label beyond the classes), naming the position. A
+  // device finds these late: Backend::Finish or the next copy to the host has them then.
   virtual absl::Status Run(const KernelArguments& arguments) = 0;
 };
 
@@ -71,6 +75,12 @@ class Backend {
   virtual bool Supports(absl::string_view op_type) const = 0;
   // Prepares a kernel for one op of a typed graph. Errors: Unimplemented naming op type and back end.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
+
+  // Where the tensors of its kernels live. The backend must outlive what is allocated there.
+  virtual tensor::Memory& memory() { return tensor::HostMemory(); }
+  virtual OptimizerKernels& optimizer() { return HostOptimizerKernels(); }
+  // Waits for all that was asked for; a back end on the host has nothing to wait for. Errors: those that kernels found since the last call.
+  virtual absl::Status Finish() { return absl::OkStatus(); }
 };
 
 // "ref" or "cpu". Errors: NotFound naming the choices; InvalidArgument for a number of threads that cannot be; ResourceExhausted when the

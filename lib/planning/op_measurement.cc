@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/graph_cost.h"
+#include "lib/kernels/optimizer.h"
 #include "lib/opdag/op_schema.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/stage_program.h"
@@ -80,7 +81,7 @@ class GraphMeasurer {
     FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
                                runtime::StageExecutor::Create(training_, slice_of_op, slice, slices, config_, runtime::ExactEdgeCodec(),
                                                               backend_, port, inbox, data_, pacer, {}));
-    executor->store().InitializeAll(/*seed=*/1);
+    FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(/*seed=*/1));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<runtime::OpTime> times, executor->MeasureOps(options_));
     for (const runtime::OpTime& time : times) {
       const opdag::Op& op = training_.graph.op(time.op);
@@ -95,12 +96,11 @@ class GraphMeasurer {
       entry->second.seconds += time.seconds;
       ++counts_[signature];
     }
-    MeasureUpdate(executor->store());
-    return absl::OkStatus();
+    return MeasureUpdate(executor->store());
   }
 
   // The end of a step as the runtime does it: one pass over all gradients for the norm, one over everything for the update.
-  void MeasureUpdate(runtime::ParameterStore& store) {
+  absl::Status MeasureUpdate(runtime::ParameterStore& store) {
     int64_t elements = 0;
     store.ForEachParameter(
         [&](const std::string& name, tensor::TensorView view) {
@@ -108,16 +108,18 @@ class GraphMeasurer {
           if (parameter.trainable) elements += view.type.elements();
         },
         /*owned_only=*/false);
-    if (elements == 0) return;
+    if (elements == 0) return absl::OkStatus();
     std::vector<double> seconds;
     for (int i = 1; i <= kUpdates; ++i) {
       const int64_t begin = Now();
-      store.SumsOfSquares();
-      store.Update(kLearningRate, i, 1.0f);
+      FUSIONLLM_RETURN_IF_ERROR(store.SumsOfSquares().status());
+      FUSIONLLM_RETURN_IF_ERROR(store.Update(kLearningRate, i, 1.0f));
+      FUSIONLLM_RETURN_IF_ERROR(backend_.Finish());
       seconds.push_back(1e-9 * static_cast<double>(Now() - begin));
     }
     update_s_ += Median(std::move(seconds));
     elements_ += elements;
+    return absl::OkStatus();
   }
 
   int64_t Now() const { return options_.thread_cpu ? runtime::ThreadCpuNanoseconds() : runtime::MonotonicNanoseconds(); }
@@ -157,7 +159,7 @@ std::vector<int> SlicesOf(const TrainingGraph& training, int state_tensors, int6
 
 absl::StatusOr<OpMeasurements> MeasureGraph(const TrainingGraph& training, const runtime::StageConfig& config, kernels::Backend& backend,
                                             runtime::BatchSource& data, const runtime::MeasureOptions& options, int64_t slice_bytes) {
-  const int state_tensors = static_cast<int>(runtime::StateNames(config.optimizer).size());
+  const int state_tensors = static_cast<int>(kernels::StateNames(config.optimizer).size());
   return GraphMeasurer(training, config, backend, data, options).Run(SlicesOf(training, state_tensors, slice_bytes));
 }
 

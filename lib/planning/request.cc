@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/spec.h"
+#include "lib/kernels/optimizer.h"
 #include "lib/planning/machine_costs.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/scheduler/graph_request.h"
@@ -152,7 +153,7 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
 absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
                                     runtime::Recompute recompute) {
   FUSIONLLM_RETURN_IF_ERROR(CheckSize(workload));
-  const int state_tensors = static_cast<int>(runtime::StateNames(workload.optimizer).size());
+  const int state_tensors = static_cast<int>(kernels::StateNames(workload.optimizer).size());
   const estimator::GraphCosts costs = estimator::CostsOf(workload.training, state_tensors);
   Request out;
   scheduler::PlanRequest& request = out.request;

@@ -6,6 +6,7 @@
 #include "lib/autodiff/training_graph.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/graph_cost.h"
+#include "lib/kernels/optimizer.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -65,7 +66,7 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
   }
   const std::vector<int> stage_of_op = autodiff::Place(training, forward_stage);
   const int stages = static_cast<int>(plan.stages.size());
-  const int state_tensors = static_cast<int>(runtime::StateNames(workload.optimizer).size());
+  const int state_tensors = static_cast<int>(kernels::StateNames(workload.optimizer).size());
   std::vector<int64_t> bytes = MessageBytes(plan);
   for (const scheduler::PlanStage& stage : plan.stages) {
     FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,

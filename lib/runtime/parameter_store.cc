@@ -1,17 +1,20 @@
 #include "lib/runtime/parameter_store.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/philox.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::runtime {
 namespace {
 
 using opdag::Initializer;
+
+// Of tensors in an arena: what a device's vector instructions and its copies like best.
+constexpr size_t kSpacing = 256;
 
 std::span<float> Floats(tensor::TensorView view) { return {view.f32(), static_cast<size_t>(view.type.elements())}; }
 
@@ -42,16 +45,48 @@ void Initialize(const opdag::Parameter& parameter, uint64_t seed, tensor::Tensor
   }
 }
 
-ParameterStore::ParameterStore(const autodiff::TrainingGraph& training, const StageProgram& program, const OptimizerConfig& optimizer)
-    : training_(training), optimizer_(optimizer) {
+ParameterStore::Place ParameterStore::Arena::Add(const tensor::TensorType& type) {
+  const Place place{.type = type, .offset = bytes_};
+  bytes_ += (type.bytes() + kSpacing - 1) / kSpacing * kSpacing;
+  return place;
+}
+
+absl::Status ParameterStore::Arena::Allocate(tensor::Memory& memory) {
+  memory_ = &memory;
+  FUSIONLLM_ASSIGN_OR_RETURN(block_, memory.Allocate(bytes_));
+  return memory.Zero(block_.data(), bytes_);
+}
+
+tensor::TensorView ParameterStore::Arena::host_view(const Place& place) {
+  if (memory_->on_host()) return view(place);
+  if (mirror_.size() < bytes_) {
+    mirror_ = tensor::Buffer(bytes_);
+    std::memset(mirror_.data(), 0, bytes_);
+  }
+  return {place.type, mirror_.data() + place.offset};
+}
+
+absl::Status ParameterStore::Arena::Pull() {
+  if (memory_->on_host() || bytes_ == 0) return absl::OkStatus();
+  return memory_->CopyOut(host_view({}).data, block_.data(), bytes_);
+}
+
+absl::Status ParameterStore::Arena::Push() {
+  if (memory_->on_host() || bytes_ == 0) return absl::OkStatus();
+  return memory_->CopyIn(block_.data(), host_view({}).data, bytes_);
+}
+
+ParameterStore::ParameterStore(const autodiff::TrainingGraph& training, const StageProgram& program,
+                               const kernels::OptimizerConfig& optimizer, kernels::Backend& backend)
+    : training_(training), optimizer_(optimizer), backend_(backend) {
   const size_t states = StateNames(optimizer).size();
   for (const opdag::ParameterId id : program.parameters) {
     const opdag::Parameter& parameter = training.graph.parameter(id);
     Entry& entry = parameters_[id];
-    entry.value = tensor::Tensor(parameter.type);
+    entry.value = values_.Add(parameter.type);
     entry.owned = program.sharers[id].empty() || program.sharers[id].front() == program.stage;
     if (!parameter.trainable) continue;
-    for (size_t s = 0; s < states; ++s) entry.state.emplace_back(parameter.type);
+    for (size_t s = 0; s < states; ++s) entry.state.push_back(states_.Add(parameter.type));
   }
   for (int use = 0; use < static_cast<int>(training.uses.size()); ++use) {
     const auto found = parameters_.find(training.uses[use].parameter);
@@ -60,20 +95,38 @@ ParameterStore::ParameterStore(const autodiff::TrainingGraph& training, const St
   for (const int use : program.local_uses) {
     Entry& entry = parameters_.at(training.uses[use].parameter);
     if (entry.result_use == opdag::kNone) entry.result_use = use;
-    use_gradients_.emplace(use, tensor::Tensor(entry.value.type()));
+    use_gradients_.emplace(use, gradients_.Add(entry.value.type));
   }
 }
 
-void ParameterStore::InitializeAll(uint64_t seed) {
-  for (auto& [id, entry] : parameters_) {
-    Initialize(training_.graph.parameter(id), seed, entry.value.view());
-    for (tensor::Tensor& state : entry.state) std::memset(state.as<std::byte>(), 0, state.type().bytes());
+absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const autodiff::TrainingGraph& training, const StageProgram& program,
+                                                                       const kernels::OptimizerConfig& optimizer,
+                                                                       kernels::Backend& backend) {
+  std::unique_ptr<ParameterStore> store(new ParameterStore(training, program, optimizer, backend));
+  for (Arena* arena : {&store->values_, &store->states_, &store->gradients_}) {
+    FUSIONLLM_RETURN_IF_ERROR(arena->Allocate(backend.memory()));
   }
+  return store;
+}
+
+absl::Status ParameterStore::InitializeAll(uint64_t seed) {
+  for (auto& [id, entry] : parameters_) {
+    Initialize(training_.graph.parameter(id), seed, values_.host_view(entry.value));
+    for (const Place& state : entry.state) std::memset(states_.host_view(state).data, 0, state.type.bytes());
+  }
+  return PushToDevice();
+}
+
+absl::StatusOr<Payload> ParameterStore::ReadUseGradient(int use) {
+  const tensor::TensorView view = use_gradient(use);
+  Payload payload(view.type.bytes());
+  FUSIONLLM_RETURN_IF_ERROR(backend_.memory().CopyOut(payload.data(), view.data, payload.size()));
+  return payload;
 }
 
 void ParameterStore::ForEachParameter(const std::function<void(const std::string&, tensor::TensorView)>& visit, bool owned_only) {
   for (auto& [id, entry] : parameters_) {
-    if (entry.owned || !owned_only) visit(training_.graph.parameter(id).name, entry.value.view());
+    if (entry.owned || !owned_only) visit(training_.graph.parameter(id).name, values_.host_view(entry.value));
   }
 }
 
@@ -82,57 +135,88 @@ void ParameterStore::ForEachState(const std::function<void(const std::string&, t
   for (auto& [id, entry] : parameters_) {
     if (!entry.owned && owned_only) continue;
     for (size_t s = 0; s < entry.state.size(); ++s) {
-      visit(absl::StrCat(training_.graph.parameter(id).name, ".", names[s]), entry.state[s].view());
+      visit(absl::StrCat(training_.graph.parameter(id).name, ".", names[s]), states_.host_view(entry.state[s]));
     }
   }
 }
 
-std::span<float> ParameterStore::CombinedGradient(const Entry& entry) { return Floats(use_gradients_.at(entry.result_use).view()); }
+absl::Status ParameterStore::PullToHost() {
+  FUSIONLLM_RETURN_IF_ERROR(values_.Pull());
+  return states_.Pull();
+}
+
+absl::Status ParameterStore::PushToDevice() {
+  FUSIONLLM_RETURN_IF_ERROR(values_.Push());
+  return states_.Push();
+}
+
+absl::Status ParameterStore::CombineUsesOf(opdag::ParameterId id, const Entry& entry, const std::map<int, Payload>& remote) {
+  tensor::Memory& memory = backend_.memory();
+  const size_t bytes = entry.value.type.bytes();
+  const size_t step = (bytes + kSpacing - 1) / kSpacing * kSpacing;
+  std::vector<const float*> terms;
+  size_t used = 0;
+  const auto elsewhere = std::count_if(entry.uses.begin(), entry.uses.end(), [this](int use) { return !use_gradients_.contains(use); });
+  if (const size_t wanted = static_cast<size_t>(elsewhere) * step; !memory.on_host() && arrived_.size() < wanted) {
+    FUSIONLLM_ASSIGN_OR_RETURN(arrived_, memory.Allocate(wanted));
+  }
+  for (const int use : entry.uses) {
+    if (use_gradients_.contains(use)) {
+      terms.push_back(use_gradient(use).f32());
+      continue;
+    }
+    const auto found = remote.find(use);
+    if (found == remote.end() || found->second.size() != bytes) {
+      return absl::InvalidArgumentError(absl::StrFormat("gradient of '%s' from op '%s' is missing or of the wrong size",
+                                                        training_.graph.parameter(id).name,
+                                                        training_.graph.op(training_.uses[use].op).name));
+    }
+    if (memory.on_host()) {
+      terms.push_back(reinterpret_cast<const float*>(found->second.data()));
+      continue;
+    }
+    std::byte* here = arrived_.data() + used;
+    used += step;
+    FUSIONLLM_RETURN_IF_ERROR(memory.CopyIn(here, found->second.data(), bytes));
+    terms.push_back(reinterpret_cast<const float*>(here));
+  }
+  return backend_.optimizer().Add(terms, CombinedGradient(entry).f32(), static_cast<size_t>(entry.value.type.elements()));
+}
 
 absl::Status ParameterStore::CombineUses(const std::map<int, Payload>& remote) {
-  for (auto& [id, entry] : parameters_) {
-    if (entry.uses.size() <= 1) continue;
-    const size_t count = static_cast<size_t>(entry.value.type().elements());
-    std::vector<const float*> terms;
-    for (const int use : entry.uses) {
-      if (const auto local = use_gradients_.find(use); local != use_gradients_.end()) {
-        terms.push_back(local->second.f32());
-        continue;
-      }
-      const auto found = remote.find(use);
-      if (found == remote.end() || found->second.size() != count * sizeof(float)) {
-        return absl::InvalidArgumentError(absl::StrFormat("gradient of '%s' from op '%s' is missing or of the wrong size",
-                                                          training_.graph.parameter(id).name,
-                                                          training_.graph.op(training_.uses[use].op).name));
-      }
-      terms.push_back(reinterpret_cast<const float*>(found->second.data()));
-    }
-    const std::span<float> sum = CombinedGradient(entry);
-    for (size_t i = 0; i < count; ++i) {
-      float total = terms[0][i];
-      for (size_t t = 1; t < terms.size(); ++t) total += terms[t][i];
-      sum[i] = total;
-    }
+  for (const auto& [id, entry] : parameters_) {
+    if (entry.uses.size() > 1) FUSIONLLM_RETURN_IF_ERROR(CombineUsesOf(id, entry, remote));
   }
   return absl::OkStatus();
 }
 
-std::vector<std::pair<opdag::ParameterId, double>> ParameterStore::SumsOfSquares() {
-  std::vector<std::pair<opdag::ParameterId, double>> sums;
+absl::StatusOr<std::vector<std::pair<opdag::ParameterId, double>>> ParameterStore::SumsOfSquares() {
+  std::vector<opdag::ParameterId> ids;
+  std::vector<std::span<const float>> gradients;
   for (const auto& [id, entry] : parameters_) {
-    if (entry.owned && !entry.uses.empty()) sums.emplace_back(id, SumOfSquares(CombinedGradient(entry)));
+    if (!entry.owned || entry.uses.empty()) continue;
+    ids.push_back(id);
+    gradients.emplace_back(Floats(CombinedGradient(entry)));
   }
+  std::vector<double> squares(ids.size());
+  FUSIONLLM_RETURN_IF_ERROR(backend_.optimizer().SumsOfSquares(gradients, squares));
+  std::vector<std::pair<opdag::ParameterId, double>> sums;
+  for (size_t i = 0; i < ids.size(); ++i) sums.emplace_back(ids[i], squares[i]);
   return sums;
 }
 
-void ParameterStore::Update(double learning_rate, int64_t step, float gradient_scale) {
-  for (auto& [id, entry] : parameters_) {
+absl::Status ParameterStore::Update(double learning_rate, int64_t step, float gradient_scale) {
+  std::vector<kernels::ParameterUpdate> updates;
+  for (const auto& [id, entry] : parameters_) {
     if (entry.uses.empty()) continue;
-    std::vector<std::span<float>> state;
-    for (tensor::Tensor& tensor : entry.state) state.push_back(Floats(tensor.view()));
-    UpdateParameter(optimizer_, learning_rate, /*decay=*/entry.value.shape().rank() >= 2, step, gradient_scale, CombinedGradient(entry),
-                    Floats(entry.value.view()), state);
+    kernels::ParameterUpdate& update = updates.emplace_back();
+    update.gradient = CombinedGradient(entry).f32();
+    update.parameter = values_.view(entry.value).f32();
+    for (size_t s = 0; s < entry.state.size(); ++s) update.states.at(s) = states_.view(entry.state[s]).f32();
+    update.count = static_cast<size_t>(entry.value.type.elements());
+    update.decay = entry.value.type.shape.rank() >= 2;
   }
+  return backend_.optimizer().Update(optimizer_, {.learning_rate = learning_rate, .step = step, .gradient_scale = gradient_scale}, updates);
 }
 
 bool ParameterStore::Owns(opdag::ParameterId id) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -27,11 +26,6 @@ absl::Status WithOp(const absl::Status& status, const Op& op) {
   return absl::Status(status.code(), absl::StrCat(prefix, status.message()));
 }
 
-bool AllFinite(tensor::ConstTensorView view) {
-  if (view.data == nullptr || view.type.dtype != tensor::DType::kF32) return true;
-  return std::all_of(view.f32(), view.f32() + view.type.elements(), [](float x) { return std::isfinite(x); });
-}
-
 bool FitForCodecs(tensor::ConstTensorView view) {
   if (view.type.dtype != tensor::DType::kF32) return true;
   return std::all_of(view.f32(), view.f32() + view.type.elements(), [](float x) { return std::abs(x) <= compression::kMaxMagnitude; });
@@ -46,35 +40,70 @@ double MedianOf(std::vector<int64_t>& numbers) {
 
 }  // namespace
 
-PassRunner::PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, EdgeCodec& codec,
-                       MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill)
+PassRunner::PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store,
+                       kernels::Backend& backend, EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer,
+                       FillPlaceholder fill)
     : training_(training),
       program_(program),
       store_(store),
+      backend_(backend),
+      memory_(backend.memory()),
       codec_(codec),
       port_(port),
       inbox_(inbox),
       pacer_(pacer),
       fill_(std::move(fill)),
       kernels_(training.graph.ops().size()),
-      scratch_(program.scratch_bytes),
       sent_bytes_(program.stages, 0) {}
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::TrainingGraph& training, const StageProgram& program,
                                                                int slots, ParameterStore& store, kernels::Backend& backend,
                                                                EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer,
                                                                FillPlaceholder fill) {
-  std::unique_ptr<PassRunner> runner(new PassRunner(training, program, store, codec, port, inbox, pacer, std::move(fill)));
-  for (int slot = 0; slot < slots; ++slot) runner->slots_.emplace_back(program.stash_bytes_per_slot);
-  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.forward, slots, backend, runner->forward_));
-  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.backward, slots, backend, runner->backward_));
-  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.evaluate, 1, backend, runner->evaluate_));
+  std::unique_ptr<PassRunner> runner(new PassRunner(training, program, store, backend, codec, port, inbox, pacer, std::move(fill)));
+  FUSIONLLM_RETURN_IF_ERROR(runner->Allocate(slots));
+  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.forward, slots, runner->forward_));
+  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.backward, slots, runner->backward_));
+  FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.evaluate, 1, runner->evaluate_));
   size_t workspace_bytes = 0;
   for (const auto& kernel : runner->kernels_) {
     if (kernel != nullptr) workspace_bytes = std::max(workspace_bytes, kernel->workspace_bytes());
   }
-  runner->workspace_ = tensor::Buffer(workspace_bytes);
+  FUSIONLLM_ASSIGN_OR_RETURN(runner->workspace_, runner->memory_.Allocate(workspace_bytes));
   return runner;
+}
+
+absl::Status PassRunner::Allocate(int slots) {
+  FUSIONLLM_ASSIGN_OR_RETURN(scratch_, memory_.Allocate(program_.scratch_bytes));
+  for (int slot = 0; slot < slots; ++slot) {
+    FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, memory_.Allocate(program_.stash_bytes_per_slot));
+    slots_.push_back(std::move(block));
+  }
+  return absl::OkStatus();
+}
+
+tensor::TensorView PassRunner::HostRoom(const tensor::TensorView& view) {
+  if (memory_.on_host()) return view;
+  if (staging_.size() < view.type.bytes()) staging_ = tensor::Buffer(view.type.bytes());
+  return {view.type, staging_.data()};
+}
+
+absl::StatusOr<tensor::ConstTensorView> PassRunner::ReadableByHost(const tensor::TensorView& view) {
+  const tensor::TensorView room = HostRoom(view);
+  if (!memory_.on_host()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyOut(room.data, view.data, view.type.bytes()));
+  return room;
+}
+
+bool PassRunner::AllFinite(const tensor::TensorView& view) {
+  if (view.data == nullptr || view.type.dtype != tensor::DType::kF32) return true;
+  const absl::StatusOr<tensor::ConstTensorView> here = ReadableByHost(view);
+  return here.ok() && std::all_of(here->f32(), here->f32() + view.type.elements(), [](float x) { return std::isfinite(x); });
+}
+
+absl::StatusOr<float> PassRunner::NumberAfter(const Pass& pass, ValueId value, int slot) const {
+  float number = 0;
+  FUSIONLLM_RETURN_IF_ERROR(memory_.CopyOut(&number, ViewOf(pass, value, slot).data, sizeof(number)));
+  return number;
 }
 
 tensor::TensorView PassRunner::ViewOf(const Pass& pass, ValueId value, int slot) const {
@@ -93,13 +122,11 @@ tensor::TensorView PassRunner::ViewOf(const Pass& pass, ValueId value, int slot)
   return {type, nullptr};
 }
 
-tensor::TensorView PassRunner::ValueAfter(const Pass& pass, ValueId value, int slot) const { return ViewOf(pass, value, slot); }
-
-absl::Status PassRunner::Bind(const Pass& pass, int slots, kernels::Backend& backend, std::vector<std::vector<BoundOp>>& bound) {
+absl::Status PassRunner::Bind(const Pass& pass, int slots, std::vector<std::vector<BoundOp>>& bound) {
   for (const ProgramOp& program_op : pass.ops) {
     const Op& op = training_.graph.op(program_op.op);
     if (IsPlaceholder(op) || kernels_[program_op.op] != nullptr) continue;
-    FUSIONLLM_ASSIGN_OR_RETURN(kernels_[program_op.op], backend.Prepare(training_.graph, op));
+    FUSIONLLM_ASSIGN_OR_RETURN(kernels_[program_op.op], backend_.Prepare(training_.graph, op));
   }
   bound.resize(slots);
   for (int slot = 0; slot < slots; ++slot) {
@@ -138,9 +165,12 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
         const Payload payload,
         inbox_.Take({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}));
     const int64_t begin = CpuNow();
-    if (absl::Status status = codec_.Decode(edge, context.slot, payload, ViewOf(pass, edge.value, context.slot)); !status.ok()) {
+    const tensor::TensorView view = ViewOf(pass, edge.value, context.slot);
+    const tensor::TensorView room = HostRoom(view);
+    if (absl::Status status = codec_.Decode(edge, context.slot, payload, room); !status.ok()) {
       return WithOp(status, training_.graph.op(training_.graph.value(edge.value).producer));
     }
+    if (!memory_.on_host()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
     pacer_.ChargeCpu(CpuNow() - begin);
   }
   return absl::OkStatus();
@@ -149,9 +179,10 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
 absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context) {
   for (const CutEdge& edge : op.sends) {
     const int64_t begin = CpuNow();
-    absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, ViewOf(pass, edge.value, context.slot),
-                                                    /*training=*/context.kind == MessageKind::kValue);
-    if (!payload.ok() && !FitForCodecs(ViewOf(pass, edge.value, context.slot))) {
+    const absl::StatusOr<tensor::ConstTensorView> value = ReadableByHost(ViewOf(pass, edge.value, context.slot));
+    if (!value.ok()) return WithOp(value.status(), training_.graph.op(op.op));
+    absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, *value, /*training=*/context.kind == MessageKind::kValue);
+    if (!payload.ok() && !FitForCodecs(*value)) {
       return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
                                             training_.graph.op(op.op).name, training_.graph.op(op.op).type, edge.peer, context.step,
                                             context.micro_batch, std::string(payload.status().message())));
@@ -171,7 +202,10 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
   const Op& op = training_.graph.op(program_op.op);
   const int64_t begin = CpuNow();
   if (IsPlaceholder(op)) {
-    FUSIONLLM_RETURN_IF_ERROR(fill_(context, op, bound.outputs[0]));
+    const tensor::TensorView& view = bound.outputs[0];
+    const tensor::TensorView room = HostRoom(view);
+    FUSIONLLM_RETURN_IF_ERROR(fill_(context, op, room));
+    if (!memory_.on_host()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
     pacer_.ChargeOp(program_op.op, CpuNow() - begin);
     return absl::OkStatus();
   }
@@ -200,7 +234,7 @@ absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& cont
   return pacer_.EndPass();
 }
 
-std::string PassRunner::FirstNotFinite(int slot) const {
+std::string PassRunner::FirstNotFinite(int slot) {
   const Pass& pass = program_.forward;
   const auto bad = [&](ValueId value) { return pass.location[value].arena == Arena::kStash && !AllFinite(ViewOf(pass, value, slot)); };
   for (const CutEdge& edge : pass.receives) {
@@ -228,6 +262,7 @@ absl::Status PassRunner::TimePass(const Pass& pass, const PassContext& context, 
   int64_t begin = now();
   for (size_t i = 0; i < pass.ops.size(); ++i) {
     FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
+    FUSIONLLM_RETURN_IF_ERROR(backend_.Finish());
     const int64_t end = now();
     taken[i].push_back(end - begin);
     begin = end;
@@ -237,8 +272,8 @@ absl::Status PassRunner::TimePass(const Pass& pass, const PassContext& context, 
 
 absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& options) {
   // What other stages would send is missing: zeros, so that ids and labels are in range and no NaN slows an instruction down.
-  std::memset(scratch_.data(), 0, scratch_.size());
-  for (tensor::Buffer& slot : slots_) std::memset(slot.data(), 0, slot.size());
+  FUSIONLLM_RETURN_IF_ERROR(memory_.Zero(scratch_.data(), scratch_.size()));
+  for (const tensor::MemoryBlock& slot : slots_) FUSIONLLM_RETURN_IF_ERROR(memory_.Zero(slot.data(), slot.size()));
   const int slots = static_cast<int>(slots_.size());
   if (slots < 1) return absl::FailedPreconditionError("a stage without slots for micro-batches cannot be measured");
   std::vector<std::vector<int64_t>> forward_ns, backward_ns;

@@ -44,12 +44,12 @@ class PassRunner {
   // Runs `pass` of the program, one of program.{forward, backward, evaluate}; its messages must have arrived or Run blocks for them.
   // Errors name the op. Returns the device's seconds.
   absl::StatusOr<double> Run(const Pass& pass, const PassContext& context);
-  // Value after a pass; of the ops that own_loss keeps alive.
-  tensor::TensorView ValueAfter(const Pass& pass, opdag::ValueId value, int slot) const;
+  // A number after a pass; of the ops that own_loss keeps alive. Waits for the pass. Errors: those that kernels found late.
+  absl::StatusOr<float> NumberAfter(const Pass& pass, opdag::ValueId value, int slot) const;
 
   // After the forward pass of `slot`: says where the first value that is not finite came from, of those that the backward pass keeps; empty
   // when none is.
-  std::string FirstNotFinite(int slot) const;
+  std::string FirstNotFinite(int slot);
 
   // Runs the ops of forward and backward passes in turn, through all slots as training does, without messages. Every op of the stage
   // comes once, in ascending order. Errors: kernels' and the placeholders', naming the op; Cancelled.
@@ -65,9 +65,10 @@ class PassRunner {
     std::vector<tensor::TensorView> outputs;
     std::unique_ptr<bool[]> accumulate;  // by output: it is a parameter gradient
   };
-  PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, EdgeCodec& codec,
-             MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
-  absl::Status Bind(const Pass& pass, int slots, kernels::Backend& backend, std::vector<std::vector<BoundOp>>& bound);
+  PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, kernels::Backend& backend,
+             EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
+  absl::Status Allocate(int slots);
+  absl::Status Bind(const Pass& pass, int slots, std::vector<std::vector<BoundOp>>& bound);
   std::vector<BoundOp>& BoundOf(const Pass& pass, int slot);
   absl::Status Receive(const Pass& pass, const PassContext& context);
   // A real device's time passes by itself, and asking for it is a system call: as dear as a small op.
@@ -77,10 +78,17 @@ class PassRunner {
   absl::Status TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken);
   absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);
   tensor::TensorView ViewOf(const Pass& pass, opdag::ValueId value, int slot) const;
+  // For what the host reads and writes: the tensor itself, or room for a copy of it, good until the next call.
+  tensor::TensorView HostRoom(const tensor::TensorView& view);
+  // A tensor as the host can read it. Waits for what computes it.
+  absl::StatusOr<tensor::ConstTensorView> ReadableByHost(const tensor::TensorView& view);
+  bool AllFinite(const tensor::TensorView& view);
 
   const autodiff::TrainingGraph& training_;
   const StageProgram& program_;
   ParameterStore& store_;
+  kernels::Backend& backend_;
+  tensor::Memory& memory_;
   EdgeCodec& codec_;
   MessagePort& port_;
   Inbox& inbox_;
@@ -88,9 +96,10 @@ class PassRunner {
   const FillPlaceholder fill_;
 
   std::vector<std::unique_ptr<kernels::Kernel>> kernels_;  // by op id; empty for other stages' ops
-  tensor::Buffer scratch_;
-  tensor::Buffer workspace_;
-  std::vector<tensor::Buffer> slots_;
+  tensor::MemoryBlock scratch_;
+  tensor::MemoryBlock workspace_;
+  std::vector<tensor::MemoryBlock> slots_;
+  tensor::Buffer staging_;  // the host's, where tensors live elsewhere
   // By slot, then by position in the pass.
   std::vector<std::vector<BoundOp>> forward_;
   std::vector<std::vector<BoundOp>> backward_;

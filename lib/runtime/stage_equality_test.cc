@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/kernels/backend.h"
+#include "lib/kernels/testing/memory_apart.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/runtime/testing/small_networks.h"
 
@@ -31,6 +32,15 @@ const std::map<std::string, autodiff::TrainingGraph (*)()> kNetworks = {
     {"Residual", testing::SmallResidualNetwork},
 };
 
+// The reference with memory that the host must not touch, as a device's.
+constexpr char kApart[] = "ref_apart";
+
+std::vector<absl::string_view> BackendNames() {
+  std::vector<absl::string_view> names = kernels::BackendNames();
+  names.push_back(kApart);
+  return names;
+}
+
 std::vector<std::string> NetworkNames() {
   std::vector<std::string> names;
   for (const auto& [name, build] : kNetworks) names.push_back(name);
@@ -39,7 +49,12 @@ std::vector<std::string> NetworkNames() {
 
 class StageEqualityTest : public ::testing::TestWithParam<std::tuple<std::string, absl::string_view>> {
  protected:
-  PipelineOptions Options(int stages) const { return SmallOptions(training_, stages, std::string(std::get<1>(GetParam()))); }
+  PipelineOptions Options(int stages) const {
+    const bool apart = std::get<1>(GetParam()) == kApart;
+    PipelineOptions options = SmallOptions(training_, stages, apart ? "ref" : std::string(std::get<1>(GetParam())));
+    if (apart) options.make_backend = [] { return kernels::testing::MemoryApart("ref"); };
+    return options;
+  }
 
   static void ExpectSame(const PipelineResult& got, const PipelineResult& want, const std::string& what) {
     ASSERT_FALSE(want.parameters.empty());
@@ -59,6 +74,13 @@ TEST_P(StageEqualityTest, StagesDoNotChangeABit) {
   ASSERT_EQ(whole.steps.size(), 3u);
   EXPECT_GT(whole.steps[0].gradient_norm, 0);
   for (const int stages : {2, 4, 6}) ExpectSame(MustRun(training_, Options(stages)), whole, absl::StrCat(stages, " stages"));
+}
+
+TEST_P(StageEqualityTest, MemoryApartDoesNotChangeABit) {
+  if (std::get<1>(GetParam()) != kApart) return;  // the others have the host's
+  PipelineOptions on_host = Options(2);
+  on_host.make_backend = nullptr;
+  ExpectSame(MustRun(training_, Options(2)), MustRun(training_, on_host), "in memory of its own");
 }
 
 // Each op in the stage of what it reads or one further on, at random: branches are cut apart as no one order of the ops would cut them.
@@ -180,7 +202,7 @@ TEST_P(StageEqualityTest, TrainingLowersTheLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, StageEqualityTest,
-                         ::testing::Combine(::testing::ValuesIn(NetworkNames()), ::testing::ValuesIn(kernels::BackendNames())),
+                         ::testing::Combine(::testing::ValuesIn(NetworkNames()), ::testing::ValuesIn(BackendNames())),
                          [](const auto& info) { return absl::StrCat(std::get<0>(info.param), "On_", std::get<1>(info.param)); });
 
 }  // namespace

@@ -26,8 +26,8 @@ const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" :
 
 class StageExecutor::Impl {
  public:
-  Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, MessagePort& port,
-       Inbox& inbox, BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks)
+  Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, Inbox& inbox,
+       BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks)
       : training_(training),
         program_(std::move(program)),
         config_(config),
@@ -35,12 +35,12 @@ class StageExecutor::Impl {
         inbox_(inbox),
         source_(source),
         pacer_(pacer),
-        callbacks_(std::move(callbacks)),
-        store_(training, program_, config.optimizer),
-        exchange_(training, program_, store_, port, inbox) {}
+        callbacks_(std::move(callbacks)) {}
 
   absl::Status Prepare(kernels::Backend& backend, MessagePort& port) {
-    FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, store_, backend, *codecs_, port, inbox_,
+    FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
+    exchange_.emplace(training_, program_, *store_, port, inbox_);
+    FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, *store_, backend, *codecs_, port, inbox_,
                                                            pacer_, [this](const PassContext& context, const opdag::Op& op, TensorView out) {
                                                              return Fill(context, op, out);
                                                            }));
@@ -69,8 +69,11 @@ class StageExecutor::Impl {
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
       if (!program_.owns_loss) continue;
       const opdag::Op& loss_op = LossOp();
-      loss_sum += *runner_->ValueAfter(program_.evaluate, loss_op.outputs[0], 0).f32();
-      if (loss_op.outputs.size() > 1) correct += *runner_->ValueAfter(program_.evaluate, loss_op.outputs[1], 0).f32();
+      FUSIONLLM_ASSIGN_OR_RETURN(const float loss, runner_->NumberAfter(program_.evaluate, loss_op.outputs[0], 0));
+      loss_sum += loss;
+      if (loss_op.outputs.size() == 1) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const float hits, runner_->NumberAfter(program_.evaluate, loss_op.outputs[1], 0));
+      correct += hits;
     }
     EvaluationResult result{.loss = loss_sum / passes};
     if (LossOp().outputs.size() > 1) {
@@ -124,11 +127,11 @@ class StageExecutor::Impl {
     return times;
   }
 
-  ParameterStore& store() { return store_; }
+  ParameterStore& store() { return *store_; }
   const StageProgram& program() const { return program_; }
   PassRunner& runner() { return *runner_; }
   StageMemory memory() const {
-    return MemoryOf(program_, training_, config_.in_flight, static_cast<int>(StateNames(config_.optimizer).size()));
+    return MemoryOf(program_, training_, config_.in_flight, static_cast<int>(kernels::StateNames(config_.optimizer).size()));
   }
 
  private:
@@ -190,7 +193,8 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch)));
     times_.forward_seconds += seconds;
     if (program_.owns_loss) {
-      const float loss = *runner_->ValueAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight).f32();
+      FUSIONLLM_ASSIGN_OR_RETURN(const float loss,
+                                 runner_->NumberAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight));
       if (!std::isfinite(loss)) return LossNotFinite(step, micro_batch, loss);
       loss_sum_ += loss;
     }
@@ -214,11 +218,11 @@ class StageExecutor::Impl {
     while (done.backward_done < config_.micro_batches) FUSIONLLM_RETURN_IF_ERROR(RunNextPass(step, done));
 
     const int64_t combine_begin = MonotonicNanoseconds();
-    FUSIONLLM_RETURN_IF_ERROR(exchange_.CombineSharedGradients(step));
+    FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
     StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / config_.micro_batches)};
     pacer_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
-    report.sums_of_squares = store_.SumsOfSquares();
+    FUSIONLLM_ASSIGN_OR_RETURN(report.sums_of_squares, store_->SumsOfSquares());
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
     double update_seconds = pacer_.EndPass();
     FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report));
@@ -228,8 +232,8 @@ class StageExecutor::Impl {
     const int64_t update_begin = MonotonicNanoseconds();
     pacer_.BeginPass();
     cpu_begin = ThreadCpuNanoseconds();
-    store_.Update(LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step), step,
-                  ClipScale(decision.norm, config_.gradient_clip_norm));
+    FUSIONLLM_RETURN_IF_ERROR(store_->Update(LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step), step,
+                                             ClipScale(decision.norm, config_.gradient_clip_norm)));
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
     update_seconds += pacer_.EndPass();
     Trace(TraceSpan::Kind::kUpdate, -1, step, update_begin);
@@ -241,10 +245,10 @@ class StageExecutor::Impl {
 
   absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report) {
     if (program_.stage != 0) {
-      FUSIONLLM_RETURN_IF_ERROR(exchange_.SendReport(step, report));
-      return exchange_.AwaitDecision(step);
+      FUSIONLLM_RETURN_IF_ERROR(exchange_->SendReport(step, report));
+      return exchange_->AwaitDecision(step);
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_.CollectReports(step, report));
+    FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_->CollectReports(step, report));
     if (std::isfinite(decision.norm) && callbacks_.on_step) {
       const StageCallbacks::Decision wish =
           callbacks_.on_step({.step = step,
@@ -254,7 +258,7 @@ class StageExecutor::Impl {
       decision.stop = wish.stop;
       decision.checkpoint = wish.checkpoint;
     }
-    FUSIONLLM_RETURN_IF_ERROR(exchange_.SendDecision(step, decision));
+    FUSIONLLM_RETURN_IF_ERROR(exchange_->SendDecision(step, decision));
     return decision;
   }
 
@@ -268,7 +272,7 @@ class StageExecutor::Impl {
   // On the stage that owns the first gradient to blame. The others wait for the end that its error brings, so that the run is told once,
   // and by the device concerned.
   absl::Status NormNotFinite(int64_t step, const StepDecision& decision) {
-    if (decision.culprit != opdag::kNone && !store_.Owns(decision.culprit)) {
+    if (decision.culprit != opdag::kNone && !store_->Owns(decision.culprit)) {
       while (true) FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(inbox_.deliveries()));
     }
     std::string blame;
@@ -296,8 +300,8 @@ class StageExecutor::Impl {
   BatchSource& source_;
   DevicePacer& pacer_;
   const StageCallbacks callbacks_;
-  ParameterStore store_;
-  StepExchange exchange_;
+  std::unique_ptr<ParameterStore> store_;
+  std::optional<StepExchange> exchange_;
   std::unique_ptr<PassRunner> runner_;
   std::vector<std::string> residual_names_;
   std::vector<CutEdge> residual_edges_;  // by name
@@ -318,8 +322,7 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute));
-  auto impl =
-      std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), port, inbox, source, pacer, std::move(callbacks));
+  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks));
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port));
   impl->NameResiduals(stage_of_op);
   return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));

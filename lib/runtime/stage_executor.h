@@ -20,11 +20,12 @@
 #include "absl/status/statusor.h"
 #include "lib/autodiff/training_graph.h"
 #include "lib/kernels/backend.h"
+#include "lib/kernels/optimizer.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/runtime/learning_rate.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/op_times.h"
-#include "lib/runtime/optimizer.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
 
@@ -40,7 +41,7 @@ struct StageConfig {
   int in_flight = 1;  // slots; at most micro_batches, and equal to it for GPipe
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   Recompute recompute = Recompute::kNone;
-  OptimizerConfig optimizer;
+  kernels::OptimizerConfig optimizer;
   LearningRateSchedule learning_rate;
   double gradient_clip_norm = 0;  // 0: off
   uint64_t seed = 0;

@@ -63,11 +63,12 @@ StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageP
 
 absl::Status StepExchange::CombineSharedGradients(int64_t step) {
   for (const int use : program_.local_uses) {
-    for (const int sharer : program_.sharers[training_.uses[use].parameter]) {
+    const std::vector<int>& sharers = program_.sharers[training_.uses[use].parameter];
+    if (sharers.empty()) continue;
+    FUSIONLLM_ASSIGN_OR_RETURN(const Payload gradient, store_.ReadUseGradient(use));
+    for (const int sharer : sharers) {
       if (sharer == program_.stage) continue;
-      const auto bytes = store_.use_gradient(use).bytes();
-      FUSIONLLM_RETURN_IF_ERROR(
-          port_.Send(sharer, {.step = step, .kind = MessageKind::kUseGradient, .id = use}, Payload(bytes.begin(), bytes.end())));
+      FUSIONLLM_RETURN_IF_ERROR(port_.Send(sharer, {.step = step, .kind = MessageKind::kUseGradient, .id = use}, gradient));
     }
   }
   std::map<int, Payload> remote;

@@ -58,9 +58,9 @@ int64_t AutoMicroBatchSize(int64_t global_batch_size) {
   return 1;
 }
 
-runtime::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
+kernels::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
   const bool adamw = optimizer.name == job::OptimizerName::kAdamw;
-  return {.kind = adamw ? runtime::OptimizerConfig::Kind::kAdamW : runtime::OptimizerConfig::Kind::kSgd,
+  return {.kind = adamw ? kernels::OptimizerConfig::Kind::kAdamW : kernels::OptimizerConfig::Kind::kSgd,
           .learning_rate = optimizer.learning_rate,
           .weight_decay = optimizer.weight_decay,
           .beta1 = optimizer.beta1,

@@ -15,7 +15,8 @@
 #include "lib/data/dataset.h"
 #include "lib/data/sampler.h"
 #include "lib/job/fusion_job.h"
-#include "lib/runtime/optimizer.h"
+#include "lib/kernels/optimizer.h"
+#include "lib/runtime/learning_rate.h"
 #include "lib/runtime/stage_executor.h"
 
 namespace fusionllm::workload {
@@ -29,7 +30,7 @@ struct Workload {
   int micro_batches = 1;
   int64_t targets_per_sample = 1;  // tokens, or 1 for images
   data::DatasetConfig data;
-  runtime::OptimizerConfig optimizer;
+  kernels::OptimizerConfig optimizer;
   runtime::LearningRateSchedule learning_rate;
 };
 

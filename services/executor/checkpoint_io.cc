@@ -73,14 +73,18 @@ absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const 
                                                           const std::vector<std::string>& residuals) const {
   CheckpointClient::Wanted wanted = TensorsOf(stage.store(), /*with_state=*/true);
   for (const std::string& name : residuals) wanted.emplace_back(name, stage.residual(name));
-  if (shared_.Has(checkpoint)) return ReadFiles(checkpoint, wanted);
-  return client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, wanted);
+  FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, shared_.Has(checkpoint)
+                                                                    ? ReadFiles(checkpoint, wanted)
+                                                                    : client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, wanted));
+  FUSIONLLM_RETURN_IF_ERROR(stage.store().PushToDevice());
+  return position;
 }
 
 absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const {
   const CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/false);
-  if (shared_.Has(path)) return ReadFiles(path, wanted).status();
-  return client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status();
+  FUSIONLLM_RETURN_IF_ERROR(
+      (shared_.Has(path) ? ReadFiles(path, wanted) : client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted)).status());
+  return store.PushToDevice();
 }
 
 ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, CheckpointClient& client) {
@@ -101,8 +105,16 @@ void ShardWriter::Wait() {
 void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int64_t samples_consumed, runtime::StageExecutor& executor) {
   Wait();
   const int64_t begin_ns = runtime::MonotonicNanoseconds();
-  auto snapshot = std::make_shared<Snapshot>();
   runtime::ParameterStore& store = executor.store();
+  if (const absl::Status pulled = store.PullToHost(); !pulled.ok()) {
+    v1::ShardReport report;
+    report.set_epoch(epoch);
+    report.set_step(step);
+    report.set_stage(stage);
+    report.set_error(std::string(pulled.message()));
+    return done_(std::move(report));
+  }
+  auto snapshot = std::make_shared<Snapshot>();
   store.ForEachParameter([&](const std::string& name, tensor::TensorView view) { Copy(name, view, snapshot->model); }, /*owned_only=*/true);
   store.ForEachState([&](const std::string& name, tensor::TensorView view) { Copy(name, view, snapshot->optimizer); }, /*owned_only=*/true);
   for (const std::string& name : executor.residual_names()) Copy(name, executor.residual(name), snapshot->residuals);

@@ -108,7 +108,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
       epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
                                                      runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs)), setting.backend,
                                                      port, *epoch.inbox, *source, *epoch.pacer, std::move(callbacks)));
-  epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed));
+  FUSIONLLM_RETURN_IF_ERROR(epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed)));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);
     const runtime::MeasureOptions measure{

@@ -75,10 +75,10 @@ std::map<std::string, uint64_t> NumbersOf(const opdag::Graph& graph) {
   return number_of;
 }
 
-runtime::OptimizerConfig OptimizerOf(const Json& run) {
-  runtime::OptimizerConfig config{.learning_rate = run["learning_rate"], .weight_decay = run["weight_decay"]};
+kernels::OptimizerConfig OptimizerOf(const Json& run) {
+  kernels::OptimizerConfig config{.learning_rate = run["learning_rate"], .weight_decay = run["weight_decay"]};
   if (run["optimizer"] == "sgd") {
-    config.kind = runtime::OptimizerConfig::Kind::kSgd;
+    config.kind = kernels::OptimizerConfig::Kind::kSgd;
     config.momentum = run["momentum"];
   } else {
     config.beta1 = run["beta1"];

@@ -70,7 +70,8 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
   PipelineResult result;
   absl::Status first_error;
   const auto run_stage = [&](int stage) -> absl::Status {
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(options.backend, {.threads = 1}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
+                               options.make_backend ? options.make_backend() : kernels::CreateBackend(options.backend, {.threads = 1}));
     DevicePacer pacer;
     StageCallbacks callbacks;
     callbacks.on_step = [&](const StepResult& step) {
@@ -82,9 +83,13 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
     FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
                                StageExecutor::Create(training, placement, stage, options.stages, options.config, options.codecs(stage),
                                                      *backend, port, *inboxes[stage], source, pacer, callbacks));
-    executor->store().InitializeAll(options.parameter_seed);
-    if (options.prepare) options.prepare(stage, *executor);
+    FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(options.parameter_seed));
+    if (options.prepare) {
+      options.prepare(stage, *executor);
+      FUSIONLLM_RETURN_IF_ERROR(executor->store().PushToDevice());
+    }
     FUSIONLLM_RETURN_IF_ERROR(executor->Run(options.first_step, options.steps).status());
+    FUSIONLLM_RETURN_IF_ERROR(executor->store().PullToHost());
     const std::lock_guard lock(mutex);
     executor->store().ForEachParameter(
         [&](const std::string& name, tensor::TensorView view) {

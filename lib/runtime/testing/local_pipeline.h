@@ -18,6 +18,7 @@ struct PipelineOptions {
   int stages = 1;
   StageConfig config;
   std::string backend = "ref";
+  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()> make_backend;  // one for each stage, instead of `backend`
   uint64_t parameter_seed = 1;
   int64_t first_step = 1;
   int64_t steps = 3;  // the last

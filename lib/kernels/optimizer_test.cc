@@ -1,11 +1,11 @@
-#include "lib/runtime/optimizer.h"
+#include "lib/kernels/optimizer.h"
 
 #include <cmath>
 
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 
-namespace fusionllm::runtime {
+namespace fusionllm::kernels {
 namespace {
 
 using Kind = OptimizerConfig::Kind;
@@ -29,13 +29,17 @@ Reference AdamWReference(const OptimizerConfig& c, std::initializer_list<double>
   return r;
 }
 
+void UpdateOne(const OptimizerConfig& config, const OptimizerStep& step, const ParameterUpdate& update) {
+  EXPECT_TRUE(HostOptimizerKernels().Update(config, step, {&update, 1}).ok());
+}
+
 TEST(AdamWTest, FollowsThePaperOverThreeSteps) {
   const OptimizerConfig config{.kind = Kind::kAdamW, .learning_rate = 0.1, .weight_decay = 0.2, .beta1 = 0.9, .beta2 = 0.95};
   float parameter = 1, m = 0, v = 0;
   int64_t step = 0;
   for (const float g : {0.5f, -0.25f, 1.0f}) {
-    const std::span<float> state[] = {{&m, 1}, {&v, 1}};
-    UpdateParameter(config, config.learning_rate, true, ++step, 1.0f, {&g, 1}, {&parameter, 1}, state);
+    UpdateOne(config, {.learning_rate = config.learning_rate, .step = ++step},
+              {.gradient = &g, .parameter = &parameter, .states = {&m, &v}, .count = 1, .decay = true});
   }
   const Reference expected = AdamWReference(config, {0.5, -0.25, 1.0});
   EXPECT_NEAR(parameter, expected.parameter, 1e-6);
@@ -49,8 +53,8 @@ TEST(SgdTest, NesterovMomentumAndCoupledDecayFollowTorchsRule) {
   double p = 1, b = 0;
   int64_t step = 0;
   for (const float g : {0.5f, -0.25f, 1.0f}) {
-    const std::span<float> state[] = {{&buffer, 1}};
-    UpdateParameter(config, config.learning_rate, true, ++step, 1.0f, {&g, 1}, {&parameter, 1}, state);
+    UpdateOne(config, {.learning_rate = config.learning_rate, .step = ++step},
+              {.gradient = &g, .parameter = &parameter, .states = {&buffer}, .count = 1, .decay = true});
     const double decayed = g + 0.01 * p;
     b = step == 1 ? decayed : 0.9 * b + decayed;
     p -= 0.1 * (decayed + 0.9 * b);
@@ -63,23 +67,8 @@ TEST(SgdTest, WithoutMomentumNeedsNoStateAndBiasesAreNotDecayed) {
   EXPECT_TRUE(StateNames(config).empty());
   float parameter = 2;
   const float g = 1;
-  UpdateParameter(config, config.learning_rate, /*decay=*/false, 1, 0.5f, {&g, 1}, {&parameter, 1}, {});
+  UpdateOne(config, {.learning_rate = config.learning_rate, .gradient_scale = 0.5f}, {.gradient = &g, .parameter = &parameter, .count = 1});
   EXPECT_FLOAT_EQ(parameter, 2 - 0.5f * 0.5f);
-}
-
-TEST(LearningRateTest, WarmsUpThenFallsAlongACosineToTheMinimum) {
-  const LearningRateSchedule schedule{.kind = LearningRateSchedule::Kind::kCosine, .warmup_steps = 10, .total_steps = 110, .minimum = 0.1};
-  EXPECT_DOUBLE_EQ(LearningRateAt(schedule, 1, 1), 0.1);
-  EXPECT_DOUBLE_EQ(LearningRateAt(schedule, 1, 10), 1);
-  EXPECT_NEAR(LearningRateAt(schedule, 1, 60), 0.55, 1e-12);
-  EXPECT_NEAR(LearningRateAt(schedule, 1, 110), 0.1, 1e-12);
-  EXPECT_NEAR(LearningRateAt(schedule, 1, 500), 0.1, 1e-12);
-}
-
-TEST(LearningRateTest, ConstantAndLinearSchedules) {
-  EXPECT_DOUBLE_EQ(LearningRateAt({}, 0.3, 77), 0.3);
-  const LearningRateSchedule linear{.kind = LearningRateSchedule::Kind::kLinear, .total_steps = 100};
-  EXPECT_NEAR(LearningRateAt(linear, 1, 25), 0.75, 1e-12);
 }
 
 TEST(SumOfSquaresTest, AgreesWithAPlainSumForEveryLength) {
@@ -93,11 +82,5 @@ TEST(SumOfSquaresTest, AgreesWithAPlainSumForEveryLength) {
   }
 }
 
-TEST(ClipScaleTest, ScalesOnlyLongGradients) {
-  EXPECT_EQ(ClipScale(0.5, 1), 1.0f);
-  EXPECT_NEAR(ClipScale(4, 1), 0.25f, 1e-6);
-  EXPECT_EQ(ClipScale(4, 0), 1.0f);
-}
-
 }  // namespace
-}  // namespace fusionllm::runtime
+}  // namespace fusionllm::kernels

@@ -1,0 +1,46 @@
+#include "lib/tensor/memory.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "lib/tensor/tensor.h"
+
+namespace fusionllm::tensor {
+namespace {
+
+class Host final : public Memory {
+ public:
+  bool on_host() const override { return true; }
+  absl::StatusOr<MemoryBlock> Allocate(size_t bytes) override {
+    const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
+    if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat("this machine has no ", bytes, " bytes of memory left"));
+    return MemoryBlock(*this, data, bytes);
+  }
+  absl::Status Zero(std::byte* to, size_t bytes) override {
+    if (bytes > 0) std::memset(to, 0, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyIn(void* to, const void* from, size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyOut(void* to, const void* from, size_t bytes) override { return CopyIn(to, from, bytes); }
+
+ protected:
+  void Free(std::byte* data) override { std::free(data); }
+};
+
+}  // namespace
+
+MemoryBlock::~MemoryBlock() {
+  if (data_ != nullptr) memory_->Free(data_);
+}
+
+Memory& HostMemory() {
+  static Host host;
+  return host;
+}
+
+}  // namespace fusionllm::tensor
