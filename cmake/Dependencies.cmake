@@ -13,6 +13,7 @@ find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(civetweb CONFIG REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
+find_package(Boost REQUIRED COMPONENTS context)
 find_library(DNNL_LIBRARY dnnl REQUIRED)  # its own config file insists on OpenCL headers
 add_library(dnnl INTERFACE)
 target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})

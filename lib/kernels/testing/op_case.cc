@@ -1,6 +1,8 @@
 #include "lib/kernels/testing/op_case.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -13,28 +15,34 @@ constexpr size_t kGuardBytes = 256;
 constexpr auto kGuard = std::byte{0xA5};
 constexpr auto kPoison = std::byte{0xFF};  // four of them are a NaN
 
-// Bytes between two sentinels, aligned as the arena aligns them.
+// Bytes between two sentinels in the back end's memory, aligned as the arena aligns them; what the host says of them is what ReadBack
+// found.
 class Guarded {
  public:
-  explicit Guarded(size_t bytes) : bytes_(bytes), buffer_(bytes + 2 * kGuardBytes) {
-    std::memset(buffer_.data(), static_cast<int>(kGuard), buffer_.size());
-    std::memset(data(), static_cast<int>(kPoison), bytes);
-  }
-  explicit Guarded(const Array& array) : Guarded(array.bytes.size()) { std::memcpy(data(), array.bytes.data(), bytes_); }
+  Guarded(tensor::Memory& memory, size_t bytes) : Guarded(memory, std::vector<std::byte>(bytes, kPoison)) {}
+  Guarded(tensor::Memory& memory, const Array& array) : Guarded(memory, array.bytes) {}
 
-  std::byte* data() const { return buffer_.data() + kGuardBytes; }
+  std::byte* data() const { return block_.data() + kGuardBytes; }
+  absl::Status ReadBack() { return memory_->CopyOut(host_.data(), block_.data(), host_.size()); }
   bool Intact() const {
     for (size_t i = 0; i < kGuardBytes; ++i) {
-      if (buffer_.data()[i] != kGuard || data()[bytes_ + i] != kGuard) return false;
+      if (host_[i] != kGuard || host_[host_.size() - 1 - i] != kGuard) return false;
     }
     return true;
   }
-  bool Holds(const Array& array) const { return std::memcmp(data(), array.bytes.data(), bytes_) == 0; }
-  void CopyTo(Array& array) const { std::memcpy(array.bytes.data(), data(), bytes_); }
+  bool Holds(const Array& array) const { return std::memcmp(host_.data() + kGuardBytes, array.bytes.data(), array.bytes.size()) == 0; }
+  void CopyTo(Array& array) const { std::memcpy(array.bytes.data(), host_.data() + kGuardBytes, array.bytes.size()); }
 
  private:
-  size_t bytes_;
-  tensor::Buffer buffer_;
+  Guarded(tensor::Memory& memory, const std::vector<std::byte>& bytes) : memory_(&memory), host_(bytes.size() + 2 * kGuardBytes, kGuard) {
+    std::copy(bytes.begin(), bytes.end(), host_.begin() + kGuardBytes);
+    block_ = *memory.Allocate(host_.size());
+    if (!memory.CopyIn(block_.data(), host_.data(), host_.size()).ok()) std::abort();
+  }
+
+  tensor::Memory* memory_;
+  tensor::MemoryBlock block_;
+  std::vector<std::byte> host_;
 };
 
 bool At(const std::vector<bool>& flags, size_t index, bool fallback) { return flags.empty() ? fallback : flags[index]; }
@@ -53,21 +61,22 @@ RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& opt
   std::vector<tensor::ConstTensorView> input_views;
   std::vector<tensor::TensorView> parameter_views, output_views;
   for (const Array& array : op_case.inputs) {
-    inputs.emplace_back(array);
+    inputs.emplace_back(*options.memory, array);
     input_views.emplace_back(array.type, inputs.back().data());
   }
   for (const Array& array : op_case.parameters) {
-    parameters.emplace_back(array);
+    parameters.emplace_back(*options.memory, array);
     parameter_views.push_back({array.type, parameters.back().data()});
   }
   for (size_t i = 0; i < op_case.op.outputs.size(); ++i) {
-    outputs.push_back(options.initial.empty() ? Guarded(op_case.op.outputs[i].bytes()) : Guarded(options.initial[i]));
+    outputs.push_back(options.initial.empty() ? Guarded(*options.memory, op_case.op.outputs[i].bytes())
+                                              : Guarded(*options.memory, options.initial[i]));
     output_views.push_back({op_case.op.outputs[i], At(options.wanted, i, true) ? outputs.back().data() : nullptr});
   }
   if (options.in_place) output_views[0].data = inputs[0].data();
   bool accumulate[16] = {};
   for (size_t i = 0; i < outputs.size() && i < 16; ++i) accumulate[i] = At(options.accumulate, i, false);
-  const Guarded workspace(kernel.workspace_bytes());
+  Guarded workspace(*options.memory, kernel.workspace_bytes());
 
   KernelArguments arguments{.inputs = input_views, .parameters = parameter_views, .outputs = output_views};
   if (!options.accumulate.empty()) arguments.accumulate = std::span<const bool>(accumulate, outputs.size());
@@ -75,6 +84,11 @@ RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& opt
   arguments.random = options.random;
   arguments.workspace = {workspace.data(), kernel.workspace_bytes()};
   result.status = kernel.Run(arguments);
+  // What a device finds late, the first copy tells.
+  result.status.Update(workspace.ReadBack());
+  for (std::vector<Guarded>* guarded : {&inputs, &parameters, &outputs}) {
+    for (Guarded& g : *guarded) result.status.Update(g.ReadBack());
+  }
 
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool overwritten = options.in_place && i == 0;

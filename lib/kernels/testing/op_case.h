@@ -10,6 +10,7 @@
 
 #include "lib/kernels/backend.h"
 #include "lib/kernels/prepared_op.h"
+#include "lib/tensor/memory.h"
 
 namespace fusionllm::kernels::testing {
 
@@ -46,10 +47,11 @@ struct OpCase {
 struct RunOptions {
   Mode mode = Mode::kTrain;
   RandomContext random;
-  std::vector<bool> wanted;      // empty: all outputs
-  std::vector<bool> accumulate;  // empty: none
-  std::vector<Array> initial;    // what outputs hold before (for accumulate); empty: a pattern of NaNs
-  bool in_place = false;         // output 0 shares memory with input 0
+  std::vector<bool> wanted;                        // empty: all outputs
+  std::vector<bool> accumulate;                    // empty: none
+  std::vector<Array> initial;                      // what outputs hold before (for accumulate); empty: a pattern of NaNs
+  bool in_place = false;                           // output 0 shares memory with input 0
+  tensor::Memory* memory = &tensor::HostMemory();  // the back end's
 };
 
 struct RunResult {

@@ -1,0 +1,81 @@
+// One CUDA device as the kernels of this back end see it: a stream, memory, and a place where kernels leave what they find wrong with data.
+//
+// Everything is asynchronous and in the order of one stream; Finish and copies to the host wait. Not thread-safe: one thread uses a Device.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/tensor/memory.h"
+
+namespace fusionllm::kernels::cuda {
+
+// OK, or what went wrong with `what` ("copying to the device") in CUDA's words: ResourceExhausted for memory, else Internal.
+absl::Status ToStatus(cudaError_t error, absl::string_view what);
+
+struct DeviceInfo {
+  int index = 0;
+  std::string name;
+  size_t memory_bytes = 0;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  int driver_version = 0, runtime_version = 0;  // as CUDA counts: 13020 is 13.2
+  std::string ToString() const;
+};
+
+// What this machine has; empty where there is none. Errors: FailedPrecondition, a sentence that says what to do, where there is a driver
+// that is too old for this build.
+absl::StatusOr<std::vector<DeviceInfo>> Devices();
+
+// The first value out of range that kernels met, as they leave it on the device.
+struct Fault {
+  int32_t found = 0;  // 0: none; else the number of the check + 1
+  int32_t value = 0;
+  int64_t position = 0;
+};
+
+class Device {
+ public:
+  // Errors: NotFound "no device ..." where there is none of that index, naming what there is; FailedPrecondition as Devices.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(int index);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  cudaStream_t stream() const { return stream_; }
+  tensor::Memory& memory();
+
+  // A check that kernels make of ids: `text` is what a message says before "at position 3 is 70000, not in [0, 50257)". Returns its number.
+  int32_t AddCheck(std::string text, int64_t limit);
+  Fault* fault() const { return fault_; }
+
+  absl::Status Finish();
+
+ private:
+  class StreamMemory;
+  Device() = default;
+  // What kernels left, if anything; forgets it.
+  absl::Status TakeFault();
+
+  struct Check {
+    std::string text;
+    int64_t limit;
+  };
+  DeviceInfo info_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<StreamMemory> memory_;
+  Fault* fault_ = nullptr;       // on the device
+  Fault* host_fault_ = nullptr;  // pinned
+  std::vector<Check> checks_;
+};
+
+}  // namespace fusionllm::kernels::cuda

@@ -1,0 +1,208 @@
+#include <utility>
+
+#include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/checks.h"
+#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/launch.h"
+
+namespace fusionllm::kernels::cuda {
+namespace {
+
+constexpr int64_t kDefaultIgnored = -100;  // torch's
+constexpr unsigned kMostBlocks = 65535;
+constexpr int64_t kMostPartials = 256;
+
+unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
+
+// What a row adds to the sums.
+struct RowLoss {
+  float loss;
+  int32_t counted;  // 0: its label is ignored
+  int32_t correct;
+};
+
+// A number that is stored as the output's type says.
+struct CountOut {
+  void* data;
+  tensor::DType type;
+};
+
+__device__ void StoreCount(const CountOut& out, int64_t count) {
+  if (out.data == nullptr) return;
+  if (out.type == tensor::DType::kF32) *static_cast<float*>(out.data) = static_cast<float>(count);
+  if (out.type == tensor::DType::kI32) *static_cast<int32_t*>(out.data) = static_cast<int32_t>(count);
+  if (out.type == tensor::DType::kI64) *static_cast<int64_t*>(out.data) = count;
+}
+
+__global__ void RowLosses(const float* logits, const int32_t* labels, float* lse, RowLoss* losses, int64_t rows, int64_t classes,
+                          int64_t ignored, RangeCheck check) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const float* in = logits + row * classes;
+    float top = -INFINITY;
+    for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) top = fmaxf(top, in[i]);
+    top = MaxOverBlock(top);
+    const int32_t label = labels[row];
+    const bool counted = label != ignored;
+    const bool good = counted && label >= 0 && label < check.limit;
+    if (counted && !good && threadIdx.x == 0) InRange(check, label, row);
+    float sum = 0;
+    int earlier = 0;  // of equal logits the first is the answer
+    for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
+      sum += expf(in[i] - top);
+      earlier += in[i] == top && i < label ? 1 : 0;
+    }
+    sum = SumOverBlock(sum);
+    earlier = SumOverBlock(earlier);
+    if (threadIdx.x != 0) continue;
+    const float log_sum = top + logf(sum);
+    if (lse != nullptr) lse[row] = log_sum;
+    losses[row] = {good ? log_sum - in[label] : 0.0f, counted ? 1 : 0, good && earlier == 0 && in[label] == top ? 1 : 0};
+  }
+}
+
+// One block: sums in double, in an order that depends on the number of rows alone.
+__global__ void SumLosses(const RowLoss* losses, int64_t rows, float* loss, CountOut correct) {
+  double sum = 0;
+  int64_t counted = 0, hits = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
+    sum += losses[row].loss;
+    counted += losses[row].counted;
+    hits += losses[row].correct;
+  }
+  sum = SumOverBlock(sum);
+  counted = SumOverBlock(counted);
+  hits = SumOverBlock(hits);
+  if (threadIdx.x != 0) return;
+  // A micro-batch whose labels are all ignored has loss 0, not 0/0: it adds nothing to the global mean.
+  *loss = counted == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(counted));
+  StoreCount(correct, hits);
+}
+
+__global__ void ScaleOfGradients(const int32_t* labels, int64_t rows, int64_t ignored, const float* dloss, float* scale) {
+  int64_t counted = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += blockDim.x) counted += labels[row] != ignored ? 1 : 0;
+  counted = SumOverBlock(counted);
+  if (threadIdx.x == 0) *scale = counted == 0 ? 0.0f : static_cast<float>(*dloss / static_cast<double>(counted));
+}
+
+__global__ void GradientRows(const float* logits, const int32_t* labels, const float* lse, const float* scale, float* dlogits, int64_t rows,
+                             int64_t classes, int64_t ignored, RangeCheck check) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int32_t label = labels[row];
+    if (label != ignored && threadIdx.x == 0) InRange(check, label, row);
+    const float factor = label == ignored ? 0.0f : *scale;
+    for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
+      const float p = expf(logits[row * classes + i] - lse[row]);
+      dlogits[row * classes + i] = label == ignored ? 0.0f : (p - (i == label ? 1.0f : 0.0f)) * factor;
+    }
+  }
+}
+
+class CrossEntropyBase : public DeviceKernel {
+ public:
+  CrossEntropyBase(PreparedOp op, Device& device)
+      : DeviceKernel(std::move(op), device),
+        rows_(op_.in(0).rows()),
+        classes_(op_.in(0).dim(-1)),
+        ignored_(op_.attributes.Int("ignore_index", kDefaultIgnored)),
+        check_{device.fault(), device.AddCheck(absl::StrCat(op_.Prefix(), "label"), classes_), classes_} {}
+
+ protected:
+  const int64_t rows_, classes_, ignored_;
+  const RangeCheck check_;
+};
+
+class CrossEntropy : public CrossEntropyBase {
+ public:
+  using CrossEntropyBase::CrossEntropyBase;
+  size_t workspace_bytes() const override { return sizeof(RowLoss) * static_cast<size_t>(rows_); }
+  absl::Status Run(const KernelArguments& arguments) override {
+    auto* losses = reinterpret_cast<RowLoss*>(arguments.workspace.data());
+    float* lse = op_.outputs.size() > 2 ? OutputOrNull(arguments, 2) : nullptr;
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, RowLosses, arguments.inputs[0].f32(),
+                                              arguments.inputs[1].as<int32_t>(), lse, losses, rows_, classes_, ignored_, check_)));
+    const CountOut correct = op_.outputs.size() > 1 ? CountOut{arguments.outputs[1].data, op_.outputs[1].dtype} : CountOut{};
+    return Launched(
+        Launch(stream(), 1, kThreads, 0, SumLosses, static_cast<const RowLoss*>(losses), rows_, arguments.outputs[0].f32(), correct));
+  }
+};
+
+class CrossEntropyGrad : public CrossEntropyBase {
+ public:
+  using CrossEntropyBase::CrossEntropyBase;
+  size_t workspace_bytes() const override { return sizeof(float); }
+  absl::Status Run(const KernelArguments& arguments) override {
+    auto* scale = reinterpret_cast<float*>(arguments.workspace.data());
+    const auto* labels = arguments.inputs[1].as<int32_t>();
+    FUSIONLLM_RETURN_IF_ERROR(
+        Launched(Launch(stream(), 1, kThreads, 0, ScaleOfGradients, labels, rows_, ignored_, arguments.inputs[3].f32(), scale)));
+    return Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, GradientRows, arguments.inputs[0].f32(), labels,
+                           arguments.inputs[2].f32(), static_cast<const float*>(scale), arguments.outputs[0].f32(), rows_, classes_,
+                           ignored_, check_));
+  }
+};
+
+int64_t Partials(int64_t count) { return std::clamp<int64_t>(count / 4096, 1, kMostPartials); }
+
+__global__ void SumSquaredDifferences(const float* a, const float* b, int64_t count, double* partials) {
+  double sum = 0;
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) {
+    const double difference = static_cast<double>(a[i]) - b[i];
+    sum += difference * difference;
+  }
+  sum = SumOverBlock(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+__global__ void MeanOfPartials(const double* partials, int64_t blocks, int64_t count, float* loss) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < blocks; i += blockDim.x) sum += partials[i];
+  sum = SumOverBlock(sum);
+  if (threadIdx.x == 0) *loss = static_cast<float>(sum / static_cast<double>(count));
+}
+
+__global__ void DifferenceGradients(const float* a, const float* b, const float* dloss, float* dx, int64_t count) {
+  const double scale = 2.0 * *dloss / static_cast<double>(count);
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) {
+    dx[i] = static_cast<float>((static_cast<double>(a[i]) - b[i]) * scale);
+  }
+}
+
+class Mse : public DeviceKernel {
+ public:
+  using DeviceKernel::DeviceKernel;
+  size_t workspace_bytes() const override { return sizeof(double) * static_cast<size_t>(Partials(count())); }
+  absl::Status Run(const KernelArguments& arguments) override {
+    auto* partials = reinterpret_cast<double*>(arguments.workspace.data());
+    const int64_t blocks = Partials(count());
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), static_cast<unsigned>(blocks), kThreads, 0, SumSquaredDifferences,
+                                              arguments.inputs[0].f32(), arguments.inputs[1].f32(), count(), partials)));
+    return Launched(Launch(stream(), 1, kThreads, 0, MeanOfPartials, static_cast<const double*>(partials), blocks, count(),
+                           arguments.outputs[0].f32()));
+  }
+
+ private:
+  int64_t count() const { return op_.in(0).elements(); }
+};
+
+class MseGrad : public DeviceKernel {
+ public:
+  using DeviceKernel::DeviceKernel;
+  absl::Status Run(const KernelArguments& arguments) override {
+    const int64_t count = op_.in(0).elements();
+    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, DifferenceGradients, arguments.inputs[0].f32(),
+                           arguments.inputs[1].f32(), arguments.inputs[2].f32(), arguments.outputs[0].f32(), count));
+  }
+};
+
+}  // namespace
+
+std::span<const Entry> LossKernels() {
+  static constexpr Entry kEntries[] = {{"cross_entropy", Make<CrossEntropy>},
+                                       {"cross_entropy_grad", Make<CrossEntropyGrad>},
+                                       {"mse", Make<Mse>},
+                                       {"mse_grad", Make<MseGrad>}};
+  return kEntries;
+}
+
+}  // namespace fusionllm::kernels::cuda
