@@ -15,9 +15,10 @@ endif()
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # No contraction into fused multiply-adds behind the author's back: the same source must give the same bits in every translation unit.
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
+# nvcc's own half of a .cu file has other flags (cmake/Cuda.cmake).
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers;-ffp-contract=off;-fno-math-errno>")
 if(FUSIONLLM_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>")
 endif()
 if(FUSIONLLM_SANITIZE)
   add_compile_options(-fsanitize=${FUSIONLLM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)

@@ -27,5 +27,11 @@ rm -rf "$home"
 mkdir -p "$home"
 python3 -m venv "$home/venv"
 "$home/venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
+site=$(echo "$home"/venv/lib/python3*/site-packages)
+ln -s "$site/nvidia/cu13" "$home/toolkit"  # bin/nvcc, include, lib
+ln -s lib "$site/nvidia/cu13/lib64"  # where nvcc looks
+ln -s "$site/nvidia/cudnn" "$home/cudnn"
+ln -s "$site/nvidia/nccl" "$home/nccl"
+"$home/toolkit/bin/nvcc" --version >/dev/null
 echo "${packages[*]}" >"$stamp"
 echo "$home"

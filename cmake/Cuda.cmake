@@ -1,0 +1,32 @@
+# The CUDA back end (lib/kernels/cuda) where it is asked for: -DFUSIONLLM_CUDA=ON and a toolkit, in CUDACXX, in PATH, or as `make deps-cuda` makes
+# it. Only the runtime is linked, and statically: programs start on machines without a driver, and load cuBLASLt when they first multiply.
+option(FUSIONLLM_CUDA "Build the CUDA back end; needs nvcc (make deps-cuda)" OFF)
+if(NOT FUSIONLLM_CUDA)
+  return()
+endif()
+
+include(CheckLanguage)
+# A100 and H100/H200 as machine code; what is newer compiles the last one's PTX when it starts.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(FATAL_ERROR "FUSIONLLM_CUDA is ON and there is no CUDA compiler: run `make deps-cuda` and `make cuda`, or set CUDACXX to nvcc, or configure with -DFUSIONLLM_CUDA=OFF")
+endif()
+enable_language(CUDA)
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard of it
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wno-unknown-pragmas,-ffp-contract=off;-Wno-deprecated-gpu-targets>")
+if(FUSIONLLM_WERROR)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+endif()
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for compute capabilities ${CMAKE_CUDA_ARCHITECTURES}")

@@ -1,0 +1,150 @@
+#include "lib/kernels/cuda/gemm.h"
+
+#include <cublasLt.h>
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/shared_library.h"
+
+namespace fusionllm::kernels::cuda {
+namespace {
+
+constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;
+
+// What is used of the library.
+struct CublasLt {
+  decltype(cublasLtCreate)* create;
+  decltype(cublasLtMatmulDescCreate)* desc_create;
+  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
+  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
+  decltype(cublasLtMatrixLayoutCreate)* layout_create;
+  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
+  decltype(cublasLtMatrixLayoutSetAttribute)* layout_set;
+  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
+  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
+  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
+  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
+  decltype(cublasLtMatmul)* matmul;
+  cublasLtHandle_t handle = nullptr;
+};
+
+absl::Status ToStatus(cublasStatus_t status, absl::string_view what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat("%s: cuBLASLt answers %d", what, static_cast<int>(status)));
+}
+
+absl::StatusOr<CublasLt> Load() {
+  FUSIONLLM_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Open({"libcublasLt.so.13", "libcublasLt.so"}));
+  CublasLt l;
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtCreate", l.create));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulDescCreate", l.desc_create));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulDescDestroy", l.desc_destroy));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulDescSetAttribute", l.desc_set));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatrixLayoutCreate", l.layout_create));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatrixLayoutDestroy", l.layout_destroy));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatrixLayoutSetAttribute", l.layout_set));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulPreferenceCreate", l.preference_create));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulPreferenceDestroy", l.preference_destroy));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulPreferenceSetAttribute", l.preference_set));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulAlgoGetHeuristic", l.heuristic));
+  FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmul", l.matmul));
+  FUSIONLLM_RETURN_IF_ERROR(ToStatus(l.create(&l.handle), "opening cuBLASLt"));
+  return l;
+}
+
+// One handle for the process: it belongs to the device that is current when it is made, and a process has one device.
+const absl::StatusOr<CublasLt>& Library() {
+  static const auto* const library = new absl::StatusOr<CublasLt>(Load());
+  return *library;
+}
+
+// cuBLASLt's matrices are column-major; read so, ours are their transposes, and c' = op(b)' op(a)'. So b is its first operand and a its
+// second.
+class CublasGemm final : public Gemm {
+ public:
+  CublasGemm(const CublasLt& library, Device& device, const GemmShape& shape) : l_(library), device_(device), s_(shape) {}
+  ~CublasGemm() override {
+    for (const cublasLtMatrixLayout_t layout : {a_, b_, c_}) {
+      if (layout != nullptr) l_.layout_destroy(layout);
+    }
+    if (desc_ != nullptr) l_.desc_destroy(desc_);
+  }
+
+  absl::Status Prepare() {
+    if (Empty()) return absl::OkStatus();
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(l_.desc_create(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product"));
+    const cublasOperation_t first = s_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, first));
+    FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, second));
+    if (s_.bias) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, b_));
+    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_a ? s_.m : s_.k, s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a, a_));
+    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.n, s_.m, s_.ldc, s_.stride_c, c_));
+    return Choose();
+  }
+
+  size_t workspace_bytes() const override { return choice_.workspaceSize; }
+
+  absl::Status Run(const GemmData& data, void* workspace) const override {
+    if (Empty()) return absl::OkStatus();
+    if (s_.bias) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias));
+    const float alpha = 1;
+    return ToStatus(l_.matmul(l_.handle, desc_, &alpha, data.b, b_, data.a, a_, &data.beta, data.c, c_, data.c, c_, &choice_.algo,
+                              workspace, choice_.workspaceSize, device_.stream()),
+                    "a matrix product");
+  }
+
+ private:
+  bool Empty() const { return s_.m * s_.n * s_.batch == 0; }
+
+  template <typename T>
+  absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
+    return ToStatus(l_.desc_set(desc_, attribute, &value, sizeof(value)), "describing a product");
+  }
+
+  absl::Status Layout(int64_t rows, int64_t columns, int64_t leading, int64_t stride, cublasLtMatrixLayout_t& layout) const {
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(l_.layout_create(&layout, CUDA_R_32F, rows, columns, leading), "describing a matrix"));
+    if (s_.batch == 1) return absl::OkStatus();
+    const auto batch = static_cast<int32_t>(s_.batch);
+    FUSIONLLM_RETURN_IF_ERROR(
+        ToStatus(l_.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch)), "describing a matrix"));
+    return ToStatus(l_.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)), "describing a matrix");
+  }
+
+  // The library's own first choice, which depends on the shape and the kind of card alone: the same bits on any number of stages. (What is
+  // fastest by measurement may differ from run to run.)
+  absl::Status Choose() {
+    cublasLtMatmulPreference_t preference = nullptr;
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(l_.preference_create(&preference), "choosing an algorithm"));
+    int found = 0;
+    cublasStatus_t status =
+        l_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMostWorkspaceBytes, sizeof(kMostWorkspaceBytes));
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, 1, &choice_, &found);
+    }
+    l_.preference_destroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && found > 0) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d], %d times (it answers %d)",
+                                                    s_.m, s_.k, s_.k, s_.n, s_.batch, static_cast<int>(status)));
+  }
+
+  const CublasLt& l_;
+  Device& device_;
+  const GemmShape s_;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  cublasLtMatmulHeuristicResult_t choice_ = {};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Gemm>> PrepareGemm(Device& device, const GemmShape& shape) {
+  if (!Library().ok()) return Library().status();
+  auto gemm = std::make_unique<CublasGemm>(*Library(), device, shape);
+  FUSIONLLM_RETURN_IF_ERROR(gemm->Prepare());
+  return gemm;
+}
+
+}  // namespace fusionllm::kernels::cuda
