@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-short e2e-crds e2e clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-short e2e-crds e2e clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,17 @@ deps-verify:
 
 deps-fuzz:
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build fuzz)
+
+# A toolkit that is installed comes first: CUDACXX, nvcc in PATH, /usr/local/cuda.
+NVCC := $(firstword $(CUDACXX) $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (2.5 GB), where none is installed
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build cuda)
+	@$(if $(NVCC),echo "CUDA compiler: $(NVCC)",tools/install-cuda.sh >/dev/null)
+
+cuda: deps-cuda  ## build the programs with the CUDA back end, and its tests, into build-cuda/
+	@CUDACXX=$(or $(NVCC),$$(tools/install-cuda.sh)/toolkit/bin/nvcc) tools/configure.sh cuda
+	@cmake --build --preset cuda -j $(JOBS) --target programs --target cuda_conformance_test --target devices_test
+	@ctest --preset cuda -R '^(cuda_conformance_test|devices_test)$$'
 
 configure: deps-build
 	@tools/configure.sh release

@@ -1,9 +1,11 @@
 #!/bin/bash
-# collect.sh PROGRAM FOLDER: makes FOLDER the root of an image that holds this program, the shared libraries it loads, their licences, and
-# the few files that glibc asks for. Run it where the program was built: the libraries are this machine's.
+# collect.sh PROGRAM FOLDER [LIBRARY...]: makes FOLDER the root of an image that holds this program, the shared libraries it loads, their
+# licences, and the few files that glibc asks for; also the libraries named, which the program opens by itself. Run it where the program was
+# built: the libraries are this machine's.
 set -euo pipefail
-[ $# -eq 2 ] || { echo "usage: collect.sh PROGRAM FOLDER" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "usage: collect.sh PROGRAM FOLDER [LIBRARY...]" >&2; exit 2; }
 program=$1 root=$2
+opened=("${@:3}")
 
 rm -rf "$root"
 mkdir -p "$root"/{etc,tmp,usr/bin,usr/lib,usr/share/doc}
@@ -28,6 +30,13 @@ for library in "${libraries[@]}"; do
   place=${place/usr\/usr/usr}
   mkdir -p "$(dirname "$place")"
   cp -L "$library" "$place"
+done
+# Where the loader looks without being told. Of a library from a Python wheel the wheel's licence goes along.
+for library in "${opened[@]}"; do
+  cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/"
+  site=$(realpath "$(dirname "$(realpath "$library")")/../../..")
+  find "$site" -maxdepth 3 -type f -path '*/nvidia_cublas-*' -iname 'license*' \
+    -exec install -D -m 644 {} "$root/usr/share/doc/$(basename "$library")/copyright" \;
 done
 # dpkg knows a file by the path it was shipped under, with or without /usr: of each pair it complains about one.
 mapfile -t shipped < <(realpath "${libraries[@]}" | sed -n 'p; s,^/usr,,p')

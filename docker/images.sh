@@ -1,7 +1,7 @@
 #!/bin/bash
-# images.sh [NAME...]: builds the images scheduler, broker, executor and operator (or those named) with podman, buildah or docker, whichever
+# images.sh [NAME...]: builds the images scheduler, broker, executor and operator, or those named (also executor-cuda), with podman, buildah or docker, whichever
 # is there, and leaves an archive of each in build/images/NAME.tar, as `ctr images import`, `kind load image-archive` and `docker load` take it.
-#   PROGRAMS      source (default): compile inside the build, from this checkout; prebuilt: take build/bin as it is
+#   PROGRAMS      source (default): compile inside the build, from this checkout; prebuilt: take build/bin (and build-cuda/bin) as it is
 #   IMAGE_PREFIX  default localhost/fusionllm: images are IMAGE_PREFIX/NAME:VERSION
 #   LOCAL_BASE    1: where no registry can be reached, make the base image from Debian's packages with mmdebstrap, under the upstream name
 #   JOBS          compilers at a time, for PROGRAMS=source
@@ -57,9 +57,14 @@ make_local_base() {
 context=$PWD
 if [ "$programs" = prebuilt ]; then
   context=$scratch/context
+  mkdir -p "$context/prebuilt"
   for name in "${names[@]}"; do
+    if [ "$name" = executor-cuda ]; then
+      [ -x build-cuda/bin/fusion-executor ] || die "build-cuda/bin/fusion-executor is not there: make cuda"
+      docker/collect.sh build-cuda/bin/fusion-executor "$context/prebuilt/$name" "$(tools/install-cuda.sh)/toolkit/lib/libcublasLt.so.13"
+      continue
+    fi
     [ -x "build/bin/fusion-$name" ] || die "build/bin/fusion-$name is not there: make build"
-    mkdir -p "$context/prebuilt"
     docker/collect.sh "build/bin/fusion-$name" "$context/prebuilt/$name"
   done
 fi

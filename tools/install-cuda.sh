@@ -8,7 +8,7 @@ version=13.0
 home=${FUSIONLLM_CUDA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm/cuda-$version}
 packages=(
   "nvidia-cuda-nvcc==$version.*" "nvidia-cuda-crt==$version.*" "nvidia-nvvm==$version.*" "nvidia-cuda-runtime==$version.*"
-  "nvidia-cuda-cccl==$version.*" "nvidia-cublas==13.*" "nvidia-nvjitlink==$version.*" "nvidia-cuda-nvrtc==$version.*" "nvidia-nvml-dev==$version.*"
+  "nvidia-cuda-cccl==$version.*" "nvidia-cublas==$version.*" "nvidia-nvjitlink==$version.*" "nvidia-cuda-nvrtc==$version.*" "nvidia-nvml-dev==$version.*"
   "nvidia-cudnn-cu13==9.*" "nvidia-nccl-cu13==2.*" "nvidia-cudnn-frontend==1.*"
 )
 

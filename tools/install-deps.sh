@@ -1,16 +1,16 @@
 #!/bin/bash
-# Installs the packages of the named groups (build, test, verify, fuzz, e2e, images; see packages.txt) that are missing, after saying which.
+# Installs the packages of the named groups (build, test, verify, fuzz, e2e, images, cuda; see packages.txt) that are missing, after saying which.
 # Does nothing, quickly and without the network, when all are there.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 if [ $# -eq 0 ]; then
-  echo "usage: $0 GROUP...   (groups: build test verify fuzz e2e images)" >&2
+  echo "usage: $0 GROUP...   (groups: build test verify fuzz e2e images cuda)" >&2
   exit 2
 fi
 for group in "$@"; do
   case $group in
-    build | test | verify | fuzz | e2e | images) ;;
+    build | test | verify | fuzz | e2e | images | cuda) ;;
     *) echo "$0: no such group of packages: $group" >&2; exit 2 ;;
   esac
 done

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "cli/commands/command.h"
 #include "lib/base/host_port.h"
+#include "lib/kernels/devices.h"
 
 namespace fusionllm::cli {
 
@@ -22,6 +23,9 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
       ->envname("FUSIONLLM_JOIN_TOKEN")
       ->required();
   command->add_option("--name", flags->options.name, "name of this machine in the run (default: the run chooses one)");
+  command->add_option("--device", flags->options.device, "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
+      ->capture_default_str()
+      ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   command->add_flag("--spare", flags->options.spare, "stay in the backup pool until another machine is lost");
   CLI::Option* const listen =
       command->add_option("--listen", flags->listen,

@@ -149,8 +149,16 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   const std::string& folder = kept.path();
   FUSIONLLM_RETURN_IF_ERROR(
       security::WriteCredentials(folder, enrolled.name, {enrolled.ca_pem, enrolled.certificate_pem, enrolled.private_key_pem}));
-  std::vector<std::string> argv = {
-      bin + "/fusion-executor", "--broker", options.address, "--name", enrolled.name, "--tls", folder, "--relay"};
+  std::vector<std::string> argv = {bin + "/fusion-executor",
+                                   "--broker",
+                                   options.address,
+                                   "--name",
+                                   enrolled.name,
+                                   "--tls",
+                                   folder,
+                                   "--relay",
+                                   "--device",
+                                   options.device};
   if (options.spare) argv.push_back("--spare");
   argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning")});  // its log is shown as it comes
   if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});

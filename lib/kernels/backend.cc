@@ -3,9 +3,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/kernels/cpu/cpu.h"
+#ifdef FUSIONLLM_CUDA
+#include "lib/kernels/cuda/cuda.h"
+#endif
+#include "lib/kernels/devices.h"
 #include "lib/kernels/ref/reference.h"
 
 namespace fusionllm::kernels {
+
+namespace {
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateOnCard(int index) {
+#ifdef FUSIONLLM_CUDA
+  return cuda::CreateCudaBackend(index);
+#else
+  return ChooseDevice(absl::StrCat("cuda:", index)).status();  // which says why not
+#endif
+}
+
+}  // namespace
 
 std::vector<absl::string_view> BackendNames() { return {"ref", "cpu"}; }
 
@@ -16,6 +32,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, c
   }
   if (name == "cpu") return cpu::CreateCpuBackend(options);
   if (name == "ref") return ref::CreateReferenceBackend();
+  if (const int card = CudaIndex(name); card >= 0) return CreateOnCard(card);
   return absl::NotFoundError(absl::StrCat("no back end '", name, "'; there are: ", absl::StrJoin(BackendNames(), ", ")));
 }
 

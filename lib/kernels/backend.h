@@ -83,9 +83,10 @@ class Backend {
   virtual absl::Status Finish() { return absl::OkStatus(); }
 };
 
-// "ref" or "cpu". Errors: NotFound naming the choices; InvalidArgument for a number of threads that cannot be; ResourceExhausted when the
-// system does not start that many.
+// "ref", "cpu", or "cuda:N" (devices.h). Errors: ChooseDevice's for a card; NotFound naming the choices; InvalidArgument for a number of
+// threads that cannot be; ResourceExhausted when the system does not start that many.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options);
+// Those that every build and machine has.
 std::vector<absl::string_view> BackendNames();
 
 }  // namespace fusionllm::kernels

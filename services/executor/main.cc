@@ -9,6 +9,7 @@
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
+#include "lib/kernels/devices.h"
 #include "services/credentials.h"
 #include "services/executor/broker_session.h"
 #include "services/executor/checkpoint_client.h"
@@ -49,6 +50,11 @@ int Main(int argc, char** argv) {
   app.add_flag("--relay", relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
   app.add_option("--memory-bytes", host_options.memory_bytes, "Memory this device may use; 0: all");
   app.add_option("--incarnation", host_options.incarnation, "Grows with every start; 0: from the clock");
+  std::string device = "auto";
+  CLI::Option* const device_option =
+      app.add_option("--device", device, "What computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
+          ->capture_default_str()
+          ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   app.add_flag("--spare", host_options.spare, "Stay in the backup pool");
   app.add_option("--patience-seconds", session_options.patience_seconds, "How long the broker may stay away")->capture_default_str();
   daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
@@ -56,6 +62,13 @@ int Main(int argc, char** argv) {
   if (host_options.incarnation == 0) {
     host_options.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   }
+  const absl::StatusOr<kernels::DeviceChoice> chosen = kernels::ChooseDevice(device);
+  if (!chosen.ok()) return Complain(chosen.status(), kExitBadInput);
+  host_options.device = chosen->backend;
+  host_options.device_by_default = device_option->count() == 0 || device == "auto";
+  host_options.device_description = chosen->description;
+  host_options.device_memory_bytes = chosen->memory_bytes;
+  base::Log(base::LogLevel::kInfo, absl::StrCat("computing on ", chosen->description));
   daemon::HoldStopSignals();
   absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, host_options.name);
   if (!credentials.ok()) return Complain(credentials.status(), kExitBadInput);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
@@ -78,7 +79,8 @@ v1::Hello StageHost::Hello() const {
   hello.set_incarnation(options_.incarnation);
   hello.set_build_version(options_.build_version);
   hello.set_backend(backend_ == nullptr ? "" : std::string(backend_->name()));
-  hello.set_memory_bytes(memory_bytes_ > 0 ? memory_bytes_ : (options_.memory_bytes > 0 ? options_.memory_bytes : MachineMemoryBytes()));
+  hello.set_memory_bytes(memory_bytes_ > 0 ? memory_bytes_ : MemoryOfDevice());
+  hello.set_device_description(options_.device_description);
   hello.set_threads(threads_);
   hello.set_data_address(data_plane_.address());
   hello.set_site_address(data_plane_.site_address());
@@ -142,7 +144,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   {
     const std::lock_guard lock(mutex_);
     threads_ = static_cast<int>(wanted_threads > 0 ? wanted_threads : std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-    memory_bytes_ = options_.memory_bytes > 0 ? options_.memory_bytes : MachineMemoryBytes();
+    memory_bytes_ = MemoryOfDevice();
   }
   if (!welcome.topology_document().empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(welcome.topology_document(), "topology.yaml"));
@@ -159,8 +161,9 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     FUSIONLLM_RETURN_IF_ERROR(data_plane_.Emulate(links, absl::StrCat(welcome.output_directory(), "/links.state")));
   }
   probe_.MemoryLimit(memory_bytes_);
-  FUSIONLLM_ASSIGN_OR_RETURN(
-      auto backend, kernels::CreateBackend(job.spec.strategy.backend == job::Backend::kRef ? "ref" : "cpu", {.threads = threads_}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string backend_name, BackendFor(job));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_}));
+  base::Log(base::LogLevel::kInfo, backend->Describe());
   {
     const std::lock_guard lock(mutex_);
     backend_ = std::move(backend);
@@ -175,6 +178,20 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   memory_at_join_ = ResidentBytes();
   return absl::OkStatus();
+}
+
+int64_t StageHost::MemoryOfDevice() const {
+  if (options_.memory_bytes > 0) return options_.memory_bytes;
+  return options_.device_memory_bytes > 0 ? options_.device_memory_bytes : MachineMemoryBytes();
+}
+
+absl::StatusOr<std::string> StageHost::BackendFor(const job::FusionJob& job) const {
+  if (job.spec.strategy.backend == job::Backend::kRef) return "ref";
+  if (!emulate_ || options_.device == "cpu") return options_.device;
+  if (options_.device_by_default) return "cpu";
+  return absl::InvalidArgumentError(absl::StrCat("device '", options_.name,
+                                                 "' is emulated (the topology gives it a speed), which only a CPU can be: not ",
+                                                 options_.device, "; leave out --device, or the topology"));
 }
 
 void StageHost::Calibrate() {

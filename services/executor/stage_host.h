@@ -35,8 +35,12 @@ struct HostOptions {
   bool spare = false;
   uint64_t incarnation = 0;
   std::string build_version;
-  int threads = 0;           // 0: the device's, or all cores
-  int64_t memory_bytes = 0;  // 0: the device's, or what the machine has
+  int threads = 0;                // 0: the device's, or all cores
+  int64_t memory_bytes = 0;       // 0: the device's, or what the machine has
+  std::string device = "cpu";     // as chosen by kernels::ChooseDevice: "cpu" or "cuda:N"
+  bool device_by_default = true;  // nobody asked for that one: an emulated device is the CPU whatever there is
+  std::string device_description;
+  int64_t device_memory_bytes = 0;  // 0: the machine's
 };
 
 class StageHost {
@@ -55,6 +59,8 @@ class StageHost {
   void Work();
   void Post(std::function<void()> task);
   absl::Status Welcome(const v1::Welcome& welcome);
+  int64_t MemoryOfDevice() const;
+  absl::StatusOr<std::string> BackendFor(const job::FusionJob& job) const;
   void Calibrate();
   void Probe(const v1::Probe& probe);
   void Assign(const v1::Assign& assign);

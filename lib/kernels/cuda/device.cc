@@ -130,7 +130,7 @@ class Device::StreamMemory final : public tensor::Memory {
   cudaEvent_t staged_ = nullptr;  // the last copy from it to the device
 };
 
-absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
+absl::StatusOr<DeviceInfo> FindDevice(int index) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, Devices());
   if (index < 0 || index >= static_cast<int>(devices.size())) {
     if (devices.empty()) {
@@ -142,8 +142,13 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
         devices, ", ", [](std::string* out, const DeviceInfo& d) { absl::StrAppend(out, "cuda:", d.index, " (", d.name, ")"); });
     return absl::NotFoundError(absl::StrCat("no device cuda:", index, ": this machine has ", names));
   }
+  return devices[index];
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const DeviceInfo info, FindDevice(index));
   std::unique_ptr<Device> device(new Device());
-  device->info_ = devices[index];
+  device->info_ = info;
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), absl::StrCat("opening cuda:", index)));
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream"));
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMalloc(reinterpret_cast<void**>(&device->fault_), sizeof(Fault)), "taking memory of the device"));

@@ -35,6 +35,9 @@ struct DeviceInfo {
 // that is too old for this build.
 absl::StatusOr<std::vector<DeviceInfo>> Devices();
 
+// Errors: NotFound "no device ..." where there is none of that index, naming what there is; FailedPrecondition as Devices.
+absl::StatusOr<DeviceInfo> FindDevice(int index);
+
 // The first value out of range that kernels met, as they leave it on the device.
 struct Fault {
   int32_t found = 0;  // 0: none; else the number of the check + 1
@@ -44,7 +47,7 @@ struct Fault {
 
 class Device {
  public:
-  // Errors: NotFound "no device ..." where there is none of that index, naming what there is; FailedPrecondition as Devices.
+  // Errors: FindDevice's.
   static absl::StatusOr<std::unique_ptr<Device>> Open(int index);
   ~Device();
   Device(const Device&) = delete;

@@ -56,6 +56,7 @@ inline wire::DeviceProfile Machine(const workload::Workload& workload, double op
   auto profile = Calibrate(workload, *backend, {.seconds = 0, .least_passes = 1});
   EXPECT_TRUE(profile.ok()) << profile.status();
   for (auto& [signature, op] : profile->ops) op.seconds = op_seconds;
+  for (auto& [op_class, rate] : profile->rates) rate = {.overhead_s = op_seconds, .relative_error = 0.1, .samples = 9};
   profile->update_seconds_per_element = 1e-9;
   for (auto& [name, codec] : profile->codecs) codec = {1e-9, 1e-9};
   profile->name = "machine";
