@@ -25,6 +25,7 @@
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/leader_fence.h"
 #include "operator/fleet/fleet_metrics.h"
+#include "operator/hooks/chart_hooks.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/placement/advisor.h"
@@ -57,6 +58,8 @@ struct Flags {
   double hub_qps = 500;
   int hub_burst = 1000;
   bool elect = false;
+  std::vector<std::string> namespaces;
+  HookFlags hooks;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -84,6 +87,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--kube-api-burst", flags.hub_burst, "Requests at once to the hub's API server when there were none before")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
+  app.add_option("--watch-namespaces", flags.namespaces, "Namespaces whose FusionJobs are watched, and worked on; default: all")
+      ->delimiter(',');
+  AddHookFlags(app, flags.hooks);
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
 }
 
@@ -184,7 +190,9 @@ int Main(int argc, char** argv) {
   AddFlags(app, flags);
   daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, common);
   if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
-  if (!flags.ask_ready.empty()) return AskReady(flags.ask_ready);
+  if (!flags.ask_ready.empty()) {
+    if (const int code = AskReady(flags.ask_ready); code != kExitDone || flags.hooks.try_job.empty()) return code;
+  }
   daemon::HoldStopSignals();
 
   metrics::Registry registry(kProgram, services::kBuildVersion);
@@ -203,6 +211,7 @@ int Main(int argc, char** argv) {
                                         .burst = flags.hub_burst}},
                               clock, &rest_metrics);
   if (!client.ok()) return Complain(client.status());
+  if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
 
   const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
   const absl::StatusOr<std::string> hub_uid = ReadClusterUid(**client);
@@ -221,13 +230,14 @@ int Main(int argc, char** argv) {
   kube::WorkQueue growth("capacity", clock, &queue_metrics);
   const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
   ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
-  JobCache jobs(flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
+  JobCache jobs(flags.namespaces, flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
       [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); });
   JobEvents events(**client, clock, event_metrics);
   Tombstones tombstones(hub_client, ns, flags.origin, *hub_uid);
   const auto knows_job = [&](const kube::ObjectKey& key, const std::string& uid) {
+    if (!jobs.Watches(key.ns)) return true;  // nothing is known of jobs there, so nothing can be missed
     const auto job = jobs.Find(key);
     return job != nullptr && job->identity.uid == uid;
   };

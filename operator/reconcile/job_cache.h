@@ -1,8 +1,10 @@
-// The FusionJobs of the hub, cached.
+// The FusionJobs of the hub, or of some of its namespaces, cached.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/kube/watch/informer.h"
@@ -15,29 +17,41 @@ namespace fusionllm::op {
 class JobCache : public JobSource {
  public:
   // `client`, `clock` and `metrics` (which may be null) must outlive it. `changed` is called on a thread of the cache.
-  // `origin`, `hub`: this hub, as of JobIdentity.
-  JobCache(const std::string& origin, const std::string& hub, kube::ApiClient& client, kube::Clock& clock,
-           const kube::InformerMetrics* metrics, JobChanged changed);
+  // `namespaces`: the only ones that are listed and watched, one watch for each; empty: all, by one watch. `origin`, `hub`: this hub, as of
+  // JobIdentity.
+  JobCache(const std::vector<std::string>& namespaces, const std::string& origin, const std::string& hub, kube::ApiClient& client,
+           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed);
 
-  void Start() { jobs_.Start(); }
-  void Stop() { jobs_.Stop(); }
-  bool WaitForSync(absl::Duration patience) { return jobs_.WaitForSync(patience); }
+  void Start();
+  void Stop();
+  bool WaitForSync(absl::Duration patience);  // of each namespace
+  // Whether jobs of this namespace are seen; of others nothing is known.
+  bool Watches(const std::string& ns) const { return Of(ns) != nullptr; }
 
   std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const override;
   // Those that have fewer executors than they want, or none, for want of room.
   std::vector<kube::ObjectKey> ShortOfRoom() const;
   std::vector<std::shared_ptr<const JobView>> All() const;
-  void Wrote(const kube::ObjectKey& key, const std::string& resource_version) override { writes_.Wrote(key, resource_version); }
-  bool SeenWrites(const kube::ObjectKey& key) override { return writes_.Seen(key); }
+  void Wrote(const kube::ObjectKey& key, const std::string& resource_version) override;
+  bool SeenWrites(const kube::ObjectKey& key) override;
   // Calls `changed` for each job, as if it had changed.
   void TouchAll() const;
   // Compares the cache with the server, and lists anew if they differ, which is logged and counted. Blocks; an error: it could not be told.
   absl::Status CompareWithServer(std::stop_token stop);
 
  private:
+  struct Part {
+    Part(kube::ApiClient& client, kube::Clock& clock, const kube::InformerMetrics* metrics, kube::Informer::Options options)
+        : jobs(client, clock, metrics, std::move(options)), writes(jobs, clock) {}
+    kube::Informer jobs;
+    kube::WriteBarrier writes;
+  };
+  // Null: not watched.
+  Part* Of(const std::string& ns) const;
+  std::vector<kube::ObjectPtr> Objects() const;
+
   const JobChanged changed_;
-  kube::Informer jobs_;
-  kube::WriteBarrier writes_;
+  std::map<std::string, std::unique_ptr<Part>> parts_;  // by namespace; one of "": all
 };
 
 }  // namespace fusionllm::op

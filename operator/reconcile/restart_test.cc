@@ -71,7 +71,7 @@ class Operator {
         reads_(*client_, clock),
         queue_("fusionjob", clock, nullptr),
         hub_("local", kOrigin, reads_, *client_, clock, nullptr, changed_),
-        jobs_(kOrigin, kHubUid, reads_, clock, nullptr, changed_),
+        jobs_({}, kOrigin, kHubUid, reads_, clock, nullptr, changed_),
         tombstones_(*client_, kOperatorNamespace, kOrigin, kHubUid),
         registry_({.ns = kOperatorNamespace,
                    .connect = [member = std::move(member), &clock](const std::string&,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "lib/kube/api/resource_version.h"
 
 namespace fusionllm::kube {
@@ -11,13 +12,18 @@ namespace {
 
 constexpr size_t kKeptPending = 64;
 
+// Caches of one kind in several namespaces are told apart.
+std::string MetricsName(const WatchScope& scope) {
+  return scope.ns.empty() ? scope.resource.Name() : absl::StrCat(scope.resource.Name(), "/", scope.ns);
+}
+
 }  // namespace
 
 Informer::Informer(ApiClient& client, Clock& clock, const InformerMetrics* metrics, Options options)
     : client_(client),
       clock_(clock),
       options_(std::move(options)),
-      probe_(metrics == nullptr ? InformerMetrics::Probe() : metrics->Of(options_.cluster, options_.scope.resource.Name())),
+      probe_(metrics == nullptr ? InformerMetrics::Probe() : metrics->Of(options_.cluster, MetricsName(options_.scope))),
       reflector_(client, clock, options_.scope, options_.decode, *this, probe_, options_.limits, options_.seed) {}
 
 Informer::~Informer() {
