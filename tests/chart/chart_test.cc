@@ -1,20 +1,11 @@
-// The helm chart without a cluster: what helm makes of it for different values, and which values it refuses. Needs helm, in FUSIONLLM_HELM,
-// in the PATH or where e2e/controlplane/build.sh puts it; without, the tests that need it are skipped. e2e/scenarios installs the chart.
+// The helm chart without a cluster: what helm makes of it for different values, and which values it refuses. e2e/scenarios installs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <set>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
+#include "tests/chart/helm_chart.h"
 
 namespace fusionllm {
 namespace {
@@ -25,108 +16,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::string SourceFolder() { return Variable("FUSIONLLM_SOURCE_DIR"); }
-std::string ChartFolder() { return SourceFolder() + "/helm/fusionllm"; }
-
-bool IsProgram(const std::string& path) { return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path); }
-
-// Path of helm; empty: there is none.
-std::string FindHelm() {
-  if (const std::string given = Variable("FUSIONLLM_HELM"); !given.empty()) return given;
-  const std::string path = Variable("PATH");
-  for (const absl::string_view folder : absl::StrSplit(path, ':', absl::SkipEmpty())) {
-    if (const std::string helm = absl::StrCat(folder, "/helm"); IsProgram(helm)) return helm;
-  }
-  std::string cache = Variable("FUSIONLLM_CACHE");
-  if (cache.empty()) {
-    const std::string base = Variable("XDG_CACHE_HOME");
-    cache = (base.empty() ? Variable("HOME") + "/.cache" : base) + "/fusionllm";
-  }
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(cache + "/controlplane", none)) {
-    if (const std::string helm = entry.path().string() + "/helm"; IsProgram(helm)) return helm;
-  }
-  return "";
-}
-
-struct Outcome {
-  int code = -1;
-  std::string text;  // stdout and stderr
-};
-
-// `arguments` are for a shell.
-Outcome Helm(const std::string& arguments) {
-  Outcome outcome;
-  const std::string command = absl::StrCat("'", FindHelm(), "' ", arguments, " 2>&1");
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  for (size_t count = 0; (count = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.text.append(buffer, count);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-Outcome Render(const std::string& options) {
-  return Helm(absl::StrCat("template fusion '", ChartFolder(), "' --namespace system --kube-version 1.34 ", options));
-}
-
-std::vector<YAML::Node> Objects(const std::string& options) {
-  const Outcome outcome = Render(options);
-  EXPECT_EQ(outcome.code, 0) << outcome.text;
-  std::vector<YAML::Node> objects;
-  for (const YAML::Node& object : YAML::LoadAll(outcome.text)) {
-    if (object.IsMap()) objects.push_back(object);
-  }
-  return objects;
-}
-
-std::vector<YAML::Node> OfKind(const std::vector<YAML::Node>& objects, const std::string& kind) {
-  std::vector<YAML::Node> found;
-  for (const YAML::Node& object : objects) {
-    if (object["kind"].as<std::string>() == kind) found.push_back(object);
-  }
-  return found;
-}
-
-std::vector<std::string> Kinds(const std::vector<YAML::Node>& objects) {
-  std::vector<std::string> kinds;
-  for (const YAML::Node& object : objects) kinds.push_back(object["kind"].as<std::string>());
-  return kinds;
-}
-
-std::string NameOf(const YAML::Node& object) { return object["metadata"]["name"].as<std::string>(); }
-
-// "VERB RESOURCE" for all that a role allows.
-std::set<std::string> Rights(const YAML::Node& role) {
-  std::set<std::string> rights;
-  for (const YAML::Node& rule : role["rules"]) {
-    for (const YAML::Node& resource : rule["resources"]) {
-      for (const YAML::Node& verb : rule["verbs"]) rights.insert(absl::StrCat(verb.as<std::string>(), " ", resource.as<std::string>()));
-    }
-  }
-  return rights;
-}
-
-std::map<std::string, std::set<std::string>> RightsByRole(const std::vector<YAML::Node>& objects) {
-  std::map<std::string, std::set<std::string>> rights;
-  for (const char* kind : {"ClusterRole", "Role"}) {
-    for (const YAML::Node& role : OfKind(objects, kind)) rights[NameOf(role)] = Rights(role);
-  }
-  return rights;
-}
-
-std::vector<std::string> FileNames(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  return names;
-}
-
 TEST(ChartFilesTest, DefinitionsAreThoseOfTheRepository) {
   const std::string ours = SourceFolder() + "/crds/", copies = ChartFolder() + "/files/crds/";
   EXPECT_THAT(FileNames(copies), ::testing::UnorderedElementsAreArray(FileNames(ours)));
@@ -135,13 +24,6 @@ TEST(ChartFilesTest, DefinitionsAreThoseOfTheRepository) {
         << name << ": run tools/check-generated.sh --write and commit the result";
   }
 }
-
-class ChartTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (FindHelm().empty()) GTEST_SKIP() << "no helm: set FUSIONLLM_HELM, or run e2e/controlplane/build.sh";
-  }
-};
 
 TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
   for (const char* options :
@@ -156,7 +38,7 @@ TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
   const std::vector<YAML::Node> objects = Objects("");
   EXPECT_THAT(Kinds(objects), UnorderedElementsAre("ServiceAccount", "CustomResourceDefinition", "CustomResourceDefinition", "ClusterRole",
                                                    "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
-                                                   "Role", "RoleBinding", "Service", "Deployment", "Pod"));
+                                                   "Role", "RoleBinding", "Service", "Deployment", "Pod", "Job"));
   for (const YAML::Node& crd : OfKind(objects, "CustomResourceDefinition")) {
     EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
     const std::string file = absl::StrCat(SourceFolder(), "/crds/fusionllm.io_", crd["spec"]["names"]["plural"].as<std::string>(), ".yaml");
@@ -190,13 +72,7 @@ TEST_F(ChartTest, PodsAreRestricted) {
   const std::vector<YAML::Node> two = Objects("--set scheduler.enabled=true");
   ExpectRestricted(OfKind(two, "Deployment").at(0)["spec"]["template"]["spec"], "the operator with a scheduler");
   ExpectRestricted(OfKind(objects, "Pod").at(0)["spec"], "the test");
-}
-
-std::vector<std::string> Arguments(const std::string& options) {
-  const YAML::Node container = OfKind(Objects(options), "Deployment").at(0)["spec"]["template"]["spec"]["containers"][0];
-  std::vector<std::string> arguments = {container["image"].as<std::string>()};
-  for (const YAML::Node& argument : container["args"]) arguments.push_back(argument.as<std::string>());
-  return arguments;
+  ExpectRestricted(OfKind(objects, "Job").at(0)["spec"]["template"]["spec"], "the hook");
 }
 
 TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
@@ -381,6 +257,7 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
       {"--set scheduler.enabled=maybe", "enabled"},
       {"--set scheduler.address=scheduler:7002", "address"},
       {"--set crds.install=perhaps", "install"},
+      {"--set uninstall.how=kill", "how"},
       {"--set metrics.prometheusRule.runbookUrl=alerts.md", "runbookUrl"},
       {"--set 'metrics.prometheusRule.disabled={Stalled}'", "disabled"},
       {"--set grafana.dashboards.label=", "label"},

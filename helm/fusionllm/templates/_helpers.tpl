@@ -62,3 +62,8 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end -}}
+
+{{/* Namespaces whose jobs are worked on, as JSON; none: all. */}}
+{{- define "fusionllm.jobNamespaces" -}}
+{{- .Values.rbac.jobNamespaces | toJson -}}
+{{- end -}}
