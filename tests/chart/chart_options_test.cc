@@ -50,5 +50,32 @@ TEST_F(ChartTest, JobsCanBeLeftAloneAtAnUninstall) {
   EXPECT_THAT(Kinds(Objects("--set role=member")), Not(Contains("Job"))) << "a member has no operator that could";
 }
 
+TEST_F(ChartTest, PodsOfJobsAreClosedInEachNamespaceButForEachOther) {
+  const std::string on = "--set networkPolicy.jobs.enabled=true,operator.origin=lab ";
+  const std::vector<YAML::Node> policies =
+      OfKind(Objects(on + "--set 'rbac.jobNamespaces={a,b},networkPolicy.jobs.fromCIDRs={203.0.113.0/24}'"), "NetworkPolicy");
+  std::vector<std::string> places;
+  for (const YAML::Node& policy : policies) {
+    places.push_back(absl::StrCat(policy["metadata"]["namespace"].as<std::string>(), "/", NameOf(policy)));
+    const YAML::Node spec = policy["spec"];
+    EXPECT_EQ(spec["podSelector"]["matchLabels"]["fusionllm.io/origin"].as<std::string>(), "lab");
+    EXPECT_THAT(Texts(spec["policyTypes"]), testing::ElementsAre("Ingress")) << "what they dial is a job's own affair";
+    const YAML::Node from = spec["ingress"][0]["from"];
+    EXPECT_FALSE(from[0]["namespaceSelector"].IsDefined()) << "jobs of other namespaces are no peers";
+    EXPECT_EQ(from[1]["ipBlock"]["cidr"].as<std::string>(), "203.0.113.0/24");
+    // By the names that operator/manifests/run_objects.cc gives their ports.
+    const bool executor = NameOf(policy) == "fusion-fusionllm-exec";
+    EXPECT_EQ(spec["ingress"][0]["ports"][0]["port"].as<std::string>(), executor ? "executor" : "broker");
+  }
+  EXPECT_THAT(places, UnorderedElementsAre("a/fusion-fusionllm-exec", "a/fusion-fusionllm-broker", "b/fusion-fusionllm-exec",
+                                           "b/fusion-fusionllm-broker"));
+  EXPECT_EQ(OfKind(Objects("--set role=member,networkPolicy.jobs.enabled=true --set 'networkPolicy.jobs.namespaces={a}'"), "NetworkPolicy")
+                .size(),
+            2);
+  const Outcome nowhere = Render(on);
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_THAT(nowhere.text, HasSubstr("a NetworkPolicy belongs to a namespace"));
+}
+
 }  // namespace
 }  // namespace fusionllm

@@ -258,6 +258,7 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
       {"--set scheduler.address=scheduler:7002", "address"},
       {"--set crds.install=perhaps", "install"},
       {"--set uninstall.how=kill", "how"},
+      {"--set 'networkPolicy.jobs.fromCIDRs={paris}'", "fromCIDRs"},
       {"--set metrics.prometheusRule.runbookUrl=alerts.md", "runbookUrl"},
       {"--set 'metrics.prometheusRule.disabled={Stalled}'", "disabled"},
       {"--set grafana.dashboards.label=", "label"},
