@@ -77,5 +77,15 @@ TEST_F(ChartTest, PodsOfJobsAreClosedInEachNamespaceButForEachOther) {
   EXPECT_THAT(nowhere.text, HasSubstr("a NetworkPolicy belongs to a namespace"));
 }
 
+TEST_F(ChartTest, AnOperatorThatListsForLongIsNotTakenForDead) {
+  const auto probe = [](const std::string& options) {
+    return PodOf(OfKind(Objects(options), "Deployment").at(0))["containers"][0]["startupProbe"];
+  };
+  const YAML::Node usual = probe("");
+  EXPECT_EQ(usual["httpGet"]["path"].as<std::string>(), "/readyz");
+  EXPECT_GT(usual["periodSeconds"].as<int>() * usual["failureThreshold"].as<int>(), 120) << "operator/main.cc gives up by itself then";
+  EXPECT_EQ(probe("--set operator.startupProbe.failureThreshold=300")["failureThreshold"].as<int>(), 300);
+}
+
 }  // namespace
 }  // namespace fusionllm
