@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
@@ -85,6 +84,108 @@ TEST_F(ChartTest, AnOperatorThatListsForLongIsNotTakenForDead) {
   EXPECT_EQ(usual["httpGet"]["path"].as<std::string>(), "/readyz");
   EXPECT_GT(usual["periodSeconds"].as<int>() * usual["failureThreshold"].as<int>(), 120) << "operator/main.cc gives up by itself then";
   EXPECT_EQ(probe("--set operator.startupProbe.failureThreshold=300")["failureThreshold"].as<int>(), 300);
+}
+
+TEST_F(ChartTest, APodIsPlacedAndFurnishedAsToldTo) {
+  const YAML::Node pod = PodOf(
+      OfKind(
+          Objects("--set scheduler.enabled=true "
+                  "--set-json "
+                  "'operator.topologySpreadConstraints=[{\"maxSkew\":1,\"topologyKey\":\"zone\",\"whenUnsatisfiable\":\"DoNotSchedule\"}]' "
+                  "--set-json 'operator.extraVolumes=[{\"name\":\"ca\",\"configMap\":{\"name\":\"ca\"}}]' "
+                  "--set-json 'operator.extraVolumeMounts=[{\"name\":\"ca\",\"mountPath\":\"/ca\"}]' "
+                  "--set-json 'operator.extraEnv=[{\"name\":\"HTTPS_PROXY\",\"value\":\"http://proxy\"}]'"),
+          "Deployment")
+          .at(0));
+  const YAML::Node spread = pod["topologySpreadConstraints"][0];
+  EXPECT_EQ(spread["topologyKey"].as<std::string>(), "zone");
+  EXPECT_EQ(spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"].as<std::string>(), "operator");
+  ASSERT_EQ(pod["volumes"].size(), 2);
+  EXPECT_EQ(pod["volumes"][1]["configMap"]["name"].as<std::string>(), "ca");
+  EXPECT_EQ(pod["containers"][0]["volumeMounts"][1]["mountPath"].as<std::string>(), "/ca");
+  EXPECT_EQ(pod["containers"][0]["env"][0]["name"].as<std::string>(), "HTTPS_PROXY");
+  EXPECT_FALSE(pod["containers"][1]["volumeMounts"].IsDefined()) << "the scheduler is given nothing of it";
+}
+
+TEST_F(ChartTest, ASpreadThatNamesItsPodsIsLeftAsItIs) {
+  const YAML::Node pod = PodOf(
+      OfKind(Objects("--set-json "
+                     "'operator.topologySpreadConstraints=[{\"maxSkew\":2,\"topologyKey\":\"zone\",\"whenUnsatisfiable\":\"DoNotSchedule\","
+                     "\"labelSelector\":{\"matchLabels\":{\"a\":\"b\"}}}]'"),
+             "Deployment")
+          .at(0));
+  const YAML::Node selector = pod["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"];
+  EXPECT_EQ(selector.size(), 1);
+  EXPECT_EQ(selector["a"].as<std::string>(), "b");
+}
+
+TEST_F(ChartTest, TheBudgetIsForSeveralReplicas) {
+  const std::string three = "--set operator.replicas=3";
+  const auto budget = [](const std::string& options) { return OfKind(Objects(options), "PodDisruptionBudget").at(0)["spec"]; };
+  EXPECT_EQ(budget(three)["maxUnavailable"].as<int>(), 1);
+  const YAML::Node least = budget(three + ",operator.podDisruptionBudget.minAvailable=50%");
+  EXPECT_EQ(least["minAvailable"].as<std::string>(), "50%");
+  EXPECT_FALSE(least["maxUnavailable"].IsDefined()) << "a server takes only one of them";
+  EXPECT_THAT(Kinds(Objects("")), Not(Contains("PodDisruptionBudget"))) << "it would only hold up whoever drains the node";
+  EXPECT_THAT(Kinds(Objects(three + ",operator.podDisruptionBudget.enabled=false")), Not(Contains("PodDisruptionBudget")));
+}
+
+TEST_F(ChartTest, RequestsToTheHubAreBounded) {
+  EXPECT_THAT(Arguments(""), IsSupersetOf({"--kube-api-qps=500", "--kube-api-burst=1000"})) << "as operator/main.cc has it";
+  EXPECT_THAT(Arguments("--set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5"),
+              IsSupersetOf({"--kube-api-qps=2.5", "--kube-api-burst=5"}));
+}
+
+// The rights go with it: what the operator may not list it does not try to.
+TEST_F(ChartTest, JobsOfSomeNamespacesAreWatchedAndNoOthers) {
+  EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--watch-namespaces"))));
+  const std::string some = "--set 'watchNamespaces={a,b}'";
+  EXPECT_THAT(Arguments(some), Contains("--watch-namespaces=a,b"));
+  const std::vector<YAML::Node> objects = Objects(some + " --set 'rbac.jobNamespaces={c}'");
+  const auto rights = RightsByRole(objects);
+  EXPECT_THAT(rights.at("fusion-fusionllm-watch"), Not(Contains("list fusionjobs")));
+  EXPECT_THAT(rights.at("fusion-fusionllm-watch"), IsSupersetOf({"list fusionclusters", "watch fusionclusters", "list pods"}));
+  EXPECT_THAT(rights.at("fusion-fusionllm-work"), IsSupersetOf({"list fusionjobs", "watch fusionjobs"}));
+  std::vector<std::string> bound;
+  for (const YAML::Node& binding : OfKind(objects, "RoleBinding")) {
+    if (NameOf(binding) == "fusion-fusionllm-work") bound.push_back(binding["metadata"]["namespace"].as<std::string>());
+  }
+  EXPECT_THAT(bound, UnorderedElementsAre("a", "b"));
+  EXPECT_THAT(Texts(PodOf(OfKind(objects, "Job").at(0))["containers"][0]["args"]), Contains("--watch-namespaces=a,b"));
+}
+
+TEST_F(ChartTest, MonitorsSayWhatPrometheusMakesOfTheirTargets) {
+  const std::string known = " --api-versions monitoring.coreos.com/v1 ";
+  for (const char* monitor : {"serviceMonitor", "podMonitor"}) {
+    const std::string value = absl::StrCat("metrics.", monitor);
+    const std::vector<YAML::Node> objects = Objects(absl::StrCat(
+        "--set ", value, ".enabled=true,", value, ".honorLabels=true,", value, ".scrapeTimeout=9s,", value, ".namespace=watch ",
+        "--set-json '", value, ".relabelings=[{\"targetLabel\":\"site\",\"replacement\":\"x\"}]' --set-json '", value,
+        ".metricRelabelings=[{\"action\":\"labeldrop\",\"regex\":\"pod\"}]'", known));
+    const bool service = monitor == std::string("serviceMonitor");
+    const YAML::Node found = OfKind(objects, service ? "ServiceMonitor" : "PodMonitor").at(0);
+    EXPECT_EQ(found["metadata"]["namespace"].as<std::string>(), "watch");
+    if (service) {
+      EXPECT_EQ(found["spec"]["namespaceSelector"]["matchNames"][0].as<std::string>(), "system");
+    }
+    const YAML::Node endpoints = found["spec"][service ? "endpoints" : "podMetricsEndpoints"];
+    EXPECT_EQ(endpoints.size(), service ? 1 : 2);
+    for (const YAML::Node& endpoint : endpoints) {
+      EXPECT_TRUE(endpoint["honorLabels"].as<bool>());
+      EXPECT_EQ(endpoint["scrapeTimeout"].as<std::string>(), "9s");
+      EXPECT_EQ(endpoint["relabelings"][0]["targetLabel"].as<std::string>(), "site");
+      EXPECT_EQ(endpoint["metricRelabelings"][0]["action"].as<std::string>(), "labeldrop");
+    }
+  }
+  const std::vector<YAML::Node> jobs = Objects("--set metrics.podMonitor.enabled=true --set 'watchNamespaces={a}'" + known);
+  EXPECT_THAT(Texts(OfKind(jobs, "PodMonitor").at(0)["spec"]["namespaceSelector"]["matchNames"]), testing::ElementsAre("a"));
+}
+
+TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
+  const std::vector<YAML::Node> objects =
+      Objects("--set metrics.enabled=false,metrics.serviceMonitor.enabled=true --api-versions monitoring.coreos.com/v1");
+  EXPECT_THAT(Kinds(objects), Not(testing::AnyOf(Contains("Service"), Contains("ServiceMonitor"))));
+  EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
 }  // namespace

@@ -65,5 +65,24 @@ capabilities:
 
 {{/* Namespaces whose jobs are worked on, as JSON; none: all. */}}
 {{- define "fusionllm.jobNamespaces" -}}
-{{- .Values.rbac.jobNamespaces | toJson -}}
+{{- .Values.watchNamespaces | default .Values.rbac.jobNamespaces | toJson -}}
+{{- end -}}
+
+{{/* How often Prometheus asks, and what it makes of the answer: of a monitor. */}}
+{{- define "fusionllm.scrape" -}}
+interval: {{ .interval }}
+{{- with .scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- if .honorLabels }}
+honorLabels: true
+{{- end }}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
