@@ -188,5 +188,30 @@ TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
   EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
+TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
+  const std::vector<YAML::Node> objects = Objects("");
+  const std::string name = "fusion-fusionllm-test";
+  const YAML::Node pod = Named(objects, "Pod", name);
+  EXPECT_THAT(Texts(pod["spec"]["containers"][0]["args"]),
+              UnorderedElementsAre("--ask-ready=fusion-fusionllm-metrics:8080", "--try-job=system"));
+  EXPECT_TRUE(pod["spec"]["automountServiceAccountToken"].as<bool>());
+  EXPECT_EQ(pod["spec"]["serviceAccountName"].as<std::string>(), name);
+  EXPECT_THAT(Rights(Named(objects, "Role", name)), UnorderedElementsAre("create fusionjobs"));
+  for (const char* kind : {"ServiceAccount", "Role", "RoleBinding", "Pod"}) {
+    const YAML::Node notes = Named(objects, kind, name)["metadata"]["annotations"];
+    EXPECT_EQ(notes["helm.sh/hook"].as<std::string>(), "test") << kind << ": it would stay with the release";
+    EXPECT_THAT(notes["helm.sh/hook-delete-policy"].as<std::string>(), HasSubstr("hook-succeeded")) << kind;
+  }
+}
+
+TEST_F(ChartTest, TheTestDoesWithWhatThereIs) {
+  const auto arguments = [](const std::string& options) {
+    return Texts(OfKind(Objects(options), "Pod").at(0)["spec"]["containers"][0]["args"]);
+  };
+  EXPECT_THAT(arguments("--set metrics.enabled=false"), UnorderedElementsAre("--try-job=system"));
+  EXPECT_THAT(arguments("--set rbac.create=false"), UnorderedElementsAre("--ask-ready=fusion-fusionllm-metrics:8080"));
+  EXPECT_THAT(Kinds(Objects("--set rbac.create=false,metrics.enabled=false")), Not(Contains("Pod")));
+}
+
 }  // namespace
 }  // namespace fusionllm
