@@ -213,5 +213,23 @@ TEST_F(ChartTest, TheTestDoesWithWhatThereIs) {
   EXPECT_THAT(Kinds(Objects("--set rbac.create=false,metrics.enabled=false")), Not(Contains("Pod")));
 }
 
+TEST_F(ChartTest, UsersSeeClustersAndAdminsRegisterThem) {
+  const std::vector<YAML::Node> objects = Objects("");
+  const auto role = [&](const std::string& which) { return Named(objects, "ClusterRole", "fusion-fusionllm-" + which); };
+  EXPECT_THAT(Rights(role("view")), IsSupersetOf({"get fusionclusters", "list fusionclusters", "watch fusionclusters", "get fusionjobs"}));
+  EXPECT_THAT(Rights(role("edit")), Not(testing::Contains(HasSubstr("fusionclusters"))));
+  EXPECT_THAT(Rights(role("admin")), IsSupersetOf({"create fusionclusters", "update fusionclusters", "delete fusionclusters"}));
+  for (const char* which : {"view", "edit", "admin"}) {
+    const std::string label = absl::StrCat("rbac.authorization.k8s.io/aggregate-to-", which);
+    EXPECT_EQ(role(which)["metadata"]["labels"][label].as<std::string>(), "true");
+    for (const std::string& right : Rights(role(which))) {
+      EXPECT_THAT(right, testing::AnyOf(HasSubstr("/scale"), testing::StartsWith("get"), testing::StartsWith("list"),
+                                        testing::StartsWith("watch"), Not(HasSubstr("/"))))
+          << "a status is the operator's to write";
+    }
+  }
+  EXPECT_THAT(RightsByRole(Objects("--set rbac.aggregateUserRoles=false")), Not(Contains(testing::Key("fusion-fusionllm-admin"))));
+}
+
 }  // namespace
 }  // namespace fusionllm
