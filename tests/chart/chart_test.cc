@@ -17,11 +17,14 @@ using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 TEST(ChartFilesTest, DefinitionsAreThoseOfTheRepository) {
-  const std::string ours = SourceFolder() + "/crds/", copies = ChartFolder() + "/files/crds/";
-  EXPECT_THAT(FileNames(copies), ::testing::UnorderedElementsAreArray(FileNames(ours)));
-  for (const std::string& name : FileNames(ours)) {
-    EXPECT_EQ(base::ReadWholeFile(ours + name), base::ReadWholeFile(copies + name))
-        << name << ": run tools/check-generated.sh --write and commit the result";
+  const std::string ours = SourceFolder() + "/crds/";
+  for (const char* chart : {"fusionllm", "fusion-crds"}) {
+    const std::string copies = absl::StrCat(SourceFolder(), "/helm/", chart, "/files/crds/");
+    EXPECT_THAT(FileNames(copies), ::testing::UnorderedElementsAreArray(FileNames(ours)));
+    for (const std::string& name : FileNames(ours)) {
+      EXPECT_EQ(base::ReadWholeFile(ours + name), base::ReadWholeFile(copies + name))
+          << chart << ", " << name << ": run tools/check-generated.sh --write and commit the result";
+    }
   }
 }
 
@@ -34,6 +37,10 @@ TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
   }
 }
 
+std::string DefinitionFile(const YAML::Node& crd) {
+  return absl::StrCat(SourceFolder(), "/crds/fusionllm.io_", crd["spec"]["names"]["plural"].as<std::string>(), ".yaml");
+}
+
 TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
   const std::vector<YAML::Node> objects = Objects("");
   EXPECT_THAT(Kinds(objects),
@@ -43,11 +50,28 @@ TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
       << "the last four are those of helm test";
   for (const YAML::Node& crd : OfKind(objects, "CustomResourceDefinition")) {
     EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
-    const std::string file = absl::StrCat(SourceFolder(), "/crds/fusionllm.io_", crd["spec"]["names"]["plural"].as<std::string>(), ".yaml");
-    const YAML::Node original = YAML::LoadFile(file);
+    const YAML::Node original = YAML::LoadFile(DefinitionFile(crd));
     EXPECT_EQ(NameOf(crd), NameOf(original));
     EXPECT_EQ(YAML::Dump(crd["spec"]), YAML::Dump(original["spec"])) << "a field of a definition was lost or changed";
   }
+}
+
+TEST_F(ChartTest, DefinitionsCanBeHadWithoutTheOperator) {
+  const std::string chart = absl::StrCat("'", SourceFolder(), "/helm/fusion-crds' --kube-version 1.34 ");
+  const Outcome lint = Helm("lint --strict " + chart);
+  EXPECT_EQ(lint.code, 0) << lint.text;
+  const auto rendered = [&](const std::string& options) { return ObjectsOf(Helm(absl::StrCat("template kinds ", chart, options))); };
+  const std::vector<YAML::Node> objects = rendered("--set commonLabels.team=ml");
+  EXPECT_THAT(Kinds(objects), UnorderedElementsAre("CustomResourceDefinition", "CustomResourceDefinition"));
+  for (const YAML::Node& crd : objects) {
+    EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
+    EXPECT_EQ(crd["metadata"]["labels"]["team"].as<std::string>(), "ml");
+    const YAML::Node original = YAML::LoadFile(DefinitionFile(crd));
+    EXPECT_EQ(NameOf(crd), NameOf(original));
+    EXPECT_EQ(YAML::Dump(crd["spec"]), YAML::Dump(original["spec"])) << "a field of a definition was lost or changed";
+  }
+  for (const YAML::Node& crd : rendered("--set keep=false")) EXPECT_FALSE(crd["metadata"]["annotations"].IsDefined());
+  EXPECT_NE(Helm("template kinds " + chart + "--set kep=false").code, 0);
 }
 
 TEST_F(ChartTest, DefinitionsCanStayAwayOrGoWithTheRelease) {

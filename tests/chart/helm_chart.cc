@@ -59,8 +59,7 @@ Outcome Render(const std::string& options) {
   return Helm(absl::StrCat("template fusion '", ChartFolder(), "' --namespace system --kube-version 1.34 ", options));
 }
 
-std::vector<YAML::Node> Objects(const std::string& options) {
-  const Outcome outcome = Render(options);
+std::vector<YAML::Node> ObjectsOf(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   std::vector<YAML::Node> objects;
   for (const YAML::Node& object : YAML::LoadAll(outcome.text)) {
@@ -68,6 +67,8 @@ std::vector<YAML::Node> Objects(const std::string& options) {
   }
   return objects;
 }
+
+std::vector<YAML::Node> Objects(const std::string& options) { return ObjectsOf(Render(options)); }
 
 std::vector<YAML::Node> OfKind(const std::vector<YAML::Node>& objects, const std::string& kind) {
   std::vector<YAML::Node> found;

@@ -27,7 +27,9 @@ struct Outcome {
 Outcome Helm(const std::string& arguments);
 // helm template, for Kubernetes 1.34, into namespace "system" as release "fusion".
 Outcome Render(const std::string& options);
-// What that gives; fails the test if it gives nothing.
+// The objects that helm gave; fails the test if it failed.
+std::vector<YAML::Node> ObjectsOf(const Outcome& outcome);
+// Of Render().
 std::vector<YAML::Node> Objects(const std::string& options);
 std::vector<YAML::Node> OfKind(const std::vector<YAML::Node>& objects, const std::string& kind);
 std::vector<std::string> Kinds(const std::vector<YAML::Node>& objects);
