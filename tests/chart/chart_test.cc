@@ -16,18 +16,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-TEST(ChartFilesTest, DefinitionsAreThoseOfTheRepository) {
-  const std::string ours = SourceFolder() + "/crds/";
-  for (const char* chart : {"fusionllm", "fusion-crds"}) {
-    const std::string copies = absl::StrCat(SourceFolder(), "/helm/", chart, "/files/crds/");
-    EXPECT_THAT(FileNames(copies), ::testing::UnorderedElementsAreArray(FileNames(ours)));
-    for (const std::string& name : FileNames(ours)) {
-      EXPECT_EQ(base::ReadWholeFile(ours + name), base::ReadWholeFile(copies + name))
-          << chart << ", " << name << ": run tools/check-generated.sh --write and commit the result";
-    }
-  }
-}
-
 TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
   for (const char* options :
        {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false", "--set scheduler.enabled=true",
