@@ -231,5 +231,32 @@ TEST_F(ChartTest, UsersSeeClustersAndAdminsRegisterThem) {
   EXPECT_THAT(RightsByRole(Objects("--set rbac.aggregateUserRoles=false")), Not(Contains(testing::Key("fusion-fusionllm-admin"))));
 }
 
+// What the expressions do only an API server can tell; here, that they speak of what the operator writes.
+TEST_F(ChartTest, PodsOfAnOldLeaderCanBeRefused) {
+  EXPECT_THAT(Kinds(Objects("")), Not(Contains(HasSubstr("ValidatingAdmissionPolicy"))));
+  for (const char* role : {"hub", "member"}) {
+    const std::vector<YAML::Node> objects = Objects(absl::StrCat("--set admission.fence=true,operator.origin=lab,role=", role));
+    const YAML::Node policy = Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-fence")["spec"];
+    EXPECT_EQ(policy["matchConstraints"]["objectSelector"]["matchLabels"]["fusionllm.io/origin"].as<std::string>(), "lab")
+        << "Pods of others are none of its business";
+    EXPECT_EQ(policy["failurePolicy"].as<std::string>(), "Fail");
+    const YAML::Node binding = Named(objects, "ValidatingAdmissionPolicyBinding", "fusion-fusionllm-fence")["spec"];
+    EXPECT_EQ(binding["policyName"].as<std::string>(), "fusion-fusionllm-fence");
+    EXPECT_EQ(binding["paramRef"]["selector"]["matchLabels"]["fusionllm.io/role"].as<std::string>(), "anchor");
+  }
+}
+
+TEST_F(ChartTest, NamespacesCanLimitTheirJobs) {
+  const std::vector<YAML::Node> objects = Objects("--set admission.executorLimits=true");
+  const YAML::Node rule =
+      Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-limits")["spec"]["matchConstraints"]["resourceRules"][0];
+  EXPECT_THAT(Texts(rule["apiGroups"]), testing::ElementsAre("fusionllm.io")) << "what is refused by mistake is ours alone";
+  EXPECT_THAT(Texts(rule["resources"]), UnorderedElementsAre("fusionjobs", "fusionjobs/scale"));
+  EXPECT_THAT(Kinds(Objects("--set admission.executorLimits=true,role=member")), Not(Contains("ValidatingAdmissionPolicy")));
+  const Outcome old = Helm(absl::StrCat("template fusion '", ChartFolder(), "' --kube-version 1.29 --set admission.fence=true"));
+  EXPECT_NE(old.code, 0);
+  EXPECT_THAT(old.text, HasSubstr("admission needs Kubernetes 1.30 or newer"));
+}
+
 }  // namespace
 }  // namespace fusionllm
