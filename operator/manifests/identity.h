@@ -21,7 +21,8 @@ inline constexpr char kFinalizer[] = "fusionllm.io/cleanup";
 // Of an anchor: what was made beside it, and where pods of its cluster find the broker.
 inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
 inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
-// Of an anchor: the leader that wrote it last, counted; and that it stays although its job is gone, as the job wished.
+// Of an anchor: the leader that wrote it last, counted, and of a Pod, the one that made it; of an anchor: that it stays although its job is
+// gone, as the job wished.
 inline constexpr char kEpochAnnotation[] = "fusionllm.io/epoch";
 inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
 // Of the hub's anchor: where the executors of an attempt go, how many the job wanted then, and the broker's address for other clusters.

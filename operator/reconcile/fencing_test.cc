@@ -134,6 +134,18 @@ TEST_F(FencingTest, AnchorsCarryTheEpochOfTheLeaderThatWroteLast) {
   EXPECT_EQ(Epoch(*tokyo_), 2);
 }
 
+// helm/fusionllm/templates/admission.yaml compares it with the anchor's.
+TEST_F(FencingTest, PodsCarryTheEpochOfTheLeaderThatMadeThem) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  EXPECT_EQ(TokyoPod("train-tokyo-0-r0")["metadata"]["annotations"][kEpochAnnotation], "1");
+  LeadWith(new_fence_);
+  EndBroker(0, 1, R"({"error":"x"})");
+  SettleBoth();
+  EXPECT_EQ(TokyoPod("train-tokyo-0-r1")["metadata"]["annotations"][kEpochAnnotation], "2");
+}
+
 TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
   LeadWith(old_fence_);
   Submit2();

@@ -306,7 +306,11 @@ class JobReconciler::Pass {
     return Claim(member, view_.identity, *owner_.options_.fence, call_.stop).status();
   }
 
-  absl::Status CreatePod(Member& member, const json& pod) {
+  absl::Status CreatePod(Member& member, json pod) {
+    // Where the chart's admission policy compares it with the anchor's, a request that was stopped on its way is refused.
+    if (const Fence* const fence = owner_.options_.fence; fence != nullptr) {
+      pod["metadata"]["annotations"][kEpochAnnotation] = absl::StrCat(fence->epoch());
+    }
     const absl::StatusOr<std::string> answer =
         member.client().Create(kPods, view_.identity.ns, pod.dump(), {.field_manager = kFieldManager}, call_);
     if (answer.ok()) member.Wrote(view_.identity.uid, kPods, *answer);
