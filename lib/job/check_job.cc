@@ -70,15 +70,23 @@ void CheckExecutors(const Executors& executors, const Report& report) {
   }
 }
 
-void CheckPlacement(const Placement& placement, const Report& report) {
+void CheckPlacement(const Placement& placement, const Executors& executors, const Report& report) {
   std::set<std::string> names;
+  int64_t least = 0;
   for (size_t i = 0; i < placement.clusters.size(); ++i) {
     const PlacementCluster& cluster = placement.clusters[i];
     const std::string path = absl::StrCat("spec.placement.clusters[", i, "]");
+    least += cluster.min;
     if (!names.insert(cluster.name).second) report({absl::StrCat(path, ".name")}, absl::StrCat(cluster.name, " is given twice"));
     if (cluster.max && *cluster.max < cluster.min) {
       report({absl::StrCat(path, ".max")}, absl::StrCat("must be at least min, which is ", cluster.min, ", got ", *cluster.max));
     }
+  }
+  const char* const bound = executors.replicas ? "spec.executors.replicas" : "spec.executors.max";
+  const auto most = executors.replicas ? executors.replicas : executors.max;
+  if (most && least > *most) {
+    report({"spec.placement.clusters", bound},
+           absl::StrCat("the clusters ask for ", least, " executors, by their min, and ", bound, " allows ", *most));
   }
 }
 
@@ -101,7 +109,7 @@ void CheckJob(const FusionJob& job, const Report& report) {
   CheckTraining(job.spec.training, report);
   CheckStrategy(job.spec.strategy, report);
   CheckExecutors(job.spec.executors, report);
-  CheckPlacement(job.spec.placement, report);
+  CheckPlacement(job.spec.placement, job.spec.executors, report);
   CheckFailurePolicy(job.spec.failure_policy, report);
 }
 

@@ -30,9 +30,23 @@ json& At(json& schema, absl::string_view path) {
   return *at;
 }
 
+const char* Name(Rule::Reason reason) {
+  switch (reason) {
+    case Rule::Reason::kInvalid:
+      return "FieldValueInvalid";
+    case Rule::Reason::kForbidden:
+      return "FieldValueForbidden";
+    case Rule::Reason::kRequired:
+      return "FieldValueRequired";
+  }
+  return "";
+}
+
 void AddRules(const std::vector<Rule>& rules, json& schema) {
   for (const Rule& rule : rules) {
     json entry = {{"rule", rule.expression}, {"message", rule.message}};
+    if (!rule.message_expression.empty()) entry["messageExpression"] = rule.message_expression;
+    entry["reason"] = Name(rule.reason);
     if (!rule.field.empty()) entry["fieldPath"] = rule.field;
     At(schema, rule.path)["x-kubernetes-validations"].push_back(std::move(entry));
   }

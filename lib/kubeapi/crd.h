@@ -17,10 +17,17 @@ inline constexpr size_t kMaxClusterName = 20;
 
 // A rule in the Common Expression Language that the API server checks; what it says of an object that breaks it names the field.
 struct Rule {
+  // What the API server calls it: "Invalid value", "Forbidden" (the field may not be there, or not be changed), "Required value".
+  enum class Reason { kInvalid, kForbidden, kRequired };
+
   std::string path;        // of the value that the rule sees as `self`: "spec.placement.clusters[]"; empty: the whole object
   std::string expression;  // with oldSelf: checked on updates only
-  std::string message;     // without the field, which the API server puts in front; values in it would cost too much for a server
+  std::string message;     // without the field, which the API server puts in front
   std::string field;       // below path, what is to blame: ".max"; empty: the value itself
+  Reason reason = Reason::kInvalid;
+  // The message with the value to blame in it, which must be a text: a number made text has no bound that a server would believe, so that
+  // one word of it costs more than a definition may (tried with 1.34), and format() is not for 1.29 to know. Empty: message says it all.
+  std::string message_expression = "";
 };
 
 std::vector<Rule> FusionJobRules();

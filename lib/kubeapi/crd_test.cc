@@ -15,6 +15,7 @@
 #include "lib/job/parse.h"
 #include "lib/kubeapi/objects.h"
 #include "lib/kubeapi/reference.h"
+#include "lib/kubeapi/testing/kubectl_yaml.h"
 #include "nlohmann/json.hpp"
 #include "yaml-cpp/yaml.h"
 
@@ -22,6 +23,7 @@ namespace fusionllm::kubeapi {
 namespace {
 
 using json = nlohmann::ordered_json;
+using testing::FromYaml;
 
 constexpr size_t kMaxCrdBytes = 256 * 1024;
 
@@ -37,22 +39,6 @@ std::string Content(const std::filesystem::path& file) {
 }
 
 const json& Root(const json& crd) { return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]; }
-
-// As kubectl sends it.
-nlohmann::json FromYaml(const YAML::Node& node) {
-  nlohmann::json value;
-  if (node.IsMap()) {
-    value = nlohmann::json::object();
-    for (const auto& item : node) value[item.first.as<std::string>()] = FromYaml(item.second);
-  } else if (node.IsSequence()) {
-    value = nlohmann::json::array();
-    for (const auto& item : node) value.push_back(FromYaml(item));
-  } else if (node.IsScalar()) {
-    value = node.Tag() == "!" ? nlohmann::json() : nlohmann::json::parse(node.Scalar(), nullptr, false);
-    if (!value.is_number() && !value.is_boolean()) value = node.Scalar();
-  }
-  return value;
-}
 
 // What an API server does before it keeps an object: it drops null, then fills in what is missing inside mappings that are there.
 void FillIn(const json& schema, nlohmann::json& value) {

@@ -4,12 +4,24 @@
 namespace fusionllm::kubeapi {
 namespace {
 
+using Reason = Rule::Reason;
+
 constexpr char kRunning[] = "must not change while the job runs: set spec.suspend first";
 
 // Two values of an optional field are the same, absence included.
 std::string Same(const std::string& field) {
   return absl::StrCat("has(self.", field, ") == has(oldSelf.", field, ") && (!has(self.", field, ") || self.", field, " == oldSelf.", field,
                       ")");
+}
+
+// A field that only one sort of what stands at `path` has.
+Rule Belongs(const std::string& path, const char* sort, const char* owner, const char* what, const char* field) {
+  return {path,
+          absl::StrCat("self.", sort, " == '", owner, "' || !has(self.", field, ")"),
+          absl::StrCat("belongs to ", what, " ", owner),
+          absl::StrCat(".", field),
+          Reason::kForbidden,
+          absl::StrCat("'belongs to ", what, " ", owner, ", this is ' + self.", sort)};
 }
 
 void AddLifeRules(std::vector<Rule>& rules) {
@@ -21,10 +33,11 @@ void AddLifeRules(std::vector<Rule>& rules) {
   rules.push_back({"",
                    "self.spec.suspend == oldSelf.spec.suspend || !has(oldSelf.status) || !has(oldSelf.status.conditions) || "
                    "!oldSelf.status.conditions.exists(c, c.type in ['Complete', 'Failed'] && c.status == 'True')",
-                   "must not change once the job is Complete or Failed", ".spec.suspend"});
-  rules.push_back({"spec", Same("managedBy"), "must not change", ".managedBy"});
+                   "must not change once the job is Complete or Failed", ".spec.suspend", Reason::kForbidden});
+  rules.push_back({"spec", Same("managedBy"), "must not change", ".managedBy", Reason::kForbidden});
   for (const char* field : {"model", "data", "training", "strategy", "compression", "network", "broker"}) {
-    rules.push_back({"spec", absl::StrCat("oldSelf.suspend || (", Same(field), ")"), kRunning, absl::StrCat(".", field)});
+    rules.push_back(
+        {"spec", absl::StrCat("oldSelf.suspend || (", Same(field), ")"), kRunning, absl::StrCat(".", field), Reason::kForbidden});
   }
 }
 
@@ -49,20 +62,24 @@ void AddModelRules(std::vector<Rule>& rules) {
       rules.push_back(
           {"spec.model",
            absl::StrCat("!has(self.config) || !has(self.config.", field, ") || (has(self.family) && self.family == '", owner.family, "')"),
-           absl::StrCat("belongs to family ", owner.family), absl::StrCat(".config.", field)});
+           absl::StrCat("belongs to family ", owner.family), absl::StrCat(".config.", field), Reason::kForbidden,
+           absl::StrCat("'belongs to family ", owner.family, ", this is ' + (has(self.family) ? self.family : 'a graph')")});
     }
   }
   rules.push_back({"spec.model",
                    "!has(self.family) || self.family != 'mlp' || (has(self.config) && has(self.config.layers) && "
                    "size(self.config.layers) >= 2)",
-                   "family mlp needs at least two widths, input and output", ".config.layers"});
+                   "family mlp needs at least two widths, input and output", ".config.layers", Reason::kRequired});
 }
 
 void AddDataRules(std::vector<Rule>& rules) {
-  rules.push_back({"spec", "!has(self.model.family) || (self.model.family == 'gpt2') == (self.data.kind in ['text', 'tokens'])",
-                   "family gpt2 trains on text or tokens, the others on images: cifar10, idx, shapes", ".data.kind"});
-  rules.push_back({"spec.data", "!has(self.tokenDtype) || self.kind == 'tokens'", "belongs to data of kind tokens", ".tokenDtype"});
-  rules.push_back({"spec.data", "!has(self.shapes) || self.kind == 'shapes'", "belongs to data of kind shapes", ".shapes"});
+  rules.push_back(
+      {"spec", "!has(self.model.family) || (self.model.family == 'gpt2') == (self.data.kind in ['text', 'tokens'])",
+       "family gpt2 trains on text or tokens, the others on images: cifar10, idx, shapes", ".data.kind", Reason::kInvalid,
+       "'family gpt2 trains on text or tokens, the others on images: cifar10, idx, shapes; this is ' + self.model.family + ' on ' + "
+       "self.data.kind"});
+  rules.push_back(Belongs("spec.data", "kind", "tokens", "data of kind", "tokenDtype"));
+  rules.push_back(Belongs("spec.data", "kind", "shapes", "data of kind", "shapes"));
   rules.push_back({"spec",
                    "!has(self.training) || !has(self.training.evaluation) || self.training.evaluation.everySteps == 0 || "
                    "has(self.data.validation)",
@@ -75,14 +92,9 @@ void AddTrainingRules(std::vector<Rule>& rules) {
   rules.push_back({"spec.training",
                    "!has(self.schedule) || !has(self.optimizer) || self.schedule.minLearningRate <= self.optimizer.learningRate",
                    "must be at most spec.training.optimizer.learningRate", ".schedule.minLearningRate"});
-  for (const char* field : {"beta1", "beta2", "epsilon"}) {
-    rules.push_back({"spec.training.optimizer", absl::StrCat("self.name == 'adamw' || !has(self.", field, ")"),
-                     "belongs to optimizer adamw", absl::StrCat(".", field)});
-  }
-  for (const char* field : {"momentum", "nesterov"}) {
-    rules.push_back({"spec.training.optimizer", absl::StrCat("self.name == 'sgd' || !has(self.", field, ")"), "belongs to optimizer sgd",
-                     absl::StrCat(".", field)});
-  }
+  for (const char* field : {"beta1", "beta2", "epsilon"})
+    rules.push_back(Belongs("spec.training.optimizer", "name", "adamw", "optimizer", field));
+  for (const char* field : {"momentum", "nesterov"}) rules.push_back(Belongs("spec.training.optimizer", "name", "sgd", "optimizer", field));
   rules.push_back({"spec.training.optimizer", "!has(self.nesterov) || !self.nesterov || (has(self.momentum) && self.momentum > 0.0)",
                    "needs momentum above 0", ".nesterov"});
 }
@@ -93,10 +105,15 @@ void AddPlaceRules(std::vector<Rule>& rules) {
   rules.push_back(
       {"spec.executors", "!has(self.replicas) || !has(self.max) || self.replicas <= self.max", "must be at most max", ".replicas"});
   rules.push_back({"spec.placement.clusters[]", "!has(self.max) || self.min <= self.max", "must be at least min", ".max"});
-  rules.push_back({"spec",
-                   "!has(self.placement) || !has(self.placement.clusters) || !has(self.executors) || !has(self.executors.max) || "
-                   "self.placement.clusters.map(c, c.min).sum() <= self.executors.max",
-                   "the clusters ask for more executors, by their min, than spec.executors.max allows", ".placement.clusters"});
+  const struct { const char *bound, *unless; } sums[] = {{"replicas", ""}, {"max", " || has(self.executors.replicas)"}};
+  for (const auto& sum : sums) {
+    rules.push_back(
+        {"spec",
+         absl::StrCat("!has(self.placement) || !has(self.placement.clusters) || !has(self.executors) || !has(self.executors.", sum.bound,
+                      ")", sum.unless, " || self.placement.clusters.map(c, c.min).sum() <= self.executors.", sum.bound),
+         absl::StrCat("the clusters ask for more executors, by their min, than spec.executors.", sum.bound, " allows"),
+         ".placement.clusters"});
+  }
 }
 
 }  // namespace

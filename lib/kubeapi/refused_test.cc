@@ -1,0 +1,102 @@
+// e2e/crd/refused.yaml and refused-updates.txt, which crd_test.sh puts to an API server: that they try every rule, and that this code's own
+// reader refuses the same jobs. No library that evaluates CEL can be had here (cel-cpp is in no Debian release, and Kubernetes' own in Go
+// needs a Go newer than Debian's), so what the expressions do is for that server to tell.
+#include <algorithm>
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/kubeapi/crd.h"
+#include "lib/kubeapi/objects.h"
+#include "lib/kubeapi/testing/kubectl_yaml.h"
+#include "nlohmann/json.hpp"
+#include "yaml-cpp/yaml.h"
+
+namespace fusionllm::kubeapi {
+namespace {
+
+std::string Content(const std::string& name) {
+  const char* folder = std::getenv("FUSIONLLM_SOURCE_DIR");
+  return base::ReadWholeFile(absl::StrCat(folder == nullptr ? "." : folder, "/e2e/crd/", name));
+}
+
+struct Case {
+  std::string expected;
+  nlohmann::json object;
+};
+
+std::vector<Case> Refused() {
+  std::vector<Case> cases;
+  const std::string text = Content("refused.yaml");
+  for (const absl::string_view document : absl::StrSplit(text, "\n---\n")) {
+    Case one{.object = testing::FromYaml(YAML::Load(std::string(document)))};
+    for (absl::string_view line : absl::StrSplit(document, '\n')) {
+      if (absl::ConsumePrefix(&line, "# expect: ")) one.expected = std::string(line);
+    }
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+// What the API server says of an object that breaks the rule, up to where the message may go on with a value.
+std::string WordsOf(const Rule& rule) {
+  const std::string field = absl::StrReplaceAll(absl::StrCat(rule.path, rule.field), {{"[]", "[0]"}});
+  if (field.empty()) return rule.message;
+  const char* const kind = rule.reason == Rule::Reason::kForbidden  ? "Forbidden"
+                           : rule.reason == Rule::Reason::kRequired ? "Required value"
+                                                                    : "Invalid value: \"object\"";
+  return absl::StrCat(absl::StripPrefix(field, "."), ": ", kind, ": ", rule.message);
+}
+
+bool IsOfUpdates(const Rule& rule) { return absl::StrContains(rule.expression, "oldSelf"); }
+
+TEST(RefusedTest, EveryRuleIsTried) {
+  std::vector<std::string> creations;
+  for (const Case& one : Refused()) creations.push_back(one.expected);
+  std::vector<std::string> updates = absl::StrSplit(Content("refused-updates.txt"), '\n');
+  updates.push_back("spec.suspend: Forbidden: must not change once the job is Complete or Failed");  // by crd_test.sh itself
+  for (const std::vector<Rule>& rules : {FusionJobRules(), FusionClusterRules()}) {
+    for (const Rule& rule : rules) {
+      const std::vector<std::string>& tried = IsOfUpdates(rule) ? updates : creations;
+      const bool found =
+          std::any_of(tried.begin(), tried.end(), [&](const std::string& words) { return absl::StartsWith(words, WordsOf(rule)); });
+      EXPECT_TRUE(found) << "no case of e2e/crd expects: " << WordsOf(rule);
+    }
+  }
+}
+
+// Where the value cannot be put into it, because there is none, the API server falls back on the message.
+TEST(RefusedTest, AMessageWithAValueBeginsAsTheOneWithout) {
+  for (const Rule& rule : FusionJobRules()) {
+    if (rule.message_expression.empty()) continue;
+    EXPECT_TRUE(absl::StartsWith(rule.message_expression, absl::StrCat("'", rule.message))) << rule.message_expression;
+    EXPECT_FALSE(absl::StrContains(rule.message_expression, "string(")) << "no server would take the definition";
+  }
+}
+
+// What a job outside of a cluster may be, which the same reader reads.
+bool HoldsInClustersAlone(const Rule& rule) { return rule.path.empty() || rule.field == ".model.graph.file"; }
+
+// Those that break a rule; of volumes, selectors and managers the schema knows more.
+TEST(RefusedTest, TheReaderRefusesTheSameJobs) {
+  const std::vector<Rule> rules = FusionJobRules();
+  size_t jobs = 0;
+  for (const Case& one : Refused()) {
+    const bool by_rule = std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
+      return !HoldsInClustersAlone(rule) && absl::StartsWith(one.expected, WordsOf(rule));
+    });
+    if (!by_rule || one.object.value("kind", "") != "FusionJob") continue;
+    ++jobs;
+    EXPECT_FALSE(FusionJobFromObject(one.object).ok()) << one.expected << "\n" << one.object.dump();
+  }
+  EXPECT_GE(jobs, 30u);
+}
+
+}  // namespace
+}  // namespace fusionllm::kubeapi
