@@ -76,6 +76,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--broker-image", flags.images.broker, "Image of the broker")->capture_default_str();
   app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->capture_default_str();
   app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")->capture_default_str();
+  app.add_option("--executor-cuda-image", flags.images.executor_cuda,
+                 "Image of executors that ask for an NVIDIA device; empty: --executor-image")
+      ->capture_default_str();
   app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
       ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
   app.add_option("--ask-ready", flags.ask_ready,

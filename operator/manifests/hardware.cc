@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/api/amounts.h"
 #include "lib/kube/api/json_fields.h"
@@ -95,6 +96,19 @@ absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& k
   }
   if (!resources.empty()) main["resources"] = std::move(resources);
   return absl::OkStatus();
+}
+
+void UseCudaImage(const std::string& plain, const std::string& cuda, const std::string& container, json& pod) {
+  json& main = ContainerOf(pod, container);
+  if (cuda.empty() || At(main, "image") != plain) return;
+  for (const char* part : {"limits", "requests"}) {
+    for (const auto& [resource, amount] : kube::MappingOf(At(main, "resources", part)).items()) {
+      if (absl::StartsWith(resource, "nvidia.com/")) {
+        main["image"] = cuda;
+        return;
+      }
+    }
+  }
 }
 
 }  // namespace fusionllm::op

@@ -25,6 +25,22 @@ absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> least
   return AskForHardware(placement, kind, "executor", pod);
 }
 
+TEST(HardwareTest, WhoAsksForNvidiaGetsTheImageForIt) {
+  const auto image_of = [](const json& resources, const std::string& image, const std::string& cuda = "cuda:1") {
+    json pod = Pod(resources);
+    pod["spec"]["containers"][1]["image"] = image;
+    UseCudaImage("plain:1", cuda, "executor", pod);
+    return pod["spec"]["containers"][1]["image"].get<std::string>();
+  };
+  const json gpu = {{"limits", {{"nvidia.com/gpu", "1"}}}};
+  EXPECT_EQ(image_of(gpu, "plain:1"), "cuda:1");
+  EXPECT_EQ(image_of({{"requests", {{"nvidia.com/mig-1g.10gb", 1}}}}, "plain:1"), "cuda:1");
+  EXPECT_EQ(image_of(gpu, "own:7"), "own:7") << "the job's own";
+  EXPECT_EQ(image_of(gpu, "plain:1", ""), "plain:1") << "there is none";
+  EXPECT_EQ(image_of({{"limits", {{"cpu", 2}, {"amd.com/gpu", 1}}}}, "plain:1"), "plain:1");
+  EXPECT_EQ(image_of(json::object(), "plain:1"), "plain:1");
+}
+
 TEST(HardwareTest, WithoutAWishThePodIsAsItWas) {
   json pod = Pod();
   EXPECT_TRUE(Ask({}, pod).ok());

@@ -304,6 +304,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   if (!addresses.advertised.empty()) (*pod)["metadata"]["annotations"][kAdvertisedAnnotation] = addresses.advertised;
   const absl::Status asked = AskForHardware(job.spec.placement, hardware, kExecutorRole, *pod);
   if (!asked.ok()) return asked;
+  UseCudaImage(images.executor, images.executor_cuda, kExecutorRole, *pod);
   return pod;
 }
 

@@ -20,7 +20,8 @@ namespace fusionllm::op {
 
 struct Images {
   std::string broker, scheduler, executor;
-  std::string pull_policy;  // empty: Kubernetes' default
+  std::string executor_cuda;  // of executors that ask for an NVIDIA device; empty: `executor`
+  std::string pull_policy;    // empty: Kubernetes' default
 };
 
 // Ports of pods. The broker's own is spec.network.port.

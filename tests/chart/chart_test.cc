@@ -93,7 +93,8 @@ TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
   EXPECT_THAT(Arguments(""),
               ::testing::IsSupersetOf({"localhost/fusionllm/operator:0.1.0", "--broker-image=localhost/fusionllm/broker:0.1.0",
                                        "--scheduler-image=localhost/fusionllm/scheduler:0.1.0",
-                                       "--executor-image=localhost/fusionllm/executor:0.1.0"}));
+                                       "--executor-image=localhost/fusionllm/executor:0.1.0",
+                                       "--executor-cuda-image=localhost/fusionllm/executor-cuda:0.1.0"}));
   EXPECT_THAT(Arguments("--set image.registry=r.io/x,image.tag=v7,image.executor=e@sha256:12,operator.hubAddress=10.0.0.1"),
               ::testing::IsSupersetOf({"r.io/x/operator:v7", "--broker-image=r.io/x/broker:v7", "--executor-image=e@sha256:12",
                                        "--hub-address=10.0.0.1", "--namespace=system"}));

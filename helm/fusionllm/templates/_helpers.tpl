@@ -45,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "fusionllm.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := $root.Values.image -}}
-{{- get $image (index . 1) | default (printf "%s/%s:%s" $image.registry (index . 1) ($image.tag | default $root.Chart.AppVersion)) -}}
+{{- get $image (index . 1 | camelcase | untitle) | default (printf "%s/%s:%s" $image.registry (index . 1) ($image.tag | default $root.Chart.AppVersion)) -}}
 {{- end -}}
 
 {{/* What the Pod security standard "restricted" asks for, and more. */}}
