@@ -108,8 +108,9 @@ absl::StatusOr<std::string> FetchPage(const std::string& address, const char* pa
 }
 
 absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
-                                                               kube::Clock& clock, const kube::RestMetrics& metrics) {
-  const kube::ConnectOptions options{.rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, ""),
+                                                               const std::string& agent, kube::Clock& clock,
+                                                               const kube::RestMetrics& metrics) {
+  const kube::ConnectOptions options{.rest = {.user_agent = agent,
                                               .requests_per_second = static_cast<double>(spec.qps),
                                               .burst = static_cast<int>(spec.burst),
                                               .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests)}};
@@ -131,8 +132,8 @@ int AskReady(const std::string& address) {
 // What happens to a job, as events that `kubectl describe` shows, and in the log.
 class JobEvents : public EventSink {
  public:
-  JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics& metrics)
-      : recorder_(client, clock, &metrics, "fusionllm.io/operator", kube::NewLeaderIdentity()) {}
+  JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics& metrics, const std::string& identity)
+      : recorder_(client, clock, &metrics, "fusionllm.io/operator", identity) {}
 
   void Record(const JobIdentity& job, const Note& note) override {
     base::Log(note.warning ? base::LogLevel::kWarning : base::LogLevel::kInfo,
@@ -208,11 +209,12 @@ int Main(int argc, char** argv) {
   const kube::LeaderMetrics leader_metrics(registry);
   const OrphanMetrics orphan_metrics(registry);
 
-  auto client = kube::Connect({.kubeconfig = flags.kubeconfig,
-                               .rest = {.user_agent = kube::UserAgent(kProgram, services::kBuildVersion, ""),
-                                        .requests_per_second = flags.hub_qps,
-                                        .burst = flags.hub_burst}},
-                              clock, &rest_metrics);
+  // The name by which this process leads is in all that it asks, too: an audit log tells what the leader before has written.
+  const std::string identity = kube::NewLeaderIdentity();
+  const std::string agent = kube::UserAgent(kProgram, services::kBuildVersion, identity);
+  auto client = kube::Connect(
+      {.kubeconfig = flags.kubeconfig, .rest = {.user_agent = agent, .requests_per_second = flags.hub_qps, .burst = flags.hub_burst}},
+      clock, &rest_metrics);
   if (!client.ok()) return Complain(client.status());
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
 
@@ -220,7 +222,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<std::string> hub_uid = ReadClusterUid(**client);
   if (!hub_uid.ok()) return Complain(hub_uid.status(), kExitFailed);
 
-  kube::LeaderElector elector(**client, clock, flags.elect ? &leader_metrics : nullptr, {.lease = {ns, kProgram}, .on_lost = StopLeading});
+  kube::LeaderElector elector(**client, clock, flags.elect ? &leader_metrics : nullptr,
+                              {.lease = {ns, kProgram}, .identity = identity, .on_lost = StopLeading});
   LeaderFence fence(elector, StopLeading);
   const auto may_write = [&] { return flags.elect ? fence.MayWrite() : absl::OkStatus(); };
   kube::PulsedClient hub_reads(**client, clock);
@@ -237,7 +240,7 @@ int Main(int argc, char** argv) {
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
       [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); });
-  JobEvents events(**client, clock, event_metrics);
+  JobEvents events(hub_client, clock, event_metrics, identity);
   Tombstones tombstones(hub_client, ns, flags.origin, *hub_uid);
   const auto knows_job = [&](const kube::ObjectKey& key, const std::string& uid) {
     if (!jobs.Watches(key.ns)) return true;  // nothing is known of jobs there, so nothing can be missed
@@ -253,8 +256,9 @@ int Main(int argc, char** argv) {
       {.ns = ns,
        .local_name = flags.cluster,
        .connect = [&](const std::string& kubeconfig,
-                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, clock, rest_metrics); },
+                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, agent, clock, rest_metrics); },
        .hub = &hub,
+       .conflict = [&](const std::string& cluster) { return reconciler->conflicts().In(cluster); },
        .changed_for_all = [&] { jobs.TouchAll(); }},
       hub_client,
       {.origin = flags.origin,
@@ -280,6 +284,10 @@ int Main(int argc, char** argv) {
       ReconcilerOptions{.images = flags.images,
                         .hub_address = flags.hub_address,
                         .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); },
+                        .poke_hub =
+                            [&](const kube::ObjectKey& job) {
+                              queue.Add({"", job.ns, job.name}, kube::Priority::kHigh);
+                            },
                         .fence = flags.elect ? &fence : nullptr,
                         .advisor = advisor.get()},
       jobs, hub, registry_of_clusters, tombstones, progress, events, clock);

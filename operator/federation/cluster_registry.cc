@@ -63,9 +63,24 @@ void ClusterRegistry::Start() {
   controller_ = std::make_unique<kube::Controller>(
       queue_, *context_.clock, context_.controller_metrics,
       [this](const kube::WorkKey& key, std::stop_token stop) { return Reconcile(key.name, std::move(stop)); }, options);
+  attendant_ = std::jthread([this](const std::stop_token& stop) {
+    while (context_.clock->WaitFor(kLookAtConnectionsEvery, stop)) LookAtConnections();
+  });
+}
+
+void ClusterRegistry::LookAtConnections() {
+  std::vector<std::pair<std::string, Connected>> links;
+  {
+    const std::lock_guard lock(mutex_);
+    links.assign(links_.begin(), links_.end());
+  }
+  for (const auto& [name, last] : links) {
+    if (last.connected.has_value() && *last.connected != last.link->Connection().ok()) queue_.Add({"", "", name});
+  }
 }
 
 void ClusterRegistry::Stop() {
+  attendant_ = {};
   clusters_.Stop();
   if (controller_ != nullptr) controller_->Stop(absl::Seconds(5));
   controller_.reset();
@@ -91,6 +106,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   {
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
+    if (const auto at = links_.find(name); at != links_.end()) at->second.connected = finding.connection.ok();
   }
   JudgeLoss(cluster, finding);
   if (MayComeBack(cluster, finding)) return kube::ReconcileResult::Again(kLookForConnectionEvery);
@@ -189,6 +205,12 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
                   .message = std::move(message)},
                  now);
   };
+  const bool is_hub = cluster.spec.local.has_value() && options_.hub != nullptr;
+  const std::string conflict = options_.conflict(is_hub ? options_.hub->name() : cluster.metadata.name);
+  // Where there never was one nothing is said.
+  if (!conflict.empty() || IsTrue(status.conditions, kubeapi::kConflict)) {
+    set(kubeapi::kConflict, !conflict.empty(), conflict.empty() ? "NoConflict" : "NotOurs", conflict);
+  }
   const std::string credentials(finding.credentials.message()), connection(finding.connection.message());
   set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason, credentials);
   set(kubeapi::kConnected, finding.connection.ok(), finding.connection.ok() ? "Connected" : "NotConnected", connection);

@@ -1,8 +1,8 @@
 // The member clusters: what FusionClusters on the hub name, connected with what their Secrets hold, and their status.
 //
-// One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up and losses are
-// told; one that has been away for workerLostTimeoutSeconds counts as lost. Without any FusionCluster the hub lends devices itself; with
-// some, only if one of them says `local`. Thread-safe.
+// One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up, and within a
+// second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost. Without
+// any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/kube/client/api_client.h"
@@ -31,6 +32,8 @@ struct RegistryOptions {
   absl::Duration connect_patience = absl::Seconds(1);  // for each list of a new connection, until the status says there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
   absl::Duration loss_patience = ClusterCache::kLossPatience;
+  // What in that member (or in the hub, by the name of `hub`) has the name of something of ours and is somebody else's; empty: nothing.
+  std::function<std::string(const std::string& cluster)> conflict = [](const std::string&) { return ""; };
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.
   std::function<void()> changed_for_all = [] {};
 };
@@ -39,6 +42,7 @@ class ClusterRegistry : public Members {
  public:
   static constexpr absl::Duration kLookEvery = absl::Seconds(15);
   static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
+  static constexpr absl::Duration kLookAtConnectionsEvery = absl::Seconds(1);  // asks nobody
   // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be.
   static constexpr absl::Duration kSummaryEvery = absl::Minutes(1);
   static constexpr absl::Duration kVersionEvery = absl::Minutes(10);
@@ -72,6 +76,7 @@ class ClusterRegistry : public Members {
   struct Connected {
     Terms terms;
     std::shared_ptr<MemberLink> link;
+    std::optional<bool> connected = {};  // as the last look found it
   };
   struct Finding {
     absl::Status credentials, connection;
@@ -90,6 +95,8 @@ class ClusterRegistry : public Members {
   // What the cluster has, as far as it is time to say it.
   void Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status, std::stop_token stop);
   void Drop(const std::string& name);
+  // Queues those whose connection is not what the last look found.
+  void LookAtConnections();
   std::shared_ptr<MemberLink> Link(const std::string& name) const;
 
   const RegistryOptions options_;
@@ -109,6 +116,7 @@ class ClusterRegistry : public Members {
     int64_t executors = 0;
   };
   std::map<std::string, Told> told_;
+  std::jthread attendant_;  // looks at connections
 };
 
 }  // namespace fusionllm::op

@@ -33,8 +33,9 @@ class ClusterRegistryTest : public ::testing::Test {
     hub_ = Client(hub_server_);
     Make(absl::ZeroDuration());  // the first look comes before the connection
   }
-  void Make(absl::Duration connect_patience, absl::Duration loss_patience = absl::ZeroDuration()) {
+  void Make(absl::Duration connect_patience, absl::Duration loss_patience = absl::ZeroDuration(), kube::PulseTimes pulse = {}) {
     MemberContext context{.origin = "hub", .clock = &clock_};
+    context.pulse = pulse;
     context.reconcile = [this](const kube::WorkKey& key, std::stop_token) {
       const std::lock_guard lock(mutex_);
       looked_at_.insert(key.ToString());
@@ -55,6 +56,10 @@ class ClusterRegistryTest : public ::testing::Test {
                         },
                         .connect_patience = connect_patience,
                         .loss_patience = loss_patience,
+                        .conflict = [this](const std::string& cluster) -> std::string {
+                          const std::lock_guard lock(mutex_);
+                          return conflicts_.contains(cluster) ? conflicts_.at(cluster) : "";
+                        },
                         .changed_for_all = [this] { ++losses_told_; }},
         *hub_, std::move(context));
   }
@@ -109,6 +114,7 @@ class ClusterRegistryTest : public ::testing::Test {
   std::mutex mutex_;
   std::set<std::string> looked_at_;
   std::vector<int64_t> limits_;  // of the connections made
+  std::map<std::string, std::string> conflicts_;
   std::atomic<int> losses_told_ = 0;
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
@@ -286,6 +292,42 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
   EXPECT_EQ(losses_told_, 0);
+}
+
+TEST_F(ClusterRegistryTest, ASilentMemberIsToldAtOnceAndNotAtTheNextLook) {
+  Make(absl::Seconds(10), absl::ZeroDuration(), {.period = absl::Milliseconds(20), .timeout = absl::Milliseconds(50)});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  const absl::Duration hung_at = clock_.Monotonic();
+  for (const char* target : {"/version", "/pods", "/configmaps"}) {
+    paris_.AddFault({.target = target, .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  }
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
+  // The look before was a second ago at most.
+  EXPECT_LT(clock_.Monotonic() - hung_at, ClusterRegistry::kLookEvery - absl::Seconds(2));
+}
+
+TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_EQ(Condition("paris", "Conflict"), "none");
+  const auto set = [&](const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    conflicts_["paris"] = what;
+  };
+  set("ConfigMap x belongs to somebody else");
+  EXPECT_TRUE(registry_->Reconcile("paris", {}).status.ok());
+  EXPECT_EQ(Condition("paris", "Conflict"), "True ConfigMap x belongs to somebody else");
+  set("");
+  // The cache must have the status that it is to change.
+  EXPECT_TRUE(Eventually([&] {
+    (void)registry_->Reconcile("paris", {});
+    return Condition("paris", "Conflict") == "False ";
+  }));
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {

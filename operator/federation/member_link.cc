@@ -19,7 +19,7 @@ kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", ""}; }
 MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context)
     : name_(std::move(name)),
       client_(std::move(client)),
-      reads_(*client_, *context.clock),
+      reads_(*client_, *context.clock, context.pulse),
       writes_(*client_, context.may_write),
       clock_(*context.clock),
       queue_(absl::StrCat("member-", name_), *context.clock, context.queue_metrics),

@@ -28,6 +28,7 @@ struct MemberContext {
   JobChanged changed;
   // Whether this process may write to members, asked before each write.
   std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };
+  kube::PulseTimes pulse = {};  // how soon a member that answers nothing is noticed
   // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
   std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
   // There may be more room in a member than before.

@@ -6,7 +6,8 @@ namespace fusionllm::op {
 
 void Decider::LeadExecutors() {
   size_t ready = 0, wanted = 0;
-  std::string trouble, missing;
+  std::string trouble, missing, conflict;
+  if (!seen_.clusters.empty()) conflict = seen_.clusters.front().conflict;
   if (decision_.create_broker && !seen_.clusters.empty()) missing = seen_.clusters.front().waiting;
   const char* reason = "ExecutorsStarting";
   for (const ExecutorSlot& slot : seen_.slots) {
@@ -21,6 +22,7 @@ void Decider::LeadExecutors() {
     if (pod == nullptr) {
       decision_.create.push_back(slot);
       if (missing.empty()) missing = WaitingIn(slot.cluster);
+      if (conflict.empty()) conflict = ConflictIn(slot.cluster);
       continue;
     }
     if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value()) {
@@ -38,6 +40,10 @@ void Decider::LeadExecutors() {
   if (broker != nullptr && broker->phase == PodPhase::kPending && !broker->reason.empty() && trouble.empty()) {
     reason = "BrokerNotReady";
     trouble = absl::StrCat(" ", broker->name, ": ", broker->reason, broker->message.empty() ? "" : ": ", broker->message);
+  }
+  if (!conflict.empty() && trouble.empty()) {
+    reason = "Conflict";
+    trouble = absl::StrCat(" ", conflict, ".");
   }
   if (!missing.empty() && trouble.empty()) {
     reason = "WaitingForAddress";

@@ -32,6 +32,11 @@ std::string Decider::WaitingIn(const std::string& cluster) const {
   return at == seen_.clusters.end() ? "" : at->waiting;
 }
 
+std::string Decider::ConflictIn(const std::string& cluster) const {
+  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == cluster; });
+  return at == seen_.clusters.end() ? "" : at->conflict;
+}
+
 const PodView* Decider::Broker(int64_t attempt) const {
   for (const PodView* pod : Pods()) {
     if (pod->role == kBrokerRole && pod->attempt == attempt) return pod;

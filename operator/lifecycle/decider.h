@@ -27,6 +27,8 @@ class Decider {
   bool Lost(const std::string& cluster) const;
   // What has to be there before pods can be made in that cluster.
   std::string WaitingIn(const std::string& cluster) const;
+  // What is in the way of the job's objects there.
+  std::string ConflictIn(const std::string& cluster) const;
   const PodView* Broker(int64_t attempt) const;
   const PodView* Executor(const ExecutorSlot& slot, int64_t attempt) const;
   bool KeepsSteps() const { return spec_.checkpoint.has_value() && spec_.checkpoint->resume != "never"; }

@@ -46,6 +46,9 @@ struct ClusterView {
   bool anchor_terminating = false;
   bool anchor_preserved = false;  // and is marked to stay without its job
   std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing
+  std::string conflict;           // what has the name of an object of the job there and is somebody else's, in words; empty: nothing
+  // Where executors there are reached from other clusters, in words, empty if nobody dials them; nothing: not known.
+  std::optional<std::string> endpoint;
   std::vector<PodView> pods;
 };
 
@@ -82,6 +85,7 @@ struct Observation {
   std::string advice_reason;        // CamelCase; empty: the scheduler was not asked
   std::string advice;               // what it said, in words
   std::vector<ClusterView> clusters;
+  std::string broker_endpoint;       // where executors reach the broker; empty: not known
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
 };
 

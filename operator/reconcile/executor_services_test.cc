@@ -50,6 +50,13 @@ class ExecutorServicesTest : public TwoClustersTest {
     return at == command.end() || at + 1 == command.end() ? "" : *(at + 1);
   }
   static std::string NodePort(const json& service) { return absl::StrCat(service["spec"]["ports"][0]["nodePort"].get<int>()); }
+  // "BROKER | HUB | TOKYO", as the status has them.
+  std::string Endpoints() {
+    const json status = Job()["status"];
+    std::string text = status.value("endpoint", "none");
+    for (const json& cluster : status["clusterStatuses"]) absl::StrAppend(&text, " | ", cluster.value("endpoint", "none"));
+    return text;
+  }
   std::string ReadyMessage() { return ConditionObject("Ready")["message"]; }
 };
 
@@ -67,6 +74,8 @@ TEST_F(ExecutorServicesTest, ByNodePortsEachIsReachedAtANodeOfItsOwnCluster) {
   EXPECT_EQ(pod["metadata"]["annotations"][kAdvertisedAnnotation], "192.0.2.2:" + NodePort(there));
   EXPECT_EQ(After(pod, "--broker"), "192.0.2.1:" + NodePort(Service(*looking_, "train-broker")));
   EXPECT_EQ(After(HubPod("train-broker-r0"), "--advertise"), "") << "nobody but executors advertises";
+  EXPECT_EQ(Endpoints(), absl::StrCat("192.0.2.1:", NodePort(Service(*looking_, "train-broker")), " | 192.0.2.1:", NodePort(here),
+                                      " | 192.0.2.2:", NodePort(there)));
 }
 
 TEST_F(ExecutorServicesTest, IntoAClusterWithEgressOnlyNobodyDialsAndAllCanMeetAtTheRelay) {
@@ -80,6 +89,8 @@ TEST_F(ExecutorServicesTest, IntoAClusterWithEgressOnlyNobodyDialsAndAllCanMeetA
   const json away = TokyoPod("train-tokyo-0-r0"), here = HubPod("train-local-0-r0");
   EXPECT_THAT(command(away), AllOf(Contains("--relay"), Not(Contains("--listen")), Not(Contains("--advertise"))));
   EXPECT_THAT(command(here), AllOf(Contains("--relay"), Contains("--listen"), Contains("--advertise"))) << "it can be dialled by others";
+  const std::string broker = "192.0.2.1:" + NodePort(Service(*looking_, "train-broker"));
+  EXPECT_EQ(Endpoints(), absl::StrCat(broker, " | 192.0.2.1:", NodePort(Service(*looking_, "train-local-0")), " | relay ", broker));
 }
 
 TEST_F(ExecutorServicesTest, ALoadBalancerIsDialledAtItsOwnAddress) {
@@ -87,6 +98,7 @@ TEST_F(ExecutorServicesTest, ALoadBalancerIsDialledAtItsOwnAddress) {
   SettleBoth();
   EXPECT_EQ(After(HubPod("train-local-0-r0"), "--advertise"), "203.0.113.10:7001");
   EXPECT_EQ(After(TokyoPod("train-tokyo-0-r0"), "--advertise"), "198.51.100.10:7001");
+  EXPECT_EQ(Endpoints(), "203.0.113.5:7000 | 203.0.113.10:7001 | 198.51.100.10:7001");
 }
 
 TEST_F(ExecutorServicesTest, WhatTheFusionClusterSaysOfItsNodesGoesBeforeWhatTheySay) {
@@ -109,6 +121,7 @@ TEST_F(ExecutorServicesTest, InOneClusterPodsDialEachOther) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
   EXPECT_TRUE(Service(*looking_, "train-local-0").is_null());
   EXPECT_EQ(After(HubPod("train-local-0-r0"), "--advertise"), "");
+  EXPECT_THAT(Endpoints(), ::testing::EndsWith(" | none")) << "nobody outside dials them";
 }
 
 TEST_F(ExecutorServicesTest, ThereIsNoPodBeforeItsAddressAndTheJobSaysWhichIsMissing) {
@@ -270,6 +283,7 @@ TEST_F(ExecutorServicesTest, AnotherModeTakesEffectWithTheNextAttempt) {
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}, {"network", {{"mode", "Relay"}}}}}});
   SettleBoth();
   EXPECT_EQ(After(TokyoPod("train-tokyo-0-r2"), "--advertise"), "");
+  EXPECT_THAT(Endpoints(), ::testing::ContainsRegex("^[0-9.:]+ . relay [0-9.:]+ . relay [0-9.:]+$"));
 }
 
 // Its nodes are away just when the job's document changes: those that train go on, and are not forgotten.

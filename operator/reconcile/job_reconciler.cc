@@ -5,12 +5,14 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/reconcile/claim.h"
+#include "operator/reconcile/endpoints.h"
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/prepare.h"
 
@@ -25,6 +27,7 @@ constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
 constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers take a minute or two
 // How long a job is left as it is because a cluster is being connected: one with a part there, until it is known whether the cluster is
 // lost, and ClusterRegistry has had the time to say so; one that is to be placed.
+constexpr absl::Duration kConflictAgain = absl::Seconds(15);  // who made it may take it away
 const absl::Duration kListPatience = ClusterCache::kLossPatience + absl::Seconds(5);
 constexpr absl::Duration kPlacePatience = absl::Seconds(2);
 
@@ -55,10 +58,9 @@ class JobReconciler::Pass {
     const Decision decision = Decide(seen);
     const absl::Status status = CarryOut(seen, decision);
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
-    if (!status.ok()) {
-      // An object of ours that somebody else has, a template that cannot be: said in the job itself, not in a log alone.
-      return ReconcileResult::Failed(status);
-    }
+    TellConflict(owner_.hub_.name(), status);
+    if (IsConflict(status)) return ReconcileResult::Again(kConflictAgain);
+    if (!status.ok()) return ReconcileResult::Failed(status);
     return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
   }
 
@@ -75,11 +77,25 @@ class JobReconciler::Pass {
     const absl::Status status = CarryOutIn(member, seen, decision);
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
+    TellConflict(member.name(), status);
+    if (IsConflict(status)) return ReconcileResult::Again(kConflictAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
     return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
   }
 
  private:
+  // Of prepare.h: an object of the job's name that is not the job's.
+  static bool IsConflict(const absl::Status& status) { return absl::IsAlreadyExists(status) && !kube::ApiErrorOf(status).has_value(); }
+
+  // In the job itself, not in a log alone: the hub's part writes it.
+  void TellConflict(const std::string& cluster, const absl::Status& status) {
+    if (!status.ok() && !IsConflict(status)) return;
+    const std::string what = status.ok() ? "" : std::string(status.message());
+    if (!owner_.conflicts_.Set(cluster, view_.identity.uid, what)) return;
+    if (!what.empty()) base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key_.ns, "/", key_.name, ": ", what));
+    owner_.options_.poke_hub(JobKey());
+  }
+
   // Whether the job's status says that it may have something in this cluster.
   bool Named(const std::string& cluster) const {
     const auto& named = view_.status.cluster_statuses;
@@ -123,6 +139,7 @@ class JobReconciler::Pass {
     for (const std::shared_ptr<Member>& member : owner_.members_.Remote()) seen.clusters.push_back(Look(*member));
     AddUnknown(seen);
     PlaceExecutors(seen);
+    FindEndpoints(seen);
     return seen;
   }
 
@@ -134,6 +151,7 @@ class JobReconciler::Pass {
       cluster.anchor_preserved = anchor->preserved;
       cluster.waiting = anchor->waiting;
     }
+    cluster.conflict = owner_.conflicts_.Of(member.name(), view_.identity.uid);
     cluster.pods = member.PodsOf(view_.identity.uid);
     return cluster;
   }
@@ -186,6 +204,20 @@ class JobReconciler::Pass {
     }
     seen.placement_problem = std::move(placement.problem);
     seen.placement_shortage = std::move(placement.shortage);
+  }
+
+  // As far as what was prepared says it; what the status says else stays.
+  void FindEndpoints(Observation& seen) const {
+    const auto center = owner_.hub_.AnchorOf(view_.identity.uid);
+    if (!center.has_value() || !seen.placed) return;
+    seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
+    const Ways ways{.job = &seen.job, .slots = &seen.slots, .egress_only = EgressOnly(), .relay = center->remote_broker_address};
+    if (!local_.empty()) seen.clusters.front().endpoint = ExecutorEndpoint(ways, local_, center->executor_addresses);
+    for (const std::shared_ptr<Member>& member : owner_.members_.Remote()) {
+      const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
+      const auto anchor = member->AnchorOf(view_.identity.uid);
+      if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, at->name, anchor->executor_addresses);
+    }
   }
 
   SurveyRequest SurveyOf(const Observation& seen) const {
@@ -367,6 +399,7 @@ class JobReconciler::Pass {
     std::vector<std::string> finalizers = view_.finalizers;
     std::erase(finalizers, kFinalizer);
     owner_.progress_.Forget(view_.identity.uid);
+    owner_.conflicts_.Forget(view_.identity.uid);
     if (finalizers.size() == view_.finalizers.size()) return absl::OkStatus();
     const absl::Status status = PatchFinalizers(finalizers);
     return IsGone(status) ? absl::OkStatus() : status;

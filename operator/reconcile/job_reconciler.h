@@ -23,6 +23,7 @@
 #include "operator/credentials/authority_cache.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/run_objects.h"
+#include "operator/members/conflicts.h"
 #include "operator/members/fence.h"
 #include "operator/members/member.h"
 #include "operator/placement/placer.h"
@@ -63,6 +64,8 @@ struct ReconcilerOptions {
   std::string hub_address;  // where nodes of the hub are reached from members; empty: as its nodes say
   // Asks for a look at a job's part in a member; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
+  // The same for its part on the hub.
+  std::function<void(const kube::ObjectKey& job)> poke_hub = [](const auto&) {};
   Fence* fence = nullptr;      // null: nobody is elected
   Advisor* advisor = nullptr;  // null: the scheduler is not asked where jobs run fastest
 };
@@ -74,6 +77,8 @@ class JobReconciler {
                 EventSink& events, kube::Clock& clock);
 
   kube::ReconcileResult Reconcile(const kube::WorkKey& key, std::stop_token stop);
+  // What was in the way of jobs, by the names of members and of `hub`.
+  const Conflicts& conflicts() const { return conflicts_; }
 
  private:
   class Pass;
@@ -88,6 +93,7 @@ class JobReconciler {
   EventSink& events_;
   kube::Clock& clock_;
   AuthorityCache authorities_;
+  Conflicts conflicts_;
 };
 
 }  // namespace fusionllm::op

@@ -167,9 +167,11 @@ TEST_F(JobReconcilerTest, ASecretOfSomebodyElseIsNotOverwritten) {
   const json secret = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "train-authority"}}}, {"data", {{"x", "eA=="}}}};
   ASSERT_TRUE(looking_->Create(kSecrets, "default", secret.dump()).ok());
   Submit();
-  const kube::ReconcileResult result = Reconcile();
-  EXPECT_THAT(std::string(result.status.message()), HasSubstr("train-authority in namespace default belongs to somebody else"));
+  Settle();
+  EXPECT_EQ(Condition("Ready"), "False Conflict");
+  EXPECT_THAT(std::string(ConditionObject("Ready")["message"]), HasSubstr("train-authority in namespace default belongs to somebody else"));
   EXPECT_THAT(PodNames(), IsEmpty());
+  EXPECT_EQ(json::parse(looking_->Get(kSecrets, {"default", "train-authority"}).value())["data"], secret["data"]);
 }
 
 TEST_F(JobReconcilerTest, OnlyExecutorsOfItsClusterAreInItsSecretAndTheirKeysStay) {

@@ -63,6 +63,7 @@ void CountPods(const Observation& seen, const Decision& decision, kubeapi::Fusio
     *at = PartIn(view, decision, std::move(*at));  // what somebody else has said of it stays
     at->local = is_hub;
     if (wanted) at->epoch = seen.memory.attempt;
+    if (view.endpoint.has_value()) at->endpoint = view.endpoint->empty() ? std::nullopt : view.endpoint;
   }
   // The list is bounded; what is seen to be empty, and of an earlier attempt, is the first that can go.
   const auto over = [&](const kubeapi::ClusterStatus& cluster) {
@@ -189,6 +190,7 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   status.restarts_count_towards_max = decision.memory.counted_restarts;
   status.selector = absl::StrCat(JobSelector(view.identity), ",", kRoleLabel, "=", kExecutorRole);
   CountPods(seen, decision, status);
+  if (!seen.broker_endpoint.empty()) status.endpoint = seen.broker_endpoint;
   TellAvoided(decision.memory, seen.now, status);
   // The last word of a run, also of one that was suspended: nobody will ask again.
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());

@@ -60,6 +60,27 @@ TEST_F(TwoClustersTest, AClusterThatComesLaterMovesNobody) {
   EXPECT_THAT(tokyo_server_.objects(), Not(Contains(HasSubstr("train"))));
 }
 
+// As another hub that shares Tokyo makes it for a job of the same name.
+TEST_F(TwoClustersTest, WhatIsOfAnotherHubsJobIsLeftAloneAndToldUntilItIsGone) {
+  const JobIdentity theirs{.name = "train", .ns = "default", .uid = "theirs", .origin = "hub", .hub = "another-hub"};
+  ASSERT_TRUE(tokyo_client_->Create(kConfigMaps, "default", AnchorObject(theirs, "tokyo").dump()).ok());
+  const std::string before = tokyo_client_->Get(kConfigMaps, {"default", "train-anchor"}).value();
+  Submit2();
+  SettleBoth();
+  EXPECT_EQ(tokyo_client_->Get(kConfigMaps, {"default", "train-anchor"}).value(), before);
+  EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
+  EXPECT_EQ(Condition("Ready"), "False Conflict");
+  EXPECT_THAT(std::string(ConditionObject("Ready")["message"]), HasSubstr("train-anchor in namespace default of cluster tokyo"));
+  EXPECT_THAT(reconciler_->conflicts().In("tokyo"), HasSubstr("train-anchor"));
+  const kube::ReconcileResult again = ReconcileTokyo();
+  EXPECT_TRUE(again.status.ok()) << again.status;
+  EXPECT_LE(again.after, absl::Seconds(15)) << "nobody tells when it is gone";
+  ASSERT_TRUE(tokyo_client_->Delete(kConfigMaps, {"default", "train-anchor"}).ok());
+  SettleBoth();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  EXPECT_EQ(reconciler_->conflicts().In("tokyo"), "");
+}
+
 TEST_F(TwoClustersTest, DeletionCleansBothAndWaitsForAMemberThatIsAwayNoLongerThanItMust) {
   Submit2();
   SettleBoth();

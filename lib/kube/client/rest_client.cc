@@ -63,13 +63,13 @@ class ListStream : public StreamSink {
   bool opened_ = false;
 };
 
-std::string UserAgent(absl::string_view program, absl::string_view version, absl::string_view commit) {
+std::string UserAgent(absl::string_view program, absl::string_view version, absl::string_view instance) {
 #if defined(__aarch64__)
   constexpr char kMachine[] = "linux/arm64";
 #else
   constexpr char kMachine[] = "linux/amd64";
 #endif
-  return absl::StrCat(program, "/", version, " (", kMachine, ")", commit.empty() ? "" : " ", commit);
+  return absl::StrCat(program, "/", version, " (", kMachine, ")", instance.empty() ? "" : " ", instance);
 }
 
 RestClient::RestClient(ClusterAccess access, RestClientOptions options, Clock& clock, const RestMetrics* metrics)

@@ -37,8 +37,9 @@ struct RestClientOptions {
   size_t max_list_bytes = size_t{1} << 30;  // of a list that is handed on as it comes
 };
 
-// "fusion-operator/1.2.3 (linux/amd64) 4f2c9d1": who asks, for the server's audit log.
-std::string UserAgent(absl::string_view program, absl::string_view version, absl::string_view commit);
+// "fusion-operator/1.2.3 (linux/amd64) INSTANCE": who asks, for the server's audit log. `instance` tells one process of the program from
+// the next, and from its twin in another Pod, which use the same account; empty: left out.
+std::string UserAgent(absl::string_view program, absl::string_view version, absl::string_view instance);
 
 class ListStream;
 

@@ -71,7 +71,8 @@ TEST_F(RestClientTest, EveryRequestSaysWhoAsks) {
   EXPECT_EQ(HeaderOf(request, "Authorization"), "Bearer token-1");
   EXPECT_EQ(HeaderOf(request, "Accept"), "application/json");
   EXPECT_EQ(transport_->unary_limits().timeout, absl::Seconds(30));
-  EXPECT_THAT(UserAgent("fusion-operator", "1.2", "abc"), ::testing::StartsWith("fusion-operator/1.2 (linux/"));
+  const std::string agent = UserAgent("fusion-operator", "1.2", "pod-a_17");
+  EXPECT_THAT(agent, ::testing::AllOf(::testing::StartsWith("fusion-operator/1.2 (linux/"), ::testing::EndsWith(") pod-a_17")));
 }
 
 class OneAtATimeTest : public RestClientTest {

@@ -19,9 +19,9 @@
 namespace fusionllm::kube {
 
 struct PulseTimes {
-  absl::Duration period = absl::Seconds(12);
+  absl::Duration period = absl::Seconds(11);
   absl::Duration timeout = absl::Seconds(10);
-  int misses = 2;  // with the above a silence is noticed within 44 s
+  int misses = 2;  // with the above a silence is noticed within 42 s
 };
 
 class PulsedClient : public ForwardingClient {
