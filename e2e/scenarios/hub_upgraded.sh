@@ -30,8 +30,6 @@ took "the job trains"
 
 operator_image() { own get pods --selector app.kubernetes.io/instance=fusion --output 'jsonpath={.items[*].spec.containers[0].image}'; }
 image_is() { [ "$(operator_image)" = "localhost/fusionllm/operator:$1" ]; }
-leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}'; }
-another_leads() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
 # carried_on WHAT LEADER_BEFORE: another operator leads, the status tells of further steps, and the Pods of the job are the same.
 carried_on() {
   until_true "another operator to lead" another_leads "$2"

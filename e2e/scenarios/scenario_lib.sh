@@ -5,6 +5,8 @@ scenario_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$scenario_folder/../cluster/names_lib.sh"
 # shellcheck source=../smoke/checks_lib.sh
 . "$scenario_folder/../smoke/checks_lib.sh"
+# shellcheck source=audit_lib.sh
+. "$scenario_folder/audit_lib.sh"
 cluster_scripts=$scenario_folder/../cluster
 source_folder=$(cd "$scenario_folder/../.." && pwd)
 patience=600s             # for anything; the machine may do other things, too
@@ -24,6 +26,7 @@ bring_up() {
     [ -r "$build_folder/images/$name.tar" ] || die "$build_folder/images/$name.tar is not there: make images"
   done
   hub=$1
+  hubs=("$hub")
   members=("${@:2}")
   machines=("$@")
   places_before=$(shared_places)
@@ -39,10 +42,12 @@ end_badly() {
   rm -rf "$scratch"
   if [ "$status" -ne 0 ]; then
     echo "---- the operator:" >&2
-    own logs --tail=60 "deployment/$account" >&2 || true
-    echo "---- the jobs and their Pods:" >&2
-    k describe fusionjobs 2>/dev/null | tail -60 >&2 || true
-    for cluster in "$hub" "${members[@]}"; do kubectl_of "$cluster" get pods --all-namespaces --output wide >&2 || true; done
+    for hub in "${hubs[@]}"; do
+      own logs --all-pods --prefix --tail=60 "deployment/$account" >&2 || true
+      echo "---- the jobs and their Pods:" >&2
+      k describe fusionjobs 2>/dev/null | tail -60 >&2 || true
+    done
+    for cluster in "${hubs[@]}" "${members[@]}"; do kubectl_of "$cluster" get pods --all-namespaces --output wide >&2 || true; done
   fi
   if [ "$status" -eq 0 ] || [ -z "${FUSIONLLM_E2E_KEEP:-}" ]; then "$cluster_scripts/down.sh" "${machines[@]}"; fi
 }
@@ -109,7 +114,7 @@ install_operator() {
   helm_in "$hub" install fusion "$source_folder/helm/fusionllm" --set image.pullPolicy=Never "$@" --wait --timeout "$patience" >/dev/null
 }
 
-# register MEMBER KUBECONFIG; again, with another kubeconfig: its Secret is replaced.
+# register MEMBER KUBECONFIG [MORE]; again, with another kubeconfig: its Secret is replaced. MORE: further fields of the spec.
 register() {
   own create secret generic "$1" --from-file="kubeconfig=$2" --dry-run=client --output yaml |
     own apply --filename - >/dev/null
@@ -117,7 +122,7 @@ register() {
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionCluster
 metadata: {name: $1}
-spec: {kubeConfig: {location: $1}}
+spec: {kubeConfig: {location: $1}${3:+, $3}}
 CLUSTER
 }
 
@@ -134,7 +139,7 @@ members_behind() {
 
 # ---- jobs ----
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
-# They reach each other as $network_mode says, else by the relay.
+# They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2.
 job() {
   k apply --filename - >/dev/null <<JOB
 apiVersion: fusionllm.io/v1alpha1
@@ -144,7 +149,7 @@ spec:
   model: {family: gpt2, config: {nLayer: 2, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 64}}
   data: {kind: text, path: README.md, volume: {configMap: {name: text}}}
   training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
-  strategy: {stages: 2}
+  strategy: {stages: ${stages:-2}}
   compression: {policy: adatopk, codec: auto}
   placement: {clusters: [$3]}
   network: {mode: ${network_mode:-Relay}}
@@ -200,6 +205,31 @@ end_soon() {
   status_is "$1" trainerStatus.step $steps || fail "the status tells of step $(step_of "$1") of $steps"
 }
 
+# ---- operators ----
+# The Pod of the operator that leads; nothing while nobody does.
+leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}' | cut -d_ -f1; }
+another_leads() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
+operators_ready() {
+  [ "$(own get deployment "$account" --output 'jsonpath={.status.readyReplicas}/{.status.unavailableReplicas}')" = "$1/" ]
+}
+# process_of_operator POD: its process on this machine.
+process_of_operator() {
+  local environment
+  for environment in $(grep -lzx "HOSTNAME=$1" /proc/[0-9]*/environ 2>/dev/null); do
+    if [ "$(cat "${environment%/environ}/comm" 2>/dev/null)" = fusion-operator ]; then
+      basename "${environment%/environ}"
+      return
+    fi
+  done
+  fail "the operator $1 has no process"
+}
+
+# Seconds from one time of the machine's clock, as now has it, to another.
+now() { date +%s.%N; }
+seconds_between() { awk -v from="$1" -v to="$2" 'BEGIN { printf "%.1f", to - from }'; }
+# at_most SECONDS LIMIT WHAT
+at_most() { awk -v took="$1" -v limit="$2" 'BEGIN { exit !(took <= limit) }' || fail "$3 took $1 s, more than $2 s"; }
+
 # ---- the end ----
 left_in() { kubectl_in "$1" get pods,configmaps,secrets,services --selector fusionllm.io/job --output name; }
 nothing_left_in() { [ -z "$(left_in "$1")" ]; }
@@ -212,7 +242,8 @@ delete_job() {
 
 # take_down NAME_OF_SCENARIO
 take_down() {
-  helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
+  keep_rights "$(basename "$0" .sh)"
+  for hub in "${hubs[@]}"; do helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
   "$cluster_scripts/down.sh" "${machines[@]}"
   rm -rf "$scratch"
   trap - EXIT

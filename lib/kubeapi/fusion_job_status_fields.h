@@ -22,7 +22,9 @@ void Visit(V& v, ClusterStatus& c) {
   v.Field("terminating", c.terminating, {.min = 0, .max = kMaxCount}, "Executors that are being deleted.");
   v.Field("epoch", c.epoch, {.min = 0}, "The last attempt of the job that used it.");
   v.Field("observedGeneration", c.observed_generation, {.min = 0}, "Generation of the job's spec that the member has.");
-  v.Field("endpoint", c.endpoint, {.max_length = kMaxShortText}, "Where executors there are reached from outside.");
+  v.Field("endpoint", c.endpoint, {.max_length = kMaxShortText},
+          "Where executors there are reached from other clusters: HOST:PORT of each, `relay HOST:PORT` where they only dial out, or the "
+          "addresses of their Pods. Absent: nobody outside dials them.");
   v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "Last sign of life before the member was lost.");
   v.Field("message", c.message, {}, "What is wrong there, for people.");
 }
@@ -95,7 +97,8 @@ void Visit(V& v, FusionJobStatus& s) {
   v.Field("plan", s.plan, {}, "The plan that runs.");
   v.Field("trainerStatus", s.trainer_status, {}, "How far the training is; written at most every ten seconds.");
   v.Field("checkpoint", s.checkpoint, {}, "Newest checkpoint.");
-  v.Field("endpoint", s.endpoint, {.max_length = kMaxShortText}, "Where executors reach the broker.");
+  v.Field("endpoint", s.endpoint, {.max_length = kMaxShortText},
+          "Where executors reach the broker; those of other clusters, if there are any.");
 }
 
 }  // namespace fusionllm::kubeapi

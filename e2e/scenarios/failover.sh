@@ -1,0 +1,114 @@
+#!/bin/bash
+# failover.sh: two operators, of which one leads, over a member where jobs train. The leader is deleted as an eviction does it, then its process
+# is killed with SIGKILL; how long until the other one leads is measured by the API server's clock. Then a leader is frozen, just when there is
+# something to do, for longer than its Lease lasts: the standby takes over and does it; the old one wakes up, ends, and by the audit logs of
+# hub and member it has written nothing after it had lost the Lease. All the while the job trains, and none of its Pods is replaced.
+# Needs the images of the four programs (make images) and helm (controlplane/build.sh).
+set -euo pipefail
+# shellcheck source=scenario_lib.sh
+. "$(dirname "$0")/scenario_lib.sh"
+graceful_limit=2.5 crash_limit=17  # seconds: docs/perf/operator.md
+bring_up hhub genoa
+members_behind 50mbit 20ms
+helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set operator.replicas=2 \
+  --set operator.livenessProbe.failureThreshold=60 --wait --timeout "$patience" >/dev/null
+# (Whoever is frozen with its whole machine is not killed by a kubelet either.)
+until_true "two operators" operators_ready 2
+job long 1000000 "{name: genoa, min: 2}" "$two_executors" "$with_checkpoints"
+wait_for long condition=Ready
+until_true "its first steps" has_passed long 5
+pods=$(pods_of "${machines[@]}")
+took "a hub with two operators and a member, behind a link of 50 Mbit/s and 20 ms; a job trains"
+
+undisturbed() {
+  wait_for long condition=Ready
+  local step
+  step=$(step_of long)
+  until_true "a status after step $step" has_passed long "$step"
+  [ "$(pods_of "${machines[@]}")" = "$pods" ] || fail "Pods of the job have changed: $(diff <(echo "$pods") <(pods_of "${machines[@]}"))"
+  status_is long restarts 0 || fail "the job was restarted"
+}
+# led_since INSTANCE: when it wrote the Lease for the first time, as seconds of the epoch; each process leads once.
+led_since() {
+  date --date "$(operator_requests "$hub" | awk -v instance="$1" '
+    $6 == instance && $3 == "leases" && $2 == "update" && $5 == 200 { print $1; exit }')" +%s.%N
+}
+instance() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}'; }
+# taken_over FORMER SINCE: until another one leads, in seconds.
+taken_over() {
+  until_true "another operator to lead" another_leads "$1"
+  seconds_between "$2" "$(led_since "$(instance)")"
+}
+
+# ---- an end as Kubernetes orders it ----
+for round in 1 2 3; do
+  former=$(leader)
+  since=$(now)
+  own delete pod "$former" --wait=false >/dev/null
+  graceful=$(taken_over "$former" "$since")
+  echo "  round $round: deleted, another leads after $graceful s"
+  at_most "$graceful" $graceful_limit "the change of leaders after an ordered end"
+  until_true "two operators" operators_ready 2
+done
+undisturbed
+took "the leader was deleted three times"
+
+# ---- a crash ----
+for round in 1 2 3; do
+  former=$(leader)
+  process=$(process_of_operator "$former")
+  since=$(now)
+  kill -KILL "$process"
+  crashed=$(taken_over "$former" "$since")
+  echo "  round $round: killed, another leads after $crashed s"
+  at_most "$crashed" $crash_limit "the change of leaders after a crash"
+  until_true "two operators" operators_ready 2
+done
+undisturbed
+took "the leader was killed three times"
+
+# ---- a leader that is frozen, and wakes up ----
+former=$(leader)
+frozen=$(instance)
+process=$(process_of_operator "$former")
+# As it begins to work on them: there is much that it has read, and not yet written.
+for number in 1 2 3; do job "late-$number" 20 "{name: genoa, min: 2}"; done
+kill -STOP "$process"
+since=$(now)
+kubectl_in genoa delete pod long-genoa-0-r0 --wait=false >/dev/null  # and something that only a leader mends
+replaced=$(uid_of genoa long-genoa-0-r0)
+waited=$(taken_over "$former" "$since")
+successor=$(instance)
+at_most "$waited" $crash_limit "the change of leaders after a freeze"
+for number in 1 2 3; do wait_for "late-$number" condition=Complete; done
+until_true "a new executor" uid_is_new genoa long-genoa-0-r0 "$replaced"
+took "the leader froze, another led after $waited s and has brought what it left to an end"
+
+last_led=$(operator_requests "$hub" | awk -v instance="$successor" '$6 == instance && $3 == "leases" && $2 == "update" && $5 == 200 { print $1; exit }')
+woke=$(audit_time)
+kill -CONT "$process"
+ended() { ! kill -0 "$process" 2>/dev/null; }
+until_true "the former leader to end" ended
+end_took=$(seconds_between "$(date --date "$woke" +%s.%N)" "$(now)")
+until_true "two operators" operators_ready 2
+[ "$(instance)" = "$successor" ] || fail "somebody else leads: $(instance)"
+own logs "$former" --previous | grep -q "lost the lead" || fail "the former leader does not say why it ended: $(own logs "$former" --previous --tail=3)"
+asked=$(operator_requests "$hub" | awk -v instance="$frozen" -v woke="$woke" '$6 == instance && $1 >= woke' | wc -l)
+for cluster in "${machines[@]}"; do
+  late=$(operator_writes "$cluster" "$last_led" | awk -v instance="$frozen" '$6 == instance')
+  [ -z "$late" ] || fail "the former leader has written in $cluster after another had led since $last_led: $late"
+  # That the log would have told it: each process is known by its writes.
+  for one in "$frozen" "$successor"; do
+    operator_writes "$cluster" | grep -qF " $one" || fail "the audit log of $cluster knows no write of $one"
+  done
+done
+pods=$(pods_of "${machines[@]}")
+took "it woke up, asked the API server $asked times, ended after $end_took s, and wrote nothing"
+
+undisturbed
+end_soon long 20
+expect_trained long
+for number in 1 2 3; do k delete fusionjob "late-$number" --timeout="$patience" >/dev/null; done
+delete_job long
+took "deleted, nothing is left in any cluster"
+take_down "leaders come and go"
