@@ -27,8 +27,8 @@ end_processes() {
   # A frozen group does not even die.
   for freezer in $(find /sys/fs/cgroup -path "*/$(prefixed "$1")/*" \( -name freezer.state -o -name cgroup.freeze \) 2>/dev/null); do
     case $freezer in
-      *freezer.state) echo THAWED >"$freezer" 2>/dev/null || true ;;
-      *) echo 0 >"$freezer" 2>/dev/null || true ;;
+      *freezer.state) { echo THAWED >"$freezer"; } 2>/dev/null || true ;;
+      *) { echo 0 >"$freezer"; } 2>/dev/null || true ;;
     esac
   done
   while left=$(processes_of "$1") && [ -n "$left" ]; do

@@ -28,16 +28,17 @@ undisturbed() {
   [ "$(pods_of "${machines[@]}")" = "$pods" ] || fail "Pods of the job have changed: $(diff <(echo "$pods") <(pods_of "${machines[@]}"))"
   status_is long restarts 0 || fail "the job was restarted"
 }
-# led_since INSTANCE: when it wrote the Lease for the first time, as seconds of the epoch; each process leads once.
+# led_since INSTANCE: when it wrote the Lease for the first time; each process leads once.
 led_since() {
-  date --date "$(operator_requests "$hub" | awk -v instance="$1" '
-    $6 == instance && $3 == "leases" && $2 == "update" && $5 == 200 { print $1; exit }')" +%s.%N
+  operator_requests "$hub" | awk -v instance="$1" '
+    $6 == instance && $3 == "leases" && $2 == "update" && $5 == 200 && !found { print $1; found = 1 }'
 }
+seconds_of() { date --date "$1" +%s.%N; }
 instance() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}'; }
 # taken_over FORMER SINCE: until another one leads, in seconds.
 taken_over() {
   until_true "another operator to lead" another_leads "$1"
-  seconds_between "$2" "$(led_since "$(instance)")"
+  seconds_between "$2" "$(seconds_of "$(led_since "$(instance)")")"
 }
 
 # ---- an end as Kubernetes orders it ----
@@ -71,8 +72,11 @@ took "the leader was killed three times"
 former=$(leader)
 frozen=$(instance)
 process=$(process_of_operator "$former")
-# As it begins to work on them: there is much that it has read, and not yet written.
-for number in 1 2 3; do job "late-$number" 20 "{name: genoa, min: 2}"; done
+# As it begins to work on the later ones: there is much that it has read, and not yet written.
+job late-1 20 "{name: genoa, min: 2}"
+begun() { [ -n "$(uid_of genoa late-1-genoa-0-r0)" ]; }
+until_true "the first of its jobs to be begun" begun
+for number in 2 3; do job "late-$number" 20 "{name: genoa, min: 2}"; done
 kill -STOP "$process"
 since=$(now)
 kubectl_in genoa delete pod long-genoa-0-r0 --wait=false >/dev/null  # and something that only a leader mends
@@ -84,22 +88,22 @@ for number in 1 2 3; do wait_for "late-$number" condition=Complete; done
 until_true "a new executor" uid_is_new genoa long-genoa-0-r0 "$replaced"
 took "the leader froze, another led after $waited s and has brought what it left to an end"
 
-last_led=$(operator_requests "$hub" | awk -v instance="$successor" '$6 == instance && $3 == "leases" && $2 == "update" && $5 == 200 { print $1; exit }')
+last_led=$(led_since "$successor")
 woke=$(audit_time)
 kill -CONT "$process"
 ended() { ! kill -0 "$process" 2>/dev/null; }
 until_true "the former leader to end" ended
-end_took=$(seconds_between "$(date --date "$woke" +%s.%N)" "$(now)")
+end_took=$(seconds_between "$(seconds_of "$woke")" "$(now)")
 until_true "two operators" operators_ready 2
 [ "$(instance)" = "$successor" ] || fail "somebody else leads: $(instance)"
-own logs "$former" --previous | grep -q "lost the lead" || fail "the former leader does not say why it ended: $(own logs "$former" --previous --tail=3)"
+[[ $(own logs "$former" --previous) == *"lost the lead"* ]] || fail "the former leader does not say why it ended: $(own logs "$former" --previous --tail=3)"
 asked=$(operator_requests "$hub" | awk -v instance="$frozen" -v woke="$woke" '$6 == instance && $1 >= woke' | wc -l)
 for cluster in "${machines[@]}"; do
   late=$(operator_writes "$cluster" "$last_led" | awk -v instance="$frozen" '$6 == instance')
   [ -z "$late" ] || fail "the former leader has written in $cluster after another had led since $last_led: $late"
   # That the log would have told it: each process is known by its writes.
   for one in "$frozen" "$successor"; do
-    operator_writes "$cluster" | grep -qF " $one" || fail "the audit log of $cluster knows no write of $one"
+    [[ $(operator_writes "$cluster") == *" $one"* ]] || fail "the audit log of $cluster knows no write of $one"
   done
 done
 pods=$(pods_of "${machines[@]}")

@@ -14,7 +14,8 @@ balancer_of() { echo "10.77.$(index_of "$1").100"; }
 for cluster in "${machines[@]}"; do
   for other in "${machines[@]}"; do
     if [ "$cluster" != "$other" ]; then
-      ip -n "$(prefixed "$cluster")" route add "$(balancer_of "$other")/32" dev "to-$other" src "$(node_address "$cluster")"
+      ip -n "$(prefixed "$cluster")" route add "$(balancer_of "$other")/32" via "$(node_address "$other")" dev "to-$other" onlink \
+        src "$(node_address "$cluster")"
     fi
   done
 done

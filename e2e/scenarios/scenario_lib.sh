@@ -9,7 +9,7 @@ scenario_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$scenario_folder/audit_lib.sh"
 cluster_scripts=$scenario_folder/../cluster
 source_folder=$(cd "$scenario_folder/../.." && pwd)
-patience=600s             # for anything; the machine may do other things, too
+patience=${FUSIONLLM_E2E_PATIENCE:-600}s  # for anything; the machine may do other things, too
 account=fusion-fusionllm  # of the release `fusion`: the operator's Deployment, and its account
 
 started=$SECONDS
