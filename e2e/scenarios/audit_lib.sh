@@ -53,22 +53,25 @@ rights_used() {
 # Where scenarios leave what they have seen of rights, for rights.sh: used.hub.SCENARIO, used.member.SCENARIO, granted.hub, granted.member.
 rights_folder=$build_folder/e2e/rights
 
-# keep_rights SCENARIO: before the clusters go. Fails where something was asked for that the chart would not have allowed, whoever was asked:
-# most scenarios reach members as their administrators.
+# keep_rights: before the release goes, whose rights go a moment before its operator does; once in a scenario. Fails where something was asked
+# for that the chart would not have allowed, whoever was asked: most scenarios reach members as their administrators.
+rights_kept=
 keep_rights() {
-  local cluster role refused beyond
+  local cluster role refused beyond scenario
+  scenario=$(basename "$0" .sh)
+  rights_kept=yes
   mkdir -p "$rights_folder"
   for role in hub member; do
     rights_granted $role >"$rights_folder/granted.$role"
     [ -s "$rights_folder/granted.$role" ] || fail "the chart gives no rights to a $role"
-    : >"$rights_folder/used.$role.$1"
+    : >"$rights_folder/used.$role.$scenario"
   done
   for cluster in "${hubs[@]}" "${members[@]}"; do
     role=member
     if [[ " ${hubs[*]} " == *" $cluster "* ]]; then role=hub; fi
     refused=$(operator_requests "$cluster" | awk '$5 == 403 { print $2, $3, $4 }' | sort -u)
     [ -z "$refused" ] || fail "$cluster has refused the operator: $refused"
-    rights_used "$cluster" >>"$rights_folder/used.$role.$1"
+    rights_used "$cluster" >>"$rights_folder/used.$role.$scenario"
     # What is given for all namespaces is given in each.
     beyond=$(rights_used "$cluster" | awk 'NR == FNR { granted[$0]; next }
       !($0 in granted) && !($1 " " $2 " all" in granted)' "$rights_folder/granted.$role" -)

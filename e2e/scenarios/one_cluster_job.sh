@@ -56,6 +56,7 @@ took "the job has failed at its deadline, and is gone"
 until_true "the jobs' objects to go; there are: $(left_in "$hub" | tr '\n' ' ')" nothing_left_in "$hub"
 
 # ---- uninstall ----
+keep_rights
 kubectl_of "$hub" delete fusioncluster here >/dev/null
 helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
 of_release() {

@@ -242,7 +242,7 @@ delete_job() {
 
 # take_down NAME_OF_SCENARIO
 take_down() {
-  keep_rights "$(basename "$0" .sh)"
+  [ -n "$rights_kept" ] || keep_rights
   for hub in "${hubs[@]}"; do helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
   "$cluster_scripts/down.sh" "${machines[@]}"
   rm -rf "$scratch"

@@ -18,7 +18,8 @@ took "a hub and a member, behind a link of 50 Mbit/s and 20 ms; a job trains"
 
 missed=() found=()
 for round in $(seq "$rounds"); do
-  sleep $((round * 4 % 11))  # a question is on its way every eleven seconds: not always at the same distance from one
+  # A question goes out every eleven seconds: one must have been answered since the silence before, and the next is not always as far off.
+  sleep $((12 + round * 4 % 11))
   since=$(now)
   "$cluster_scripts/daemon.sh" pause delft kube-apiserver
   until_true "delft to be missed" condition_is fusioncluster/delft Connected False
