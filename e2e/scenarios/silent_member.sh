@@ -16,10 +16,14 @@ until_true "its first steps" has_passed long 5
 pods=$(pods_of "${machines[@]}")
 took "a hub and a member, behind a link of 50 Mbit/s and 20 ms; a job trains"
 
+answers() { grep -c '"requestURI":"/version".*"userAgent":"fusion-operator.*"code":200' "$state_root/delft/logs/audit.log" || true; }
+answers_more_than() { [ "$(answers)" -gt "$1" ]; }
 missed=() found=()
 for round in $(seq "$rounds"); do
-  # A question goes out every eleven seconds: one must have been answered since the silence before, and the next is not always as far off.
-  sleep $((12 + round * 4 % 11))
+  # A question goes out every eleven seconds. One must have been answered since the silence before; and the next is not always as far off.
+  answered=$(answers)
+  until_true "an answer of delft" answers_more_than "$answered"
+  sleep $((round * 4 % 11))
   since=$(now)
   "$cluster_scripts/daemon.sh" pause delft kube-apiserver
   until_true "delft to be missed" condition_is fusioncluster/delft Connected False
