@@ -24,10 +24,10 @@ using nlohmann::json;
 
 constexpr absl::Duration kStaleAgain = absl::Milliseconds(100);
 constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
-constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers take a minute or two
+constexpr absl::Duration kConflictAgain = absl::Seconds(15);  // who made it may take it away
+constexpr absl::Duration kAddressAgain = absl::Seconds(5);    // load balancers take a minute or two
 // How long a job is left as it is because a cluster is being connected: one with a part there, until it is known whether the cluster is
 // lost, and ClusterRegistry has had the time to say so; one that is to be placed.
-constexpr absl::Duration kConflictAgain = absl::Seconds(15);  // who made it may take it away
 const absl::Duration kListPatience = ClusterCache::kLossPatience + absl::Seconds(5);
 constexpr absl::Duration kPlacePatience = absl::Seconds(2);
 
