@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
+#include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "lib/kube/client/connect.h"
@@ -200,6 +201,7 @@ int Main(int argc, char** argv) {
   daemon::HoldStopSignals();
 
   metrics::Registry registry(kProgram, services::kBuildVersion);
+  daemon::AddProcessMetrics(registry);
   kube::Clock& clock = kube::RealClock();
   const kube::RestMetrics rest_metrics(registry);
   const kube::InformerMetrics informer_metrics(registry);
@@ -208,6 +210,7 @@ int Main(int argc, char** argv) {
   const kube::EventMetrics event_metrics(registry);
   const kube::LeaderMetrics leader_metrics(registry);
   const OrphanMetrics orphan_metrics(registry);
+  const JobMetrics job_metrics(registry);
 
   // The name by which this process leads is in all that it asks, too: an audit log tells what the leader before has written.
   const std::string identity = kube::NewLeaderIdentity();
@@ -259,7 +262,9 @@ int Main(int argc, char** argv) {
                       const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, agent, clock, rest_metrics); },
        .hub = &hub,
        .conflict = [&](const std::string& cluster) { return reconciler->conflicts().In(cluster); },
-       .changed_for_all = [&] { jobs.TouchAll(); }},
+       .changed_for_all = [&] { jobs.TouchAll(); },
+       .status_written = [&] { job_metrics.WroteStatus(kFusionClusters.plural); },
+       .left = [&](const std::string& cluster) { collector.Leave(cluster); }},
       hub_client,
       {.origin = flags.origin,
        .clock = &clock,
@@ -289,7 +294,8 @@ int Main(int argc, char** argv) {
                               queue.Add({"", job.ns, job.name}, kube::Priority::kHigh);
                             },
                         .fence = flags.elect ? &fence : nullptr,
-                        .advisor = advisor.get()},
+                        .advisor = advisor.get(),
+                        .metrics = &job_metrics},
       jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 
   const FleetMetrics fleet_metrics(

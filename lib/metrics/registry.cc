@@ -157,6 +157,11 @@ void Histogram::Observe(double value, const LabelValues& labels) const {
       labels, [&](prometheus::Histogram& histogram) { histogram.Observe(value); }, series_->buckets);
 }
 
+void Histogram::CountFromZero(const LabelValues& labels) const {
+  series_->With(
+      labels, [](prometheus::Histogram&) {}, series_->buckets);
+}
+
 std::vector<double> ExponentialBuckets(double first, double factor, int count) {
   std::vector<double> buckets;
   for (double bound = first; static_cast<int>(buckets.size()) < count; bound *= factor) buckets.push_back(bound);

@@ -74,6 +74,8 @@ class Counter {
 class Histogram {
  public:
   void Observe(double value, const LabelValues& labels = {}) const;
+  // Without any observation yet: the first one is a rise that can be seen.
+  void CountFromZero(const LabelValues& labels = {}) const;
 
   struct Series;
 

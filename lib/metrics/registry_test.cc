@@ -74,6 +74,8 @@ TEST(RegistryTest, HistogramsCountByBucket) {
   EXPECT_THAT(ExponentialBuckets(0.5, 2, 3), ElementsAre(0.5, 1, 2));
   Registry registry("p", "1");
   const Histogram step = registry.AddHistogram({"step_seconds", "Steps."}, ExponentialBuckets(0.5, 2, 3));
+  step.CountFromZero();
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_step_seconds_count 0\n"));
   for (const double seconds : {0.25, 0.75, 0.8, 5.0}) step.Observe(seconds);
   const std::string text = registry.Text();
   for (const char* line : {"fusionllm_step_seconds_count 4\n", "fusionllm_step_seconds_sum 6.8", "{le=\"0.5\"} 1\n", "{le=\"1\"} 3\n",

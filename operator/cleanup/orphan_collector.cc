@@ -24,13 +24,15 @@ std::string Describe(const AnchorView& anchor) { return absl::StrCat("job ", anc
 }  // namespace
 
 OrphanMetrics::OrphanMetrics(metrics::Registry& registry)
-    : orphans_(registry.AddGauge(
-          {.name = "orphans", .help = "Jobs that are gone and have objects left in the cluster, as last seen.", .labels = {"cluster"}})),
+    : orphans_(
+          registry.AddGauge({.name = "orphans",
+                             .help = "Jobs that are gone and have objects left in the cluster, or may have while it is away, as last seen.",
+                             .labels = {"cluster"}})),
       deleted_(registry.AddCounter(
-          {.name = "orphans_deleted_total", .help = "Jobs' leftovers that were deleted from the cluster.", .labels = {"cluster"}})) {}
+          {.name = "gc_deleted_total", .help = "Jobs' leftovers that were deleted from the cluster.", .labels = {"cluster"}})) {}
 
 ReconcileResult OrphanCollector::Collect(Member& member, std::stop_token stop) {
-  if (!member.reachable()) return ReconcileResult::Again(kEveryWhileAway);
+  if (!member.reachable()) return CountOwed(member.name(), stop);
   const absl::StatusOr<std::vector<Tombstone>> tombstones = tombstones_.In(member.name(), stop);
   if (!tombstones.ok()) return ReconcileResult::Failed(tombstones.status());
   std::set<std::string> owed;
@@ -42,7 +44,7 @@ ReconcileResult OrphanCollector::Collect(Member& member, std::stop_token stop) {
   std::set<std::string> before, suspects;
   {
     const std::lock_guard lock(mutex_);
-    before = suspects_[member.name()];
+    before = known_[member.name()].suspects;
   }
   for (const AnchorView& anchor : member.Anchors()) {
     if (hub_uid_.empty() || anchor.hub != hub_uid_ || anchor.preserved || anchor.terminating || owed.contains(anchor.job_uid)) continue;
@@ -56,10 +58,30 @@ ReconcileResult OrphanCollector::Collect(Member& member, std::stop_token stop) {
               absl::StrCat("cluster ", member.name(), ": ", Describe(anchor), " is gone from the hub: deleting what it left"));
     if (absl::Status status = Delete(member, anchor, stop); !status.ok()) return ReconcileResult::Failed(status);
   }
-  if (metrics_ != nullptr) metrics_->orphans_.Set(static_cast<double>(owed.size() + suspects.size()), {member.name()});
+  if (metrics_ != nullptr) {
+    metrics_->orphans_.Set(static_cast<double>(owed.size() + suspects.size()), {member.name()});
+    metrics_->deleted_.Add(0, {member.name()});  // counted from zero: the first is a rise that can be seen
+  }
   const std::lock_guard lock(mutex_);
-  suspects_[member.name()] = std::move(suspects);
+  known_[member.name()] = {.suspects = std::move(suspects)};
   return ReconcileResult::Again(kEvery);
+}
+
+ReconcileResult OrphanCollector::CountOwed(const std::string& cluster, const std::stop_token& stop) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (known_[cluster].looks_while_away++ % kLooksBetweenCounts != 0) return ReconcileResult::Again(kEveryWhileAway);
+  }
+  const absl::StatusOr<std::vector<Tombstone>> tombstones = tombstones_.In(cluster, stop);
+  if (!tombstones.ok()) return ReconcileResult::Failed(tombstones.status());
+  if (metrics_ != nullptr) metrics_->orphans_.Set(static_cast<double>(tombstones->size()), {cluster});
+  return ReconcileResult::Again(kEveryWhileAway);
+}
+
+void OrphanCollector::Leave(const std::string& cluster) {
+  if (metrics_ != nullptr) metrics_->orphans_.Remove({cluster});
+  const std::lock_guard lock(mutex_);
+  known_.erase(cluster);
 }
 
 absl::Status OrphanCollector::SeeTo(Member& member, const Tombstone& tombstone, const std::stop_token& stop) {

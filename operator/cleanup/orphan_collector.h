@@ -25,7 +25,7 @@
 
 namespace fusionllm::op {
 
-// fusionllm_orphans and fusionllm_orphans_deleted_total. One for a process; its registry must outlive it.
+// fusionllm_orphans and fusionllm_gc_deleted_total. One for a process; its registry must outlive it.
 class OrphanMetrics {
  public:
   explicit OrphanMetrics(metrics::Registry& registry);
@@ -40,6 +40,7 @@ class OrphanCollector {
  public:
   static constexpr absl::Duration kEvery = absl::Minutes(1);
   static constexpr absl::Duration kEveryWhileAway = absl::Seconds(5);  // so that what is owed is done soon after a cluster is back
+  static constexpr int kLooksBetweenCounts = 12;                       // at a cluster that is away: what it owes does not change by itself
 
   // Whether the hub's cache has the job with this uid.
   using KnowsJob = std::function<bool(const kube::ObjectKey& job, const std::string& uid)>;
@@ -51,8 +52,12 @@ class OrphanCollector {
 
   // One look at a cluster, and when to look again.
   kube::ReconcileResult Collect(Member& member, std::stop_token stop);
+  // A cluster is a member no more. Does not block.
+  void Leave(const std::string& cluster);
 
  private:
+  // What a cluster that is away owes, as far as tombstones tell.
+  kube::ReconcileResult CountOwed(const std::string& cluster, const std::stop_token& stop);
   absl::Status SeeTo(Member& member, const Tombstone& tombstone, const std::stop_token& stop);
   absl::Status Delete(Member& member, const AnchorView& anchor, const std::stop_token& stop);
   // Asks the hub's API server, not the cache.
@@ -64,7 +69,11 @@ class OrphanCollector {
   const KnowsJob knows_job_;
   const OrphanMetrics* const metrics_;
   std::mutex mutex_;
-  std::map<std::string, std::set<std::string>> suspects_;  // uids of anchors without a job at the last look, by cluster
+  struct Known {
+    std::set<std::string> suspects;  // uids of anchors without a job at the last look
+    int looks_while_away = 0;
+  };
+  std::map<std::string, Known> known_;  // by cluster
 };
 
 }  // namespace fusionllm::op

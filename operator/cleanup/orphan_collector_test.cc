@@ -67,7 +67,7 @@ TEST_F(OrphanCollectorTest, WhatHasNoJobGoesAtTheSecondLook) {
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_orphans{cluster=\"tokyo\"} 1\n"));
   Collect();
   EXPECT_THAT(Left(), ElementsAre("lives")) << "the cache knows no job, the hub's server knows this one";
-  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_orphans_deleted_total{cluster=\"tokyo\"} 1\n"));
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_gc_deleted_total{cluster=\"tokyo\"} 1\n"));
 }
 
 TEST_F(OrphanCollectorTest, ObjectsOfAnotherHubOfTheSameOriginAreLeftAlone) {
@@ -110,6 +110,21 @@ TEST_F(OrphanCollectorTest, AClusterThatIsAwayIsNotAskedAndLookedAtSoon) {
   member_server_.ForgetRequests();
   EXPECT_EQ(Collect().after, OrphanCollector::kEveryWhileAway);
   EXPECT_THAT(member_server_.requests(), IsEmpty());
+}
+
+TEST_F(OrphanCollectorTest, WhatAClusterOwesIsCountedWhileItIsAwayAndNoMoreOnceItHasLeft) {
+  const JobIdentity job{.name = "train", .ns = "default", .uid = "uid", .origin = "hub", .hub = "this-hub"};
+  ASSERT_TRUE(tombstones_.Set(job, "tokyo", false, clock_.Now(), {}).ok());
+  member_.SetReachable(false);
+  Collect();
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_orphans{cluster=\"tokyo\"} 1\n"));
+  hub_server_.ForgetRequests();
+  for (int look = 1; look < OrphanCollector::kLooksBetweenCounts; ++look) Collect();
+  EXPECT_THAT(hub_server_.requests(), IsEmpty()) << "it does not change by itself";
+  Collect();
+  EXPECT_THAT(hub_server_.requests(), ::testing::SizeIs(1));
+  collector_.Leave("tokyo");
+  EXPECT_THAT(registry_.Text(), ::testing::Not(HasSubstr("fusionllm_orphans{")));
 }
 
 TEST_F(OrphanCollectorTest, WhatIsPreservedStays) {

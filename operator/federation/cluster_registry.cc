@@ -229,6 +229,7 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
                      {"status", kubeapi::ToJson(status)}};
   const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
                                   {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
+  if (applied.ok()) options_.status_written();
   return kube::IsApiNotFound(applied.status()) ? absl::OkStatus() : applied.status();
 }
 
@@ -279,6 +280,7 @@ void ClusterRegistry::Drop(const std::string& name) {
     told_.erase(name);
   }
   gone.link->Stop();
+  options_.left(name);
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", name, ": left"));
 }
 
@@ -321,11 +323,17 @@ std::vector<ClusterFacts> ClusterRegistry::Clusters() const {
   return all;
 }
 
-std::map<std::string, bool> ClusterRegistry::Connections() const {
-  std::map<std::string, bool> connections;
+std::map<std::string, Presence> ClusterRegistry::Connections() const {
+  std::map<std::string, Presence> connections;
   for (const kube::ObjectPtr& object : clusters_.All()) {
+    const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
     const std::shared_ptr<MemberLink> link = Link(object->meta.name);
-    connections[object->meta.name] = AsCluster(object).cluster.spec.local.has_value() || (link != nullptr && link->Connection().ok());
+    Presence& presence = connections[object->meta.name];
+    presence.connected = cluster.spec.local.has_value() || (link != nullptr && link->Connection().ok());
+    // By the status, so that another operator tells the same.
+    const kubeapi::Condition* const told = FindCondition(cluster.status.conditions, kubeapi::kConnected);
+    if (presence.connected || told == nullptr || told->status == ConditionStatus::kTrue) continue;
+    presence.away_for = std::max(absl::ZeroDuration(), context_.clock->Now() - told->last_transition_time);
   }
   return connections;
 }

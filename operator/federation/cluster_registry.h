@@ -36,6 +36,10 @@ struct RegistryOptions {
   std::function<std::string(const std::string& cluster)> conflict = [](const std::string&) { return ""; };
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.
   std::function<void()> changed_for_all = [] {};
+  // The status of a FusionCluster was written.
+  std::function<void()> status_written = [] {};
+  // A cluster is a member no more: nothing is known of it from now on. Does not block.
+  std::function<void(const std::string& cluster)> left = [](const auto&) {};
 };
 
 class ClusterRegistry : public Members {
@@ -63,8 +67,8 @@ class ClusterRegistry : public Members {
   std::optional<std::string> LocalName() const override;
   std::map<std::string, absl::Duration> Connecting() const override;
   std::vector<ClusterFacts> Clusters() const override;
-  // Of every FusionCluster, by name: whether it can be worked with now.
-  std::map<std::string, bool> Connections() const;
+  // Of every FusionCluster, by name.
+  std::map<std::string, Presence> Connections() const;
 
  private:
   // What a connection is made of: with another, another one is made.

@@ -60,7 +60,9 @@ class ClusterRegistryTest : public ::testing::Test {
                           const std::lock_guard lock(mutex_);
                           return conflicts_.contains(cluster) ? conflicts_.at(cluster) : "";
                         },
-                        .changed_for_all = [this] { ++losses_told_; }},
+                        .changed_for_all = [this] { ++losses_told_; },
+                        .status_written = [this] { ++statuses_written_; },
+                        .left = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); }},
         *hub_, std::move(context));
   }
 
@@ -115,7 +117,7 @@ class ClusterRegistryTest : public ::testing::Test {
   std::set<std::string> looked_at_;
   std::vector<int64_t> limits_;  // of the connections made
   std::map<std::string, std::string> conflicts_;
-  std::atomic<int> losses_told_ = 0;
+  std::atomic<int> losses_told_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
 
@@ -232,13 +234,18 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
 }
 
 TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
-  using Connections = std::map<std::string, bool>;
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   AddCluster("tokyo", {{"kubeConfig", {{"location", "missing"}}}});
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
-  EXPECT_TRUE(Eventually([&] { return registry_->Connections() == Connections{{"home", true}, {"paris", true}, {"tokyo", false}}; }));
+  EXPECT_TRUE(Eventually([&] {
+    std::map<std::string, Presence> now = registry_->Connections();
+    return now.size() == 3 && now["home"].connected && now["paris"].connected && !now["tokyo"].connected;
+  }));
+  // From the status: another operator tells the same.
+  EXPECT_TRUE(Eventually([&] { return registry_->Connections()["tokyo"].away_for > absl::ZeroDuration(); }));
+  EXPECT_EQ(registry_->Connections()["paris"].away_for, absl::ZeroDuration());
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "tokyo"}).ok());
   EXPECT_TRUE(Eventually([&] { return !registry_->Connections().contains("tokyo"); }));
 }
@@ -337,6 +344,9 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
   EXPECT_TRUE(Eventually([&] { return Names().empty() && paris_.open_watches() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return paris_left_ == 1; }));
+  EXPECT_EQ(others_left_, 0);
+  EXPECT_GT(statuses_written_, 0);
 }
 
 TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {

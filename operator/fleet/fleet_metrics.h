@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/metrics/registry.h"
+#include "operator/members/member.h"
 #include "operator/reconcile/job_view.h"
 
 namespace fusionllm::op {
@@ -20,7 +21,7 @@ namespace fusionllm::op {
 class FleetMetrics {
  public:
   using Jobs = std::function<std::vector<std::shared_ptr<const JobView>>()>;
-  using Clusters = std::function<std::map<std::string, bool>()>;  // by name: whether it is connected
+  using Clusters = std::function<std::map<std::string, Presence>()>;  // by name
 
   // `registry` must outlive it, and may be scraped only while it lives. Both are called with each scrape, on its thread.
   FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters);

@@ -32,7 +32,7 @@ class FleetMetricsTest : public ::testing::Test {
   }
 
   std::vector<std::shared_ptr<const JobView>> jobs_;
-  std::map<std::string, bool> clusters_;
+  std::map<std::string, Presence> clusters_;
   metrics::Registry registry_{"test", "0"};
   FleetMetrics fleet_{registry_, [this] { return jobs_; }, [this] { return clusters_; }};
 };
@@ -66,7 +66,7 @@ TEST_F(FleetMetricsTest, AJobThatIsOverMissesNoExecutors) {
 
 TEST_F(FleetMetricsTest, WhatIsGoneHasNoSeries) {
   AddJob("a", {{"state", "Running"}});
-  clusters_ = {{"paris", true}};
+  clusters_ = {{"paris", {.connected = true}}};
   EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("job_name=\"a\""), HasSubstr("fusionllm_cluster_connected{cluster=\"paris\"} 1\n")));
   jobs_.clear();
   clusters_.clear();
@@ -79,9 +79,11 @@ TEST_F(FleetMetricsTest, JobsOfOtherOperatorsAreNotOurs) {
 }
 
 TEST_F(FleetMetricsTest, AClusterIsConnectedOrNot) {
-  clusters_ = {{"paris", true}, {"tokyo", false}};
+  clusters_ = {{"paris", {.connected = true}}, {"tokyo", {.connected = false, .away_for = absl::Seconds(90)}}};
   EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("fusionllm_cluster_connected{cluster=\"paris\"} 1\n"),
-                                      HasSubstr("fusionllm_cluster_connected{cluster=\"tokyo\"} 0\n")));
+                                      HasSubstr("fusionllm_cluster_connected{cluster=\"tokyo\"} 0\n"),
+                                      HasSubstr("fusionllm_cluster_disconnected_seconds{cluster=\"paris\"} 0\n"),
+                                      HasSubstr("fusionllm_cluster_disconnected_seconds{cluster=\"tokyo\"} 90\n")));
 }
 
 }  // namespace

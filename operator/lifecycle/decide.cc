@@ -16,6 +16,22 @@ constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
 
 }  // namespace
 
+const char* Name(RestartCause cause) {
+  switch (cause) {
+    case RestartCause::kBrokerFailed:
+      return "BrokerFailed";
+    case RestartCause::kBrokerLost:
+      return "BrokerLost";
+    case RestartCause::kExecutorFailed:
+      return "ExecutorFailed";
+    case RestartCause::kClusterLost:
+      return "ClusterLost";
+    case RestartCause::kResized:
+      return "Resized";
+  }
+  return "?";
+}
+
 Decision Decide(const Observation& observed) { return Decider(observed).Run(); }
 
 Decision Decider::Run() {
@@ -92,6 +108,7 @@ void Decider::Suspend() {
     decision_.memory.was_ready = false;
     decision_.memory.avoided.clear();
     Condition("Suspended", true, "Suspended", "The job is suspended: it has no pods.");
+    EndRestarting("Suspended", "The job is suspended.");
   } else {
     Condition("Suspended", false, "Suspending", "Saving a checkpoint and ending the pods.");
   }
@@ -100,7 +117,11 @@ void Decider::Suspend() {
 }
 
 void Decider::Go() {
-  Condition("Suspended", false, "NotSuspended", "The job is not suspended.");
+  Condition("Suspended", false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
+  if (seen_.memory.restarting_since.has_value() && seen_.stepped) {
+    decision_.steps_again = true;
+    Condition("Restarting", false, "MakesSteps", "The job makes steps again.");
+  }
   if (PastDeadline()) return;
   if (WaitForPlacement()) return;
   if (const PodView* broker = Broker(decision_.memory.attempt); broker != nullptr && Ended(*broker)) {
@@ -111,7 +132,7 @@ void Decider::Go() {
     if (!Restart(*broker)) return;
   } else if (broker == nullptr && decision_.memory.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
-    if (!CountRestart("the broker's pod is gone")) return;
+    if (!CountRestart(RestartCause::kBrokerLost, "the broker's pod is gone")) return;
   } else {
     Resize();
   }
@@ -154,6 +175,7 @@ void Decider::Finish() {
   Condition("Complete", true, "Completed", "The job has made all its steps.");
   Condition("Ready", false, "Completed", "The job is over.");
   Condition("Degraded", false, "Completed", "The job is over.");
+  if (!decision_.steps_again) EndRestarting("Completed", "The job is over.");
   Say(false, "Completed", "The job has made all its steps.");
 }
 
@@ -181,12 +203,12 @@ bool Decider::Restart(const PodView& pod) {
     }
     case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:
     case job::FailureAction::kIgnore:
-      NextAttempt(absl::StrCat(verdict.description, by));
+      NextAttempt(RestartCause::kBrokerFailed, absl::StrCat(verdict.description, by));
       return true;
     case job::FailureAction::kRestartJob:
     case job::FailureAction::kRestartExecutor:
     case job::FailureAction::kReplaceCluster:
-      return CountRestart(absl::StrCat(verdict.description, by));
+      return CountRestart(RestartCause::kBrokerFailed, absl::StrCat(verdict.description, by));
   }
   return true;
 }
@@ -218,7 +240,7 @@ void Decider::Resize() {
     return;
   }
   Condition("Resizing", false, "Resized", absl::StrCat("From ", have, " executors towards ", wanted, "."));
-  NextAttempt(absl::StrCat("from ", have, " executors to ", fewer ? wanted : could), /*expected=*/true);
+  NextAttempt(RestartCause::kResized, absl::StrCat("from ", have, " executors to ", fewer ? wanted : could));
 }
 
 }  // namespace fusionllm::op

@@ -20,6 +20,12 @@ inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
 // So long a job waits for room for all of its executors before it begins with fewer.
 inline constexpr absl::Duration kWaitForRoom = absl::Seconds(30);
 
+// Why an attempt is followed by another one, as the condition Restarting and fusionllm_job_restarts_total tell it.
+enum class RestartCause { kBrokerFailed, kBrokerLost, kExecutorFailed, kClusterLost, kResized };
+inline constexpr RestartCause kRestartCauses[] = {RestartCause::kBrokerFailed, RestartCause::kBrokerLost, RestartCause::kExecutorFailed,
+                                                  RestartCause::kClusterLost, RestartCause::kResized};
+const char* Name(RestartCause cause);  // CamelCase
+
 struct ConditionWish {
   std::string type;
   bool status = false;
@@ -52,6 +58,8 @@ struct Decision {
   std::vector<std::string> tombstones;  // clusters that are away and may have something left: remembered before the finalizer goes
   bool remove_finalizer = false;        // nothing is left, or nothing more can be done
   bool delete_job = false;              // its time after the end is over
+  std::optional<RestartCause> restart;  // the memory speaks of a new attempt, for this
+  bool steps_again = false;             // the first step since an attempt ended is made
   std::vector<Note> notes;
   absl::Duration look_again = absl::InfiniteDuration();  // when only time will change something
 };

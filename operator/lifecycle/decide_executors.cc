@@ -84,16 +84,16 @@ bool Decider::LoseExecutor(const ExecutorSlot& slot) {
                     .reason = "ClusterLost",
                     .message = "its cluster has been out of reach for too long"};
   const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
-  if (IsOfTheWholeJob(verdict, slot.cluster)) return false;
+  if (IsOfTheWholeJob(RestartCause::kClusterLost, verdict, slot.cluster)) return false;
   // A run that goes on does so without it, or with it: its broker knows which. One that has not begun would wait for ever.
   if (seen_.memory.was_ready && !PaysToMove()) return true;
-  NextAttempt(verdict.description);
+  NextAttempt(RestartCause::kClusterLost, verdict.description);
   return false;
 }
 
 bool Decider::ReplaceExecutor(const PodView& pod) {
   const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
-  if (IsOfTheWholeJob(verdict, pod.cluster)) return false;
+  if (IsOfTheWholeJob(RestartCause::kExecutorFailed, verdict, pod.cluster)) return false;
   if (verdict.action == job::FailureAction::kRestartExecutor && !pod.deleted_at.has_value()) {
     Say(true, "ExecutorLost", absl::StrCat(verdict.description, "; it is replaced"));
     Remove(pod);
@@ -101,19 +101,19 @@ bool Decider::ReplaceExecutor(const PodView& pod) {
   return true;
 }
 
-bool Decider::IsOfTheWholeJob(const FailureVerdict& verdict, const std::string& cluster) {
+bool Decider::IsOfTheWholeJob(RestartCause cause, const FailureVerdict& verdict, const std::string& cluster) {
   switch (verdict.action) {
     case job::FailureAction::kFailJob:
       Fail("FailurePolicy", absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
       return true;
     case job::FailureAction::kRestartJob:
-      CountRestart(verdict.description);
+      CountRestart(cause, verdict.description);
       return true;
     case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:
-      NextAttempt(verdict.description);
+      NextAttempt(cause, verdict.description);
       return true;
     case job::FailureAction::kReplaceCluster:
-      LeaveCluster(cluster, verdict);
+      LeaveCluster(cause, cluster, verdict);
       return true;
     case job::FailureAction::kIgnore:
     case job::FailureAction::kRestartExecutor:
@@ -122,9 +122,9 @@ bool Decider::IsOfTheWholeJob(const FailureVerdict& verdict, const std::string& 
   return false;
 }
 
-void Decider::LeaveCluster(const std::string& cluster, const FailureVerdict& verdict) {
+void Decider::LeaveCluster(RestartCause cause, const std::string& cluster, const FailureVerdict& verdict) {
   decision_.memory.avoided[cluster] = absl::StrCat("was left, by rule ", verdict.rule, ": ", verdict.description);
-  CountRestart(absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
+  CountRestart(cause, absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
 }
 
 }  // namespace fusionllm::op

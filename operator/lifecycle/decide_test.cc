@@ -185,6 +185,57 @@ TEST_F(DecideTest, AFailedBrokerRestartsTheJobOnceTheOldPodsAreGone) {
   EXPECT_EQ(decision.state, JobState::kStarting);
 }
 
+TEST_F(DecideTest, AJobIsRestartingFromTheFailureUntilItsNextAttemptMakesSteps) {
+  AddRunning();
+  FailBroker(1);
+  const Decision failed = Decide(seen_);
+  EXPECT_EQ(failed.restart, RestartCause::kBrokerFailed);
+  EXPECT_EQ(Reason(failed, "Restarting"), "BrokerFailed");
+  seen_.memory = failed.memory;
+  seen_.memory.restarting_since = kStart;
+  pods().clear();
+  AddBroker(PodPhase::kRunning, 1);
+  for (const int index : {0, 1}) AddExecutor(index, PodPhase::kRunning, true, 1);
+  const Decision ready = Decide(seen_);
+  EXPECT_EQ(ready.state, JobState::kRunning);
+  EXPECT_EQ(Reason(ready, "Restarting"), "none") << "it stays as it is";
+  EXPECT_FALSE(ready.steps_again || ready.restart.has_value());
+  seen_.stepped = true;
+  const Decision steps = Decide(seen_);
+  EXPECT_TRUE(steps.steps_again);
+  EXPECT_EQ(Reason(steps, "Restarting"), "!MakesSteps");
+  seen_.memory.restarting_since.reset();
+  EXPECT_FALSE(Decide(seen_).steps_again) << "once";
+}
+
+TEST_F(DecideTest, AJobThatStartsAgainNoMoreIsNotRestarting) {
+  AddRunning();
+  seen_.memory.restarting_since = kStart;
+  FailBroker(2);
+  const Decision failed = Decide(seen_);
+  EXPECT_EQ(Reason(failed, "Restarting"), "!InvalidInput");
+  EXPECT_FALSE(failed.restart.has_value());
+  pods().clear();
+  spec().suspend = true;
+  EXPECT_EQ(Reason(Decide(seen_), "Restarting"), "!Suspended");
+}
+
+TEST_F(DecideTest, WhyAnAttemptEndedIsTold) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kFailed;
+  pods()[1].exit_code = 137;
+  spec().failure_policy.rules = {{.name = "oom", .action = job::FailureAction::kRestartJob, .on_exit_codes = {137}}};
+  EXPECT_EQ(Decide(seen_).restart, RestartCause::kExecutorFailed);
+  pods().erase(pods().begin());
+  EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost);
+}
+
+TEST_F(DecideTest, AJobThatWasSuspendedSaysThatItWasResumed) {
+  EXPECT_EQ(Reason(Decide(seen_), "Suspended"), "!NotSuspended");
+  seen_.memory.was_suspended = true;
+  EXPECT_EQ(Reason(Decide(seen_), "Suspended"), "!Resumed");
+}
+
 TEST_F(DecideTest, RestartsAreBounded) {
   AddRunning();
   FailBroker(1);

@@ -111,21 +111,25 @@ void Decider::Fail(const char* reason, std::string message) {
   Condition("Failed", true, reason, message);
   Condition("Ready", false, reason, "The job has failed.");
   Condition("Degraded", false, reason, "The job has failed.");
+  EndRestarting(reason, "The job has failed.");
   Say(true, reason, std::move(message));
 }
 
-bool Decider::CountRestart(const std::string& why) {
+bool Decider::CountRestart(RestartCause cause, const std::string& why) {
   if (decision_.memory.counted_restarts >= spec_.failure_policy.max_restarts) {
     Fail("BackoffLimitExceeded",
          absl::StrCat("No restart is left of spec.failurePolicy.maxRestarts, ", spec_.failure_policy.max_restarts, ": ", why));
     return false;
   }
   ++decision_.memory.counted_restarts;
-  NextAttempt(why);
+  NextAttempt(cause, why);
   return true;
 }
 
-void Decider::NextAttempt(const std::string& why, bool expected) {
+void Decider::NextAttempt(RestartCause cause, const std::string& why) {
+  const bool expected = cause == RestartCause::kResized;
+  decision_.restart = cause;
+  Condition("Restarting", true, Name(cause), why);
   ++decision_.memory.attempt;
   if (!expected) ++decision_.memory.restarts;
   decision_.memory.was_ready = false;
@@ -137,6 +141,11 @@ void Decider::NextAttempt(const std::string& why, bool expected) {
   } else {
     Say(true, "Restarting", absl::StrCat("Restart ", decision_.memory.restarts, " of the job: ", why));
   }
+}
+
+void Decider::EndRestarting(const char* reason, const char* message) {
+  if (decision_.restart.has_value()) decision_.restart.reset();  // nothing comes of it
+  if (seen_.memory.restarting_since.has_value()) Condition("Restarting", false, reason, message);
 }
 
 void Decider::PendingDeadline(const std::string& why) {

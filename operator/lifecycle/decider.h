@@ -49,8 +49,10 @@ class Decider {
   bool RemoveOldAttempts();
   void Fail(const char* reason, std::string message);
   // False: the job has failed.
-  bool CountRestart(const std::string& why);
-  void NextAttempt(const std::string& why, bool expected = false);
+  bool CountRestart(RestartCause cause, const std::string& why);
+  void NextAttempt(RestartCause cause, const std::string& why);
+  // The job starts again no more, for it makes steps or will not.
+  void EndRestarting(const char* reason, const char* message);
   void PendingDeadline(const std::string& why);
 
   // ---- by the state of the job ----
@@ -79,9 +81,9 @@ class Decider {
   // False: the job has failed, or starts again.
   bool ReplaceExecutor(const PodView& pod);
   // Whether an executor's failure is one of the whole job, by its rules: then it has failed, or starts again.
-  bool IsOfTheWholeJob(const FailureVerdict& verdict, const std::string& cluster);
+  bool IsOfTheWholeJob(RestartCause cause, const FailureVerdict& verdict, const std::string& cluster);
   // Its executors go elsewhere from the next attempt on, unless no restart is left.
-  void LeaveCluster(const std::string& cluster, const FailureVerdict& verdict);
+  void LeaveCluster(RestartCause cause, const std::string& cluster, const FailureVerdict& verdict);
 
   const Observation& seen_;
   const job::Spec& spec_;

@@ -62,6 +62,10 @@ struct Memory {
   bool complete = false, failed = false;       // at most one; for ever
   bool was_ready = false;                      // in this attempt
   std::optional<absl::Time> short_since;       // it waits for room
+  std::optional<absl::Time> restarting_since;  // an attempt ended so, and the next one has not made a step yet
+  bool resized = false;                        // and that was for another number of executors
+  bool was_suspended = false;                  // or is
+  std::optional<absl::Time> resumed_at;        // if it was
   std::optional<absl::Time> room_since;        // there is room for more executors than it runs with
   std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why
 };
@@ -86,6 +90,7 @@ struct Observation {
   std::string advice;               // what it said, in words
   std::vector<ClusterView> clusters;
   std::string broker_endpoint;       // where executors reach the broker; empty: not known
+  bool stepped = false;              // the attempt's broker says that it has made a step
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
 };
 

@@ -57,6 +57,12 @@ struct ClusterFacts {
   double ingress_bytes_per_s = 0;               // of all that enters
 };
 
+// Whether a registered cluster can be worked with now.
+struct Presence {
+  bool connected = false;
+  absl::Duration away_for;  // as its status tells; zero while it is connected, or has not been told otherwise
+};
+
 // The clusters that lend devices now.
 class Members {
  public:

@@ -140,6 +140,10 @@ class JobReconciler::Pass {
     AddUnknown(seen);
     PlaceExecutors(seen);
     FindEndpoints(seen);
+    if (key_.cluster.empty() && seen.memory.restarting_since.has_value()) {
+      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt);
+      seen.stepped = progress.has_value() && progress->step > 0;
+    }
     return seen;
   }
 
@@ -258,7 +262,12 @@ class JobReconciler::Pass {
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
     if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(AddFinalizer());
-    if (!decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
+    if (!decision.remove_finalizer) {
+      FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
+      Measure(seen, decision);
+    }
+    // The next broker may have the address of this one.
+    if (decision.restart.has_value()) owner_.progress_.Forget(view_.identity.uid);
     for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
     const std::string& hub = seen.clusters.front().name;
     if (WritesIn(hub, decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(owner_.hub_));
@@ -417,7 +426,22 @@ class JobReconciler::Pass {
     if (status == view_.status) return absl::OkStatus();
     // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.
     const std::string body = StatusBody(view_, version_, status);
-    return Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_));
+    FUSIONLLM_RETURN_IF_ERROR(
+        Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_)));
+    if (owner_.options_.metrics != nullptr) owner_.options_.metrics->WroteStatus(kFusionJobs.plural);
+    return absl::OkStatus();
+  }
+
+  // Once for each change: what follows from it is in the status that has just been written, and the next look finds it there.
+  void Measure(const Observation& seen, const Decision& decision) const {
+    const JobMetrics* const metrics = owner_.options_.metrics;
+    if (metrics == nullptr) return;
+    const Memory& told = seen.memory;
+    if (decision.memory.was_ready && !told.was_ready && !told.restarting_since.has_value()) {
+      metrics->Started(seen.now - told.resumed_at.value_or(seen.created_at));
+    }
+    if (decision.restart.has_value()) metrics->Restarted(*decision.restart);
+    if (decision.steps_again && !told.resized) metrics->StepsAgain(seen.now - *told.restarting_since);
   }
 
   std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt) {

@@ -28,6 +28,7 @@
 #include "operator/members/member.h"
 #include "operator/placement/placer.h"
 #include "operator/progress/progress.h"
+#include "operator/reconcile/job_metrics.h"
 #include "operator/reconcile/job_view.h"
 
 namespace fusionllm::op {
@@ -66,8 +67,9 @@ struct ReconcilerOptions {
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
   // The same for its part on the hub.
   std::function<void(const kube::ObjectKey& job)> poke_hub = [](const auto&) {};
-  Fence* fence = nullptr;      // null: nobody is elected
-  Advisor* advisor = nullptr;  // null: the scheduler is not asked where jobs run fastest
+  Fence* fence = nullptr;               // null: nobody is elected
+  Advisor* advisor = nullptr;           // null: the scheduler is not asked where jobs run fastest
+  const JobMetrics* metrics = nullptr;  // null: none
 };
 
 class JobReconciler {

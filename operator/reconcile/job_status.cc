@@ -155,6 +155,11 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
         condition != nullptr && condition->status == (holds ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse);
     return so ? std::optional(condition->last_transition_time) : std::nullopt;
   };
+  const auto reason = [&](absl::string_view type) {
+    const kubeapi::Condition* const condition = kubeapi::FindCondition(status.conditions, type);
+    return condition == nullptr ? std::nullopt : std::optional(condition->reason);
+  };
+  const std::optional<std::string> suspension = reason(kubeapi::kSuspended);
   return {.attempt = status.attempt,
           .restarts = status.restarts,
           .counted_restarts = status.restarts_count_towards_max,
@@ -164,6 +169,10 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .failed = kubeapi::IsTrue(status.conditions, kubeapi::kFailed),
           .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
           .short_since = since(kubeapi::kDispatched, false),
+          .restarting_since = since(kubeapi::kRestarting, true),
+          .resized = reason(kubeapi::kRestarting) == Name(RestartCause::kResized),
+          .was_suspended = suspension.has_value() && *suspension != "NotSuspended",
+          .resumed_at = suspension == "Resumed" ? since(kubeapi::kSuspended, false) : std::nullopt,
           .room_since = since(kubeapi::kResizing, true),
           .avoided = Avoided(status)};
 }

@@ -14,6 +14,7 @@
 #include "lib/base/exit_code.h"
 #include "lib/base/host_port.h"
 #include "lib/daemon/loop_check.h"
+#include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "lib/transport/grpc/relay.h"
@@ -113,6 +114,7 @@ int Main(int argc, char** argv) {
 
   daemon::HoldStopSignals();
   metrics::Registry registry(kProgram, kBuildVersion);
+  daemon::AddProcessMetrics(registry);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
   if (!setup.ok()) {
     // Whoever started the broker tells it as the reason, instead of an end that nobody expected.

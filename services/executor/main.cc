@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
 #include "lib/daemon/loop_check.h"
+#include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "lib/kernels/devices.h"
@@ -83,6 +84,7 @@ int Main(int argc, char** argv) {
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
 
   metrics::Registry registry(kProgram, kBuildVersion);
+  daemon::AddProcessMetrics(registry);
   StageProbe probe(registry, host_options.name);
   BrokerSession session(session_options);
   CheckpointClient checkpoints({.address = session_options.address, .credentials = credentials->channel, .executor = host_options.name});

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "lib/base/host_port.h"
+#include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "services/credentials.h"
@@ -46,6 +47,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, "scheduler");
   if (!credentials.ok()) return daemon::Complain(credentials.status(), daemon::kExitBadInput);
   metrics::Registry registry(kProgram, kBuildVersion);
+  daemon::AddProcessMetrics(registry);
   const PlanProbe probe(registry);
   SchedulerService service(probe, options);
   grpc::ServerBuilder builder;

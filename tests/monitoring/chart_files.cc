@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
@@ -76,12 +77,14 @@ std::vector<Rule> Rules() {
   return rules;
 }
 
-std::set<std::string> DocumentedFamilies() {
+std::set<std::string> DocumentedFamilies(const std::string& program) {
   std::set<std::string> families;
   const std::string document = base::ReadWholeFile(SourceFolder() + "/docs/metrics.md");
   for (const absl::string_view line : absl::StrSplit(document, '\n')) {
     const std::vector<absl::string_view> cells = absl::StrSplit(line, '|');
     if (cells.size() < 6 || !absl::StartsWith(cells[1], " `") || !absl::EndsWith(cells[1], "` ")) continue;
+    const std::vector<std::string> programs = absl::StrSplit(absl::StripAsciiWhitespace(cells[4]), ", ");
+    if (!program.empty() && std::find(programs.begin(), programs.end(), program) == programs.end()) continue;
     families.emplace(cells[1].substr(2, cells[1].size() - 4));
   }
   EXPECT_FALSE(families.empty());

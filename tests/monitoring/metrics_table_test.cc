@@ -11,12 +11,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/daemon/process_metrics.h"
 #include "lib/kube/client/rest_metrics.h"
 #include "lib/kube/events/event_recorder.h"
 #include "lib/kube/lease/leader_elector.h"
 #include "lib/kube/queue/controller.h"
 #include "lib/kube/watch/informer_metrics.h"
+#include "operator/cleanup/orphan_collector.h"
 #include "operator/fleet/fleet_metrics.h"
+#include "operator/reconcile/job_metrics.h"
 #include "services/broker/run_probe.h"
 #include "services/executor/stage_probe.h"
 #include "services/scheduler/plan_probe.h"
@@ -43,7 +46,10 @@ std::map<std::string, Exported> AllFamilies() {
   const kube::EventMetrics events(op);
   const kube::LeaderMetrics leader(op);
   const op::FleetMetrics fleet(
-      op, [] { return std::vector<std::shared_ptr<const op::JobView>>(); }, [] { return std::map<std::string, bool>(); });
+      op, [] { return std::vector<std::shared_ptr<const op::JobView>>(); }, [] { return std::map<std::string, op::Presence>(); });
+  const op::JobMetrics jobs(op);
+  const op::OrphanMetrics orphans(op);
+  for (metrics::Registry* registry : {&broker, &executor, &scheduler, &op}) daemon::AddProcessMetrics(*registry);
   std::map<std::string, Exported> all;
   const std::pair<const char*, const metrics::Registry*> programs[] = {
       {"broker", &broker}, {"executor", &executor}, {"scheduler", &scheduler}, {"operator", &op}};
@@ -79,7 +85,8 @@ TEST(MetricsTableTest, TheDocumentListsWhatIsExported) {
 
 TEST(MetricsTableTest, NamesAndHelpFollowPrometheus) {
   // The others are names that dashboards of Kubernetes controllers know.
-  const std::regex name("(fusionllm|workqueue|controller_runtime|rest_client|leader_election)_[a-z]+(_[a-z]+)*"), label("[a-z]+(_[a-z]+)?");
+  const std::regex name("(fusionllm|process|workqueue|controller_runtime|rest_client|leader_election)_[a-z]+(_[a-z]+)*"),
+      label("[a-z]+(_[a-z]+)?");
   for (const auto& [unused, exported] : AllFamilies()) {
     const metrics::FamilyInfo& info = exported.info;
     EXPECT_TRUE(std::regex_match(info.name, name)) << info.name;

@@ -61,7 +61,10 @@ LeaderElector::LeaderElector(ApiClient& client, Clock& clock, const LeaderMetric
       metrics_(metrics),
       options_(std::move(options)),
       random_(std::hash<std::string>()(options_.identity)) {
-  if (metrics_ != nullptr) metrics_->master_.Set(0, {options_.lease.name});
+  if (metrics_ != nullptr) {
+    metrics_->master_.Set(0, {options_.lease.name});
+    metrics_->slow_paths_.Add(0, {options_.lease.name});  // counted from zero: the first is a rise that can be seen
+  }
 }
 
 LeaderElector::~LeaderElector() {

@@ -22,6 +22,7 @@ ControllerMetrics::ControllerMetrics(metrics::Registry& registry)
       terminal_errors_(
           registry.AddCounter(Spec("terminal_reconcile_errors_total", "Keys that failed and are not tried again by themselves."))),
       panics_(registry.AddCounter(Spec("reconcile_panics_total", "Keys that failed with an exception."))),
+      timeouts_(registry.AddCounter(Spec("reconcile_timeouts_total", "Keys that failed because something was not done in time."))),
       seconds_(registry.AddHistogram(Spec("reconcile_time_seconds", "Time spent on a key."),
                                      {.005, .01, .025, .05, .1,  .15, .2,  .25, .3, .35, .4, .45, .5, .6, .7, .8, .9, 1,  1.25, 1.5,
                                       1.75, 2,   2.5,  3,   3.5, 4,   4.5, 5,   6,  7,   8,  9,   10, 15, 20, 25, 30, 40, 50,   60})) {}
@@ -33,7 +34,7 @@ Controller::Controller(WorkQueue& queue, Clock& clock, ControllerMetrics* metric
     metrics_->active_workers_.Set(0, {queue_.name()});
     // Counted from zero: the first failure is a rise that can be seen.
     for (const char* result : {"success", "error", "requeue", "requeue_after"}) metrics_->reconciles_.Add(0, {queue_.name(), result});
-    for (const metrics::Counter& failures : {metrics_->errors_, metrics_->terminal_errors_, metrics_->panics_}) {
+    for (const metrics::Counter& failures : {metrics_->errors_, metrics_->terminal_errors_, metrics_->panics_, metrics_->timeouts_}) {
       failures.Add(0, {queue_.name()});
     }
   }
@@ -84,6 +85,7 @@ void Controller::WorkOn(const WorkKey& key) {
   if (metrics_ == nullptr) return;
   metrics_->reconciles_.Add(1, {queue_.name(), outcome});
   if (!result.status.ok()) metrics_->errors_.Add(1, {queue_.name()});
+  if (absl::IsDeadlineExceeded(result.status)) metrics_->timeouts_.Add(1, {queue_.name()});
   if (!result.status.ok() && result.terminal) metrics_->terminal_errors_.Add(1, {queue_.name()});
   metrics_->seconds_.Observe(absl::ToDoubleSeconds(clock_.Monotonic() - started), {queue_.name()});
   metrics_->active_workers_.Set(--active_, {queue_.name()});

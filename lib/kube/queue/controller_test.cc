@@ -63,7 +63,7 @@ TEST_F(ControllerTest, FailuresAreCountedFromZero) {
   for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
     EXPECT_THAT(text, HasSubstr("controller_runtime_reconcile_total{controller=\"jobs\",result=\"" + std::string(result) + "\"} 0\n"));
   }
-  for (const char* family : {"reconcile_errors", "terminal_reconcile_errors", "reconcile_panics"}) {
+  for (const char* family : {"reconcile_errors", "terminal_reconcile_errors", "reconcile_panics", "reconcile_timeouts"}) {
     EXPECT_THAT(text, HasSubstr("controller_runtime_" + std::string(family) + "_total{controller=\"jobs\"} 0\n"));
   }
 }
@@ -87,6 +87,17 @@ TEST_F(ControllerTest, AnExceptionCostsItsKeyATryAndNothingElse) {
                                                        "odd: the reconciler threw: an exception of unknown type"));
   EXPECT_THAT(registry_.Text(), HasSubstr("controller_runtime_reconcile_panics_total{controller=\"jobs\"} 2\n"));
   EXPECT_THAT(registry_.Text(), HasSubstr("result=\"success\"} 1\n"));
+}
+
+TEST_F(ControllerTest, WhatIsNotDoneInTimeIsCountedApart) {
+  Controller controller(queue_, clock_, &metrics_, [](const WorkKey& key, std::stop_token) {
+    return ReconcileResult::Failed(key.name == "late" ? absl::DeadlineExceededError("no answer") : absl::UnavailableError("refused"));
+  });
+  queue_.Add(Key("late"));
+  queue_.Add(Key("other"));
+  EXPECT_TRUE(controller.Stop(absl::InfiniteDuration()));
+  EXPECT_THAT(registry_.Text(), HasSubstr("controller_runtime_reconcile_errors_total{controller=\"jobs\"} 2\n"));
+  EXPECT_THAT(registry_.Text(), HasSubstr("controller_runtime_reconcile_timeouts_total{controller=\"jobs\"} 1\n"));
 }
 
 TEST_F(ControllerTest, WhatIsHopelessIsNotTriedAgain) {

@@ -261,7 +261,8 @@ class JobReconcilerTest : public ::testing::Test {
     reconciler_ = std::make_unique<JobReconciler>(
         ReconcilerOptions{.images = {"b", "s", "e", ""},
                           .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); },
-                          .advisor = advisor_},
+                          .advisor = advisor_,
+                          .metrics = metrics_},
         *jobs_, *hub_, members_, *tombstones_, progress_, events_, clock_);
   }
 
@@ -361,7 +362,8 @@ class JobReconcilerTest : public ::testing::Test {
   std::set<std::string> poked_;
   ScriptedProgress progress_;
   NotedEvents events_;
-  Advisor* advisor_ = nullptr;  // of the next operator; must outlive it
+  Advisor* advisor_ = nullptr;           // of the next operator; must outlive it
+  const JobMetrics* metrics_ = nullptr;  // as that
   std::unique_ptr<JobReconciler> reconciler_;
 };
 
