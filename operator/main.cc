@@ -30,6 +30,7 @@
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/placement/advisor.h"
+#include "operator/placement/measured_ways.h"
 #include "operator/placement/plan_call.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
@@ -240,9 +241,6 @@ int Main(int argc, char** argv) {
   const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
   ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
   JobCache jobs(flags.namespaces, flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
-  ProgressWatch progress(
-      clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
-      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); });
   JobEvents events(hub_client, clock, event_metrics, identity);
   Tombstones tombstones(hub_client, ns, flags.origin, *hub_uid);
   const auto knows_job = [&](const kube::ObjectKey& key, const std::string& uid) {
@@ -276,6 +274,17 @@ int Main(int argc, char** argv) {
        .may_write = may_write,
        .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); },
        .grew = grew});
+  MeasuredWays measured;
+  const auto learn = [&](const kube::WorkKey& key, const std::string& page) {
+    const auto job = jobs.Find({key.ns, key.name});
+    if (job == nullptr || !job->job.ok()) return;
+    std::vector<std::string> used;
+    for (const kubeapi::ClusterStatus& cluster : job->status.cluster_statuses) used.push_back(cluster.name);
+    measured.Learn(page, *job->job, used, registry_of_clusters.Clusters(), clock.Now());
+  };
+  ProgressWatch progress(
+      clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
+      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); }, learn);
   std::unique_ptr<Advisor> advisor;
   if (!flags.scheduler.empty()) {
     advisor = std::make_unique<Advisor>(
@@ -295,6 +304,7 @@ int Main(int argc, char** argv) {
                             },
                         .fence = flags.elect ? &fence : nullptr,
                         .advisor = advisor.get(),
+                        .measured = &measured,
                         .metrics = &job_metrics},
       jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 

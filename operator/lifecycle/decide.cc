@@ -102,11 +102,7 @@ void Decider::Suspend() {
   const bool gone = WindDown();
   decision_.state = gone ? JobState::kSuspended : JobState::kSuspending;
   if (gone) {
-    // Time that a job stands still does not count towards its deadline.
-    if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed anew
-    decision_.memory.started_at.reset();
-    decision_.memory.was_ready = false;
-    decision_.memory.avoided.clear();
+    LeaveSuspended();
     Condition("Suspended", true, "Suspended", "The job is suspended: it has no pods.");
     EndRestarting("Suspended", "The job is suspended.");
   } else {
@@ -116,6 +112,14 @@ void Decider::Suspend() {
   Condition("Degraded", false, "Suspended", "The job is suspended.");
 }
 
+void Decider::LeaveSuspended() {
+  // Time that a job stands still does not count towards its deadline.
+  if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed anew
+  decision_.memory.started_at.reset();
+  decision_.memory.was_ready = false;
+  decision_.memory.avoided.clear();
+}
+
 void Decider::Go() {
   Condition("Suspended", false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
   if (seen_.memory.restarting_since.has_value() && seen_.stepped) {
@@ -123,6 +127,8 @@ void Decider::Go() {
     Condition("Restarting", false, "MakesSteps", "The job makes steps again.");
   }
   if (PastDeadline()) return;
+  // Resumed before all had ended: the broker that ends is told to, and neither has made all its steps nor failed.
+  if (seen_.memory.suspending && seen_.memory.started_at.has_value()) LeaveSuspended();
   if (WaitForPlacement()) return;
   if (const PodView* broker = Broker(decision_.memory.attempt); broker != nullptr && Ended(*broker)) {
     if (broker->phase == PodPhase::kSucceeded) {

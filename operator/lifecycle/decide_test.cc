@@ -326,6 +326,22 @@ TEST_F(DecideTest, SuspendingEndsTheBrokerBeforeTheExecutorsThatItsCheckpointNee
   EXPECT_EQ(decision.memory.counted_restarts, 0);
 }
 
+TEST_F(DecideTest, AJobThatIsResumedWhileItStillEndsBeginsAnewAndIsNeitherCompleteNorFailed) {
+  AddRunning();
+  seen_.memory.was_suspended = seen_.memory.suspending = true;
+  for (const PodPhase phase : {PodPhase::kRunning, PodPhase::kSucceeded, PodPhase::kFailed}) {
+    pods()[0].phase = phase;
+    pods()[0].exit_code = phase == PodPhase::kRunning ? std::nullopt : std::optional(phase == PodPhase::kSucceeded ? 0 : 1);
+    pods()[0].deleted_at = kStart + absl::Seconds(30);
+    const Decision decision = Decide(seen_);
+    EXPECT_FALSE(decision.memory.complete || decision.memory.failed);
+    EXPECT_EQ(decision.memory.attempt, 1);
+    EXPECT_EQ(decision.memory.restarts, 0) << "nothing has failed";
+    EXPECT_EQ(decision.state, JobState::kRestarting);
+    EXPECT_THAT(decision.create, IsEmpty()) << "what ends is waited for";
+  }
+}
+
 TEST_F(DecideTest, DeadlinesAreCountedFromTimesOfTheStatus) {
   AddRunning();
   spec().active_deadline_seconds = 60;

@@ -59,6 +59,8 @@ class Decider {
   void Delete();
   void AfterTheEnd();
   void Suspend();
+  // The attempt that was suspended is over.
+  void LeaveSuspended();
   void Go();
   // True: the attempt does not begin now.
   bool WaitForPlacement();

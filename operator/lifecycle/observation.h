@@ -65,6 +65,7 @@ struct Memory {
   std::optional<absl::Time> restarting_since;  // an attempt ended so, and the next one has not made a step yet
   bool resized = false;                        // and that was for another number of executors
   bool was_suspended = false;                  // or is
+  bool suspending = false;                     // its pods were being ended for that
   std::optional<absl::Time> resumed_at;        // if it was
   std::optional<absl::Time> room_since;        // there is room for more executors than it runs with
   std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why

@@ -1,18 +1,12 @@
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "operator/load/federation.h"
 #include "operator/load/operator_process.h"
 #include "operator/load/scenarios.h"
-#include "operator/manifests/resources.h"
 
 namespace fusionllm::op::load {
 namespace {
@@ -65,111 +59,6 @@ std::string Holder(Federation& fleet) {
   const auto lease = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
   return lease.value(nlohmann::json::json_pointer("/spec/holderIdentity"), "");
 }
-
-// Two Pods of one index that could both be at work.
-std::optional<std::string> Twice(Federation& fleet) {
-  for (const auto& member : fleet.members()) {
-    if (const auto doubles = member->Doubles(); !doubles.empty()) return absl::StrCat(member->name(), ": ", absl::StrJoin(doubles, ", "));
-  }
-  if (const auto doubles = fleet.hub().Doubles(); !doubles.empty()) return absl::StrCat("hub: ", absl::StrJoin(doubles, ", "));
-  return std::nullopt;
-}
-
-// What a life leads to: the objects that are there, and what the job's status says but its times.
-std::vector<std::string> EndOf(Federation& fleet) {
-  std::vector<std::string> end = fleet.Leftovers();
-  const auto answer = fleet.hub().admin().Get(kFusionJobs, {kNamespace, "train"});
-  const auto job = nlohmann::json::parse(answer.value_or("null"), nullptr, /*allow_exceptions=*/false);
-  const auto& status = job.value("status", nlohmann::json::object());
-  end.push_back(absl::StrCat("state ", status.value("state", "")));
-  end.push_back(absl::StrCat("restarts ", status.value("restarts", 0)));
-  for (const auto& condition : status.value("conditions", nlohmann::json::array())) {
-    end.push_back(
-        absl::StrCat("condition ", condition.value("type", ""), " ", condition.value("status", ""), " ", condition.value("reason", "")));
-  }
-  return end;
-}
-
-// One job from its creation to its deletion, with one restart; the operator is killed when a write of its is done that is not answered yet.
-class Life {
- public:
-  // After that many writes; 0: never.
-  explicit Life(int after) : after_(after), fleet_(2), op_(Start()) {
-    op_->WaitReady();
-    Federation::Await("all members are connected", [&] { return fleet_.Connected() == 2; });
-    fleet_.AwaitQuiet(absl::Milliseconds(50));
-    fleet_.ForgetRequests();
-    pid_ = op_->pid();
-    fleet_.OnWrite([this](const kube::testing::RecordedRequest& request) {
-      if (++writes_ != after_) return;
-      kill(pid_, SIGKILL);
-      const std::lock_guard lock(mutex_);
-      last_ = absl::StrCat(request.verb, " ", request.target.substr(0, request.target.find('?')));
-    });
-  }
-  // How it ended, before its deletion. Ends the program where that is not as `expected`, unless that is empty, or does not come.
-  std::vector<std::string> Run(const std::vector<std::string>& expected) {
-    fleet_.Submit("train", 4);
-    Reach("the job runs", [&] { return fleet_.Job("train").state == "Running" && fleet_.RunningPods() == 5; });
-    (void)fleet_.hub().EndPod("train-broker-r0", "broker", 1, R"({"error":"killed"})");
-    Reach("its next attempt runs", [&] {
-      return fleet_.Job("train").state == "Running" && fleet_.RunningPods() == 5 &&
-             absl::StrContains(absl::StrJoin(fleet_.Leftovers(), " "), "train-broker-r1");
-    });
-    (void)fleet_.hub().EndPod("train-broker-r1", "broker", 0, R"({"step":100,"steps":100,"loss":2.5,"exit_code":0})");
-    Reach("it is complete", [&] { return fleet_.Job("train").state == "Complete" && fleet_.RunningPods() == 0; });
-    // Pods that are being deleted run no more, and are gone a moment later.
-    for (int writes = -1; writes != writes_;) {
-      writes = writes_;
-      Reach("nothing more comes", [&, until = Now() + kQuiet] { return Now() > until; });
-    }
-    if (!expected.empty()) Reach("it ends as without a death", [&] { return EndOf(fleet_) == expected; });
-    std::vector<std::string> end = EndOf(fleet_);
-    fleet_.DeleteJob("train");
-    Reach("it is deleted", [&] { return fleet_.Jobs() == 0 && fleet_.Leftovers().empty(); });
-    return end;
-  }
-  bool killed() const { return after_ > 0 && writes_ >= after_; }
-  int writes() const { return writes_; }
-  std::string Writes() {
-    return absl::StrCat("hub: ", fleet_.TrafficOf(fleet_.hub()).Text(), "; members: ", fleet_.TrafficOfMembers().Text());
-  }
-
- private:
-  static constexpr absl::Duration kQuiet = absl::Milliseconds(300), kPatience = absl::Minutes(2);
-
-  std::unique_ptr<OperatorProcess> Start() { return std::make_unique<OperatorProcess>(fleet_.Arguments(false), fleet_.log()); }
-
-  void Reach(const char* what, const std::function<bool()>& holds) {
-    const bool reached = Federation::WaitUntil(
-        [&] {
-          if (!again_ && killed()) {
-            again_ = true;
-            op_->Wait();
-            op_ = Start();
-          }
-          return Twice(fleet_).has_value() || holds();
-        },
-        kPatience);
-    const auto twice = Twice(fleet_);
-    if (reached && !twice.has_value()) return;
-    const std::lock_guard lock(mutex_);
-    std::printf("killed after write %d (%s): %s\n  %s\n", after_, last_.c_str(),
-                twice.has_value() ? absl::StrCat("two of one index at once: ", *twice).c_str()
-                                  : absl::StrCat("not within ", absl::FormatDuration(kPatience), ": ", what, ". There is:").c_str(),
-                absl::StrJoin(EndOf(fleet_), "\n  ").c_str());
-    std::exit(1);
-  }
-
-  const int after_;
-  bool again_ = false;  // another operator was started since
-  std::atomic<int> writes_ = 0;
-  std::atomic<pid_t> pid_ = -1;
-  std::mutex mutex_;
-  std::string last_;
-  Federation fleet_;
-  std::unique_ptr<OperatorProcess> op_;
-};
 
 }  // namespace
 
@@ -259,29 +148,6 @@ void Failover(const FailoverOptions& options) {
     Federation::Await("the job runs", [&] { return fleet.Job(name).state == "Running"; });
     leading = std::move(standby);
   }
-}
-
-void Sweep(const SweepOptions& options) {
-  std::vector<std::string> end;
-  {
-    Life whole(0);
-    end = whole.Run({});
-    std::printf("a life of %d writes; %s\nits end:\n  %s\n", whole.writes(), whole.Writes().c_str(), absl::StrJoin(end, "\n  ").c_str());
-    std::fflush(stdout);
-  }
-  int after = options.first;
-  for (;; ++after) {
-    Life life(after);
-    (void)life.Run(end);
-    if (!life.killed()) break;  // a life has fewer writes than that
-    if (after % 10 == 0) std::printf("killed after write %d: the same\n", after);
-    std::fflush(stdout);
-  }
-  std::printf(
-      "killed after each write of a job's life, %d to %d, before the answer: the same end every time, nothing left after its deletion, "
-      "never "
-      "two Pods of one index\n",
-      options.first, after - 1);
 }
 
 }  // namespace fusionllm::op::load

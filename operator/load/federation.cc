@@ -68,7 +68,7 @@ std::string Traffic::Text() const {
   return text;
 }
 
-Federation::Federation(int members) : authority_(NewAuthority()), log_(folder_ / "operator.log") {
+Federation::Federation(int members, const MemberOptions& options) : authority_(NewAuthority()), log_(folder_ / "operator.log") {
   if (const char* log = std::getenv("FUSIONLLM_LOAD_LOG"); log != nullptr) log_ = log;
   // One page for the brokers of all jobs: running, and no further than before.
   auto page = daemon::MonitoringServer::Start(absl::StrCat(BrokerAddress(), ":9090"),
@@ -80,7 +80,7 @@ Federation::Federation(int members) : authority_(NewAuthority()), log_(folder_ /
   brokers_ = *std::move(page);
   hub_ = std::make_unique<SimCluster>("hub", authority_);
   folder_.Write("kubeconfig", hub_->Kubeconfig());
-  for (int i = 0; i < members; ++i) AddMember(absl::StrCat("m", i));
+  for (int i = 0; i < members; ++i) AddMember(absl::StrCat("m", i), options);
   const auto watch = [this](const kube::Resource& resource) {
     auto informer = std::make_unique<kube::Informer>(hub_->admin(), kube::RealClock(), nullptr,
                                                      kube::Informer::Options{.scope = {.resource = resource}, .decode = DecodeWhole});
@@ -97,17 +97,18 @@ Federation::~Federation() {
   watch_clusters_->Stop();
 }
 
-void Federation::AddMember(const std::string& name) {
+void Federation::AddMember(const std::string& name, const MemberOptions& options) {
   members_.push_back(std::make_unique<SimCluster>(name, authority_));
   const json secret = {{"apiVersion", "v1"},
                        {"kind", "Secret"},
                        {"metadata", {{"name", name}}},
                        {"data", {{"kubeconfig", absl::Base64Escape(members_.back()->Kubeconfig())}}}};
   Check(hub_->admin().Create(kSecrets, kOperatorNamespace, secret.dump()).status(), "secret");
-  const json cluster = {{"apiVersion", kFusionClusters.ApiVersion()},
-                        {"kind", kFusionClusters.kind},
-                        {"metadata", {{"name", name}}},
-                        {"spec", {{"kubeConfig", {{"location", name}}}}}};
+  json cluster = {{"apiVersion", kFusionClusters.ApiVersion()},
+                  {"kind", kFusionClusters.kind},
+                  {"metadata", {{"name", name}}},
+                  {"spec", {{"kubeConfig", {{"location", name}}}}}};
+  if (options.worker_lost_timeout_s.has_value()) cluster["spec"]["workerLostTimeoutSeconds"] = *options.worker_lost_timeout_s;
   Check(hub_->admin().Create(kFusionClusters, "", cluster.dump()).status(), "FusionCluster");
 }
 
@@ -119,6 +120,17 @@ std::vector<std::string> Federation::Arguments(bool elect) const {
 }
 
 void Federation::Submit(const std::string& name, int executors, const std::vector<std::string>& clusters) {
+  json more = json::object();
+  for (const std::string& cluster : clusters) more["placement"]["clusters"].push_back({{"name", cluster}});
+  SubmitWith(name, executors, more);
+}
+
+void Federation::PatchJob(const std::string& name, const json& spec) {
+  const json patch = {{"spec", spec}};
+  Check(hub_->admin().Patch(kFusionJobs, {kNamespace, name}, kube::PatchType::kMerge, patch.dump()).status(), "patch of a job");
+}
+
+void Federation::SubmitWith(const std::string& name, int executors, const json& more) {
   json object = {{"apiVersion", kFusionJobs.ApiVersion()},
                  {"kind", kFusionJobs.kind},
                  {"metadata", {{"name", name}, {"namespace", kNamespace}}},
@@ -128,7 +140,7 @@ void Federation::Submit(const std::string& name, int executors, const std::vecto
                    {"training", {{"steps", 100}}},
                    {"network", {{"mode", "Relay"}}},
                    {"executors", {{"replicas", executors}}}}}};
-  for (const std::string& cluster : clusters) object["spec"]["placement"]["clusters"].push_back({{"name", cluster}});
+  object["spec"].update(more);
   {
     const std::lock_guard lock(mutex_);
     jobs_[name].submitted = kube::RealClock().Monotonic();

@@ -28,9 +28,13 @@ struct Traffic {
   std::string Text() const;
 };
 
+struct MemberOptions {
+  std::optional<int> worker_lost_timeout_s;  // absent: the default of FusionClusters
+};
+
 class Federation {
  public:
-  explicit Federation(int members);
+  explicit Federation(int members, const MemberOptions& options = {});
   ~Federation();
 
   SimCluster& hub() { return *hub_; }
@@ -41,6 +45,9 @@ class Federation {
 
   // A job of so many executors on these clusters; on all of them if none is named.
   void Submit(const std::string& name, int executors, const std::vector<std::string>& clusters = {});
+  // With this in its spec besides.
+  void SubmitWith(const std::string& name, int executors, const nlohmann::json& more);
+  void PatchJob(const std::string& name, const nlohmann::json& spec);
   void DeleteJob(const std::string& name);
   JobRecord Job(const std::string& name) const;
   int JobsIn(const std::string& state) const;
@@ -69,7 +76,7 @@ class Federation {
 
  private:
   void Note(const kube::InformerEvent& event);
-  void AddMember(const std::string& name);
+  void AddMember(const std::string& name, const MemberOptions& options);
 
   const base::TempFolder folder_;
   const security::CertificateAuthority authority_;

@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -26,6 +28,14 @@ void PrintUsage(const char* when, const OperatorProcess& op, double cpu_before) 
   const Usage usage = op.Look();
   std::printf("| operator, %s | CPU %.2f s, resident %.1f MiB, peak %.1f MiB |\n", when, usage.cpu_s - cpu_before, usage.resident_mib,
               usage.peak_mib);
+}
+
+// Of this process, whose threads are the clusters.
+double OwnCpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 void PrintTraffic(const char* when, Federation& fleet) {
@@ -200,6 +210,39 @@ void Fleet(const FleetOptions& options) {
   PrintUsage("until all are deleted", *op, cpu);
   PrintTraffic("until all are deleted", fleet);
   PrintReconciles("since its start", *op);
+}
+
+void Start(const StartOptions& options) {
+  Federation fleet(options.members);
+  {
+    const OperatorProcess op(fleet.Arguments(false), fleet.log());
+    op.WaitReady();
+    for (int i = 0; i < options.jobs; ++i) fleet.Submit(NameOf(i), options.executors);
+    Federation::Await(
+        "all jobs run", [&] { return fleet.JobsIn("Running") == options.jobs; }, absl::Hours(1));
+    fleet.AwaitQuiet(absl::Seconds(2));
+  }
+  std::printf(
+      "| %d jobs of %d executors over %d members | ready | all members listed | CPU until ready: operator | clusters "
+      "|\n|---|---|---|---|---|\n",
+      options.jobs, options.executors, options.members);
+  std::vector<absl::Duration> ready;
+  for (int round = 0; round < options.rounds; ++round) {
+    fleet.ForgetRequests();
+    const absl::Duration begin = Now();
+    const double cpu_before_s = OwnCpuSeconds();
+    const OperatorProcess op(fleet.Arguments(false), fleet.log());
+    ready.push_back(op.WaitReady());
+    const double cpu_s = op.Look().cpu_s, clusters_cpu_s = OwnCpuSeconds() - cpu_before_s;
+    Federation::Await("all members are listed", [&] {
+      return std::all_of(fleet.members().begin(), fleet.members().end(),
+                         [&](const auto& member) { return fleet.TrafficOf(*member).requests["watch pods"] > 1; });
+    });
+    std::printf("| round %d | %.0f ms | %.2f s | %.2f s | %.2f s |\n", round, absl::ToDoubleMilliseconds(ready.back()),
+                Seconds(Now() - begin), cpu_s, clusters_cpu_s);
+    std::fflush(stdout);
+  }
+  std::printf("| of all | p50 %.0f ms, longest %.0f ms | | | |\n", QuantileMs(ready, 0.5), QuantileMs(ready, 1));
 }
 
 void Wide(const WideOptions& options) {

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 
+#include "operator/load/life.h"
 #include "operator/load/scenarios.h"
 
 namespace fusionllm::op::load {
@@ -42,7 +43,20 @@ int Main(int argc, char** argv) {
 
   SweepOptions sweep;
   CLI::App* const sweep_command = app.add_subcommand("sweep", "The operator is killed after each of its writes");
+  std::vector<std::string> lives;
+  for (const LifeStory& story : LifeStories()) lives.emplace_back(story.name);
+  sweep_command->add_option("--life", sweep.life, "Of this life alone")->check(CLI::IsMember(lives));
   sweep_command->add_option("--first", sweep.first, "Begin with this write")->check(CLI::Range(1, 10'000))->capture_default_str();
+  sweep_command->add_option("--stride", sweep.stride, "Every so manieth write")->check(CLI::Range(1, 10'000))->capture_default_str();
+  sweep_command->add_option("--most", sweep.most, "Places in each life at most; 0: all")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+
+  StartOptions start;
+  CLI::App* const start_command = app.add_subcommand("start", "An operator that starts when many jobs are there");
+  start_command->add_option("--jobs", start.jobs)->check(CLI::Range(0, 100'000))->capture_default_str();
+  start_command->add_option("--executors", start.executors, "Of each job")->check(CLI::Range(1, 1000))->capture_default_str();
+  start_command->add_option("--rounds", start.rounds)->check(CLI::Range(1, 1000))->capture_default_str();
 
   CLI11_PARSE(app, argc, argv);
   if (fleet_command->parsed()) {
@@ -55,6 +69,8 @@ int Main(int argc, char** argv) {
     Hung(hung);
   } else if (failover_command->parsed()) {
     Failover(failover);
+  } else if (start_command->parsed()) {
+    Start(start);
   } else if (sweep_command->parsed()) {
     Sweep(sweep);
   }

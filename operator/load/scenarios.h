@@ -1,6 +1,8 @@
 // What load_report measures, each a federation and operators of its own; prints lines of Markdown tables.
 #pragma once
 
+#include <string>
+
 #include "absl/time/time.h"
 
 namespace fusionllm::op::load {
@@ -26,16 +28,24 @@ struct HungOptions {
 };
 void Hung(const HungOptions& options);
 
+// An operator that starts when many jobs are there, again and again.
+struct StartOptions {
+  int jobs = 1000, executors = 10, members = 8, rounds = 10;
+};
+void Start(const StartOptions& options);
+
 // Two operators, of which the leading one ends.
 struct FailoverOptions {
   int rounds = 3;
 };
 void Failover(const FailoverOptions& options);
 
-// The operator killed after each write of a job's life on a hub and two members, from the `first` on; ends the program at the first life
-// that ends otherwise than one without a death.
+// The operator killed after each write of a job's life on a hub and two members (life.h), from the `first` on; ends the program at the
+// first life that ends otherwise than one without a death.
 struct SweepOptions {
-  int first = 1;
+  std::string life;  // empty: one after the other
+  int first = 1, stride = 1;
+  int most = 0;  // places in each life; 0: all
 };
 void Sweep(const SweepOptions& options);
 

@@ -147,6 +147,11 @@ absl::Duration SimCluster::LastStart() const {
   return last_start_;
 }
 
+void SimCluster::SetAway(bool away) {
+  front_.Cut(away);
+  if (away) server_.BreakWatches();
+}
+
 absl::Status SimCluster::EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message) {
   const json terminated = {{"exitCode", exit_code}, {"reason", exit_code == 0 ? "Completed" : "Error"}, {"message", message}};
   const json patch = {{"status",

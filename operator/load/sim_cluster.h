@@ -42,6 +42,8 @@ class SimCluster {
   absl::Duration LastStart() const;
   // Pods that came while another of the same job, role and index had not ended, each with that one: "NAME beside NAME".
   std::vector<std::string> Doubles() const;
+  // While it is away nobody reaches its API server, and its kubelet goes on.
+  void SetAway(bool away);
   // Ends a Pod's main container.
   absl::Status EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message);
 

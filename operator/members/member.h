@@ -46,15 +46,16 @@ struct ClusterWay {
 // What is registered of a cluster, whether it can be reached or not.
 struct ClusterFacts {
   std::string name;
-  std::map<std::string, std::string> labels;    // its own, and what selectors may name besides: region, zone, provider, name
-  std::string address = "";                     // where others reach its node ports; empty: as its nodes say
-  bool local = false;                           // the hub
-  bool egress_only = false;                     // nobody outside can dial in
-  bool on_demand = false;                       // nodes are made when pods wait for them
-  bool leaving = false;                         // it is being removed
-  std::map<std::string, ClusterWay> ways = {};  // to others
-  double egress_bytes_per_s = 0;                // of all that leaves it together; 0: no limit is known
-  double ingress_bytes_per_s = 0;               // of all that enters
+  std::map<std::string, std::string> labels;        // its own, and what selectors may name besides: region, zone, provider, name
+  std::string address = "";                         // where others reach its node ports; empty: as its nodes say
+  bool local = false;                               // the hub
+  bool egress_only = false;                         // nobody outside can dial in
+  bool on_demand = false;                           // nodes are made when pods wait for them
+  bool leaving = false;                             // it is being removed
+  std::map<std::string, ClusterWay> ways = {};      // to others, as stated
+  std::map<std::string, ClusterWay> measured = {};  // as runs have found them
+  double egress_bytes_per_s = 0;                    // of all that leaves it together; 0: no limit is known
+  double ingress_bytes_per_s = 0;                   // of all that enters
 };
 
 // Whether a registered cluster can be worked with now.

@@ -38,7 +38,10 @@ class Allotment {
   Choice Options() {
     if (!Open() || !CheckBounds() || !TakeMinima() || !LeavesChoice()) return {};
     Choice choice{.wanted = out_.wanted};
-    for (const Share& share : shares_) choice.clusters.push_back({share.offer, share.least, std::min(share.limit(), out_.wanted)});
+    for (const Share& share : shares_) {
+      const int64_t most = OpenNumber() ? std::max(share.least, DevicesIn(share)) : out_.wanted;
+      choice.clusters.push_back({share.offer, share.least, std::min(share.limit(), most)});
+    }
     return choice;
   }
 
@@ -139,9 +142,13 @@ class Allotment {
     return true;
   }
 
+  // A job that names no number and wants to be fast has as many as make it so.
+  bool OpenNumber() const { return spec_.placement.spread == job::Spread::kFastest && !NamedNumber(spec_.executors).has_value(); }
+  static int64_t DevicesIn(const Share& share) { return std::min(share.limit(), share.offer->devices); }
+
   int64_t AsManyAsThereAre(int64_t least) const {
     int64_t all = 0;
-    for (const Share& share : shares_) all += std::min(share.limit(), share.offer->devices);
+    for (const Share& share : shares_) all += DevicesIn(share);
     return std::max({spec_.executors.min, least, all});
   }
 
@@ -162,6 +169,7 @@ class Allotment {
     const job::Spread spread = spec_.placement.spread;
     const bool in_order = spec_.placement.clusters.size() > 1;  // of preference
     if (spread != job::Spread::kFastest && (spread != job::Spread::kAuto || in_order)) return false;
+    if (OpenNumber()) return total_ < out_.wanted && spec_.executors.min < out_.wanted;
     int64_t room = 0, open = 0;
     for (const Share& share : shares_) {
       room += std::min(share.limit(), out_.wanted);
@@ -179,6 +187,10 @@ class Allotment {
       if (const auto at = place(share); at != ranking.end()) share.ranked = at->executors;
     }
     ranked_ = true;
+    if (!OpenNumber()) return;
+    int64_t enough = 0;
+    for (const Share& share : shares_) enough += std::max(share.least, std::min(share.ranked, share.limit()));
+    if (enough > 0) out_.wanted = std::min(out_.wanted, std::max(spec_.executors.min, enough));
   }
 
   // One executor at least reads the data and feeds the others.

@@ -48,6 +48,36 @@ class PlacementTest : public ::testing::Test {
   Ranking ranking_;
 };
 
+TEST_F(PlacementTest, AJobWithoutANumberThatWantsToBeFastHasAsManyAsThePlan) {
+  room_ = devices_ = {{"oslo", 2}, {"paris", 3}};
+  wish().spread = job::Spread::kFastest;
+  ranking_ = {{"paris", 2}};
+  EXPECT_THAT(Place({"oslo", "paris"}), ElementsAre("paris-0", "paris-1"));
+  EXPECT_EQ(Full({"oslo", "paris"}).wanted, 2);
+  executors().min = 3;
+  EXPECT_THAT(Place({"oslo", "paris"}), ElementsAre("paris-0", "paris-1", "paris-2")) << "no fewer than it must have";
+  executors().min = 1;
+  ranking_.clear();
+  EXPECT_EQ(Place({"oslo", "paris"}).size(), 5) << "nobody knows: all there are";
+  ranking_ = {{"paris", 2}};
+  wish().spread = job::Spread::kAuto;
+  EXPECT_EQ(Place({"oslo", "paris"}).size(), 5) << "who does not ask for the fastest has all there are";
+}
+
+TEST_F(PlacementTest, AJobWithoutANumberIsAskedAboutWhereItWantsToBeFast) {
+  std::vector<ClusterOffer> offers = {{.name = "oslo", .room = 2, .devices = 2}, {.name = "paris", .room = 3, .devices = 3}};
+  EXPECT_THAT(ChoiceOf(job_, offers).clusters, IsEmpty());
+  for (ClusterOffer& offer : offers) offer.room = 9;
+  wish().spread = job::Spread::kFastest;
+  const Choice choice = ChoiceOf(job_, offers);
+  ASSERT_EQ(choice.clusters.size(), 2);
+  EXPECT_EQ(choice.wanted, 5);
+  EXPECT_EQ(choice.clusters[0].most, 2) << "a device each, though there is room for more";
+  EXPECT_EQ(choice.clusters[1].most, 3);
+  executors().min = 5;
+  EXPECT_THAT(ChoiceOf(job_, offers).clusters, IsEmpty()) << "it must have all";
+}
+
 TEST_F(PlacementTest, ARankingSaysWhoGetsHowMany) {
   executors().replicas = 4;
   room_ = {{"oslo", 9}, {"paris", 9}, {"tokyo", 3}};

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "operator/placement/graph_file.h"
 
 namespace fusionllm::op {
 namespace {
@@ -58,7 +60,7 @@ Placer::Asked Placer::Consult(const SurveyRequest& request) {
   }
   const Choice choice = ChoiceOf(*request.job, offers);
   if (choice.clusters.empty()) return {};
-  const absl::StatusOr<Question> question = QuestionOf(*request.job, choice, members_.Clusters());
+  const absl::StatusOr<Question> question = QuestionAbout(request, choice);
   if (!question.ok()) {
     base::Log(base::LogLevel::kDebug, absl::StrCat("job ", request.identity.ns, "/", request.identity.name,
                                                    ": the scheduler is not asked: ", std::string(question.status().message())));
@@ -66,6 +68,17 @@ Placer::Asked Placer::Consult(const SurveyRequest& request) {
   }
   const std::optional<Advice> advice = advisor_->Advise(request.identity, *question);
   return {.pending = !advice.has_value(), .advice = advice};
+}
+
+absl::StatusOr<Question> Placer::QuestionAbout(const SurveyRequest& request, const Choice& choice) const {
+  std::vector<ClusterFacts> clusters = members_.Clusters();
+  if (measured_ != nullptr) measured_->AddTo(clusters, request.now);
+  const std::optional<ConfigMapFile> graph = GraphInConfigMap(request.job->spec);
+  if (!graph.has_value()) return QuestionOf(*request.job, choice, clusters);
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string text, ReadConfigMapFile(hub_.client(), request.identity.ns, *graph, {}));
+  job::FusionJob job = *request.job;
+  job.spec.model.graph = job::GraphSource{.inline_text = std::move(text)};
+  return QuestionOf(job, choice, clusters);
 }
 
 void Placer::KeepWords(const SurveyRequest& request, Placement& placement) {

@@ -1,5 +1,5 @@
 // Places jobs on the clusters that there are, one after the other, so that no two count on the same room; with an advisor, where they
-// should run fastest. Thread-safe; does not block but for its turn.
+// should run fastest. Thread-safe; blocks for its turn and, of a job whose graph lies in a ConfigMap, on the hub's API server.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 
 #include "operator/members/member.h"
 #include "operator/placement/advisor.h"
+#include "operator/placement/measured_ways.h"
 #include "operator/placement/placement.h"
 #include "operator/placement/reservations.h"
 #include "operator/placement/survey.h"
@@ -18,7 +19,9 @@ namespace fusionllm::op {
 class Placer {
  public:
   // All must outlive it. `advisor` null: the scheduler is not asked.
-  Placer(const Member& hub, const Members& members, Advisor* advisor = nullptr) : hub_(hub), members_(members), advisor_(advisor) {}
+  // `measured` null: nothing has been measured.
+  Placer(const Member& hub, const Members& members, Advisor* advisor = nullptr, const MeasuredWays* measured = nullptr)
+      : hub_(hub), members_(members), advisor_(advisor), measured_(measured) {}
 
   // How long what is said of a shortage may be old: amounts that are free change all the time, and each change would be a write.
   static constexpr absl::Duration kSayAgainAfter = absl::Seconds(30);
@@ -34,12 +37,14 @@ class Placer {
     std::optional<Advice> advice;
   };
   Asked Consult(const SurveyRequest& request);
+  absl::StatusOr<Question> QuestionAbout(const SurveyRequest& request, const Choice& choice) const;
   // Says again what was said a moment ago, if it is of the same kind.
   void KeepWords(const SurveyRequest& request, Placement& placement);
 
   const Member& hub_;
   const Members& members_;
   Advisor* const advisor_;
+  const MeasuredWays* const measured_;
   std::mutex mutex_;
   Reservations reservations_;
   struct Said {

@@ -25,13 +25,22 @@ ClusterWay Said(const ClusterFacts* from, const std::string& to) {
   return at == from->ways.end() ? ClusterWay() : at->second;
 }
 
-// What is known of one direction stands for the other.
+ClusterWay Measured(const ClusterFacts* from, const std::string& to) {
+  if (from == nullptr) return {};
+  const auto at = from->measured.find(to);
+  return at == from->measured.end() ? ClusterWay() : at->second;
+}
+
+// What somebody has stated goes before what runs have measured, each figure by itself; what is known of one direction stands for the other.
 ClusterWay Direct(const std::string& from, const std::string& to, const std::vector<ClusterFacts>& clusters) {
   const ClusterFacts *const source = Find(from, clusters), *const target = Find(to, clusters);
   const ClusterWay there = Said(source, to), back = Said(target, from);
-  const auto first = [](double a, double b, double c) { return a > 0 ? a : b > 0 ? b : c; };
-  ClusterWay way{.bytes_per_s = first(there.bytes_per_s, back.bytes_per_s, kUnknownWay.bytes_per_s),
-                 .latency_s = first(there.latency_s, back.latency_s, kUnknownWay.latency_s)};
+  const ClusterWay seen_there = Measured(source, to), seen_back = Measured(target, from);
+  ClusterWay way;
+  for (const ClusterWay& known : {there, back, seen_there, seen_back, kUnknownWay}) {
+    if (way.bytes_per_s <= 0) way.bytes_per_s = known.bytes_per_s;
+    if (way.latency_s <= 0) way.latency_s = known.latency_s;
+  }
   if (source != nullptr && source->egress_bytes_per_s > 0) way.bytes_per_s = std::min(way.bytes_per_s, source->egress_bytes_per_s);
   if (target != nullptr && target->ingress_bytes_per_s > 0) way.bytes_per_s = std::min(way.bytes_per_s, target->ingress_bytes_per_s);
   return way;
@@ -105,15 +114,18 @@ std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wi
 
 }  // namespace
 
-ClusterWay WayBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
-  const auto hub = std::find_if(clusters.begin(), clusters.end(), [](const auto& facts) { return facts.local; });
-  const std::string meeting = hub == clusters.end() ? "" : hub->name;
+bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
   const auto closed = [&](const std::string& name) {
     const ClusterFacts* const facts = Find(name, clusters);
     return facts != nullptr && facts->egress_only;
   };
-  const bool relayed = mode == job::NetworkMode::kRelay || closed(from) || closed(to);
-  if (!relayed || from == meeting || to == meeting) return Direct(from, to, clusters);
+  return mode == job::NetworkMode::kRelay || closed(from) || closed(to);
+}
+
+ClusterWay WayBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
+  const auto hub = std::find_if(clusters.begin(), clusters.end(), [](const auto& facts) { return facts.local; });
+  const std::string meeting = hub == clusters.end() ? "" : hub->name;
+  if (!MeetAtRelay(from, to, mode, clusters) || from == meeting || to == meeting) return Direct(from, to, clusters);
   const ClusterWay in = Direct(from, meeting, clusters), out = Direct(meeting, to, clusters);
   return {.bytes_per_s = std::min(in.bytes_per_s, out.bytes_per_s), .latency_s = in.latency_s + out.latency_s};
 }

@@ -1,7 +1,7 @@
 // What the scheduler service is asked before a job is placed: the job, over devices that it might get. Pure functions.
 //
 // Each cluster stands for a site with one device for each executor that it could take, named as the executor would be. How fast they are is
-// assumed (device_speed.h); the ways between clusters are those of FusionClusters, and where nothing is said, the defaults below.
+// assumed (device_speed.h); the ways between clusters are those of FusionClusters, else what runs have measured, else the defaults below.
 #pragma once
 
 #include <string>
@@ -27,6 +27,9 @@ struct Question {
 // The way tensors of the job take between two clusters: what either says of it, as wide as both let through; by the hub where they meet at
 // the broker.
 ClusterWay WayBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters);
+
+// Whether executors of these two meet at the broker.
+bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters);
 
 // FailedPrecondition: why it cannot be asked.
 absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, const Choice& choice, const std::vector<ClusterFacts>& clusters);

@@ -124,5 +124,23 @@ TEST_F(QuestionTest, WhatTheSchedulerCannotKnowIsNotAsked) {
   EXPECT_THAT(std::string(Ask().status().message()), HasSubstr("spec.model.graph.file"));
 }
 
+TEST_F(QuestionTest, WhatIsStatedGoesBeforeWhatWasMeasuredAndThatBeforeDefaults) {
+  Offer("hub", {{"", 9}}, 9);
+  Offer("paris", {{"", 9}}, 9);
+  const auto way = [&] { return WayBetween("hub", "paris", job::NetworkMode::kDirect, facts_); };
+  EXPECT_EQ(way().bytes_per_s, kUnknownWay.bytes_per_s);
+  Facts("paris").measured["hub"] = {.bytes_per_s = 3e6};
+  EXPECT_EQ(way().bytes_per_s, 3e6) << "of the other direction, for want of this one";
+  EXPECT_EQ(way().latency_s, kUnknownWay.latency_s) << "each figure by itself";
+  Facts("hub").measured["paris"] = {.bytes_per_s = 4e6, .latency_s = 0.02};
+  EXPECT_EQ(way().bytes_per_s, 4e6);
+  EXPECT_EQ(way().latency_s, 0.02);
+  Facts("paris").ways["hub"] = {.bytes_per_s = 9e6};
+  EXPECT_EQ(way().bytes_per_s, 9e6);
+  EXPECT_EQ(way().latency_s, 0.02);
+  Facts("hub").egress_bytes_per_s = 2e6;
+  EXPECT_EQ(way().bytes_per_s, 2e6);
+}
+
 }  // namespace
 }  // namespace fusionllm::op

@@ -5,8 +5,12 @@
 
 namespace fusionllm::op {
 
-ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed)
-    : clock_(clock), fetch_(std::move(fetch)), changed_(std::move(changed)), thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told)
+    : clock_(clock),
+      fetch_(std::move(fetch)),
+      changed_(std::move(changed)),
+      told_(std::move(told)),
+      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
 ProgressWatch::~ProgressWatch() = default;
 
@@ -56,6 +60,7 @@ void ProgressWatch::Ask(const std::string& uid) {
     at->second.newest = *progress;
     job = at->second.job;
   }
+  if (told_) told_(job, *page);  // what it says of links is news only where it says more, too
   changed_(job);
 }
 

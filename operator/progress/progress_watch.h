@@ -25,10 +25,12 @@ class ProgressWatch : public ProgressSource {
   // GET http://ADDRESS/progress: the body, or why there is none. Blocks, with a deadline of its own.
   using Fetch = std::function<absl::StatusOr<std::string>(const std::string& address)>;
   using Changed = std::function<void(const kube::WorkKey& job)>;
+  // A page of the job's broker, as it is. Called on the thread that asks.
+  using Told = std::function<void(const kube::WorkKey& job, const std::string& page)>;
 
   static constexpr absl::Duration kEvery = absl::Seconds(5);
 
-  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed);
+  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told = {});
   ~ProgressWatch() override;
 
   std::optional<Progress> Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) override;
@@ -46,6 +48,7 @@ class ProgressWatch : public ProgressSource {
   kube::Clock& clock_;
   const Fetch fetch_;
   const Changed changed_;
+  const Told told_;
   std::mutex mutex_;
   std::map<std::string, Followed> followed_;  // by uid
   std::jthread thread_;

@@ -486,7 +486,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member&
       jobs_(jobs),
       hub_(hub),
       members_(members),
-      placer_(hub, members, options_.advisor),
+      placer_(hub, members, options_.advisor, options_.measured),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

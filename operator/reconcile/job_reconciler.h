@@ -67,9 +67,10 @@ struct ReconcilerOptions {
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
   // The same for its part on the hub.
   std::function<void(const kube::ObjectKey& job)> poke_hub = [](const auto&) {};
-  Fence* fence = nullptr;               // null: nobody is elected
-  Advisor* advisor = nullptr;           // null: the scheduler is not asked where jobs run fastest
-  const JobMetrics* metrics = nullptr;  // null: none
+  Fence* fence = nullptr;                  // null: nobody is elected
+  Advisor* advisor = nullptr;              // null: the scheduler is not asked where jobs run fastest
+  const MeasuredWays* measured = nullptr;  // null: nothing has been measured
+  const JobMetrics* metrics = nullptr;     // null: none
 };
 
 class JobReconciler {

@@ -172,6 +172,7 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .restarting_since = since(kubeapi::kRestarting, true),
           .resized = reason(kubeapi::kRestarting) == Name(RestartCause::kResized),
           .was_suspended = suspension.has_value() && *suspension != "NotSuspended",
+          .suspending = suspension == "Suspending",
           .resumed_at = suspension == "Resumed" ? since(kubeapi::kSuspended, false) : std::nullopt,
           .room_since = since(kubeapi::kResizing, true),
           .avoided = Avoided(status)};

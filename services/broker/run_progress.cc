@@ -8,6 +8,9 @@ namespace {
 
 using nlohmann::json;
 
+// A page is to be small; whoever reads it wants to know about sites, not about each pair of devices.
+constexpr size_t kMostLinks = 128;
+
 // JSON has no word for what is not finite; nobody is helped by a made-up number.
 void Put(json& object, const char* key, double value) {
   if (std::isfinite(value)) object[key] = value;
@@ -19,7 +22,7 @@ void RunProgress::Plan(const broker::PlanSummary& plan) {
   const std::lock_guard lock(mutex_);
   plan_ = plan;
   recent_step_s_ = 0;
-  bytes_per_s_.clear();
+  measured_.clear();
 }
 
 void RunProgress::Step(const broker::StepRecord& record, double recent_step_seconds) {
@@ -31,7 +34,8 @@ void RunProgress::Step(const broker::StepRecord& record, double recent_step_seco
 void RunProgress::StageTimes(const std::string& device, const v1::StageTimes& times) {
   const std::lock_guard lock(mutex_);
   for (const v1::LinkBytes& link : times.links()) {
-    if (link.bandwidth_bytes_per_second() > 0) bytes_per_s_[{device, link.peer()}] = link.bandwidth_bytes_per_second();
+    if (link.bandwidth_bytes_per_second() <= 0) continue;
+    measured_[{device, link.peer()}] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .rtt_s = link.rtt_seconds()};
   }
 }
 
@@ -77,16 +81,27 @@ std::string RunProgress::Json() const {
   const broker::PlannedLink* slowest = nullptr;
   double slowest_s = 0;
   for (const broker::PlannedLink& link : plan_.links) {
-    const auto measured = bytes_per_s_.find({plan_.devices.at(link.src_stage), plan_.devices.at(link.dst_stage)});
-    if (measured == bytes_per_s_.end() || !telling_links_.contains(measured->first) || link.bytes / measured->second <= slowest_s) continue;
+    const auto measured = measured_.find({plan_.devices.at(link.src_stage), plan_.devices.at(link.dst_stage)});
+    if (measured == measured_.end() || !telling_links_.contains(measured->first)) continue;
+    const double seconds = link.bytes / measured->second.bytes_per_s;
+    if (seconds <= slowest_s) continue;
     slowest = &link;
-    slowest_s = link.bytes / measured->second;
+    slowest_s = seconds;
   }
   if (slowest != nullptr) {
     const std::string &src = plan_.devices.at(slowest->src_stage), &dst = plan_.devices.at(slowest->dst_stage);
     object["slowest_link"] = {{"src", src}, {"dst", dst}, {"codec", slowest->codec}};
-    Put(object["slowest_link"], "bandwidth_bytes_per_second", bytes_per_s_.at({src, dst}));
+    Put(object["slowest_link"], "bandwidth_bytes_per_second", measured_.at({src, dst}).bytes_per_s);
     Put(object["slowest_link"], "seconds_per_step", slowest_s);
+  }
+  for (const auto& [ends, measured] : measured_) {
+    if (!telling_links_.contains(ends)) continue;
+    json& links = object["links"];
+    if (links.size() == kMostLinks) break;
+    json link = {{"src", ends.first}, {"dst", ends.second}};
+    Put(link, "bandwidth_bytes_per_second", measured.bytes_per_s);
+    if (measured.rtt_s > 0) Put(link, "rtt_seconds", measured.rtt_s);
+    links.push_back(std::move(link));
   }
   if (checkpoint_step_.has_value()) object["checkpoint_step"] = *checkpoint_step_;
   return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);

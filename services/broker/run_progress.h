@@ -42,8 +42,11 @@ class RunProgress {
   broker::PlanSummary plan_;
   std::optional<broker::StepRecord> last_;
   double recent_step_s_ = 0;
-  std::map<std::pair<std::string, std::string>, double> bytes_per_s_;  // measured, by source and destination
-  broker::PlanWatch::Ends telling_links_;                              // of those, the ones that measure their wire
+  struct Measured {
+    double bytes_per_s = 0, rtt_s = 0;  // 0: not yet
+  };
+  std::map<std::pair<std::string, std::string>, Measured> measured_;  // by source and destination
+  broker::PlanWatch::Ends telling_links_;                             // of those, the ones that measure their wire
   std::optional<int64_t> checkpoint_step_;
   int64_t recoveries_ = 0;
 };

@@ -62,10 +62,13 @@ TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   EXPECT_EQ(slowest["dst"], "c");
   EXPECT_EQ(slowest["codec"], "int8");
   EXPECT_DOUBLE_EQ(slowest["seconds_per_step"], 2);
+  EXPECT_EQ(Page(progress)["links"].size(), 2);
   progress.TellingLinks({{"a", "b"}});
   EXPECT_EQ(Page(progress)["slowest_link"]["src"], "a") << "what b sends waits for others on one wire";
+  EXPECT_EQ(Page(progress)["links"], json::parse(R"([{"src":"a","dst":"b","bandwidth_bytes_per_second":1e6}])"));
   progress.Plan({.devices = {"a"}});
   EXPECT_FALSE(Page(progress).contains("slowest_link")) << "of a plan that is no more";
+  EXPECT_FALSE(Page(progress).contains("links"));
 }
 
 TEST(RunProgressTest, ALossThatIsNoNumberLeavesAReadablePage) {

@@ -76,6 +76,12 @@ void FakeHttpServer::Freeze(bool frozen) {
   changed_.notify_all();
 }
 
+void FakeHttpServer::Cut(bool cut) {
+  const std::lock_guard lock(mutex_);
+  cut_ = cut;
+  changed_.notify_all();
+}
+
 void FakeHttpServer::SetDelay(absl::Duration delay) {
   const std::lock_guard lock(mutex_);
   delay_ = delay;
@@ -84,11 +90,15 @@ void FakeHttpServer::SetDelay(absl::Duration delay) {
 bool FakeHttpServer::WaitForTurn(bool answer) {
   std::unique_lock lock(mutex_);
   if (answer && delay_ > absl::ZeroDuration()) changed_.wait_for(lock, absl::ToChronoNanoseconds(delay_), [this] { return stopping_; });
-  changed_.wait(lock, [this] { return stopping_ || !frozen_; });
-  return !stopping_;
+  changed_.wait(lock, [this] { return stopping_ || cut_ || !frozen_; });
+  return !stopping_ && !cut_;
 }
 
 void FakeHttpServer::Serve(RawConnection& connection) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (cut_) return;
+  }
   while (true) {
     const std::optional<HttpRequest> request = Read(connection.ReadRequest());
     if (!request.has_value() || !WaitForTurn(/*answer=*/true)) return;

@@ -25,11 +25,13 @@ class FakeHttpServer {
   // Frozen it takes connections and requests, answers none and says nothing on watches, as a process that is stopped; thawed it goes on
   // with all of that, also for clients that have given up.
   void Freeze(bool frozen);
+  // Cut it closes each connection once something comes on it or is to be sent, and new ones at once: as if nobody listened.
+  void Cut(bool cut);
   // Each answer to a request is held back for so long, as by a distant network.
   void SetDelay(absl::Duration delay);
 
  private:
-  // False: the server is going.
+  // False: the server is going, or cut.
   bool WaitForTurn(bool answer);
   void Serve(RawConnection& connection);
   // False when the connection is to be closed.
@@ -40,7 +42,7 @@ class FakeHttpServer {
   std::stop_source stop_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool frozen_ = false, stopping_ = false;
+  bool frozen_ = false, cut_ = false, stopping_ = false;
   absl::Duration delay_;
   std::unique_ptr<RawServer> server_;
 };

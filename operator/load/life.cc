@@ -1,0 +1,133 @@
+#include "operator/load/life.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op::load {
+namespace {
+
+using nlohmann::json;
+
+constexpr absl::Duration kQuiet = absl::Milliseconds(300), kPatience = absl::Minutes(4);
+
+absl::Duration Now() { return kube::RealClock().Monotonic(); }
+
+}  // namespace
+
+Life::Life(const LifeStory& story, int after) : story_(story), after_(after), fleet_(2, story.members), op_(Start()) {
+  op_->WaitReady();
+  Federation::Await("all members are connected", [&] { return fleet_.Connected() == 2; });
+  fleet_.AwaitQuiet(absl::Milliseconds(50));
+  fleet_.ForgetRequests();
+  pid_ = op_->pid();
+  fleet_.OnWrite([this](const kube::testing::RecordedRequest& request) {
+    if (!counting_ || ++writes_ != after_) return;
+    kill(pid_, SIGKILL);
+    const std::lock_guard lock(mutex_);
+    last_ = absl::StrCat(request.verb, " ", request.target.substr(0, request.target.find('?')));
+  });
+}
+
+std::vector<std::string> Life::Run(const std::vector<std::string>& expected) {
+  story_.run(*this);
+  // Pods that are being deleted run no more, and are gone a moment later.
+  ReachQuiet();
+  if (!expected.empty()) Reach("it ends as without a death", [&] { return End() == expected; });
+  std::vector<std::string> end = End();
+  if (fleet_.Jobs() > 0) fleet_.DeleteJob(kLifeJob);
+  ReachNothing();
+  return end;
+}
+
+void Life::Begin() { counting_ = true; }
+
+void Life::Submit(int executors, const json& more) { fleet_.SubmitWith(kLifeJob, executors, more); }
+
+void Life::ReachRunning(int attempt, int executors) {
+  const std::string broker = absl::StrCat(kLifeJob, "-broker-r", attempt);
+  Reach("the attempt runs", [&] {
+    return fleet_.Job(kLifeJob).state == "Running" && fleet_.RunningPods() == 1 + executors &&
+           absl::StrContains(absl::StrJoin(fleet_.Leftovers(), " "), broker);
+  });
+}
+
+void Life::EndBroker(int attempt, bool well) {
+  const std::string pod = absl::StrCat(kLifeJob, "-broker-r", attempt);
+  const char* const report = well ? R"({"step":100,"steps":100,"loss":2.5,"exit_code":0})" : R"({"error":"killed"})";
+  if (const absl::Status status = fleet_.hub().EndPod(pod, "broker", well ? 0 : 1, report); !status.ok()) {
+    Fail(absl::StrCat(pod, ": ", std::string(status.message())));
+  }
+}
+
+void Life::ReachComplete() {
+  Reach("it is complete", [&] { return fleet_.Job(kLifeJob).state == "Complete" && fleet_.RunningPods() == 0; });
+}
+
+void Life::ReachNothing() {
+  Reach("it is deleted, and nothing is left", [&] { return fleet_.Jobs() == 0 && fleet_.Leftovers().empty(); });
+}
+
+void Life::ReachQuiet() {
+  for (int writes = -1; writes != writes_;) {
+    writes = writes_;
+    Reach("nothing more comes", [&, until = Now() + kQuiet] { return Now() > until; });
+  }
+}
+
+std::string Life::Writes() {
+  return absl::StrCat("hub: ", fleet_.TrafficOf(fleet_.hub()).Text(), "; members: ", fleet_.TrafficOfMembers().Text());
+}
+
+void Life::Reach(const char* what, const std::function<bool()>& holds) {
+  const bool reached = Federation::WaitUntil(
+      [&] {
+        if (!again_ && killed()) {
+          again_ = true;
+          op_->Wait();
+          op_ = Start();
+        }
+        return Twice().has_value() || holds();
+      },
+      kPatience);
+  if (const auto twice = Twice(); twice.has_value()) Fail(absl::StrCat("two of one index at once: ", *twice));
+  if (!reached) Fail(absl::StrCat("not within ", absl::FormatDuration(kPatience), ": ", what));
+}
+
+void Life::Fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  std::printf("%s, killed after write %d (%s): %s. There is:\n  %s\n", story_.name, after_, last_.c_str(), why.c_str(),
+              absl::StrJoin(End(), "\n  ").c_str());
+  std::exit(1);
+}
+
+std::vector<std::string> Life::End() {
+  std::vector<std::string> end = fleet_.Leftovers();
+  const auto answer = fleet_.hub().admin().Get(kFusionJobs, {kNamespace, kLifeJob});
+  if (!answer.ok()) return end;  // it is gone
+  const json job = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  const json status = job.value("status", json::object());
+  end.push_back(absl::StrCat("state ", status.value("state", "")));
+  end.push_back(absl::StrCat("restarts ", status.value("restarts", 0)));
+  for (const json& condition : status.value("conditions", json::array())) {
+    end.push_back(
+        absl::StrCat("condition ", condition.value("type", ""), " ", condition.value("status", ""), " ", condition.value("reason", "")));
+  }
+  return end;
+}
+
+std::optional<std::string> Life::Twice() {
+  for (const auto& member : fleet_.members()) {
+    if (const auto doubles = member->Doubles(); !doubles.empty()) return absl::StrCat(member->name(), ": ", absl::StrJoin(doubles, ", "));
+  }
+  if (const auto doubles = fleet_.hub().Doubles(); !doubles.empty()) return absl::StrCat("hub: ", absl::StrJoin(doubles, ", "));
+  return std::nullopt;
+}
+
+}  // namespace fusionllm::op::load

@@ -1,0 +1,85 @@
+// One job from its creation to its deletion, on a hub and two members, under an operator that is killed with SIGKILL when a write of its is
+// done that is not answered yet, in any of the clusters; another one is started at once.
+//
+// A story says what happens to the job. Nobody may tell by its end whether the operator died: a life ends the program, saying what there
+// is, where something does not come, the end is another one, something is left, or two Pods of one index could have been at work at once.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/load/federation.h"
+#include "operator/load/operator_process.h"
+
+namespace fusionllm::op::load {
+
+inline constexpr char kLifeJob[] = "train";
+
+class Life;
+
+struct LifeStory {
+  const char* name;
+  const char* what;
+  // Up to the end of the job; its deletion comes after that, unless the story has seen to it.
+  void (*run)(Life& life);
+  MemberOptions members = {};
+};
+
+// All there are.
+const std::vector<LifeStory>& LifeStories();
+
+class Life {
+ public:
+  // `after`: so many writes since Begin(); 0: never. `story` must outlive it.
+  Life(const LifeStory& story, int after);
+
+  // How it ended, before its deletion. `expected`: how it must end; empty: as it does.
+  std::vector<std::string> Run(const std::vector<std::string>& expected);
+  bool killed() const { return after_ > 0 && writes_ >= after_; }
+  int writes() const { return writes_; }
+  std::string Writes();
+
+  // ---- for stories ----
+  Federation& fleet() { return fleet_; }
+  SimCluster& member(size_t index) { return *fleet_.members()[index]; }
+  // Writes count from now on. Before, the story is that of another one.
+  void Begin();
+  void Submit(int executors, const nlohmann::json& more);
+  // Waits until it holds, and starts another operator meanwhile if this one was killed.
+  void Reach(const char* what, const std::function<bool()>& holds);
+  // All of this attempt's Pods run: its broker and so many executors.
+  void ReachRunning(int attempt, int executors);
+  void EndBroker(int attempt, bool well);
+  void ReachComplete();
+  // The job is gone, and all that was its own in all clusters.
+  void ReachNothing();
+  // Until the operator has written nothing for a while.
+  void ReachQuiet();
+
+ private:
+  std::unique_ptr<OperatorProcess> Start() { return std::make_unique<OperatorProcess>(fleet_.Arguments(false), fleet_.log()); }
+  // What a life leads to: the objects that are there, and what the job's status says but its times.
+  std::vector<std::string> End();
+  // Two Pods of one index that could both be at work.
+  std::optional<std::string> Twice();
+  [[noreturn]] void Fail(const std::string& why);
+
+  const LifeStory& story_;
+  const int after_;
+  bool again_ = false;  // another operator was started since
+  std::atomic<bool> counting_ = false;
+  std::atomic<int> writes_ = 0;
+  std::atomic<pid_t> pid_ = -1;
+  std::mutex mutex_;
+  std::string last_;  // write
+  Federation fleet_;
+  std::unique_ptr<OperatorProcess> op_;
+};
+
+}  // namespace fusionllm::op::load

@@ -1,0 +1,156 @@
+// What happens to the job of a Life, and the sweep over all places in them at which an operator can die.
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "operator/load/life.h"
+#include "operator/load/scenarios.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op::load {
+namespace {
+
+using nlohmann::json;
+
+// A job that loses nothing by starting again.
+json WithCheckpoint() {
+  return {{"checkpoint", {{"path", "ckpt"}, {"everySteps", 10}, {"volume", {{"emptyDir", json::object()}}}}},
+          {"executors", {{"replicas", 4}, {"stabilizationSeconds", 0}}}};
+}
+
+void Restart(Life& life) {
+  life.Begin();
+  life.Submit(4, json::object());
+  life.ReachRunning(0, 4);
+  life.EndBroker(0, /*well=*/false);
+  life.ReachRunning(1, 4);
+  life.EndBroker(1, /*well=*/true);
+  life.ReachComplete();
+}
+
+void Suspend(Life& life) {
+  life.Submit(4, json::object());
+  life.ReachRunning(0, 4);
+  life.Begin();
+  life.fleet().PatchJob(kLifeJob, {{"suspend", true}});
+  life.Reach("it is suspended", [&] { return life.fleet().Job(kLifeJob).state == "Suspended" && life.fleet().RunningPods() == 0; });
+  life.ReachQuiet();
+  life.fleet().PatchJob(kLifeJob, {{"suspend", false}});
+  life.ReachRunning(1, 4);
+  life.EndBroker(1, /*well=*/true);
+  life.ReachComplete();
+}
+
+void Scale(Life& life) {
+  life.Submit(4, WithCheckpoint());
+  life.ReachRunning(0, 4);
+  life.Begin();
+  life.fleet().PatchJob(kLifeJob, {{"executors", {{"replicas", 6}}}});
+  life.ReachRunning(1, 6);
+  life.fleet().PatchJob(kLifeJob, {{"executors", {{"replicas", 3}}}});
+  life.ReachRunning(2, 3);
+  life.EndBroker(2, /*well=*/true);
+  life.ReachComplete();
+}
+
+// The other member takes all executors; what the lost one has is removed when it is back.
+void Lost(Life& life) {
+  json spec = WithCheckpoint();
+  spec["failurePolicy"]["rules"] = {{{"name", "elsewhere"}, {"action", "RestartJob"}, {"onReasons", {"ClusterLost"}}}};
+  life.Submit(4, spec);
+  life.ReachRunning(0, 4);
+  life.Begin();
+  life.member(1).SetAway(true);
+  life.ReachRunning(1, 4 + 2);  // with the two that are out of reach and may be at work
+  life.member(1).SetAway(false);
+  life.ReachRunning(1, 4);
+  life.EndBroker(1, /*well=*/true);
+  life.ReachComplete();
+}
+
+// Deleted while a member is away, which is back before anybody gives it up.
+void Away(Life& life) {
+  life.Submit(4, json::object());
+  life.ReachRunning(0, 4);
+  life.Begin();
+  life.member(1).SetAway(true);
+  life.fleet().DeleteJob(kLifeJob);
+  const auto gone = [&](const SimCluster& cluster) { return cluster.RunningPods() == 0; };
+  life.Reach("what can be reached is gone", [&] { return gone(life.fleet().hub()) && gone(life.member(0)); });
+  life.ReachQuiet();
+  life.member(1).SetAway(false);
+  life.ReachNothing();
+}
+
+// As that, but it is given up: the job goes, and what is left is owed until the member is back.
+void Tombstone(Life& life) {
+  life.Submit(4, {{"forceDeleteAfterSeconds", 1}});
+  life.ReachRunning(0, 4);
+  life.Begin();
+  life.member(1).SetAway(true);
+  life.fleet().DeleteJob(kLifeJob);
+  life.Reach("the job is let go", [&] { return life.fleet().Jobs() == 0; });
+  life.ReachQuiet();
+  life.member(1).SetAway(false);
+  life.ReachNothing();
+  life.Reach("nothing is owed any more", [&] {
+    const auto answer = life.fleet().hub().admin().List(kConfigMaps, "default", {});
+    return answer.ok() && json::parse(*answer)["items"].empty();
+  });
+}
+
+// From the place that comes first in each `stride`; the last places of all are those of its deletion.
+int SweepStory(const LifeStory& story, const SweepOptions& options) {
+  std::vector<std::string> end;
+  {
+    Life whole(story, 0);
+    end = whole.Run({});
+    std::printf("%s: %s\na life of %d writes; %s\nits end:\n  %s\n", story.name, story.what, whole.writes(), whole.Writes().c_str(),
+                absl::StrJoin(end, "\n  ").c_str());
+    std::fflush(stdout);
+  }
+  int places = 0;
+  for (int after = options.first; options.most == 0 || places < options.most; after += options.stride) {
+    Life life(story, after);
+    (void)life.Run(end);
+    if (!life.killed()) break;  // a life has fewer writes than that
+    ++places;
+    if (places % 10 == 0) std::printf("%s: killed after write %d: the same\n", story.name, after);
+    std::fflush(stdout);
+  }
+  return places;
+}
+
+}  // namespace
+
+const std::vector<LifeStory>& LifeStories() {
+  static const std::vector<LifeStory> stories = {
+      {"restart", "it is made, its broker fails, it starts again, comes to its end and is deleted", Restart},
+      {"suspend", "it is suspended and resumed", Suspend},
+      {"scale", "from four executors to six to three", Scale},
+      {"away", "it is deleted while a member is away, which comes back", Away},
+      {"lost", "a member is lost, its executors are replaced elsewhere, and it comes back", Lost, {.worker_lost_timeout_s = 1}},
+      {"tombstone", "it is deleted and let go while a member is away, which comes back", Tombstone},
+  };
+  return stories;
+}
+
+void Sweep(const SweepOptions& options) {
+  for (const LifeStory& story : LifeStories()) {
+    if (!options.life.empty() && options.life != story.name) continue;
+    const int places = SweepStory(story, options);
+    if (places == 0) {
+      std::printf("%s: nothing was killed\n", story.name);
+      std::exit(1);
+    }
+    std::printf(
+        "%s: killed before the answer to one of its writes, at %d places: the same end every time, nothing left after its deletion, never "
+        "two Pods of one index\n",
+        story.name, places);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace fusionllm::op::load
