@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
-#include "lib/kube/watch/lean_json.h"
 #include "lib/kube/watch/object.h"
 #include "operator/manifests/identity.h"
 
@@ -16,8 +15,7 @@ using nlohmann::json;
 absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
   const kube::ObjectMeta& meta = decoded->meta;
-  const absl::StatusOr<std::string> lean = kube::LeanJson(text);
-  const json object = kube::ParseJson(lean.value_or(""));
+  const json object = kube::ParseJson(text);
   const auto annotation = [&](const char* name) { return kube::TextAt(object, "metadata", "annotations", name); };
   int64_t epoch = 0;
   if (!absl::SimpleAtoi(annotation(kEpochAnnotation), &epoch) || epoch < 0) epoch = 0;

@@ -5,16 +5,13 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
-#include "lib/kube/watch/lean_json.h"
 
 namespace fusionllm::op {
 
 absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
   const auto pod = std::make_shared<CachedPod>();
   FUSIONLLM_RETURN_IF_ERROR(ReadJobPod(text, *pod));
-  // Its spec is the largest part, and ReadJobPod() has what is wanted of it.
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string lean, kube::LeanJson(text, {"spec"}));
-  FUSIONLLM_ASSIGN_OR_RETURN(PodView view, ReadPod(kube::ParseJson(lean), /*cluster=*/""));
+  FUSIONLLM_ASSIGN_OR_RETURN(PodView view, ReadPod(kube::ParseJson(text), /*cluster=*/""));
   pod->broker_ = view.role == kBrokerRole;
   pod->ready_ = view.ready;
   pod->phase_ = view.phase;

@@ -1,29 +1,77 @@
 #include "operator/reconcile/job_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/watch/lean_json.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
-namespace {
-
-struct JobObject : kube::Object {
-  std::shared_ptr<const JobView> view;
+struct JobHub {
+  JobHub(std::string origin, std::string uid) : origin(std::move(origin)), uid(std::move(uid)) {}
+  const std::string origin, uid;
+  std::atomic<bool> listed = false;  // the first list has come
 };
 
-absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::string& origin, const std::string& hub) {
-  auto decoded = kube::DecodeMetadata(text);
-  if (!decoded.ok()) return decoded.status();
-  auto view = ReadJob(nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false), origin, hub);
-  if (!view.ok()) return view.status();
-  auto job = std::make_shared<JobObject>();
-  job->meta = (*decoded)->meta;
-  job->meta.DropLabels();
-  job->view = std::make_shared<const JobView>(*std::move(view));
+namespace {
+
+// While the first list comes, the job is read when somebody asks for it first: a thousand of them, by the one thread that lists them, would
+// hold up an operator that starts by a third of a second, and those who work on jobs are several. Later it is read at once: texts
+// that come and go among what stays leave holes in memory (docs/perf/operator.md).
+class JobObject : public kube::Object {
+ public:
+  JobObject(const kube::ObjectMeta& of, std::shared_ptr<const JobHub> hub) : hub_(std::move(hub)) {
+    meta = of;
+    meta.DropLabels();
+  }
+
+  void ReadLater(std::string text) { text_ = std::move(text); }
+  void ReadNow(absl::string_view text) const {
+    std::call_once(once_, [&] { Read(text); });
+  }
+  std::shared_ptr<const JobView> View() const {
+    std::call_once(once_, [this] {
+      Read(text_);
+      text_ = std::string();
+    });
+    return view_;
+  }
+
+ private:
+  void Read(absl::string_view text) const {
+    const nlohmann::json object = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+    absl::StatusOr<JobView> view = ReadJob(object, hub_->origin, hub_->uid);
+    if (!view.ok()) {
+      view = JobView{.job = view.status()};
+      view->identity = {.name = meta.name, .ns = meta.ns, .uid = meta.uid, .origin = hub_->origin, .hub = hub_->uid};
+    }
+    view_ = std::make_shared<const JobView>(*std::move(view));
+  }
+
+  mutable std::once_flag once_;
+  mutable std::string text_;  // until it is read
+  mutable std::shared_ptr<const JobView> view_;
+  const std::shared_ptr<const JobHub> hub_;
+};
+
+const JobObject& AsJob(const kube::ObjectPtr& object) { return static_cast<const JobObject&>(*object); }
+
+absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::shared_ptr<const JobHub>& hub) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
+  if (decoded->meta.uid.empty()) return absl::InvalidArgumentError("a FusionJob without uid");
+  auto job = std::make_shared<JobObject>(decoded->meta, hub);
+  if (hub->listed) {
+    job->ReadNow(text);
+    return job;
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string lean, kube::LeanJson(text));
+  job->ReadLater(std::move(lean));
   return job;
 }
 
@@ -31,8 +79,8 @@ absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::str
 
 JobCache::JobCache(const std::vector<std::string>& namespaces, const std::string& origin, const std::string& hub, kube::ApiClient& client,
                    kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed)
-    : changed_(std::move(changed)) {
-  const kube::DecodeObject decode = [origin, hub](absl::string_view text) { return DecodeJob(text, origin, hub); };
+    : hub_(std::make_shared<JobHub>(origin, hub)), changed_(std::move(changed)) {
+  const kube::DecodeObject decode = [hub = hub_](absl::string_view text) { return DecodeJob(text, hub); };
   for (const std::string& ns : namespaces.empty() ? std::vector<std::string>{""} : namespaces) {
     auto [at, added] = parts_.emplace(ns, nullptr);
     if (!added) continue;
@@ -67,7 +115,9 @@ void JobCache::Stop() {
 }
 
 bool JobCache::WaitForSync(absl::Duration patience) {
-  return std::all_of(parts_.begin(), parts_.end(), [&](const auto& entry) { return entry.second->jobs.WaitForSync(patience); });
+  const bool all = std::all_of(parts_.begin(), parts_.end(), [&](const auto& entry) { return entry.second->jobs.WaitForSync(patience); });
+  if (all) hub_->listed = true;
+  return all;
 }
 
 void JobCache::Wrote(const kube::ObjectKey& key, const std::string& resource_version) {
@@ -98,7 +148,7 @@ absl::Status JobCache::CompareWithServer(std::stop_token stop) {
 std::vector<kube::ObjectKey> JobCache::ShortOfRoom() const {
   std::vector<kube::ObjectKey> keys;
   for (const kube::ObjectPtr& object : Objects()) {
-    const kubeapi::FusionJobStatus& status = static_cast<const JobObject&>(*object).view->status;
+    const kubeapi::FusionJobStatus& status = AsJob(object).View()->status;
     const kubeapi::Condition* const dispatched = kubeapi::FindCondition(status.conditions, kubeapi::kDispatched);
     if (dispatched == nullptr || kubeapi::IsFinished(status.conditions)) continue;
     const bool whole = dispatched->status == kubeapi::ConditionStatus::kTrue && dispatched->reason != kFewerDispatched;
@@ -110,12 +160,12 @@ std::vector<kube::ObjectKey> JobCache::ShortOfRoom() const {
 std::shared_ptr<const JobView> JobCache::Find(const kube::ObjectKey& key) const {
   const Part* const part = Of(key.ns);
   const kube::ObjectPtr found = part == nullptr ? nullptr : part->jobs.Get(key);
-  return found == nullptr ? nullptr : static_cast<const JobObject&>(*found).view;
+  return found == nullptr ? nullptr : AsJob(found).View();
 }
 
 std::vector<std::shared_ptr<const JobView>> JobCache::All() const {
   std::vector<std::shared_ptr<const JobView>> views;
-  for (const kube::ObjectPtr& job : Objects()) views.push_back(static_cast<const JobObject&>(*job).view);
+  for (const kube::ObjectPtr& job : Objects()) views.push_back(AsJob(job).View());
   return views;
 }
 

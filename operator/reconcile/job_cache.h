@@ -14,6 +14,8 @@
 
 namespace fusionllm::op {
 
+struct JobHub;
+
 class JobCache : public JobSource {
  public:
   // `client`, `clock` and `metrics` (which may be null) must outlive it. `changed` is called on a thread of the cache.
@@ -50,6 +52,7 @@ class JobCache : public JobSource {
   Part* Of(const std::string& ns) const;
   std::vector<kube::ObjectPtr> Objects() const;
 
+  const std::shared_ptr<JobHub> hub_;  // shared with what is cached
   const JobChanged changed_;
   std::map<std::string, std::unique_ptr<Part>> parts_;  // by namespace; one of "": all
 };

@@ -9,8 +9,8 @@
 
 namespace fusionllm::kube {
 
-// `without`: names of fields at the top ("spec"). Compared with parsing the whole into a tree, of which most is thrown away, this takes a
-// tenth of the time. InvalidArgument: not the JSON of an object; what is left out is looked at no further than to find its end.
+// `without`: names of fields at the top ("spec"). InvalidArgument: not the JSON of an object; what is left out is looked at no further
+// than to find its end.
 absl::StatusOr<std::string> LeanJson(absl::string_view object, std::initializer_list<absl::string_view> without = {});
 
 }  // namespace fusionllm::kube
