@@ -5,6 +5,7 @@ find_package(Protobuf REQUIRED)  # the module; it must come before gRPC, whose c
 find_package(gRPC CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CURL REQUIRED)
+find_package(pugixml CONFIG REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(simdjson CONFIG REQUIRED)

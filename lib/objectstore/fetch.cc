@@ -1,0 +1,156 @@
+#include "lib/objectstore/fetch.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/output_file.h"
+#include "lib/base/source_file.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::objectstore {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostObjects = 1'000'000;  // as many files as data may have
+constexpr char kIndexName[] = ".objects.json";
+constexpr int64_t kMaxIndexBytes = int64_t{512} << 20;
+
+bool IsHidden(absl::string_view path) { return absl::StartsWith(path, ".") || absl::StrContains(path, "/."); }
+
+struct Wanted {
+  bool single = false;                        // the URI names an object
+  std::map<std::string, ObjectInfo> objects;  // by path below the folder
+};
+
+absl::StatusOr<Wanted> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
+  Wanted wanted;
+  if (!uri.key.empty()) {
+    // An object sorts before all whose keys continue its own.
+    FUSIONLLM_ASSIGN_OR_RETURN(std::vector<ObjectInfo> first, store.List(uri.bucket, uri.key, 1));
+    if (!first.empty() && first.front().key == uri.key) {
+      wanted.single = true;
+      wanted.objects[uri.key.substr(uri.key.rfind('/') + 1)] = std::move(first.front());
+      return wanted;
+    }
+  }
+  const std::string prefix = uri.key.empty() ? "" : absl::StrCat(uri.key, "/");
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, store.List(uri.bucket, prefix, most));
+  for (ObjectInfo& object : objects) {
+    const std::string path = object.key.substr(prefix.size());
+    if (path.empty() || absl::EndsWith(path, "/")) continue;  // stands for an empty folder
+    if (!base::IsRelativePath(path)) {
+      return absl::InvalidArgumentError(absl::StrCat(base::ToString(uri), " has an object whose key is no path: '", object.key, "'"));
+    }
+    if (!IsHidden(path)) wanted.objects[path] = std::move(object);
+  }
+  if (wanted.objects.empty())
+    return absl::NotFoundError(absl::StrCat(base::ToString(uri), " at ", store.endpoint(), ": there is no such object, and none below it"));
+  return wanted;
+}
+
+// What lies here, by path: the ETag that it came with. Only a hint: a file that is not as long as it should be is fetched anyway.
+std::map<std::string, std::string> ReadIndex(const std::string& folder) {
+  std::map<std::string, std::string> index;
+  const absl::StatusOr<std::string> text = base::ReadSmallFile(absl::StrCat(folder, "/", kIndexName), kMaxIndexBytes);
+  if (!text.ok()) return index;
+  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return index;
+  for (const auto& [path, etag] : document.items()) {
+    if (etag.is_string()) index[path] = etag.get<std::string>();
+  }
+  return index;
+}
+
+absl::Status WriteIndex(const std::string& folder, const std::map<std::string, std::string>& index) {
+  return base::ReplaceFile(absl::StrCat(folder, "/", kIndexName),
+                           nlohmann::json(index).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+// Held by the process that fills a folder.
+class FillLock {
+ public:
+  static absl::StatusOr<FillLock> Take(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor < 0) return base::FileError(errno, "open", path);
+    FillLock lock(descriptor);
+    while (flock(descriptor, LOCK_EX) != 0) {
+      if (errno != EINTR) return base::FileError(errno, "lock", path);
+    }
+    return lock;
+  }
+  FillLock(FillLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FillLock& operator=(FillLock&&) = delete;
+  ~FillLock() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+
+ private:
+  explicit FillLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
+bool IsHere(const std::string& path, int64_t bytes) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && static_cast<int64_t>(fs::file_size(path, error)) == bytes && !error;
+}
+
+absl::Status RemoveOthers(const std::string& folder, const Wanted& wanted) {
+  std::error_code error;
+  std::vector<fs::path> others;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) continue;
+    const std::string path = entry->path().lexically_relative(folder).string();
+    if (path != kIndexName && !wanted.objects.contains(path)) others.push_back(entry->path());
+  }
+  if (error) return base::FileError(error.value(), "list", folder);
+  for (const fs::path& path : others) FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(path.string()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri) { return Find(store, uri, 16).status(); }
+
+absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri, const std::string& scratch) {
+  const std::string name = Sha256Hex(absl::StrCat(store.endpoint(), " ", base::ToString(uri))).substr(0, 16);
+  const std::string folder = absl::StrCat(scratch, "/", name);
+  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
+  FUSIONLLM_ASSIGN_OR_RETURN(const FillLock alone, FillLock::Take(absl::StrCat(folder, ".lock")));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Wanted wanted, Find(store, uri, kMostObjects));
+  FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(folder, wanted));
+  std::map<std::string, std::string> index = ReadIndex(folder);
+  bool changed = false;
+  absl::Status status;
+  for (const auto& [path, object] : wanted.objects) {
+    const std::string file = absl::StrCat(folder, "/", path);
+    if (const auto known = index.find(path); known != index.end() && known->second == object.etag && IsHere(file, object.bytes)) continue;
+    // Keys "a" and "a/b" may both be there; a file and a folder of one name cannot.
+    status = base::MakeFolders(fs::path(file).parent_path().string());
+    if (status.ok()) status = store.Fetch({.bucket = uri.bucket, .key = object.key}, object.bytes, object.etag, file).status();
+    if (!status.ok()) break;
+    index[path] = object.etag;
+    changed = true;
+  }
+  // Of what has come, too, when the rest has not: it need not come again.
+  if (changed) FUSIONLLM_RETURN_IF_ERROR(WriteIndex(folder, index));
+  FUSIONLLM_RETURN_IF_ERROR(status);
+  return wanted.single ? absl::StrCat(folder, "/", wanted.objects.begin()->first) : folder;
+}
+
+}  // namespace fusionllm::objectstore

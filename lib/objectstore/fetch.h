@@ -1,0 +1,23 @@
+// Files that lie in an object store, brought to a folder here before they are read.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lib/base/object_uri.h"
+#include "lib/objectstore/object_store.h"
+
+namespace fusionllm::objectstore {
+
+// Brings what `uri` names into a folder of its own below `scratch` and returns its path there: of the file, if that is an object, else of
+// the folder with all objects whose keys continue the URI's behind a slash, with hidden names (a leading dot) left out. What is there from
+// before and has not changed in the store, by ETag and length, is not fetched again; what is not in the store any more goes. Processes that
+// share `scratch` wait for each other, so that each object comes once.
+// Blocks. Errors: NotFound when the store has nothing of that name, InvalidArgument for keys that are no paths (one in another among them),
+// else those of ObjectStore.
+absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri, const std::string& scratch);
+
+// Whether Fetch would find something: one small request. NotFound, else as above.
+absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri);
+
+}  // namespace fusionllm::objectstore
