@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -131,7 +132,7 @@ absl::Status Stage(const std::string& root, const std::string& staging, Manifest
   FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files));
   FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));
-  manifest.sequence = 1;
+  manifest.sequence = std::max<int64_t>(1, manifest.first_sequence);
   for (const CheckpointInfo& other : others) manifest.sequence = std::max(manifest.sequence, other.sequence + 1);
   const absl::Status written = base::WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest));
   if (!written.ok()) return written;
@@ -192,6 +193,21 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(const std::string& root, Ma
   FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
   FUSIONLLM_RETURN_IF_ERROR(PruneCheckpoints(root, keep, manifest.first_sequence));
   return committed;
+}
+
+absl::StatusOr<std::string> InstallCheckpoint(const std::string& root, const Manifest& manifest) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckStage(manifest.step, 0, 1));
+  const std::string staging = StagingFolder(root, manifest.step);
+  const std::string name = StepFolderName(manifest.step);
+  std::string target = absl::StrCat(root, "/", name);
+  FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(base::WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest)));
+  FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(staging));
+  FUSIONLLM_RETURN_IF_ERROR(SetAside(target, std::numeric_limits<int64_t>::max()).status());
+  FUSIONLLM_RETURN_IF_ERROR(base::Rename(staging, target));
+  FUSIONLLM_RETURN_IF_ERROR(PointLatest(root, name));
+  return target;
 }
 
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step) { return base::RemoveTree(StagingFolder(root, step)); }

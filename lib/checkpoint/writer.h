@@ -54,9 +54,14 @@ struct CommittedCheckpoint {
 // all; never the one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step. Those of a
 // sequence below manifest.first_sequence are another run's: they stay, and one of the same step is set aside, as is one whose manifest
 // cannot be read, where one of this run is replaced. manifest.files come from WriteShard; the index and manifest.sequence are added here.
+// The sequence is never below first_sequence, so that a folder which was lost does not begin again at 1.
 // On an error before the rename the staging folder is removed. Errors: as above, and FailedPrecondition for missing or wrong files or a
 // tensor in two shards. An error after the rename (updating `latest`, removing old ones) is returned, but the checkpoint is there.
 absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(const std::string& root, Manifest manifest, int64_t keep);
+
+// Makes files that were staged for manifest.step, whole and compared with their checksums by the caller, appear as ROOT/step-NNNNNN with
+// this very manifest, and `latest` point to it. Whatever is there of that step is set aside. Returns the path. Errors: as above.
+absl::StatusOr<std::string> InstallCheckpoint(const std::string& root, const Manifest& manifest);
 
 // Removes what has been staged for `step`. OK when there is nothing.
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step);

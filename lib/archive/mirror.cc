@@ -1,0 +1,132 @@
+#include "lib/archive/mirror.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/reader.h"
+
+namespace fusionllm::archive {
+namespace {
+
+constexpr absl::Duration kHurriedPause = absl::Seconds(2);
+
+bool IsThere(const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::exists(absl::StrCat(folder, "/", checkpoint::kManifestName), error);
+}
+
+}  // namespace
+
+Mirror::Mirror(const MakePlace& make, MirrorOptions options)
+    : options_(std::move(options)),
+      place_(make({.progress = [this](int64_t) { Moved(); }, .stop = stop_.get_token()})),
+      moved_(absl::Now()) {}
+
+Mirror::~Mirror() {
+  stop_.request_stop();
+  if (worker_.joinable()) worker_.join();
+}
+
+void Mirror::Moved() {
+  const std::lock_guard lock(mutex_);
+  moved_ = absl::Now();
+}
+
+void Mirror::Offer(const std::string& folder, int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (options_.every_steps > 0 && step % options_.every_steps != 0) {
+    left_out_ = {folder, step};
+    return;
+  }
+  left_out_.reset();
+  // What is offered twice, as when a run begins again, is found to be there already.
+  waiting_.push_back({folder, step});
+  if (!worker_.joinable()) worker_ = std::jthread([this] { Work(); });
+  news_.notify_all();
+}
+
+bool Mirror::behind() const {
+  const std::lock_guard lock(mutex_);
+  return !waiting_.empty() || left_out_.has_value();
+}
+
+absl::Status Mirror::Copy(const Offered& offered, std::string& where) {
+  // Holds it against removal (reader.h).
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(offered.folder));
+  if (!reader.manifest()) return absl::DataLossError(absl::StrCat(offered.folder, " has lost its manifest"));
+  FUSIONLLM_ASSIGN_OR_RETURN(where, place_->Put(offered.folder, *reader.manifest()));
+  return place_->Prune(options_.keep, options_.first_sequence);
+}
+
+void Mirror::Work() {
+  const std::stop_token stop = stop_.get_token();
+  absl::Duration pause = options_.first_pause;
+  bool told = false;
+  while (true) {
+    Offered next;
+    {
+      std::unique_lock lock(mutex_);
+      if (!news_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
+      next = waiting_.front();
+    }
+    std::string where;
+    // The folder keeps only its newest, and so would the place.
+    const bool gone = !IsThere(next.folder);
+    const absl::Status status = gone ? absl::OkStatus() : Copy(next, where);
+    if (stop.stop_requested()) return;
+    const bool damaged = absl::IsDataLoss(status);  // here: another try changes nothing
+    std::unique_lock lock(mutex_);
+    last_error_ = status;
+    if (!failing_since_) failing_since_ = absl::Now();
+    if (status.ok() || damaged) {
+      failing_since_.reset();
+      waiting_.pop_front();
+      moved_ = absl::Now();
+      pause = options_.first_pause;
+      news_.notify_all();
+    }
+    const bool hurry = hurry_;
+    lock.unlock();
+    if (options_.tell && !gone && (status.ok() || damaged || !told)) {
+      const std::string sentence =
+          absl::StrCat("the copy of step ", next.step, " to ", place_->name(), " failed: ", std::string(status.message()),
+                       damaged ? "; it is passed over" : "; training goes on, and it is tried again until it works");
+      options_.tell({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
+    }
+    told = !status.ok();
+    if (status.ok() || damaged) continue;
+    lock.lock();
+    const absl::Duration now = hurry ? std::min(pause, kHurriedPause) : pause;
+    news_.wait_for(lock, stop, absl::ToChronoNanoseconds(now), [&] { return hurry_ != hurry; });
+    pause = std::min(pause * 2, options_.longest_pause);
+  }
+}
+
+absl::Status Mirror::Finish(absl::Duration patience, std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  if (left_out_) {
+    waiting_.push_back(*std::exchange(left_out_, std::nullopt));
+    if (!worker_.joinable()) worker_ = std::jthread([this] { Work(); });
+  }
+  hurry_ = true;
+  moved_ = absl::Now();
+  if (failing_since_) failing_since_ = moved_;
+  news_.notify_all();
+  while (!waiting_.empty() && !stop.stop_requested()) {
+    // Bytes that are taken and then refused are no progress.
+    const absl::Time since = failing_since_ ? std::min(moved_, *failing_since_) : moved_;
+    const absl::Duration left = patience - (absl::Now() - since);
+    if (left <= absl::ZeroDuration()) break;
+    news_.wait_for(lock, stop, absl::ToChronoNanoseconds(std::min(absl::Seconds(1), left)), [this] { return waiting_.empty(); });
+  }
+  if (waiting_.empty()) return last_error_;
+  if (!last_error_.ok()) return last_error_;
+  return absl::DeadlineExceededError(absl::StrCat("nothing has moved to ", place_->name(), " for ", absl::FormatDuration(patience)));
+}
+
+}  // namespace fusionllm::archive

@@ -1,0 +1,75 @@
+#include "lib/archive/newest.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/manifest.h"
+
+namespace fusionllm::archive {
+namespace {
+
+// Newest ones of a place that are looked at until one is whole.
+constexpr int kMostTried = 16;
+
+// What the place is not to blame for.
+bool IsOurs(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsCancelled(status) || absl::IsInternal(status);
+}
+
+}  // namespace
+
+absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::vector<Place*>& places) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint local, checkpoint::FindNewestWhole(root));
+  NewestAnywhere newest{.path = local.path, .skipped = local.skipped};
+  int64_t sequence = -1;
+  if (local.path) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, checkpoint::LoadManifest(*local.path));
+    sequence = manifest.sequence;
+  }
+  absl::Status not_asked;
+  for (Place* const place : places) {
+    const absl::StatusOr<std::vector<std::string>> names = place->List();
+    if (IsOurs(names.status())) return names.status();
+    if (!names.ok()) {
+      not_asked.Update(names.status());
+      newest.skipped.push_back({place->name(), absl::StrCat("it could not be asked: ", std::string(names.status().message()))});
+      continue;
+    }
+    int tried = 0;
+    for (const std::string& name : *names) {
+      if (++tried > kMostTried) break;
+      const absl::StatusOr<checkpoint::Manifest> manifest = place->Describe(name);
+      if (manifest.ok() && manifest->sequence <= sequence) break;
+      const absl::StatusOr<std::string> path = manifest.ok() ? place->Fetch(name, root) : manifest.status();
+      if (path.ok()) {
+        newest.path = *path;
+        newest.from = place->name();
+        sequence = manifest->sequence;
+        break;
+      }
+      if (IsOurs(path.status())) return path.status();
+      if (absl::IsUnavailable(path.status())) not_asked.Update(path.status());
+      newest.skipped.push_back({absl::StrCat(name, " of ", place->name()), std::string(path.status().message())});
+    }
+  }
+  if (!newest.path && !not_asked.ok()) return not_asked;
+  return newest;
+}
+
+absl::StatusOr<int64_t> NewestSequence(const std::vector<Place*>& places) {
+  int64_t sequence = 0;
+  for (Place* const place : places) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> names, place->List());
+    for (const std::string& name : names) {
+      const absl::StatusOr<checkpoint::Manifest> manifest = place->Describe(name);
+      if (absl::IsUnavailable(manifest.status())) return manifest.status();
+      if (!manifest.ok()) continue;
+      sequence = std::max(sequence, manifest->sequence);
+      break;
+    }
+  }
+  return sequence;
+}
+
+}  // namespace fusionllm::archive

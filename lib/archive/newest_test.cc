@@ -1,0 +1,119 @@
+#include "lib/archive/newest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "lib/archive/folder_place.h"
+#include "lib/archive/store_place.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/checkpoint/testing/sample.h"
+#include "lib/objectstore/testing/fake_s3.h"
+
+namespace fusionllm::archive {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NewestTest : public ::testing::Test {
+ protected:
+  // Saves a checkpoint in the run's folder and in the places.
+  void Save(int64_t step, const std::vector<Place*>& places) {
+    const std::string path = checkpoint::SaveSample(root_, step, 1).value();
+    for (Place* const place : places) ASSERT_TRUE(place->Put(path, *checkpoint::LoadManifest(path)).ok());
+  }
+  static void Damage(const std::string& path) {
+    std::string bytes = base::ReadWholeFile(path);
+    ASSERT_FALSE(bytes.empty());
+    bytes.back() ^= 1;
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+
+  base::TempFolder folder_;
+  const std::string root_ = folder_ / "checkpoints";
+  objectstore::testing::FakeS3 server_;
+  StorePlace store_{{.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::Hasty(2)};
+  FolderPlace replica_{folder_ / "replica"};
+  const std::vector<Place*> places_ = {&store_, &replica_};
+};
+
+TEST_F(NewestTest, ARunBeginsAnewOnlyWhereNobodyHasAnything) {
+  const auto newest = FetchNewest(root_, places_);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_FALSE(newest->path.has_value());
+  server_.SetHook([](const auto&, kube::testing::RawConnection& connection) { return connection.Answer(503, ""); });
+  EXPECT_EQ(FetchNewest(root_, places_).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(NewestTest, WhatIsHereIsNotFetched) {
+  Save(10, places_);
+  const auto newest = FetchNewest(root_, places_);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, root_ + "/step-000010");
+  EXPECT_EQ(newest->from, "");
+  for (const std::string& line : server_.Log()) EXPECT_FALSE(line.ends_with("model.safetensors") && line.starts_with("GET")) << line;
+}
+
+TEST_F(NewestTest, ALostFolderComesBackFromTheStore) {
+  Save(10, places_);
+  Save(20, places_);
+  std::filesystem::remove_all(root_);
+  const auto newest = FetchNewest(root_, places_);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, root_ + "/step-000020");
+  EXPECT_EQ(newest->from, "s3://models/a");
+  EXPECT_TRUE(checkpoint::VerifyCheckpoint(*newest->path).ok());
+}
+
+TEST_F(NewestTest, ADamagedCopyIsPassedOverForTheReplica) {
+  Save(10, places_);
+  Save(20, places_);
+  std::filesystem::remove_all(root_);
+  std::string bytes = *server_.Get("models", "a/step-000020/model.safetensors");
+  bytes.back() ^= 1;
+  server_.Put("models", "a/step-000020/model.safetensors", bytes);
+  const auto newest = FetchNewest(root_, places_);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, root_ + "/step-000020");
+  EXPECT_EQ(newest->from, folder_ / "replica");
+  ASSERT_EQ(newest->skipped.size(), 1u);
+  EXPECT_EQ(newest->skipped[0].path, "step-000020 of s3://models/a");
+  EXPECT_THAT(newest->skipped[0].reason, HasSubstr("checksum"));
+}
+
+TEST_F(NewestTest, ADamagedFolderOfTheRunIsPassedOverAndLeftToLookAt) {
+  Save(10, {});
+  Save(20, {&replica_});
+  Damage(root_ + "/step-000020/model.safetensors");
+  const auto newest = FetchNewest(root_, {&replica_});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, root_ + "/step-000020");
+  EXPECT_EQ(newest->from, folder_ / "replica");
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/step-000020.earlier-1"));
+}
+
+TEST_F(NewestTest, AStoreThatIsAwayIsPassedOverWhereAnotherHasSomething) {
+  Save(10, places_);
+  std::filesystem::remove_all(root_);
+  server_.SetHook([](const auto&, kube::testing::RawConnection& connection) { return connection.Answer(503, ""); });
+  const auto newest = FetchNewest(root_, places_);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->from, folder_ / "replica");
+  ASSERT_EQ(newest->skipped.size(), 1u);
+  EXPECT_EQ(newest->skipped[0].path, "s3://models/a");
+  EXPECT_FALSE(NewestSequence(places_).ok());
+}
+
+TEST_F(NewestTest, TheHighestSequenceIsWhatARunThatBeginsAnewGoesAbove) {
+  EXPECT_EQ(NewestSequence(places_).value(), 0);
+  Save(10, {&store_});
+  Save(20, {&replica_});
+  EXPECT_EQ(NewestSequence(places_).value(), 2);
+}
+
+}  // namespace
+}  // namespace fusionllm::archive
