@@ -3,6 +3,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lib/base/object_uri.h"
 #include "lib/job/checks.h"
 
 namespace fusionllm::job {
@@ -13,6 +15,11 @@ bool IsLabel(const std::string& name) {
   const auto alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   return !name.empty() && alnum(name.front()) && alnum(name.back()) &&
          std::all_of(name.begin(), name.end(), [&](char c) { return alnum(c) || c == '-'; });
+}
+
+absl::string_view Trimmed(absl::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return path;
 }
 
 void CheckData(const Spec& spec, const Report& report) {
@@ -28,6 +35,39 @@ void CheckData(const Spec& spec, const Report& report) {
     }
   } else if (spec.training.evaluation.every_steps > 0) {
     report({"spec.training.evaluation.everySteps", "spec.data.validation"}, "needs spec.data.validation: there is nothing to evaluate on");
+  }
+}
+
+void CheckUri(const std::string& path, const std::string& field, const Report& report) {
+  if (!base::IsUri(path)) return;
+  if (const auto uri = base::ParseObjectUri(path); !uri.ok()) report({field}, uri.status().message());
+}
+
+void CheckUris(const Spec& spec, const Report& report) {
+  for (const std::string& path : spec.data.path) CheckUri(path, "spec.data.path", report);
+  if (spec.data.validation) {
+    for (const std::string& path : spec.data.validation->path) CheckUri(path, "spec.data.validation.path", report);
+  }
+  if (spec.model.init.from) CheckUri(*spec.model.init.from, "spec.model.init.from", report);
+  if (spec.model.graph && spec.model.graph->file && base::IsUri(*spec.model.graph->file)) {
+    report({"spec.model.graph.file"}, "must be a file: a graph is not read from an object store");
+  }
+  if (!spec.checkpoint) return;
+  const Checkpoint& checkpoint = *spec.checkpoint;
+  CheckUri(checkpoint.path, "spec.checkpoint.path", report);
+  CheckUri(checkpoint.resume, "spec.checkpoint.resume", report);
+  if (base::IsUri(checkpoint.path) && !checkpoint.volume.json.empty()) {
+    report({"spec.checkpoint.volume", "spec.checkpoint.path"}, "belongs to a path that is a folder, not to a URI");
+  }
+  if (!checkpoint.replica) return;
+  const Replica& replica = *checkpoint.replica;
+  CheckUri(replica.path, "spec.checkpoint.replica.path", report);
+  if (replica.path.empty()) report({"spec.checkpoint.replica.path"}, "must not be empty");
+  if (base::IsUri(replica.path) && !replica.volume.json.empty()) {
+    report({"spec.checkpoint.replica.volume", "spec.checkpoint.replica.path"}, "belongs to a path that is a folder, not to a URI");
+  }
+  if (replica.volume.json.empty() && Trimmed(replica.path) == Trimmed(checkpoint.path)) {
+    report({"spec.checkpoint.replica.path", "spec.checkpoint.path"}, "must be another place than spec.checkpoint.path");
   }
 }
 
@@ -106,6 +146,7 @@ void CheckJob(const FusionJob& job, const Report& report) {
   }
   CheckModel(job.spec, report);
   CheckData(job.spec, report);
+  CheckUris(job.spec, report);
   CheckTraining(job.spec.training, report);
   CheckStrategy(job.spec.strategy, report);
   CheckExecutors(job.spec.executors, report);

@@ -168,11 +168,20 @@ struct Compression {
   bool operator==(const Compression&) const = default;
 };
 
+// Where copies of checkpoints go besides.
+struct Replica {
+  std::string path;         // a folder or a URI
+  int64_t every_steps = 0;  // 0: each checkpoint
+  Opaque volume;
+  bool operator==(const Replica&) const = default;
+};
+
 struct Checkpoint {
   std::string path = "checkpoints/";
   int64_t every_steps = 100;    // 0: only the last step
   int64_t keep = 3;             // 0: all
   std::string resume = "auto";  // auto | never | PATH
+  std::optional<Replica> replica;
   Opaque volume;
   bool operator==(const Checkpoint&) const = default;
 };
@@ -235,6 +244,11 @@ struct BrokerSettings {
   bool operator==(const BrokerSettings&) const = default;
 };
 
+struct ObjectStore {
+  std::optional<std::string> secret_name;
+  bool operator==(const ObjectStore&) const = default;
+};
+
 struct Spec {
   Model model;
   Data data;
@@ -257,6 +271,7 @@ struct Spec {
   bool preserve_resources_on_deletion = false;
   Network network;
   BrokerSettings broker;
+  std::optional<ObjectStore> object_store;
   bool operator==(const Spec&) const = default;
 };
 

@@ -48,7 +48,7 @@ void Visit(V& v, GraphSource& g) {
 template <class V>
 void Visit(V& v, Init& i) {
   v.Field("seed", i.seed, {.min = 0, .max = kMaxSeed}, "Seed of the initial parameters.");
-  v.Field("from", i.from, {}, "Checkpoint folder or .safetensors file to start from, relative to the job file.");
+  v.Field("from", i.from, {}, "Checkpoint folder or .safetensors file to start from, relative to the job file, or its s3://BUCKET/KEY.");
 }
 
 template <class V>
@@ -63,7 +63,7 @@ void Visit(V& v, Model& m) {
 
 template <class V>
 void Visit(V& v, Validation& d) {
-  v.Field("path", d.path, {.one_or_many = true}, "Files or folders, relative to the job file.");
+  v.Field("path", d.path, {.one_or_many = true}, "Files or folders, relative to the job file, or s3://BUCKET/KEY.");
   v.Field("fraction", d.fraction, {.min = 0, .max = 1, .above_min = true, .below_max = true}, "Share of the training data held out.");
 }
 
@@ -79,8 +79,10 @@ template <class V>
 void Visit(V& v, Data& d) {
   v.Field("kind", d.kind, {}, "text (bytes), tokens (.bin of uint16 or uint32), cifar10, idx, or shapes (images made up on the fly).");
   const bool files = d.kind != DataKind::kShapes;
-  v.Field("path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
-          "Files or folders, read in sorted order, relative to the job file. Required unless kind is shapes.");
+  v.Field(
+      "path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
+      "Files or folders, read in sorted order, relative to the job file, or s3://BUCKET/KEY of an object or of all below it, which whoever "
+      "reads them fetches first. Required unless kind is shapes.");
   v.Field("tokenDtype", d.token_dtype, {.applies = d.kind == DataKind::kTokens, .belongs_to = "data of kind tokens"},
           "Width of a token. auto: .u32 and .uint32 are uint32, .u16 and .uint16 uint16; .bin is uint32 where the vocabulary needs it or "
           "every other 16 bits are zero, else uint16.");
@@ -168,11 +170,24 @@ void Visit(V& v, Compression& c) {
 }
 
 template <class V>
+void Visit(V& v, Replica& r) {
+  v.Field("path", r.path, {.required = true}, "Folder, relative to the run's output folder, or s3://BUCKET/PREFIX.");
+  v.Field("everySteps", r.every_steps, {.min = 0, .max = kMaxSteps},
+          "Only checkpoints of steps that are multiples of it, and the last; 0: each.");
+  v.Field("volume", r.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path; the broker alone mounts it.");
+}
+
+template <class V>
 void Visit(V& v, Checkpoint& c) {
-  v.Field("path", c.path, {}, "Folder; relative to the run's output folder.");
+  v.Field("path", c.path, {},
+          "Folder, relative to the run's output folder, or s3://BUCKET/PREFIX: then they are saved in checkpoints/ there first and copied "
+          "while training goes on.");
   v.Field("everySteps", c.every_steps, {.min = 0, .max = kMaxSteps}, "0: only the last step, which is always saved.");
   v.Field("keep", c.keep, {.min = 0, .max = 1e6}, "Newest checkpoints to keep; 0: all.");
-  v.Field("resume", c.resume, {}, "auto (the newest whole one, if any), never, or the path of a checkpoint, relative to the job file.");
+  v.Field("resume", c.resume, {},
+          "auto (the newest whole one, if any), never, or the path or s3:// URI of a checkpoint, relative to the job file.");
+  v.Field("replica", c.replica, {},
+          "Copies in a second place, to which a run falls back where the first has not got the newest checkpoint whole.");
   v.Field("volume", c.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path; every executor writes its part there.");
 }
 
@@ -249,6 +264,13 @@ void Visit(V& v, BrokerSettings& b) {
 }
 
 template <class V>
+void Visit(V& v, ObjectStore& o) {
+  v.Field("secretName", o.secret_name, {.max_length = 253},
+          "Secret of the job's namespace, in each cluster whose Pods need it, with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, "
+          "where wanted, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL_S3.");
+}
+
+template <class V>
 void Visit(V& v, Spec& s) {
   v.Field("model", s.model, {.required = true}, "What is trained.");
   v.Field("data", s.data, {.required = true}, "On what.");
@@ -276,6 +298,7 @@ void Visit(V& v, Spec& s) {
           "Deleting the job leaves what it made in the member clusters.");
   v.Field("network", s.network, {.kubernetes_only = true}, "How executors reach each other.");
   v.Field("broker", s.broker, {.kubernetes_only = true}, "The process that leads the executors.");
+  v.Field("objectStore", s.object_store, {.kubernetes_only = true}, "How s3:// URIs are reached; `fusionctl run` asks its environment.");
 }
 
 template <class V>

@@ -221,6 +221,26 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"SecondDocument", 8, "---\na: b", "9: a second document: one file holds one document"}),
     Name);
 
+INSTANTIATE_TEST_SUITE_P(
+    ObjectStores, BadJobTest,
+    ::testing::Values(
+        BadJob{"AnotherScheme", 6, "  data: {kind: text, path: [a, gs://models/a]}",
+               "6: spec.data.path: 'gs://models/a' is no URI of an object store that is known: those begin with s3://"},
+        BadJob{"NoBucket", 8, "  checkpoint: {path: s3://Runs/a}",
+               "8: spec.checkpoint.path: 's3://Runs/a' names no bucket: that has 3 to 63 lower-case letters, digits, '-' and '.', with a "
+               "letter or digit at both ends"},
+        BadJob{
+            "LeavesThePrefix", 8, "  checkpoint: {path: a, replica: {path: s3://runs/a/../b}}",
+            "8: spec.checkpoint.replica.path: 's3://runs/a/../b' names no object: between the slashes of its key, of 1024 bytes at most, "
+            "there is something, and neither . nor .."},
+        BadJob{"VolumeOfAUri", 8, "  checkpoint: {path: s3://runs/a, volume: {emptyDir: {}}}",
+               "8: spec.checkpoint.volume: belongs to a path that is a folder, not to a URI"},
+        BadJob{"ReplicaInTheSamePlace", 8, "  checkpoint: {path: s3://runs/a, replica: {path: s3://runs/a/}}",
+               "8: spec.checkpoint.replica.path: must be another place than spec.checkpoint.path"},
+        BadJob{"GraphInAStore", 5, "  model: {graph: {file: s3://runs/a.dag}}",
+               "5: spec.model.graph.file: must be a file: a graph is not read from an object store"}),
+    [](const auto& info) { return info.param.name; });
+
 TEST(JobErrorsTest, TheSoundJobIsSound) {
   const absl::StatusOr<FusionJob> job = ParseFusionJob(JobWithLine(0, ""), "job.yaml");
   ASSERT_TRUE(job.ok()) << job.status();

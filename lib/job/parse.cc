@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/checks.h"
 #include "lib/job/document.h"
@@ -129,8 +130,10 @@ absl::StatusOr<Topology> LoadTopology(const std::string& path) {
 }
 
 void ResolvePaths(absl::string_view folder, FusionJob& job) {
-  const std::filesystem::path base{std::string(folder)};
-  const auto resolve = [&](std::string& path) { path = (base / path).lexically_normal().string(); };
+  const std::filesystem::path start{std::string(folder)};
+  const auto resolve = [&](std::string& path) {
+    if (!base::IsUri(path)) path = (start / path).lexically_normal().string();
+  };
   for (std::string& path : job.spec.data.path) resolve(path);
   if (job.spec.data.validation) {
     for (std::string& path : job.spec.data.validation->path) resolve(path);

@@ -33,7 +33,7 @@ absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root);
 absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name);
 absl::StatusOr<Topology> LoadTopology(const std::string& path);
 
-// data.path, data.validation.path, model.graph.file and model.init.from under `folder` unless they are absolute.
+// data.path, data.validation.path, model.graph.file and model.init.from under `folder` unless they are absolute or URIs.
 void ResolvePaths(absl::string_view folder, FusionJob& job);
 
 // A complete document: every field that applies, defaults included. Parses back to an equal value.
