@@ -4,11 +4,20 @@
 #include <filesystem>
 #include <string>
 
+#include "lib/base/object_uri.h"
+
 namespace fusionllm::services {
 
-// `path`: spec.checkpoint.path; a relative one lies in the folder of the run. "kept/" is "kept", so that paths made from it read well.
+// In the folder of a run whose checkpoints go to an object store.
+inline constexpr char kLocalCheckpoints[] = "checkpoints";
+// Below the folder of a run: what was fetched from object stores.
+inline constexpr char kFetchedObjects[] = "objects";
+
+// `path`: spec.checkpoint.path or another of its kind; a relative one lies in the folder of the run. "kept/" is "kept", so that paths made
+// from it read well. Of a URI: the folder here that is copied there.
 inline std::string CheckpointDirectory(const std::string& path, const std::string& output_directory) {
-  const std::filesystem::path whole = (std::filesystem::path(output_directory) / path).lexically_normal();
+  const std::filesystem::path below = base::IsUri(path) ? kLocalCheckpoints : path;
+  const std::filesystem::path whole = (std::filesystem::path(output_directory) / below).lexically_normal();
   return whole.has_filename() ? whole.string() : whole.parent_path().string();
 }
 

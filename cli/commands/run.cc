@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,10 +13,12 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
+#include "lib/objectstore/fetch.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
@@ -28,13 +31,40 @@ struct Flags {
   bool fresh = false;
 };
 
+// Of what lies in an object store only whether it is there: it is fetched by who reads it.
+absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
+  std::vector<std::pair<std::string, std::string>> uris;  // with their fields
+  const auto add = [&](const char* field, const std::string& path) {
+    if (base::IsUri(path)) uris.emplace_back(field, path);
+  };
+  for (const std::string& path : spec.data.path) add("spec.data.path", path);
+  if (spec.data.validation) {
+    for (const std::string& path : spec.data.validation->path) add("spec.data.validation.path", path);
+  }
+  data_in_store = !uris.empty();
+  if (spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
+  if (uris.empty()) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
+  objectstore::ObjectStore store(std::move(settings));
+  for (const auto& [field, text] : uris) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(text));
+    const absl::Status there = objectstore::CheckThere(store, uri);
+    if (absl::IsUnavailable(there)) return there;
+    if (!there.ok()) return base::OfNamedFile(absl::Status(there.code(), absl::StrCat(field, ": ", there.message())));
+  }
+  return absl::OkStatus();
+}
+
 // What is wrong with the job's model, data or start is told before any process is started.
 absl::Status CheckInput(const job::FusionJob& job) {
-  if (const std::optional<std::string>& from = job.spec.model.init.from; from.has_value()) {
+  bool data_in_store = false;
+  FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
+  if (const std::optional<std::string>& from = job.spec.model.init.from; from.has_value() && !base::IsUri(*from)) {
     const absl::Status whole = base::OfNamedFile(checkpoint::VerifyCheckpoint(*from));
     if (!whole.ok()) return absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
+  if (data_in_store) return absl::OkStatus();
   return base::OfNamedFile(workload::DatasetSource::Open(*workload).status());
 }
 

@@ -29,6 +29,7 @@
 #include "cli/run/run_lines.h"
 #include "cli/run/summary_text.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/report/report.h"
@@ -201,7 +202,8 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
 
 // A folder of checkpoints that is not inside the run's own may be named by other runs too: they would restore and remove each other's.
 absl::StatusOr<std::optional<FolderLock>> HoldCheckpoints(const job::FusionJob& job, const RunFolder& folder) {
-  if (!job.spec.checkpoint.has_value()) return std::nullopt;
+  // Those of an object store begin in the run's own folder.
+  if (!job.spec.checkpoint.has_value() || base::IsUri(job.spec.checkpoint->path)) return std::nullopt;
   const std::filesystem::path path = (std::filesystem::path(folder.path()) / job.spec.checkpoint->path).lexically_normal();
   if (path == std::filesystem::path(folder.path())) return std::nullopt;  // held already
   absl::StatusOr<FolderLock> lock = FolderLock::Take(path, "name another folder");

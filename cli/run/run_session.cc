@@ -211,6 +211,7 @@ class Session {
         observer_.OnLog(base::LogLevel::kInfo, absl::StrCat(server.name, ": metrics on ", url));
         server.metrics = std::string(absl::StripSuffix(absl::StripPrefix(url, "http://"), "/metrics"));
       } else if (&server == &broker_) {
+        server.said_by = After(options_.start_limit_s);  // it is at work: it may have much to fetch
         BrokerLine(line);
       }
     }

@@ -1,5 +1,6 @@
 #include "services/broker/broker_setup.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -11,11 +12,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "lib/archive/newest.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/log.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/catalog.h"
 #include "lib/job/parse.h"
+#include "lib/objectstore/settings.h"
 #include "lib/transport/shared_buckets.h"
 #include "services/broker/call_gate.h"
 #include "services/broker/checkpoints.h"
@@ -80,11 +87,22 @@ absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job
   return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(file, ": ", std::string(status.message())));
 }
 
-// What the job starts from, as an absolute path; empty: nothing.
-std::string InitFrom(const job::FusionJob& job, const std::string& base_directory) {
-  const std::optional<std::string>& from = job.spec.model.init.from;
-  return from.has_value() ? (std::filesystem::path(base_directory) / *from).string() : "";
-}
+// Tells who waits for the broker that it is at work: every ten seconds while it fetches something.
+class FetchNews {
+ public:
+  void operator()(int64_t bytes) {
+    bytes_ += bytes;
+    const absl::Time now = absl::Now();
+    if (now - told_ < absl::Seconds(10)) return;
+    told_ = now;
+    RunLog(stdout, 0, 0)
+        .Event({.reason = "Fetching", .message = absl::StrFormat("%.1f MB from object stores so far", static_cast<double>(bytes_) / 1e6)});
+  }
+
+ private:
+  int64_t bytes_ = 0;
+  absl::Time told_ = absl::Now();
+};
 
 // Without the mark all executors send their shards, which works as well.
 void ShareFolder(const std::string& folder, BrokerSetup& setup) {
@@ -110,7 +128,7 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(ReadTopology());
     FUSIONLLM_RETURN_IF_ERROR(SetRunOptions());
     FUSIONLLM_RETURN_IF_ERROR(ChooseStart());
-    OpenExchange();
+    FUSIONLLM_RETURN_IF_ERROR(OpenExchange());
     FUSIONLLM_RETURN_IF_ERROR(MakeLoop());
     FUSIONLLM_RETURN_IF_ERROR(AdmitOthers());
     return std::move(setup_);
@@ -170,22 +188,68 @@ class Preparation {
     loop_options_.checkpoint_directory = CheckpointDirectory(job_.spec.checkpoint->path, flags_.output_directory);
     setup_.checkpoint_directory = loop_options_.checkpoint_directory;
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
-    if (flags_.fresh) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        setup_.archives, Archives::Make(job_, flags_.output_directory, objectstore::ProcessEnvironment, [this](int64_t n) { news_(n); }));
+    if (flags_.fresh) return GoAboveOthers();
+    // A broker that takes a run over asks nobody for what the run has at hand.
+    std::vector<archive::Place*> places = setup_.archives->places();
+    if (flags_.resume_journal && HasCheckpoints()) places.clear();
+    if (std::string& resume = job_.spec.checkpoint->resume; base::IsUri(resume)) {
+      FUSIONLLM_ASSIGN_OR_RETURN(resume, Fetched("spec.checkpoint.resume", resume));
+    }
     // Read only to begin with; what a broker that takes over finds unreadable was lost under the run (ExitCodeOfSetUp).
-    FUSIONLLM_ASSIGN_OR_RETURN(start_, base::OfNamedFile(FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory)));
+    FUSIONLLM_ASSIGN_OR_RETURN(start_,
+                               OfNamedPlace(FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory, places)));
     run_options_.start_step = start_.step;
     run_options_.start_checkpoint = start_.path;
+    return start_.path.empty() ? GoAboveOthers() : absl::OkStatus();
+  }
+
+  bool HasCheckpoints() const {
+    const auto newest = checkpoint::FindNewestWhole(loop_options_.checkpoint_directory);
+    return newest.ok() && newest->path.has_value();
+  }
+
+  // A run that begins anew numbers its checkpoints behind those that others have left in its places, and removes none of them.
+  absl::Status GoAboveOthers() {
+    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t newest, OfNamedPlace(archive::NewestSequence(setup_.archives->places())));
+    others_sequence_ = newest == 0 ? 0 : newest + 1;
     return absl::OkStatus();
   }
 
-  void OpenExchange() {
+  // A place that cannot be reached may be reached later; what else is wrong with it, or with a file, is the user's to mend.
+  template <typename T>
+  static absl::StatusOr<T> OfNamedPlace(absl::StatusOr<T> result) {
+    return absl::IsUnavailable(result.status()) ? result : base::OfNamedFile(std::move(result));
+  }
+
+  absl::StatusOr<std::string> Fetched(const char* field, const std::string& uri) {
+    absl::StatusOr<std::string> path = FetchCheckpoint(uri, absl::StrCat(flags_.output_directory, "/", kFetchedObjects),
+                                                       objectstore::ProcessEnvironment, [this](int64_t n) { news_(n); });
+    if (path.ok()) return path;
+    return OfNamedPlace(
+        absl::StatusOr<std::string>(absl::Status(path.status().code(), absl::StrCat(field, ": ", std::string(path.status().message())))));
+  }
+
+  // What the job starts from, as an absolute path here; empty: nothing.
+  absl::StatusOr<std::string> InitFrom() {
+    const std::optional<std::string>& from = job_.spec.model.init.from;
+    if (!from.has_value()) return "";
+    if (!base::IsUri(*from)) return (std::filesystem::path(flags_.base_directory) / *from).string();
+    if (!start_.path.empty()) return "";  // nobody will ask
+    return Fetched("spec.model.init.from", *from);
+  }
+
+  absl::Status OpenExchange() {
+    FUSIONLLM_ASSIGN_OR_RETURN(std::string init_from, InitFrom());
     const std::string& checkpoints = loop_options_.checkpoint_directory;
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
-                                                                                     .init_from = InitFrom(job_, flags_.base_directory),
+                                                                                     .init_from = std::move(init_from),
                                                                                      .total_steps = job_.spec.training.steps,
                                                                                      .require_certificate = credentials_.secure});
     loop_options_.exchange = setup_.exchange.get();
+    return absl::OkStatus();
   }
 
   absl::Status MakeLoop() {
@@ -205,7 +269,13 @@ class Preparation {
     }
     if (const std::string& folder = loop_options_.checkpoint_directory; !folder.empty()) {
       FUSIONLLM_ASSIGN_OR_RETURN(loop_options_.first_sequence, FirstSequence(folder, run_options_.start_checkpoint));
+      loop_options_.first_sequence = std::max(loop_options_.first_sequence, others_sequence_);
+      loop_options_.on_checkpoint = [archives = setup_.archives.get()](const std::string& path, int64_t step) {
+        archives->Offer(path, step);
+      };
     }
+    const std::string checkpoints = loop_options_.checkpoint_directory;
+    const int64_t first_sequence = loop_options_.first_sequence;
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
     if (adopt) {
@@ -221,6 +291,10 @@ class Preparation {
                                                                          .text = IsText(job_.spec)});
     setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
                                             PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
+    if (setup_.archives != nullptr) {
+      setup_.archives->Start(first_sequence, [loop = setup_.loop.get()](broker::Announce news) { loop->Tell(std::move(news)); });
+      setup_.archives->OfferAll(checkpoints, first_sequence);
+    }
     setup_.exchange->OnProgress([loop = setup_.loop.get()] { loop->OnTransferProgress(); });
     return absl::OkStatus();
   }
@@ -228,6 +302,11 @@ class Preparation {
   void TellOfStart(RunLog& log) const {
     for (const std::string& sentence : start_.skipped) {
       log.Event({.reason = "CheckpointSkipped", .step = run_options_.start_step, .message = sentence});
+    }
+    if (!start_.fetched_from.empty()) {
+      log.Event({.reason = "CheckpointFetched",
+                 .step = run_options_.start_step,
+                 .message = absl::StrCat("the newest whole checkpoint comes from ", start_.fetched_from)});
     }
     if (start_.changed.empty()) return;
     log.Event({.reason = "JobChanged",
@@ -263,6 +342,8 @@ class Preparation {
   Credentials credentials_;
   std::optional<job::LinkTable> links_;
   CheckpointFound start_;
+  int64_t others_sequence_ = 0;
+  FetchNews news_;
   RunLoopOptions loop_options_;
   broker::RunOptions run_options_;
   BrokerSetup setup_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/broker/archives.h"
 #include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/enrollment.h"
@@ -37,6 +38,7 @@ struct BrokerSetup {
   std::unique_ptr<CheckpointExchange> exchange;
   std::unique_ptr<RunProbe> probe;
   std::unique_ptr<RunLoop> loop;
+  std::unique_ptr<Archives> archives;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
   AttendanceOptions attendance;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
   std::shared_ptr<grpc::ServerCredentials> credentials;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/archive/newest.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
@@ -65,7 +66,8 @@ absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
 
 void AbandonCheckpoint(const std::string& directory, int64_t step) { (void)checkpoint::AbandonCheckpoint(directory, step); }
 
-absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory) {
+absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
+                                               const std::vector<archive::Place*>& places) {
   const std::string& resume = job.spec.checkpoint->resume;
   if (resume == "never") return CheckpointFound{};
   if (resume != "auto") {
@@ -76,13 +78,14 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     }
     return Describe(job, absolute);
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest, checkpoint::FindNewestWhole(directory));
+  FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places));
   CheckpointFound found;
   if (newest.path.has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(job, *newest.path));
+    found.fetched_from = newest.from;
   }
   for (const checkpoint::SkippedCheckpoint& skipped : newest.skipped) {
-    found.skipped.push_back(absl::StrFormat("%s is not whole and is passed over: %s", skipped.path, skipped.reason));
+    found.skipped.push_back(absl::StrFormat("%s is passed over: %s", skipped.path, skipped.reason));
   }
   return found;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/archive/place.h"
 #include "lib/broker/run_state.h"
 #include "lib/checkpoint/writer.h"
 #include "lib/job/fusion_job.h"
@@ -15,6 +16,7 @@ struct CheckpointFound {
   int64_t step = 0;  // steps it has seen; 0 and an empty path: start from the beginning
   std::string path;
   std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
+  std::string fetched_from;          // the place that had it, where the run's folder had not; empty: none
   std::string changed;  // how the job differs from the one that made it, but for the number of steps where the learning rate is constant;
                         // empty: not
 };
@@ -25,9 +27,11 @@ absl::Status CleanUp(const std::string& directory, bool executors_are_running);
 // Removes the staged files of one checkpoint; best effort.
 void AbandonCheckpoint(const std::string& directory, int64_t step);
 
-// Follows spec.checkpoint.resume: auto (the newest whole one, else none), never, or a path. Errors: NotFound or DataLoss for a path that is
+// Follows spec.checkpoint.resume: auto (the newest whole one, of the folder or of `places`, from which it is fetched then; else none),
+// never, or a path. Errors: those of archive::FetchNewest, NotFound or DataLoss for a path that is
 // not a whole checkpoint, InvalidArgument for one of another model or of more steps than the job has; the message names file and reason.
-absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory);
+absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
+                                               const std::vector<archive::Place*>& places = {});
 
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);

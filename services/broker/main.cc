@@ -34,6 +34,8 @@ using daemon::kExitDone;
 using daemon::kExitFailed;
 
 constexpr char kProgram[] = "fusion-broker";
+// For a place of checkpoints to take anything, when the run is over.
+constexpr absl::Duration kCopyPatience = absl::Seconds(60);
 
 int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == broker::kSchedulerFailed ? kExitFailed : kExitInfeasible;
@@ -101,6 +103,19 @@ void LeaveReport(const std::string& path, const std::string& progress, const Run
   if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
 }
 
+// The run is over when its checkpoints are where the job wants them.
+void FinishCopies(BrokerSetup& setup, RunOutcome& outcome) {
+  if (setup.archives == nullptr) return;
+  RunLoop& loop = *setup.loop;
+  if (const std::string behind = setup.archives->Behind(); !behind.empty()) loop.Tell({.reason = "CopyingCheckpoints", .message = behind});
+  loop.TellWaiting();
+  const absl::Status copied = setup.archives->Finish(kCopyPatience, {});
+  loop.TellWaiting();
+  if (copied.ok() || !outcome.status.ok()) return;
+  loop.TellFailure(copied, "CheckpointNotCopied");
+  outcome.status = copied;
+}
+
 int Main(int argc, char** argv) {
   BrokerFlags flags;
   std::string expected, gone, final_report;
@@ -161,8 +176,9 @@ int Main(int argc, char** argv) {
 
   const daemon::OnStopSignal on_stop([&] { loop.Stop(); });
   serving = true;
-  const RunOutcome outcome = loop.Run(attendance);
+  RunOutcome outcome = loop.Run(attendance);
   serving = false;
+  FinishCopies(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
   if (!final_report.empty()) LeaveReport(final_report, setup->probe->ProgressJson(), outcome);
   (*server)->GetHealthCheckService()->SetServingStatus(false);

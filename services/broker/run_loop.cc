@@ -46,6 +46,22 @@ void RunLoop::Post(Work work) {
   news_.notify_one();
 }
 
+void RunLoop::Tell(broker::Announce news) {
+  const std::lock_guard lock(mutex_);
+  told_.push_back(std::move(news));
+  work_.push_back([this] { TellWaiting(); });
+  news_.notify_one();
+}
+
+void RunLoop::TellWaiting() {
+  std::deque<broker::Announce> told;
+  {
+    const std::lock_guard lock(mutex_);
+    told.swap(told_);
+  }
+  for (const broker::Announce& news : told) Carry(news);
+}
+
 void RunLoop::PostEvent(broker::Event event) {
   Post([this, event = std::move(event)] { Feed(event); });
 }
@@ -140,6 +156,9 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       Post([this, report = message.evaluation()] {
         if (report.epoch() == state_.epoch()) log_.Evaluation(report);
       });
+      break;
+    case v1::ExecutorMessage::kFetching:
+      OnTransferProgress();
       break;
     case v1::ExecutorMessage::kHello:
     case v1::ExecutorMessage::kHeartbeat:
@@ -366,6 +385,7 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   for (const broker::ShardFile& file : action.files) bytes += file.bytes;
   broker::CheckpointCommitted event{.step = action.step, .status = committed.status()};
   if (committed.ok()) event.path = committed->path;
+  if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
   Post([this, bytes, event] {
     Feed(event);  // told first, as with steps
     if (!event.status.ok() || !Recorded(journal_.RecordCheckpoint(event.step, event.path))) return;

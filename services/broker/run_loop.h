@@ -44,7 +44,9 @@ struct RunLoopOptions {
   std::string profiles_file;                          // where what was measured is kept for other runs; empty: nowhere
   std::string data_device;                            // alone has the training data; empty: all have it
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
-  CheckpointExchange* exchange = nullptr;             // told which plan epoch it serves; null: nobody asks
+  // Told of each whole checkpoint, on the loop's thread; may be empty.
+  std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
+  CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
 };
 
 struct RunOutcome {
@@ -70,6 +72,13 @@ class RunLoop {
   void OnLeft(const std::string& name, uint64_t incarnation, const std::string& why);
   void OnTransferProgress();  // from threads of the exchange
   void Stop();                // from a signal thread
+
+  // An event that somebody else saw, from any thread; told by the loop, or by TellWaiting when that has ended. Does not block.
+  void Tell(broker::Announce news);
+  // What has been told and not been printed. For the thread of Run, after it.
+  void TellWaiting();
+  // Likewise: a failure behind the end of the run.
+  void TellFailure(const absl::Status& status, const std::string& reason) { log_.Error(status, reason); }
 
   // Runs `work` on the loop's thread, behind what is there already; never when the loop has ended.
   void Post(std::function<void()> work);
@@ -126,6 +135,7 @@ class RunLoop {
   std::condition_variable room_;
   size_t reports_ = 0, report_bytes_ = 0;  // that wait, or are being worked on
   bool over_ = false;                      // nobody works any more
+  std::deque<broker::Announce> told_;
   // Below: the loop's thread only.
   struct Timer {
     uint64_t id = 0;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
@@ -82,8 +83,9 @@ absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const 
 
 absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const {
   const CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/false);
-  FUSIONLLM_RETURN_IF_ERROR(
-      (shared_.Has(path) ? ReadFiles(path, wanted) : client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted)).status());
+  // What lies in an object store has the broker fetched.
+  const bool here = !base::IsUri(path) && shared_.Has(path);
+  FUSIONLLM_RETURN_IF_ERROR((here ? ReadFiles(path, wanted) : client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted)).status());
   return store.PushToDevice();
 }
 

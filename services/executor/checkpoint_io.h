@@ -43,7 +43,8 @@ class StageRestorer {
   // (missing, another shape, corrupt); Cancelled by CheckpointClient::Cancel.
   absl::StatusOr<CheckpointPosition> Restore(uint32_t epoch, const std::string& checkpoint, runtime::StageExecutor& stage,
                                              const std::vector<std::string>& residuals) const;
-  // Parameters only, from what the job starts from: a checkpoint folder, a folder with a Hugging Face index, or one .safetensors file.
+  // Parameters only, from what the job starts from: a checkpoint folder, a folder with a Hugging Face index, or one .safetensors file;
+  // of a URI by way of the broker, which has fetched it.
   absl::Status Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const;
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/not_finite.h"
@@ -98,7 +99,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   runtime::BatchSource* source = &epoch.no_data;
   if (ReadsData(program, workload)) {
     if (setting.source == nullptr) {
-      FUSIONLLM_ASSIGN_OR_RETURN(setting.source, workload::DatasetSource::Open(workload));
+      FUSIONLLM_ASSIGN_OR_RETURN(setting.source, setting.open_data());
     }
     epoch.data.Wrap(*setting.source);
     source = &epoch.data;
@@ -130,7 +131,8 @@ absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign,
     return absl::OkStatus();
   }
   if (const std::optional<std::string>& from = workload.job.spec.model.init.from; from.has_value()) {
-    const std::string path = from->front() == '/' ? *from : absl::StrCat(workload.base_directory, "/", *from);
+    const bool whole = from->front() == '/' || base::IsUri(*from);
+    const std::string path = whole ? *from : absl::StrCat(workload.base_directory, "/", *from);
     FUSIONLLM_RETURN_IF_ERROR(setting.restorer.Initialize(epoch.number, path, epoch.executor->store()));
   }
   if (setting.source != nullptr) setting.source->StartAt(1, {});

@@ -3,6 +3,7 @@
 // Built and run on the stage's thread; what other threads may touch says so.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/stage_executor.h"
@@ -95,8 +97,9 @@ struct StageSetting {
   kernels::Backend& backend;
   DataPlane& data_plane;
   const StageRestorer& restorer;
-  std::unique_ptr<workload::DatasetSource>& source;  // opened by the first stage that needs data
-  int threads = 1;                                   // of the back end
+  std::unique_ptr<workload::DatasetSource>& source;  // opened by the first stage that needs data:
+  std::function<absl::StatusOr<std::unique_ptr<workload::DatasetSource>>()> open_data;
+  int threads = 1;  // of the back end
   double compute_scale = 1;
   bool emulate = false;
   std::string measure_lock;  // file; held while emulated devices measure their ops

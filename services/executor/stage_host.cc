@@ -23,6 +23,7 @@ namespace {
 // Steps whose timeline is kept for the report: late enough to be warm, few enough to be small.
 constexpr int64_t kTracedFrom = 3;
 constexpr int64_t kTracedTo = 5;
+constexpr int64_t kFetchNewsNs = 5'000'000'000;
 
 }  // namespace
 
@@ -43,6 +44,7 @@ void StageHost::Shutdown() {
     if (shutting_down_ && !worker_.joinable()) return;
     shutting_down_ = true;
     if (inbox_ != nullptr) inbox_->Cancel(absl::CancelledError("the executor is shutting down"));
+    fetching_.request_stop();
     news_.notify_all();
   }
   checkpoints_.Cancel(std::numeric_limits<uint32_t>::max());
@@ -137,7 +139,10 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
 absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   const SharedFiles shared(welcome);
   restorer_.emplace(shared, checkpoints_);
-  if (shared.Has(welcome.output_directory())) measure_lock_ = absl::StrCat(welcome.output_directory(), "/measure.lock");
+  if (shared.Has(welcome.output_directory())) {
+    measure_lock_ = absl::StrCat(welcome.output_directory(), "/measure.lock");
+    run_objects_ = absl::StrCat(welcome.output_directory(), "/", kFetchedObjects);
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(welcome.job_document(), "job.yaml"));
   FUSIONLLM_ASSIGN_OR_RETURN(workload_, workload::Resolve(job, welcome.base_directory()));
   const int64_t wanted_threads = job.spec.executors.threads;
@@ -199,8 +204,10 @@ void StageHost::Calibrate() {
   absl::Status status = welcome_status_;
   if (status.ok()) {
     const MachineLock alone(measure_lock_);
-    // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it.
-    absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(*workload_);
+    // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it, which also fetches what
+    // lies in an object store: the others have no use for it.
+    absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = absl::NotFoundError("not fetched");
+    if (!LiesInObjectStore(workload_->data)) data = workload::DatasetSource::Open(*workload_);
     absl::StatusOr<wire::DeviceProfile> profile =
         planning::Calibrate(*workload_, *backend_, {.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
                                                       const std::lock_guard lock(mutex_);
@@ -261,13 +268,38 @@ void StageHost::Assign(const v1::Assign& assign) {
   report_(std::move(message));
 }
 
-StageSetting StageHost::Setting() {
+absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uint32_t epoch) {
+  if (LiesInObjectStore(workload_->data)) {
+    FetchOptions options{.environment = objectstore::ProcessEnvironment};
+    FUSIONLLM_ASSIGN_OR_RETURN(options.scratch, scratch_.Folder(run_objects_, options.environment));
+    {
+      const std::lock_guard lock(mutex_);
+      options.stop = fetching_.get_token();
+    }
+    int64_t bytes = 0, told_ns = runtime::MonotonicNanoseconds();
+    options.progress = [&](int64_t more) {
+      bytes += more;
+      const int64_t now_ns = runtime::MonotonicNanoseconds();
+      if (now_ns - told_ns < kFetchNewsNs) return;
+      told_ns = now_ns;
+      v1::ExecutorMessage message;
+      message.mutable_fetching()->set_epoch(epoch);
+      message.mutable_fetching()->set_bytes(bytes);
+      report_(std::move(message));
+    };
+    FUSIONLLM_RETURN_IF_ERROR(FetchData(workload_->data, options));
+  }
+  return workload::DatasetSource::Open(*workload_);
+}
+
+StageSetting StageHost::Setting(uint32_t epoch) {
   return {.name = options_.name,
           .workload = *workload_,
           .backend = *backend_,
           .data_plane = data_plane_,
           .restorer = *restorer_,
           .source = source_,
+          .open_data = [this, epoch] { return OpenData(epoch); },
           .threads = threads_,
           .compute_scale = compute_scale_,
           .emulate = emulate_,
@@ -281,9 +313,11 @@ absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& a
     if (aborted_epoch_ >= epoch->number) return absl::CancelledError("the plan epoch is over");
     inbox_ = epoch->inbox;
     inbox_epoch_ = epoch->number;
+    fetching_ = std::stop_source();
+    if (shutting_down_) fetching_.request_stop();
   }
-  FUSIONLLM_RETURN_IF_ERROR(BuildStage(Setting(), assign, CallbacksOf(*epoch), *epoch));
-  FUSIONLLM_RETURN_IF_ERROR(RestoreEpoch(Setting(), assign, *epoch));
+  FUSIONLLM_RETURN_IF_ERROR(BuildStage(Setting(epoch->number), assign, CallbacksOf(*epoch), *epoch));
+  FUSIONLLM_RETURN_IF_ERROR(RestoreEpoch(Setting(epoch->number), assign, *epoch));
   return epoch;
 }
 
@@ -370,6 +404,7 @@ void StageHost::Abort(uint32_t number, const std::string& reason) {
     if (started_epoch_ <= number) started_epoch_ = 0;
     running = running_epoch_ == number;
     if (inbox_ != nullptr && inbox_epoch_ <= number) inbox_->Cancel(absl::CancelledError(reason));
+    if (inbox_epoch_ <= number) fetching_.request_stop();
   }
   checkpoints_.Cancel(number);
   data_plane_.Detach(number);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_client.h"
 #include "services/executor/checkpoint_io.h"
+#include "services/executor/data_fetcher.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_epoch.h"
 #include "services/executor/stage_probe.h"
@@ -66,7 +68,8 @@ class StageHost {
   void Assign(const v1::Assign& assign);
   void Start(uint32_t epoch);
   void Abort(uint32_t epoch, const std::string& reason);
-  StageSetting Setting();
+  StageSetting Setting(uint32_t epoch);
+  absl::StatusOr<std::unique_ptr<workload::DatasetSource>> OpenData(uint32_t epoch);
   absl::StatusOr<std::unique_ptr<StageEpoch>> Build(const v1::Assign& assign);
   runtime::StageCallbacks CallbacksOf(StageEpoch& epoch);
   void ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times);
@@ -83,6 +86,8 @@ class StageHost {
   std::unique_ptr<workload::DatasetSource> source_;  // opened when a stage needs data
   std::unique_ptr<kernels::Backend> backend_;
   std::optional<StageRestorer> restorer_;
+  std::string run_objects_;  // folder of the run for what comes from object stores; empty: another machine's
+  Scratch scratch_;
   std::string measure_lock_;  // of the machine; empty: another machine's
   absl::Status welcome_status_;
   bool welcomed_ = false;  // the worker's
@@ -103,6 +108,7 @@ class StageHost {
   uint32_t started_epoch_ = 0;  // running, or ended as ordered
   int running_stage_ = -1;
   int64_t last_step_ = 0;
+  std::stop_source fetching_;                 // of the epoch that is being built
   std::atomic<uint32_t> stop_requested_ = 0;  // the epoch to end; it and all before
 
   std::unique_ptr<StageEpoch> epoch_;  // worker thread only

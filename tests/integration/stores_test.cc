@@ -1,0 +1,126 @@
+// Runs whose data, checkpoints and replicas lie elsewhere: in an object store (here one in memory), in a second folder.
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/objectstore/testing/fake_s3.h"
+#include "tests/integration/run_fixture.h"
+
+namespace fusionllm::integration {
+namespace {
+
+using nlohmann::json;
+using objectstore::testing::FakeRequest;
+using objectstore::testing::FakeS3;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class StoresTest : public RunTest {
+ protected:
+  StoresTest() {
+    const objectstore::StoreSettings settings = server_.Settings();
+    setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
+    setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
+    setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
+    setenv("AWS_REGION", settings.region.c_str(), 1);
+    setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
+    server_.Put("models", "data/text.txt", base::ReadWholeFile(Path("text.txt")));
+  }
+
+  static std::string Steps(int n) { return absl::StrCat("spec.training.steps=", n); }
+  static std::string Checkpoints(const std::string& path, const std::string& more = "") {
+    return absl::StrCat("spec.checkpoint={path: \"", path, "\", everySteps: 5, keep: 2", more, "}");
+  }
+  static int64_t FirstStep(const FusionctlChild& run) {
+    const Bits bits = BitsOf(run);
+    return bits.empty() ? 0 : bits.begin()->first;
+  }
+  const std::string data_ = "spec.data.path=s3://models/data/text.txt";
+
+  FakeS3 server_;
+};
+
+TEST_F(StoresTest, DataAndCheckpointsInAStoreGiveTheSameBitsAndAnotherMachineGoesOn) {
+  const auto first = RunToEnd({Steps(15), Checkpoints("s3://models/runs/a"), data_}, {}, "first");
+  ExpectSameBits(*first, Undisturbed(), 1, 15);
+  EXPECT_EQ(server_.Get("models", "runs/a/latest"), "step-000015\n");
+  EXPECT_EQ(Event(*first, "CheckpointCopied")["message"], "s3://models/runs/a/step-000005");
+  EXPECT_FALSE(server_.Get("models", "runs/a/step-000005/manifest.json").has_value()) << "keep: 2";
+  EXPECT_TRUE(server_.Get("models", "runs/a/step-000010/manifest.json").has_value());
+
+  // Another folder: nothing of the run is here.
+  const auto second = RunToEnd({Steps(20), Checkpoints("s3://models/runs/a"), data_, "spec.strategy.stages=2"}, {}, "second");
+  EXPECT_EQ(FirstStep(*second), 16);
+  ExpectSameBits(*second, Undisturbed(), 16, 20);
+  EXPECT_THAT(Event(*second, "CheckpointFetched").dump(), HasSubstr("s3://models/runs/a"));
+  EXPECT_EQ(server_.Get("models", "runs/a/latest"), "step-000020\n");
+
+  // Parameters alone, by the prefix, and by the checkpoint's own URI.
+  for (const char* from : {"s3://models/runs/a", "s3://models/runs/a/step-000020"}) {
+    const auto from_store =
+        RunToEnd({Steps(3), data_, absl::StrCat("spec.model.init.from=", from)}, {}, absl::StrCat("init", std::string(from).size()));
+    const auto from_folder = RunToEnd({Steps(3), absl::StrCat("spec.model.init.from=", Path("second/checkpoints/step-000020"))}, {},
+                                      absl::StrCat("folder", std::string(from).size()));
+    ExpectSameBits(*from_store, BitsOf(*from_folder), 1, 3);
+  }
+
+  // Who begins anew removes nothing that others have made there.
+  const auto fresh = RunToEnd({Steps(20), Checkpoints("s3://models/runs/a"), data_}, {"--fresh"}, "third");
+  EXPECT_EQ(FirstStep(*fresh), 1);
+  EXPECT_TRUE(server_.Get("models", "runs/a/step-000020/manifest.json").has_value());
+  EXPECT_TRUE(server_.Get("models", "runs/a/step-000020.2/manifest.json").has_value());
+  EXPECT_EQ(server_.Get("models", "runs/a/latest"), "step-000020.2\n");
+}
+
+TEST_F(StoresTest, AStoreThatIsAwayDoesNotStopTrainingAndIsCaughtUpWith) {
+  std::atomic<bool> away = true;
+  server_.SetHook([&](const FakeRequest& request, kube::testing::RawConnection& connection) {
+    return away && request.method == "PUT" && connection.Answer(503, FakeS3::Error("SlowDown", "Later."));
+  });
+  auto run = Start({Steps(20), Checkpoints("s3://models/runs/a", ", resume: never")}, {}, "out");
+  ASSERT_TRUE(run->WaitForEvent("CheckpointCopyFailed", kStartLimit)) << run->Stderr();
+  ASSERT_TRUE(run->WaitForStep(20, kRunLimit)) << run->Stderr();
+  away = false;
+  ExpectEnd(*run, 0);
+  ExpectSameBits(*run, Undisturbed(), 1, 20);
+  EXPECT_THAT(Event(*run, "CheckpointCopyFailed").dump(), AllOf(HasSubstr("503 SlowDown: Later."), HasSubstr("s3://models/runs/a")));
+  EXPECT_EQ(server_.Get("models", "runs/a/latest"), "step-000020\n");
+}
+
+TEST_F(StoresTest, AReplicaIsFallenBackUponWhereTheFirstPlaceIsLostOrDamaged) {
+  const std::string replica = absl::StrCat(", replica: {path: \"", Path("replica"), "\", everySteps: 10}");
+  const auto first = RunToEnd({Steps(15), Checkpoints(Path("kept"), replica)}, {}, "first");
+  EXPECT_FALSE(std::filesystem::exists(Path("replica/step-000005")));
+  EXPECT_TRUE(std::filesystem::exists(Path("replica/step-000010/manifest.json")));
+  EXPECT_TRUE(std::filesystem::exists(Path("replica/step-000015/manifest.json"))) << "the last, in any case";
+
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(Path("kept"))) {
+    if (!absl::StartsWith(entry.path().filename().string(), "optimizer")) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end).put('?');
+  }
+  const auto second = RunToEnd({Steps(20), Checkpoints(Path("kept"), replica)}, {}, "second");
+  EXPECT_EQ(FirstStep(*second), 16);
+  ExpectSameBits(*second, Undisturbed(), 16, 20);
+  EXPECT_THAT(Event(*second, "CheckpointSkipped").dump(), HasSubstr("kept/step-000015"));
+  EXPECT_THAT(Event(*second, "CheckpointFetched").dump(), HasSubstr(Path("replica")));
+}
+
+TEST_F(StoresTest, WhatIsWrongWithAStoreIsToldBeforeAnythingIsStarted) {
+  auto missing = Start({"spec.data.path=s3://models/nothing"}, {}, "a");
+  ExpectEnd(*missing, 2);
+  EXPECT_THAT(missing->Stderr(), AllOf(HasSubstr("spec.data.path"), HasSubstr("s3://models/nothing")));
+  auto bucket = Start({Checkpoints("s3://elsewhere/runs")}, {}, "b");
+  ExpectEnd(*bucket, 2);
+  EXPECT_THAT(bucket->Stderr(), AllOf(HasSubstr("s3://elsewhere"), HasSubstr("404 NoSuchBucket")));
+  unsetenv("AWS_SECRET_ACCESS_KEY");
+  auto keyless = Start({Checkpoints("s3://models/runs")}, {}, "c");
+  ExpectEnd(*keyless, 2);
+  EXPECT_THAT(keyless->Stderr(), HasSubstr("AWS_SECRET_ACCESS_KEY"));
+}
+
+}  // namespace
+}  // namespace fusionllm::integration
