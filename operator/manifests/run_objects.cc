@@ -7,7 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/object_uri.h"
 #include "lib/job/parse.h"
+#include "lib/objectstore/settings.h"
 #include "operator/manifests/pod_template.h"
 
 namespace fusionllm::op {
@@ -22,6 +24,10 @@ constexpr char kFinalReport[] = "/dev/termination-log";
 // For a last checkpoint, after the end of the step in progress.
 constexpr int64_t kBrokerGraceSeconds = 120;
 constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that checkpoint
+// Besides, for that checkpoint to get to where the job wants it.
+constexpr int64_t kCopyGraceSeconds = 600;
+// For executors whose broker fetches what it begins with before it listens.
+constexpr int64_t kFetchPatienceSeconds = 6 * 3600;
 
 json Metadata(const JobIdentity& identity, const std::string& name, const Owner& owner) {
   json metadata = {{"name", name}, {"namespace", identity.ns}, {"labels", JobLabels(identity)}};
@@ -53,6 +59,32 @@ void AddJobVolumes(PodParts& parts, const job::FusionJob& job, const std::string
   if (HoldsData(job.spec.data, cluster)) AddUserVolume(parts, job.spec.data.volume, "data", kDataFolder, /*read_only=*/true);
   if (job.spec.checkpoint.has_value()) {
     AddUserVolume(parts, job.spec.checkpoint->volume, "checkpoints", kCheckpointFolder, /*read_only=*/false);
+  }
+}
+
+// What the broker itself reads and writes in object stores.
+bool BrokerNeedsStore(const job::Spec& spec) {
+  const auto is_uri = [](const std::optional<std::string>& path) { return path.has_value() && base::IsUri(*path); };
+  if (is_uri(spec.model.init.from)) return true;
+  if (!spec.checkpoint.has_value()) return false;
+  return base::IsUri(spec.checkpoint->path) || base::IsUri(spec.checkpoint->resume) ||
+         (spec.checkpoint->replica.has_value() && base::IsUri(spec.checkpoint->replica->path));
+}
+
+bool DataLieInStore(const job::Data& data) {
+  return std::any_of(data.path.begin(), data.path.end(), base::IsUri) ||
+         (data.validation.has_value() && std::any_of(data.validation->path.begin(), data.validation->path.end(), base::IsUri));
+}
+
+// The Secret stays where it is: only the variables that are known get into the container, and neither the job nor the Pod holds a value.
+void AddStoreVariables(PodParts& parts, const job::Spec& spec) {
+  if (!spec.object_store.has_value() || !spec.object_store->secret_name.has_value()) return;
+  for (const char* name : objectstore::kSettingsVariables) {
+    if (absl::string_view(name) == "AWS_CA_BUNDLE") continue;  // names a file, which comes with a volume of the template
+    const bool optional = absl::string_view(name) != "AWS_ACCESS_KEY_ID" && absl::string_view(name) != "AWS_SECRET_ACCESS_KEY";
+    parts.env.push_back(
+        {{"name", name},
+         {"valueFrom", {{"secretKeyRef", {{"name", *spec.object_store->secret_name}, {"key", name}, {"optional", optional}}}}}});
   }
 }
 
@@ -127,6 +159,11 @@ std::string JobDocument(const job::FusionJob& job) {
   if (inside.spec.checkpoint.has_value() && !inside.spec.checkpoint->volume.json.empty() &&
       !absl::StartsWith(inside.spec.checkpoint->path, "/")) {
     inside.spec.checkpoint->path = absl::StrCat(kCheckpointFolder, "/", inside.spec.checkpoint->path);
+  }
+  if (inside.spec.checkpoint.has_value() && inside.spec.checkpoint->replica.has_value()) {
+    job::Replica& replica = *inside.spec.checkpoint->replica;
+    if (!replica.volume.json.empty() && !absl::StartsWith(replica.path, "/"))
+      replica.path = absl::StrCat(kReplicaFolder, "/", replica.path);
   }
   return job::ToYaml(inside);
 }
@@ -233,6 +270,9 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
   }
   parts.ports = {{{"name", "broker"}, {"containerPort", job.spec.network.port}}, MetricsPort()};
   AddJobVolumes(parts, job, attempt.hub);
+  const bool replica = job.spec.checkpoint.has_value() && job.spec.checkpoint->replica.has_value();
+  if (replica) AddUserVolume(parts, job.spec.checkpoint->replica->volume, "replica", kReplicaFolder, /*read_only=*/false);
+  if (BrokerNeedsStore(job.spec)) AddStoreVariables(parts, job.spec);
   parts.volumes.push_back({{"name", "job"}, {"configMap", {{"name", JobDocumentName(identity)}}}});
   parts.mounts.push_back({{"name", "job"}, {"mountPath", kJobFolder}, {"readOnly", true}});
   if (job.spec.broker.volume.json.empty()) {
@@ -258,6 +298,9 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
   // Started again by the operator, which looks why it ended: what the job cannot survive must not be tried for ever.
   parts.restart_policy = "Never";
   parts.grace_period_seconds = kBrokerGraceSeconds;
+  if (replica || (job.spec.checkpoint.has_value() && base::IsUri(job.spec.checkpoint->path))) {
+    parts.grace_period_seconds += kCopyGraceSeconds;
+  }
   return Finish(parts, job.spec.broker.pod_template.json, "broker", identity, owner);
 }
 
@@ -292,6 +335,13 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
     if (!addresses.advertised.empty()) parts.command.insert(parts.command.end(), {"--advertise", addresses.advertised});
   }
   if (slot.spare) parts.command.push_back("--spare");
+  if (BrokerNeedsStore(job.spec)) parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});
+  if (DataLieInStore(job.spec.data) && HoldsData(job.spec.data, slot.cluster)) {
+    AddStoreVariables(parts, job.spec);
+    parts.env.push_back({{"name", "FUSIONLLM_SCRATCH"}, {"value", kScratchFolder}});
+    parts.volumes.push_back({{"name", "scratch"}, {"emptyDir", json::object()}});
+    parts.mounts.push_back({{"name", "scratch"}, {"mountPath", kScratchFolder}});
+  }
   parts.ports.push_back(MetricsPort());
   AddJobVolumes(parts, job, slot.cluster);
   AddSecretFiles(parts, ExecutorSecretName(identity), {"ca.pem", absl::StrCat(device, ".pem"), absl::StrCat(device, ".key")});

@@ -34,6 +34,8 @@ inline constexpr int kSchedulerMetricsPort = 9091;  // beside the broker, whose 
 inline constexpr char kDataFolder[] = "/data";
 inline constexpr char kGraphFolder[] = "/graph";  // of spec.model.graph.volume
 inline constexpr char kCheckpointFolder[] = "/checkpoints";
+inline constexpr char kReplicaFolder[] = "/replica";  // of spec.checkpoint.replica.volume, in the broker's pod alone
+inline constexpr char kScratchFolder[] = "/scratch";  // where an executor puts data that it fetches from an object store
 
 // An owner in the same cluster and namespace.
 struct Owner {

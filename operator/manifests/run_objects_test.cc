@@ -16,6 +16,7 @@ namespace fusionllm::op {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -58,6 +59,56 @@ TEST(RunObjectsTest, TheJobSpeaksOfFoldersInsideThePods) {
   ASSERT_TRUE(inside.ok()) << inside.status();
   EXPECT_THAT(inside->spec.data.path, ::testing::ElementsAre("/data/corpus/"));
   EXPECT_EQ(inside->spec.checkpoint->path, "/checkpoints/run1/");
+}
+
+std::map<std::string, json> Variables(const json& pod) {
+  std::map<std::string, json> variables;
+  for (const json& variable : pod["spec"]["containers"][0].value("env", json::array())) variables[variable["name"]] = variable;
+  return variables;
+}
+
+TEST(RunObjectsTest, UrisStayAsTheyAreAndOnlyWhoNeedsTheStoreGetsItsVariables) {
+  const auto store_job = [](const std::string& data, const std::string& checkpoint) {
+    return Job(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: train}\nspec:\n",
+                            "  model: {family: gpt2, preset: tiny}\n  data: ", data, "\n  checkpoint: ", checkpoint,
+                            "\n  objectStore: {secretName: keys}\n"));
+  };
+  const auto broker_of = [](const job::FusionJob& job) {
+    const auto pod = BrokerPod(kIdentity, job, {.number = 0, .slots = {{"paris", 0, false}}}, kImages, kOwner);
+    EXPECT_TRUE(pod.ok()) << pod.status();
+    return pod.value_or(json());
+  };
+  const std::string volumes = "{kind: text, path: a, volume: {configMap: {name: text}}}",
+                    uri = "{kind: text, path: s3://models/corpus/, clusters: [paris]}";
+
+  const job::FusionJob all = store_job(uri, "{path: s3://models/runs/a, replica: {path: copies, volume: {emptyDir: {}}}}");
+  const auto inside = job::ParseFusionJob(JobDocument(all), "inside");
+  ASSERT_TRUE(inside.ok()) << inside.status();
+  EXPECT_THAT(inside->spec.data.path, ::testing::ElementsAre("s3://models/corpus/"));
+  EXPECT_EQ(inside->spec.checkpoint->path, "s3://models/runs/a");
+  EXPECT_EQ(inside->spec.checkpoint->replica->path, "/replica/copies");
+  for (const json& pod : {broker_of(all), Executor(all)}) {
+    const auto variables = Variables(pod);
+    ASSERT_TRUE(variables.contains("AWS_SECRET_ACCESS_KEY")) << pod.dump();
+    const json& reference = variables.at("AWS_SECRET_ACCESS_KEY")["valueFrom"]["secretKeyRef"];
+    EXPECT_EQ(reference["name"], "keys");
+    EXPECT_EQ(reference["key"], "AWS_SECRET_ACCESS_KEY");
+    EXPECT_EQ(reference["optional"], false);
+    EXPECT_EQ(variables.at("AWS_SESSION_TOKEN")["valueFrom"]["secretKeyRef"]["optional"], true);
+  }
+  EXPECT_EQ(Variables(Executor(all)).at("FUSIONLLM_SCRATCH")["value"], "/scratch");
+  EXPECT_THAT(Executor(all)["spec"]["volumes"].dump(), AllOf(HasSubstr("scratch"), Not(HasSubstr("replica"))));
+  EXPECT_THAT(broker_of(all)["spec"]["containers"][0]["volumeMounts"].dump(), HasSubstr("/replica"));
+  EXPECT_EQ(broker_of(all)["spec"]["terminationGracePeriodSeconds"], 720);
+  EXPECT_FALSE(Variables(Executor(all, {"oslo", 1, false})).contains("AWS_ACCESS_KEY_ID")) << "it has no data to fetch";
+
+  const job::FusionJob checkpoints = store_job(volumes, "{path: s3://models/runs/a}");
+  EXPECT_TRUE(Variables(broker_of(checkpoints)).contains("AWS_ACCESS_KEY_ID"));
+  EXPECT_FALSE(Variables(Executor(checkpoints)).contains("AWS_ACCESS_KEY_ID"));
+  EXPECT_NE(After(Command(Executor(checkpoints)), "--patience-seconds"), "") << "its broker may fetch before it listens";
+  const job::FusionJob none = store_job(volumes, "{path: a, volume: {emptyDir: {}}}");
+  EXPECT_FALSE(Variables(broker_of(none)).contains("AWS_ACCESS_KEY_ID"));
+  EXPECT_EQ(broker_of(none)["spec"]["terminationGracePeriodSeconds"], 120);
 }
 
 TEST(RunObjectsTest, AGraphLiesInItsOwnVolumeOrAmongTheData) {
