@@ -46,6 +46,13 @@ mapfile -t shipped < <(realpath "${libraries[@]}" | sed -n 'p; s,^/usr,,p')
 done
 [ -n "$(ls "$root/usr/share/doc")" ] || { echo "collect.sh: dpkg knows none of the libraries of $program" >&2; exit 1; }
 
+# By which libcurl believes https endpoints of object stores; Kubernetes' own come from kubeconfigs.
+certificates=/etc/ssl/certs/ca-certificates.crt
+if grep -q libcurl <<<"$listed" && [ -r "$certificates" ]; then
+  mkdir -p "$root/etc/ssl/certs"
+  cp -L "$certificates" "$root$certificates"
+fi
+
 echo 'nonroot:x:65532:65532:nonroot:/tmp:/usr/sbin/nologin' >"$root/etc/passwd"
 echo 'nonroot:x:65532:' >"$root/etc/group"
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
