@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-short e2e-crds e2e clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-up e2e-down e2e-smoke e2e-short e2e-object-store e2e-crds e2e clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ e2e: build e2e-smoke  ## as root: the smoke, then what a user does, and what goe
 	@rm -rf build/e2e/rights
 	@cmake --build --preset release -j $(JOBS) --target kube_api_conformance_test --target kube_controller_parts_test
 	@set -e; for scenario in $(E2E_SCENARIOS); do echo "== $$scenario"; e2e/scenarios/$$scenario.sh; done
+
+e2e-object-store: build  ## runs with data and checkpoints in a real S3 server on this machine; needs Go, no clusters
+	@e2e/smoke/object_store.sh
 
 e2e-crds:  ## ask the API server of HUB_KUBECONFIG what it makes of crds/; says so and ends where that is unset
 	@e2e/crd/crd_test.sh
