@@ -72,7 +72,6 @@ std::string Header(const FakeRequest& request, const char* name) {
 std::string WhyUnsigned(const FakeRequest& request) {
   const std::string date = Header(request, "x-amz-date");
   if (date.size() != 16 || date[8] != 'T' || date[15] != 'Z') return "x-amz-date";
-  if (Header(request, "x-amz-content-sha256") != Sha256Hex(request.body)) return "x-amz-content-sha256 is not that of the body";
   if (Header(request, "x-amz-security-token") != kToken) return "x-amz-security-token";
   const std::string text = Header(request, "authorization");
   absl::string_view rest = text;
@@ -179,6 +178,7 @@ void FakeS3::Serve(kube::testing::RawConnection& connection) {
 
 FakeS3::Answer FakeS3::Handle(const FakeRequest& request) {
   if (const std::string why = WhyUnsigned(request); !why.empty()) return {403, Error("SignatureDoesNotMatch", why), ""};
+  if (Header(request, "x-amz-content-sha256") != Sha256Hex(request.body)) return {400, Error("XAmzContentSHA256Mismatch", ""), ""};
   if (!buckets_.contains(request.bucket)) return {404, Error("NoSuchBucket", "The specified bucket does not exist"), ""};
   if (request.key.empty()) return request.method == "GET" ? List(request) : Answer{405, Error("MethodNotAllowed", ""), ""};
   if (request.query.contains("uploads") || request.query.contains("uploadId")) return Upload(request);
