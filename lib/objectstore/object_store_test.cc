@@ -161,7 +161,7 @@ TEST_F(ObjectStoreTest, SlowBytesAreWaitedForAndSilenceIsNot) {
   server_.SetHook([&](const FakeRequest&, RawConnection& connection) {
     connection.Write("HTTP/1.1 200 X\r\nContent-Length: 5\r\n\r\n");
     for (const char* byte : {"s", "l", "o", "w", "."}) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // lint: the server's own slowness is what is tested
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // tidy-allow: sleep because a slow server is the subject
       connection.Write(byte);
     }
     return true;

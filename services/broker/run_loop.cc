@@ -47,13 +47,25 @@ void RunLoop::Post(Work work) {
 }
 
 void RunLoop::Tell(broker::Announce news) {
-  const std::lock_guard lock(mutex_);
-  told_.push_back(std::move(news));
-  work_.push_back([this] { TellWaiting(); });
-  news_.notify_one();
+  {
+    const std::lock_guard lock(mutex_);
+    told_.push_back(std::move(news));
+    if (!over_) {
+      work_.push_back([this] { TellWaiting(); });
+      news_.notify_one();
+      return;
+    }
+  }
+  TellWaiting();
+}
+
+void RunLoop::TellFailure(const absl::Status& status, const std::string& reason) {
+  const std::lock_guard telling(telling_);
+  log_.Error(status, reason);
 }
 
 void RunLoop::TellWaiting() {
+  const std::lock_guard telling(telling_);
   std::deque<broker::Announce> told;
   {
     const std::lock_guard lock(mutex_);

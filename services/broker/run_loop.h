@@ -73,12 +73,12 @@ class RunLoop {
   void OnTransferProgress();  // from threads of the exchange
   void Stop();                // from a signal thread
 
-  // An event that somebody else saw, from any thread; told by the loop, or by TellWaiting when that has ended. Does not block.
+  // An event that somebody else saw, from any thread: told by the loop, or at once when that has ended. Does not block for long.
   void Tell(broker::Announce news);
-  // What has been told and not been printed. For the thread of Run, after it.
+  // What the loop was told and had no time to tell. For the thread of Run, after it.
   void TellWaiting();
   // Likewise: a failure behind the end of the run.
-  void TellFailure(const absl::Status& status, const std::string& reason) { log_.Error(status, reason); }
+  void TellFailure(const absl::Status& status, const std::string& reason);
 
   // Runs `work` on the loop's thread, behind what is there already; never when the loop has ended.
   void Post(std::function<void()> work);
@@ -136,6 +136,7 @@ class RunLoop {
   size_t reports_ = 0, report_bytes_ = 0;  // that wait, or are being worked on
   bool over_ = false;                      // nobody works any more
   std::deque<broker::Announce> told_;
+  std::mutex telling_;  // of log_, when the loop has ended
   // Below: the loop's thread only.
   struct Timer {
     uint64_t id = 0;
