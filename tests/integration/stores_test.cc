@@ -1,6 +1,9 @@
 // Runs whose data, checkpoints and replicas lie elsewhere: in an object store (here one in memory), in a second folder.
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -81,8 +84,14 @@ TEST_F(StoresTest, AStoreThatIsAwayDoesNotStopTrainingAndIsCaughtUpWith) {
     return away && request.method == "PUT" && connection.Answer(503, FakeS3::Error("SlowDown", "Later."));
   });
   auto run = Start({Steps(20), Checkpoints("s3://models/runs/a", ", resume: never")}, {}, "out");
-  ASSERT_TRUE(run->WaitForEvent("CheckpointCopyFailed", kStartLimit)) << run->Stderr();
-  ASSERT_TRUE(run->WaitForStep(20, kRunLimit)) << run->Stderr();
+  // It has made all its steps, and waits for the store.
+  std::set<std::string> told;
+  const auto both = [&](const json& line) {
+    told.insert(line.value("reason", ""));
+    return told.contains("CheckpointCopyFailed") && told.contains("CopyingCheckpoints");
+  };
+  ASSERT_TRUE(run->WaitFor(both, kStartLimit)) << run->Stderr();
+  EXPECT_TRUE(server_.Keys("models") == std::vector<std::string>{"data/text.txt"});
   away = false;
   ExpectEnd(*run, 0);
   ExpectSameBits(*run, Undisturbed(), 1, 20);
