@@ -38,6 +38,9 @@ absl::StatusOr<kube::ObjectPtr> DecodeCluster(absl::string_view text) {
   return object;
 }
 
+// Of a cluster that had no FusionCluster any more when this process began.
+const absl::Duration kGonePatience = absl::Seconds(kubeapi::FusionClusterSpec().worker_lost_timeout_seconds);
+
 const ClusterObject& AsCluster(const kube::ObjectPtr& object) { return static_cast<const ClusterObject&>(*object); }
 
 }  // namespace
@@ -55,6 +58,7 @@ ClusterRegistry::~ClusterRegistry() { Stop(); }
 
 void ClusterRegistry::Start() {
   started_at_ = context_.clock->Monotonic();
+  queue_.AddAfter({}, kGonePatience, kube::Priority::kLow);  // no cluster is called so: those that Lost() knows nothing else of
   clusters_.Start();
   kube::Controller::Options options{.workers = 4};
   options.report = [](const kube::WorkKey& key, const absl::Status& status) {
@@ -94,14 +98,13 @@ void ClusterRegistry::Stop() {
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
   const kube::ObjectPtr object = clusters_.Get({"", name});
-  if (object == nullptr || !object->meta.deletion_timestamp.empty()) {
-    Drop(name);
-    const std::lock_guard lock(mutex_);
-    told_.erase(name);
-    looked_at_.erase(name);
-    return kube::ReconcileResult::Done();
-  }
+  if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
   const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
+  {
+    const std::lock_guard lock(mutex_);
+    patience_[name] = absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
+    gone_.erase(name);
+  }
   const Finding finding = Connect(cluster, stop);
   {
     const std::lock_guard lock(mutex_);
@@ -136,14 +139,18 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   }
   absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, spec);
   if (!client.ok()) {
-    Drop(name);
-    return {client.status(), absl::UnavailableError("its kubeconfig is refused"), "KubeconfigRefused"};
+    // As above: what is wrong with the new one says nothing of the one in use.
+    const std::shared_ptr<MemberLink> link = Link(name);
+    return {client.status(), link == nullptr ? absl::UnavailableError("its kubeconfig is refused") : link->Connection(),
+            "KubeconfigRefused"};
   }
   auto link = std::make_shared<MemberLink>(name, *std::move(client), context_);
   Connected before;
   {
     const std::lock_guard lock(mutex_);
     before = std::exchange(links_[name], {terms, link});
+    // Lost it stays until it is back, or could be.
+    if (lost_.erase(name) > 0 || (before.link != nullptr && before.link->lost())) link->SetLost(true);
   }
   if (before.link != nullptr) before.link->Stop();
   base::Log(base::LogLevel::kInfo,
@@ -172,16 +179,21 @@ absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfi
 
 void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding) {
   const std::string& name = cluster.metadata.name;
+  if (!cluster.spec.kube_config.has_value()) return;
   const std::shared_ptr<MemberLink> link = Link(name);
-  if (link == nullptr) return;
+  if (!finding.connection.ok() && link != nullptr && link->Age() < options_.loss_patience) return;  // it stays what it was
   bool lost = false;
   // Not yet told: it has been lost from view just now.
   const kubeapi::Condition* const told = FindCondition(cluster.status.conditions, kubeapi::kConnected);
-  const bool tried = link->Age() >= options_.loss_patience;
-  if (!finding.connection.ok() && tried && told != nullptr && told->status == ConditionStatus::kFalse) {
+  if (!finding.connection.ok() && told != nullptr && told->status == ConditionStatus::kFalse) {
     lost = context_.clock->Now() - told->last_transition_time >= absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
   }
-  if (!link->SetLost(lost)) return;
+  if (link != nullptr) {
+    if (!link->SetLost(lost)) return;
+  } else {
+    const std::lock_guard lock(mutex_);
+    if (!(lost ? lost_.insert(name).second : lost_.erase(name) > 0)) return;
+  }
   base::Log(
       lost ? base::LogLevel::kWarning : base::LogLevel::kInfo,
       absl::StrCat("cluster ", name, lost ? ": lost, as it has been away for workerLostTimeoutSeconds" : ": no more counted as lost"));
@@ -191,7 +203,7 @@ void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Fin
 bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const {
   if (finding.connection.ok() || !finding.credentials.ok() || !IsTrue(cluster.status.conditions, kubeapi::kConnected)) return false;
   const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
-  return link != nullptr && !link->Listed() && link->Age() < options_.loss_patience;
+  return link != nullptr && !link->listed() && link->Age() < options_.loss_patience;
 }
 
 absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop) {
@@ -269,6 +281,33 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::F
   told_[name] = told;
 }
 
+kube::ReconcileResult ClusterRegistry::Leave(const std::string& name) {
+  Drop(name);
+  const absl::Duration now = context_.clock->Monotonic();
+  absl::Duration until = started_at_ + kGonePatience;
+  {
+    const std::lock_guard lock(mutex_);
+    told_.erase(name);
+    looked_at_.erase(name);
+    lost_.erase(name);
+    if (const auto patience = patience_.find(name); patience != patience_.end()) {
+      gone_.emplace(name, now + patience->second);
+      patience_.erase(patience);
+    }
+    if (const auto at = gone_.find(name); at != gone_.end()) until = at->second;
+  }
+  if (now < until) return kube::ReconcileResult::Again(until - now);
+  options_.changed_for_all();
+  return kube::ReconcileResult::Done();
+}
+
+bool ClusterRegistry::Lost(const std::string& cluster) const {
+  const std::lock_guard lock(mutex_);
+  if (patience_.contains(cluster)) return lost_.contains(cluster);
+  const auto at = gone_.find(cluster);
+  return context_.clock->Monotonic() >= (at == gone_.end() ? started_at_ + kGonePatience : at->second);
+}
+
 void ClusterRegistry::Drop(const std::string& name) {
   Connected gone;  // ended outside of the lock
   {
@@ -308,7 +347,7 @@ std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
     const std::string& name = object->meta.name;
     const std::lock_guard lock(mutex_);
     if (const auto at = links_.find(name); at != links_.end()) {
-      if (!at->second.link->Listed()) connecting[name] = at->second.link->Age();
+      if (!at->second.link->listed()) connecting[name] = at->second.link->Age();
     } else if (!looked_at_.contains(name)) {
       connecting[name] = context_.clock->Monotonic() - started_at_;
     }

@@ -1,8 +1,9 @@
 // The member clusters: what FusionClusters on the hub name, connected with what their Secrets hold, and their status.
 //
 // One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up, and within a
-// second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost. Without
-// any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
+// second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost, whether
+// there was a connection before or not, and so does one whose FusionCluster has been gone for as long. Without any FusionCluster the hub lends
+// devices itself; with some, only if one of them says `local`. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -66,6 +67,7 @@ class ClusterRegistry : public Members {
   std::vector<std::shared_ptr<Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;
   std::map<std::string, absl::Duration> Connecting() const override;
+  bool Lost(const std::string& cluster) const override;
   std::vector<ClusterFacts> Clusters() const override;
   // Of every FusionCluster, by name.
   std::map<std::string, Presence> Connections() const;
@@ -98,6 +100,8 @@ class ClusterRegistry : public Members {
   void JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding);
   // What the cluster has, as far as it is time to say it.
   void Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status, std::stop_token stop);
+  // One whose FusionCluster is gone: when it is to be looked at again.
+  kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);
   // Queues those whose connection is not what the last look found.
   void LookAtConnections();
@@ -113,6 +117,9 @@ class ClusterRegistry : public Members {
   absl::Duration started_at_;
   std::set<std::string> looked_at_;  // names of those with a link, or known to have none
   std::map<std::string, Connected> links_;
+  std::map<std::string, absl::Duration> patience_;  // workerLostTimeoutSeconds of those that are registered
+  std::map<std::string, absl::Duration> gone_;      // those that were, and until when they do not count as lost, by the monotonic clock
+  std::set<std::string> lost_;                      // registered, without a link
   struct Told {
     absl::Duration summary_at = -absl::InfiniteDuration(), version_at = -absl::InfiniteDuration();
     std::optional<std::string> version;

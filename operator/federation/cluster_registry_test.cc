@@ -337,6 +337,55 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   }));
 }
 
+TEST_F(ClusterRegistryTest, AKubeconfigThatIsRefusedLeavesTheConnectionThatThereIs) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  WriteSecret("s", "something else");
+  registry_->Reconcile("paris", {});  // as by its timer
+  EXPECT_EQ(Condition("paris", "CredentialsValid"), "False TokenFileNotAllowed: a token file of ours");
+  EXPECT_EQ(Condition("paris", "Connected"), "True ");
+  EXPECT_THAT(Names(), ElementsAre("paris"));
+  EXPECT_TRUE(registry_->Remote().at(0)->reachable());
+}
+
+TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
+  WriteSecret("bad", "something else");
+  AddCluster("paris", {{"kubeConfig", {{"location", "bad"}}}, {"workerLostTimeoutSeconds", 1}});
+  AddCluster("tokyo", {{"kubeConfig", {{"location", "missing"}}}, {"workerLostTimeoutSeconds", 3600}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return registry_->Lost("paris");
+  }));
+  EXPECT_FALSE(registry_->Lost("tokyo"));
+  EXPECT_FALSE(registry_->Lost("never heard of")) << "not before it could have been registered";
+  const int told = losses_told_;
+  WriteSecret("bad", "to paris");
+  EXPECT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});
+    return !registry_->Remote().empty() && registry_->Remote()[0]->reachable() && !registry_->Remote()[0]->lost();
+  }));
+  EXPECT_GE(losses_told_, told);
+  EXPECT_FALSE(registry_->Lost("paris"));
+}
+
+TEST_F(ClusterRegistryTest, AClusterWhoseFusionClusterIsGoneIsLostAfterItsTimeout) {
+  for (const char* name : {"paris", "tokyo"}) {
+    WriteSecret(name, absl::StrCat("to ", name));
+    AddCluster(name, {{"kubeConfig", {{"location", name}}}, {"workerLostTimeoutSeconds", name[0] == 'p' ? 1 : 3600}});
+  }
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Names().size() == 2; }));
+  for (const char* name : {"paris", "tokyo"}) ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", name}).ok());
+  ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
+  EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && losses_told_ == 1; })) << "and every job hears of it";
+  EXPECT_FALSE(registry_->Lost("tokyo"));
+  AddCluster("paris", {{"kubeConfig", {{"location", "paris"}}}});
+  EXPECT_TRUE(Eventually([&] { return !registry_->Lost("paris"); }));
+}
+
 TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});

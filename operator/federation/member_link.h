@@ -52,8 +52,6 @@ class MemberLink : public Member {
   void Poke(const kube::ObjectKey& job);
   // Not connected, and why; OK: its caches are complete and its watches alive.
   absl::Status Connection() const { return cache_.Connection(); }
-  // Whether all was listed once.
-  bool Listed() const { return cache_.Listed(); }
   // Since it was made.
   absl::Duration Age() const { return clock_.Monotonic() - made_at_; }
   // Whoever counts how long it has been away says that it is too long, or no more. True: that was news.
@@ -62,6 +60,7 @@ class MemberLink : public Member {
   const std::string& name() const override { return name_; }
   bool reachable() const override { return cache_.reachable(); }
   bool lost() const override { return lost_ && !reachable(); }
+  bool listed() const override { return cache_.Listed(); }
   kube::ApiClient& client() const override { return cache_.client(); }
   std::vector<PodView> PodsOf(const std::string& job_uid) const override { return cache_.PodsOf(job_uid); }
   std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override { return cache_.AnchorOf(job_uid); }

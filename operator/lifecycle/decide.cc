@@ -11,8 +11,6 @@ namespace {
 
 // Changes of room bring a job back at once; this is for what nobody tells of.
 constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
-// A cluster that is back and has nothing of the job sends nothing that would bring the job back.
-constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
 
 }  // namespace
 
@@ -147,7 +145,10 @@ void Decider::Go() {
   // Once there is a broker the attempt has begun, and pods of an earlier one that turn up late (their cluster is back) hold up nothing.
   if (RemoveOldAttempts() && Broker(decision_.memory.attempt) == nullptr) {
     decision_.state = JobState::kRestarting;
-    Condition("Ready", false, "Restarting", "Waiting for the pods of the attempt before to end.");
+    const std::string unseen = Unseen();
+    Condition("Ready", false, "Restarting",
+              unseen.empty() ? "Waiting for the pods of the attempt before to end."
+                             : absl::StrCat("Waiting for pods of the attempt before, which may still be at work: ", unseen));
     Condition("Degraded", false, "Restarting", "The job starts again.");
     return;
   }

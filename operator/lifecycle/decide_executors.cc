@@ -15,10 +15,15 @@ void Decider::LeadExecutors() {
     if (Lost(slot.cluster)) {
       if (!LoseExecutor(slot)) return SayRestarting();
       reason = "ClusterLost";
-      trouble = absl::StrCat(" Cluster ", slot.cluster, " has been out of reach for longer than its workerLostTimeoutSeconds.");
+      trouble = absl::StrCat(" ", Away(slot.cluster), " Its executors count as lost: that has lasted for its workerLostTimeoutSeconds.");
       continue;
     }
     const PodView* pod = Executor(slot, decision_.memory.attempt);
+    if (const std::string away = Away(slot.cluster); pod == nullptr && !away.empty()) {
+      reason = "ClusterUnreachable";
+      trouble = absl::StrCat(" ", away);
+      continue;
+    }
     if (pod == nullptr) {
       decision_.create.push_back(slot);
       if (missing.empty()) missing = WaitingIn(slot.cluster);

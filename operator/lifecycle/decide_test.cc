@@ -498,6 +498,38 @@ TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
   EXPECT_THAT(Removed(Decide(seen_)), ElementsAre("train-tokyo-0-r0"));
 }
 
+TEST_F(DecideTest, WhereNobodyCanLookTheOldAttemptMayStillBeAtWorkUntilTheClusterIsLost) {
+  seen_.memory.started_at = kStart;
+  seen_.memory.attempt = 1;
+  seen_.clusters.push_back({.name = "tokyo", .reachable = false, .listed = false, .registered = false, .used = true});
+  Decision decision = Decide(seen_);
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_THAT(Find(decision, "Ready")->message, HasSubstr("tokyo has no FusionCluster"));
+  EXPECT_EQ(decision.look_again, absl::Seconds(5));
+  spec().suspend = true;
+  EXPECT_EQ(Decide(seen_).state, JobState::kSuspending);
+  seen_.clusters[1].lost = true;
+  EXPECT_EQ(Decide(seen_).state, JobState::kSuspended);
+  spec().suspend = false;
+  EXPECT_TRUE(Decide(seen_).create_broker);
+  seen_.clusters[1].lost = false;
+  seen_.memory.started_at.reset();
+  EXPECT_TRUE(Decide(seen_).create_broker) << "it was suspended: all had ended";
+  seen_.memory = {.started_at = kStart};
+  EXPECT_TRUE(Decide(seen_).create_broker) << "there is no attempt before the first";
+}
+
+TEST_F(DecideTest, AClusterThatCannotBeReachedIsNamed) {
+  AddRunning();
+  pods().pop_back();
+  seen_.clusters[0].reachable = false;
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Degraded"), "ClusterUnreachable");
+  EXPECT_THAT(Find(decision, "Degraded")->message, HasSubstr("Cluster paris cannot be reached"));
+  EXPECT_THAT(decision.create, IsEmpty());
+}
+
 TEST_F(DecideTest, ExecutorsOfALostClusterAreMissing) {
   AddRunning();
   seen_.clusters[0].lost = true;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/cut_text.h"
 
 namespace fusionllm::op {
@@ -25,6 +26,21 @@ std::vector<const PodView*> Decider::Pods() const {
 
 bool Decider::Lost(const std::string& cluster) const {
   return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
+}
+
+std::string Decider::Away(const std::string& cluster) const {
+  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == cluster; });
+  if (at == seen_.clusters.end() || at->reachable) return "";
+  return absl::StrCat("Cluster ", cluster, at->registered ? " cannot be reached." : " has no FusionCluster any more.");
+}
+
+std::string Decider::Unseen() const {
+  if (!seen_.memory.started_at.has_value()) return "";  // nothing has begun since the job was made, or had ended all
+  std::vector<std::string> names;
+  for (const ClusterView& cluster : seen_.clusters) {
+    if (cluster.used && !cluster.listed && !cluster.lost) names.push_back(Away(cluster.name));
+  }
+  return absl::StrJoin(names, " ");
 }
 
 std::string Decider::WaitingIn(const std::string& cluster) const {
@@ -84,7 +100,8 @@ bool Decider::WindDown() {
   for (const PodView* pod : pods) {
     if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
   }
-  return std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
+  if (!Unseen().empty()) LookAgain(seen_.now + kLookForClusterEvery);
+  return Unseen().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
 }
 
 bool Decider::RemoveOldAttempts() {
@@ -93,7 +110,8 @@ bool Decider::RemoveOldAttempts() {
   const bool broker_lives =
       std::any_of(pods.begin(), pods.end(), [&](const PodView* p) { return is_old(*p) && p->role == kBrokerRole && !Ended(*p); });
   const bool begun = Broker(decision_.memory.attempt) != nullptr;
-  bool any = false;
+  bool any = !begun && decision_.memory.attempt > 0 && !Unseen().empty();
+  if (any) LookAgain(seen_.now + kLookForClusterEvery);
   for (const PodView* pod : pods) {
     if (!is_old(*pod)) continue;
     any = any || (!begun && !Lost(pod->cluster));

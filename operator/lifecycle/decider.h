@@ -13,6 +13,9 @@
 
 namespace fusionllm::op {
 
+// A cluster that is back and has nothing of the job sends nothing that would bring the job back.
+inline constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
+
 class Decider {
  public:
   // `observed` must outlive it.
@@ -25,6 +28,10 @@ class Decider {
   std::vector<const PodView*> Pods() const;
   // Where nobody has been able to look for so long that what ran there counts as gone.
   bool Lost(const std::string& cluster) const;
+  // Why pods of that cluster cannot be seen or made now, for a message; empty: they can.
+  std::string Away(const std::string& cluster) const;
+  // Those in which pods of the job may be that nobody here has seen: in words, for a message; empty: none.
+  std::string Unseen() const;
   // What has to be there before pods can be made in that cluster.
   std::string WaitingIn(const std::string& cluster) const;
   // What is in the way of the job's objects there.

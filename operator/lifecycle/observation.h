@@ -40,9 +40,11 @@ struct PodView {
 struct ClusterView {
   std::string name;
   bool reachable = true;
-  bool lost = false;    // out of reach for so long that what ran there counts as lost
-  bool used = false;    // the job's status says that something of it may be there
-  bool anchor = false;  // the job's anchor is there
+  bool lost = false;       // out of reach for so long that what ran there counts as lost
+  bool listed = true;      // what is there was read once, if perhaps long ago; else the anchor and pods below say nothing
+  bool registered = true;  // there is a FusionCluster of this name
+  bool used = false;       // the job's status says that something of it may be there
+  bool anchor = false;     // the job's anchor is there
   bool anchor_terminating = false;
   bool anchor_preserved = false;  // and is marked to stay without its job
   std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing

@@ -24,6 +24,8 @@ class Member {
   virtual bool reachable() const = 0;
   // Out of reach for so long that what ran there counts as lost.
   virtual bool lost() const = 0;
+  // What is there was read once: without that, pods and anchors that it does not tell of may be there all the same.
+  virtual bool listed() const { return true; }
   virtual kube::ApiClient& client() const = 0;
   virtual std::vector<PodView> PodsOf(const std::string& job_uid) const = 0;
   virtual std::optional<AnchorView> AnchorOf(const std::string& job_uid) const = 0;
@@ -75,6 +77,8 @@ class Members {
   // Those of which nothing has been listed yet since this process began, or since they have other credentials; and for how long that has
   // been tried. What is there is not known, which is not the same as missing.
   virtual std::map<std::string, absl::Duration> Connecting() const = 0;
+  // Whether a cluster that is none of Remote() counts as lost: registered, but for too long without a connection, or registered no more.
+  virtual bool Lost(const std::string& cluster) const { return false; }
   // All that are registered, the hub's own included if it lends devices.
   virtual std::vector<ClusterFacts> Clusters() const = 0;
 };

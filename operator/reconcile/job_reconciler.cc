@@ -148,7 +148,11 @@ class JobReconciler::Pass {
   }
 
   ClusterView Look(Member& member) const {
-    ClusterView cluster{.name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .used = Named(member.name())};
+    ClusterView cluster{.name = member.name(),
+                        .reachable = member.reachable(),
+                        .lost = member.lost(),
+                        .listed = member.listed(),
+                        .used = Named(member.name())};
     if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
       cluster.anchor = true;
       cluster.anchor_terminating = anchor->terminating;
@@ -160,13 +164,22 @@ class JobReconciler::Pass {
     return cluster;
   }
 
-  // Clusters that the job has used and that are no members now: their FusionCluster is gone, or not connected yet.
+  // Clusters that the job has used and that are no members now: their FusionCluster is gone, or cannot be connected. The executors there
+  // may well be at work.
   void AddUnknown(Observation& seen) const {
     const size_t known = seen.clusters.size();
+    const std::vector<ClusterFacts> all = owner_.members_.Clusters();
     for (const kubeapi::ClusterStatus& named : view_.status.cluster_statuses) {
       const bool is_known = std::any_of(seen.clusters.begin(), seen.clusters.begin() + static_cast<ptrdiff_t>(known),
                                         [&](const ClusterView& cluster) { return cluster.name == named.name; });
-      if (!is_known && !named.local) seen.clusters.push_back({.name = named.name, .reachable = false, .used = true});
+      if (is_known || named.local) continue;
+      seen.clusters.push_back(
+          {.name = named.name,
+           .reachable = false,
+           .lost = owner_.members_.Lost(named.name),
+           .listed = false,
+           .registered = std::any_of(all.begin(), all.end(), [&](const auto& facts) { return facts.name == named.name; }),
+           .used = true});
     }
   }
 

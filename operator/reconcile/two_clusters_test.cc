@@ -163,6 +163,24 @@ TEST_F(LeftBehindTest, AMemberWhoseFusionClusterIsGoneHoldsUpNoLonger) {
   EXPECT_EQ(TombstoneObjects().size(), 1);
 }
 
+TEST_F(LeftBehindTest, ANewAttemptWaitsForAMemberWithoutAConnectionUntilItIsLost) {
+  Submit2();
+  SettleBoth();
+  Restart();
+  members_.remote_.clear();  // as with a Secret that is refused, or without its FusionCluster
+  EndBroker(0, 1, R"({"error":"x"})");
+  for (int i = 0; i < 5; ++i) {
+    (void)Reconcile();
+    PlayCluster();
+  }
+  EXPECT_EQ(Job()["status"]["attempt"], 1);
+  EXPECT_THAT(PodNames(), Not(Contains("train-broker-r1"))) << "train-tokyo-0-r0 may be at work with the old checkpoint";
+  EXPECT_THAT(ConditionObject("Ready")["message"], HasSubstr("tokyo"));
+  members_.lost_.insert("tokyo");
+  SettleBoth();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+}
+
 TEST_F(LeftBehindTest, WhatIsToBePreservedStaysWhereNobodyCouldSaySo) {
   Submit2();
   Patch(kFusionJobs, "train", {{"spec", {{"preserveResourcesOnDeletion", true}}}});

@@ -59,6 +59,7 @@ class DirectMember : public Member {
   bool reachable() const override { return reachable_; }
   kube::ApiClient& client() const override { return client_; }
   bool lost() const override { return lost_ && !reachable_; }
+  bool listed() const override { return !blind_; }
   void SetReachable(bool reachable) { reachable_ = reachable; }
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return capacity_; }
   // Null: its nodes are not known.
@@ -114,6 +115,7 @@ class WritingMember : public Member {
   const std::string& name() const override { return seen_.name(); }
   bool reachable() const override { return seen_.reachable(); }
   bool lost() const override { return seen_.lost(); }
+  bool listed() const override { return seen_.listed(); }
   kube::ApiClient& client() const override { return client_; }
   std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
   std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
@@ -193,7 +195,9 @@ class Alone : public Members {
     return all;
   }
   std::map<std::string, absl::Duration> Connecting() const override { return connecting_; }
+  bool Lost(const std::string& cluster) const override { return lost_.contains(cluster); }
   std::map<std::string, absl::Duration> connecting_;
+  std::set<std::string> lost_;
   std::optional<std::string> local_ = "local";
   std::vector<std::shared_ptr<Member>> remote_;
   std::map<std::string, std::map<std::string, std::string>> labels_;
