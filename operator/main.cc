@@ -25,6 +25,7 @@
 #include "operator/cleanup/tombstones.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/leader_fence.h"
+#include "operator/federation/member_probe.h"
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/hooks/chart_hooks.h"
 #include "operator/manifests/resources.h"
@@ -152,18 +153,14 @@ class JobEvents : public EventSink {
   kube::EventRecorder recorder_;
 };
 
-// The UID of a namespace that every cluster has, and that goes with the cluster alone: by it this hub's objects are known in members.
-absl::StatusOr<std::string> ReadClusterUid(kube::ApiClient& client) {
-  const absl::StatusOr<std::string> answer = client.Get(kNamespaces, {"", "kube-system"});
-  if (!answer.ok()) {
-    return absl::Status(answer.status().code(),
-                        absl::StrCat("cannot read namespace kube-system of the hub, whose UID names the hub in what "
-                                     "is made for jobs: ",
-                                     std::string(answer.status().message())));
-  }
-  const auto meta = kube::DecodeMetadata(*answer);
-  if (!meta.ok() || (*meta)->meta.uid.empty()) return absl::InternalError("namespace kube-system of the hub has no UID");
-  return (*meta)->meta.uid;
+// By it this hub's objects are known in members.
+absl::StatusOr<std::string> ReadHubUid(kube::ApiClient& client) {
+  absl::StatusOr<std::string> uid = ReadClusterUid(client);
+  if (uid.ok() && uid->empty()) uid = absl::NotFoundError("there is none");
+  if (uid.ok()) return uid;
+  return absl::Status(uid.status().code(), absl::StrCat("cannot read namespace kube-system of the hub, whose UID names the hub in what "
+                                                        "is made for jobs: ",
+                                                        std::string(uid.status().message())));
 }
 
 void LogUncompared(const absl::Status& status) {
@@ -223,7 +220,7 @@ int Main(int argc, char** argv) {
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
 
   const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
-  const absl::StatusOr<std::string> hub_uid = ReadClusterUid(**client);
+  const absl::StatusOr<std::string> hub_uid = ReadHubUid(**client);
   if (!hub_uid.ok()) return Complain(hub_uid.status(), kExitFailed);
 
   kube::LeaderElector elector(**client, clock, flags.elect ? &leader_metrics : nullptr,
@@ -256,6 +253,7 @@ int Main(int argc, char** argv) {
   ClusterRegistry registry_of_clusters(
       {.ns = ns,
        .local_name = flags.cluster,
+       .hub_uid = *hub_uid,
        .connect = [&](const std::string& kubeconfig,
                       const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, agent, clock, rest_metrics); },
        .hub = &hub,

@@ -15,6 +15,7 @@
 #include "lib/kubeapi/fusion_job_status_fields.h"
 #include "lib/kubeapi/objects.h"
 #include "operator/federation/cluster_facts.h"
+#include "operator/federation/cluster_object.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
@@ -23,25 +24,8 @@ namespace {
 using kubeapi::ConditionStatus;
 using nlohmann::json;
 
-struct ClusterObject : kube::Object {
-  kubeapi::FusionCluster cluster;
-};
-
-absl::StatusOr<kube::ObjectPtr> DecodeCluster(absl::string_view text) {
-  auto decoded = kube::DecodeMetadata(text);
-  if (!decoded.ok()) return decoded.status();
-  auto cluster = kubeapi::FusionClusterFromObject(json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false));
-  if (!cluster.ok()) return cluster.status();
-  auto object = std::make_shared<ClusterObject>();
-  object->meta = (*decoded)->meta;
-  object->cluster = *std::move(cluster);
-  return object;
-}
-
 // Of a cluster that had no FusionCluster any more when this process began.
 const absl::Duration kGonePatience = absl::Seconds(kubeapi::FusionClusterSpec().worker_lost_timeout_seconds);
-
-const ClusterObject& AsCluster(const kube::ObjectPtr& object) { return static_cast<const ClusterObject&>(*object); }
 
 }  // namespace
 
@@ -99,30 +83,38 @@ void ClusterRegistry::Stop() {
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
-  const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
+  const ClusterObject& registered = AsCluster(object);
+  const kubeapi::FusionCluster& cluster = registered.cluster;
   {
     const std::lock_guard lock(mutex_);
     patience_[name] = absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
     gone_.erase(name);
   }
-  const Finding finding = Connect(cluster, stop);
+  const Finding finding = Connect(registered, stop);
   {
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
     if (const auto at = links_.find(name); at != links_.end()) at->second.connected = finding.connection.ok();
   }
   JudgeLoss(cluster, finding);
-  if (MayComeBack(cluster, finding)) return kube::ReconcileResult::Again(kLookForConnectionEvery);
-  const absl::Status told = Tell(cluster, finding, stop);
+  if (MayComeBack(cluster, finding)) {
+    const std::shared_ptr<MemberLink> link = Link(name);
+    const bool soon = link != nullptr && link->Age() < options_.connect_patience;
+    return kube::ReconcileResult::Again(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
+  }
+  const absl::Status told = Tell(registered, finding, stop);
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
   return kube::ReconcileResult::Again(finding.connection.ok() ? kLookEvery : kLookForConnectionEvery);
 }
 
-ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop) {
+ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {
+  const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
   if (!cluster.spec.kube_config.has_value()) {  // the hub, to which there is a connection already
     Drop(name);
-    return {};
+    Finding finding{.identity = Identify(object, options_.hub_uid)};
+    if (!finding.identity.conflict.empty()) finding.connection = absl::FailedPreconditionError(finding.identity.message);
+    return finding;
   }
   const absl::StatusOr<std::string> kubeconfig = Kubeconfig(*cluster.spec.kube_config, stop);
   if (!kubeconfig.ok()) {
@@ -132,11 +124,13 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   }
   const kubeapi::FusionClusterSpec& spec = cluster.spec;
   const Terms terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
+  std::shared_ptr<MemberLink> known;
   {
     const std::lock_guard lock(mutex_);
     const auto at = links_.find(name);
-    if (at != links_.end() && at->second.terms == terms) return Judge(at->second.link->Connection());
+    if (at != links_.end() && at->second.terms == terms) known = at->second.link;
   }
+  if (known != nullptr) return Look(object, known);
   absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, spec);
   if (!client.ok()) {
     // As above: what is wrong with the new one says nothing of the one in use.
@@ -144,7 +138,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
     return {client.status(), link == nullptr ? absl::UnavailableError("its kubeconfig is refused") : link->Connection(),
             "KubeconfigRefused"};
   }
-  auto link = std::make_shared<MemberLink>(name, *std::move(client), context_);
+  auto link = std::make_shared<MemberLink>(name, *std::move(client), context_, [this, name] { queue_.Add({"", "", name}); });
   Connected before;
   {
     const std::lock_guard lock(mutex_);
@@ -155,9 +149,50 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const kubeapi::FusionCluster& 
   if (before.link != nullptr) before.link->Stop();
   base::Log(base::LogLevel::kInfo,
             absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting anew, with other terms"));
-  // It takes a moment; a status that says so at once needs no second look.
-  link->WaitForSync(options_.connect_patience);
-  return Judge(link->Connection());
+  return Look(object, link);
+}
+
+ClusterRegistry::Finding ClusterRegistry::Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link) {
+  const kubeapi::FusionCluster& cluster = object.cluster;
+  const std::shared_ptr<const MemberFacts> facts = link->Facts();
+  if (facts == nullptr) return Judge(link->Connection());
+  Identity identity = Identify(object, facts->uid);
+  if (!identity.conflict.empty()) {
+    // The next link stays outside until this is over.
+    if (link->admitted()) Drop(cluster.metadata.name);
+    return {absl::OkStatus(), absl::FailedPreconditionError(identity.message), "", std::move(identity)};
+  }
+  link->Admit();
+  Finding finding = Judge(link->Connection());
+  finding.identity = std::move(identity);
+  return finding;
+}
+
+ClusterRegistry::Identity ClusterRegistry::Identify(const ClusterObject& object, std::string uid) const {
+  const kubeapi::FusionCluster& cluster = object.cluster;
+  if (uid.empty()) return {};
+  const std::string& name = cluster.metadata.name;
+  const auto conflict = [&](const char* reason, std::string message) { return Identity{uid, reason, std::move(message)}; };
+  if (cluster.status.cluster_uid.has_value() && *cluster.status.cluster_uid != uid) {
+    return conflict("ClusterReplaced",
+                    absl::StrCat("behind its kubeconfig there is another cluster, with UID ", uid, ", than the one that was registered, ",
+                                 *cluster.status.cluster_uid, ": if that is meant, delete the FusionCluster and make it anew"));
+  }
+  if (cluster.spec.kube_config.has_value() && uid == options_.hub_uid) {
+    return conflict("SameCluster", "it is the hub itself, which lends devices by a FusionCluster with `local: {}`");
+  }
+  for (const kube::ObjectPtr& one : clusters_.All()) {
+    const ClusterObject& other = AsCluster(one);
+    // The younger one gives way.
+    if (other.meta.name == name || !other.meta.deletion_timestamp.empty() || !other.IsOlderThan(object)) continue;
+    const std::shared_ptr<MemberLink> link = Link(other.meta.name);
+    const std::shared_ptr<const MemberFacts> facts = link == nullptr ? nullptr : link->Facts();
+    const std::string others = other.cluster.spec.local.has_value() ? options_.hub_uid
+                               : facts != nullptr                   ? facts->uid
+                                                                    : other.cluster.status.cluster_uid.value_or("");
+    if (others == uid) return conflict("SameCluster", absl::StrCat("it is registered already, as FusionCluster ", other.meta.name));
+  }
+  return {.uid = std::move(uid)};
 }
 
 ClusterRegistry::Finding ClusterRegistry::Judge(const absl::Status& connection) {
@@ -201,12 +236,14 @@ void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Fin
 }
 
 bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const {
-  if (finding.connection.ok() || !finding.credentials.ok() || !IsTrue(cluster.status.conditions, kubeapi::kConnected)) return false;
+  if (finding.connection.ok() || !finding.credentials.ok() || !finding.identity.conflict.empty()) return false;
   const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
-  return link != nullptr && !link->listed() && link->Age() < options_.loss_patience;
+  if (link == nullptr || link->listed()) return false;
+  return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_patience : options_.connect_patience);
 }
 
-absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop) {
+absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop) {
+  const kubeapi::FusionCluster& cluster = object.cluster;
   kubeapi::FusionClusterStatus status = cluster.status;
   const absl::Time now = context_.clock->Now();
   const auto set = [&](absl::string_view type, bool holds, std::string reason, std::string message) {
@@ -225,15 +262,18 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
   }
   const std::string credentials(finding.credentials.message()), connection(finding.connection.message());
   set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason, credentials);
-  set(kubeapi::kConnected, finding.connection.ok(), finding.connection.ok() ? "Connected" : "NotConnected", connection);
-  set(kubeapi::kReady, finding.connection.ok(), finding.connection.ok() ? "Connected" : "NotConnected", connection);
-  if (const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
-      link != nullptr && finding.connection.ok() && !status.cluster_uid.has_value()) {
-    const auto answer = link->client().Get(kNamespaces, {"", "kube-system"}, {.stop = stop});
-    const std::string uid = answer.ok() ? kube::TextAt(kube::ParseJson(*answer), "metadata", "uid") : "";
-    if (!uid.empty()) status.cluster_uid = uid;
+  const std::string reason = finding.connection.ok()             ? "Connected"
+                             : finding.identity.conflict.empty() ? "NotConnected"
+                                                                 : finding.identity.conflict;
+  set(kubeapi::kConnected, finding.connection.ok(), reason, connection);
+  set(kubeapi::kReady, finding.connection.ok(), reason, connection);
+  const Identity& identity = finding.identity;
+  if (!identity.uid.empty()) {
+    const bool conflict = !identity.conflict.empty();
+    set(kubeapi::kConflict, conflict, conflict ? identity.conflict : "NoConflict", identity.message);
+    if (!conflict) status.cluster_uid = identity.uid;
   }
-  if (finding.connection.ok()) Describe(cluster, status, stop);
+  if (finding.connection.ok()) Describe(cluster, status);
   if (status == cluster.status) return absl::OkStatus();
   const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
                      {"kind", kFusionClusters.kind},
@@ -245,7 +285,7 @@ absl::Status ClusterRegistry::Tell(const kubeapi::FusionCluster& cluster, const 
   return kube::IsApiNotFound(applied.status()) ? absl::OkStatus() : applied.status();
 }
 
-void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status, std::stop_token stop) {
+void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status) {
   const std::string& name = cluster.metadata.name;
   const std::shared_ptr<MemberLink> link = Link(name);
   const Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
@@ -256,12 +296,8 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::F
     const std::lock_guard lock(mutex_);
     told = told_[name];
   }
-  if (now - told.version_at >= kVersionEvery) {
-    const absl::StatusOr<std::string> answer = member->client().GetPath("/version", {.stop = stop});
-    const std::string version = answer.ok() ? kube::TextAt(kube::ParseJson(*answer), "gitVersion") : "";
-    if (!version.empty()) told.version = base::CutText(version, kubeapi::kMaxShortText);
-    told.version_at = now;
-  }
+  const std::shared_ptr<const MemberFacts> facts = link == nullptr ? nullptr : link->Facts();
+  if (facts != nullptr && !facts->version.empty()) told.version = facts->version;
   const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
   if (capacity != nullptr && now - told.summary_at >= kSummaryEvery) {
     kubeapi::ResourceSummary summary = SummaryOf(*capacity);

@@ -2,8 +2,9 @@
 //
 // One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up, and within a
 // second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost, whether
-// there was a connection before or not, and so does one whose FusionCluster has been gone for as long. Without any FusionCluster the hub lends
-// devices itself; with some, only if one of them says `local`. Thread-safe.
+// there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered already,
+// or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nobody waits for one.
+// Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,6 +20,7 @@
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/watch/informer.h"
 #include "lib/kubeapi/fusion_cluster.h"
+#include "operator/federation/cluster_object.h"
 #include "operator/federation/member_link.h"
 
 namespace fusionllm::op {
@@ -26,11 +28,12 @@ namespace fusionllm::op {
 struct RegistryOptions {
   std::string ns;                    // of the operator: where the Secrets are
   std::string local_name = "local";  // of the hub where no FusionCluster names it
+  std::string hub_uid = {};          // ReadClusterUid() of the hub
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
   const Member* hub = nullptr;                         // for what the hub has, where a FusionCluster names it; null: that is not told
-  absl::Duration connect_patience = absl::Seconds(1);  // for each list of a new connection, until the status says there is none
+  absl::Duration connect_patience = absl::Seconds(2);  // with a new connection, until the status says that there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
   absl::Duration loss_patience = ClusterCache::kLossPatience;
   // What in that member (or in the hub, by the name of `hub`) has the name of something of ours and is somebody else's; empty: nothing.
@@ -48,9 +51,9 @@ class ClusterRegistry : public Members {
   static constexpr absl::Duration kLookEvery = absl::Seconds(15);
   static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
   static constexpr absl::Duration kLookAtConnectionsEvery = absl::Seconds(1);  // asks nobody
+  static constexpr absl::Duration kLookForNewConnectionEvery = absl::Milliseconds(100);
   // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be.
   static constexpr absl::Duration kSummaryEvery = absl::Minutes(1);
-  static constexpr absl::Duration kVersionEvery = absl::Minutes(10);
 
   // All must outlive it.
   ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, MemberContext context);
@@ -84,22 +87,33 @@ class ClusterRegistry : public Members {
     std::shared_ptr<MemberLink> link;
     std::optional<bool> connected = {};  // as the last look found it
   };
+  // Which cluster it is. With a conflict it must not be used.
+  struct Identity {
+    std::string uid;       // empty: not known
+    std::string conflict;  // CamelCase; empty: none
+    std::string message;
+  };
   struct Finding {
     absl::Status credentials, connection;
     std::string reason;  // of bad credentials
+    Identity identity = {};
   };
 
   // A member that answers, and refuses who we are or what we may do, is one with bad credentials.
   static Finding Judge(const absl::Status& connection);
-  Finding Connect(const kubeapi::FusionCluster& cluster, std::stop_token stop);
+  Finding Connect(const ClusterObject& object, std::stop_token stop);
+  // With the link that there is: whether it may be used, and whether it can.
+  Finding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
+  // `uid`: of the cluster that is behind it now.
+  Identity Identify(const ClusterObject& object, std::string uid) const;
   absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
-  absl::Status Tell(const kubeapi::FusionCluster& cluster, const Finding& finding, std::stop_token stop);
+  absl::Status Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
   void JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding);
   // What the cluster has, as far as it is time to say it.
-  void Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status, std::stop_token stop);
+  void Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status);
   // One whose FusionCluster is gone: when it is to be looked at again.
   kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);
@@ -121,7 +135,7 @@ class ClusterRegistry : public Members {
   std::map<std::string, absl::Duration> gone_;      // those that were, and until when they do not count as lost, by the monotonic clock
   std::set<std::string> lost_;                      // registered, without a link
   struct Told {
-    absl::Duration summary_at = -absl::InfiniteDuration(), version_at = -absl::InfiniteDuration();
+    absl::Duration summary_at = -absl::InfiniteDuration();
     std::optional<std::string> version;
     std::optional<kubeapi::ResourceSummary> summary;
     int64_t executors = 0;

@@ -44,6 +44,7 @@ class ClusterRegistryTest : public ::testing::Test {
     context.changed = [](const kube::ObjectKey&, bool) {};
     registry_ = std::make_unique<ClusterRegistry>(
         RegistryOptions{.ns = kNamespace,
+                        .hub_uid = UidOf(hub_server_),
                         .connect = [this](const std::string& kubeconfig,
                                           const kubeapi::FusionClusterSpec& spec) -> absl::StatusOr<std::unique_ptr<kube::ApiClient>> {
                           {
@@ -72,6 +73,12 @@ class ClusterRegistryTest : public ::testing::Test {
         kube::RestClientOptions{}, clock_);
   }
 
+  std::string UidOf(FakeApiServer& server) { return ReadClusterUid(*Client(server)).value_or(""); }
+  // As a proxy or another address of the same cluster.
+  static void Impersonate(FakeApiServer& server, const std::string& uid) {
+    const json object = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "kube-system"}, {"uid", uid}}}};
+    server.AddFault({.verb = "get", .target = "/namespaces/kube-system", .times = 1'000'000, .code = 200, .body = object.dump()});
+  }
   void AddCluster(const std::string& name, const json& spec) {
     const json object = {
         {"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionCluster"}, {"metadata", {{"name", name}}}, {"spec", spec}};
@@ -214,6 +221,7 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
   constexpr char kForbidden[] = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"may not list configmaps"})";
   paris_.AddFault({.target = "/pods", .times = 1000, .code = 401, .body = kRefusal});
   tokyo_.AddFault({.verb = "list", .target = "/configmaps", .times = 1000, .code = 403, .body = kForbidden});
+  for (FakeApiServer* server : {&paris_, &tokyo_, &lima_}) Impersonate(*server, "one and the same");
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
@@ -251,6 +259,7 @@ TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
 }
 
 TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
+  Impersonate(tokyo_, UidOf(paris_));
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
@@ -258,6 +267,94 @@ TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   WriteSecret("s", "to tokyo");
   registry_->Reconcile("paris", {});  // as by its timer
   EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 4 && paris_.open_watches() == 0; }));
+}
+
+TEST_F(ClusterRegistryTest, AnotherClusterBehindTheSameNameIsNotUsedUntilItIsRegisteredAnew) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_EQ(Condition("paris", "Conflict"), "False ");
+  WriteSecret("s", "to tokyo");
+  EXPECT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return Condition("paris", "Conflict").starts_with("True");
+  }));
+  EXPECT_THAT(Condition("paris", "Conflict"), HasSubstr(UidOf(tokyo_)));
+  EXPECT_THAT(Condition("paris", "Connected"), HasSubstr("another cluster"));
+  EXPECT_FALSE(registry_->Remote().at(0)->reachable());
+  const auto requests = tokyo_.requests();
+  EXPECT_TRUE(std::none_of(requests.begin(), requests.end(), [](const auto& request) {
+    return request.verb != "get" && request.verb != "path";
+  })) << "nothing is listed there, let alone written";
+  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; })) << Condition("paris", "Connected");
+}
+
+// As when a name of the network leads elsewhere from one moment to the next: neither Secret nor connection have changed.
+TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
+  Impersonate(paris_, "another");
+  const auto link = std::static_pointer_cast<MemberLink>(registry_->Remote().at(0));
+  link->ProbeSoon();
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict").starts_with("True"); }));
+  EXPECT_TRUE(Eventually([&] { return paris_.open_watches() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Names().size() == 1; })) << "it is asked again";
+  EXPECT_FALSE(registry_->Remote().at(0)->reachable());
+}
+
+TEST_F(ClusterRegistryTest, AClusterThatIsRegisteredTwiceIsUsedOnce) {
+  WriteSecret("s", "to paris");
+  WriteSecret("hub", "to the hub");
+  servers_["to the hub"] = &hub_server_;
+  AddCluster("alias", {{"kubeConfig", {{"location", "s"}}}});
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  AddCluster("hub", {{"kubeConfig", {{"location", "hub"}}}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict") == "True it is registered already, as FusionCluster alias"; }))
+      << Condition("paris", "Conflict");
+  EXPECT_TRUE(Eventually([&] { return Condition("alias", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Condition("hub", "Conflict").starts_with("True it is the hub itself"); }));
+  for (const auto& member : registry_->Remote()) EXPECT_EQ(member->reachable(), member->name() == "alias") << member->name();
+  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "alias"}).ok());
+  EXPECT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return Condition("paris", "Connected") == "True ";
+  })) << Condition("paris", "Connected");
+}
+
+TEST_F(ClusterRegistryTest, MembersThatAnswerNothingHoldUpNoOther) {
+  std::map<std::string, std::unique_ptr<FakeApiServer>> hung;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
+    hung[name] = std::make_unique<FakeApiServer>(clock_);
+    hung[name]->AddFault({.times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+    servers_[absl::StrCat("to ", name)] = hung[name].get();
+    WriteSecret(name, absl::StrCat("to ", name));
+    AddCluster(name, {{"kubeConfig", {{"location", name}}}});
+  }
+  // Of these one more than there are workers hang in each kind of question that a connected member is asked.
+  for (const char* name : {"g", "h", "i", "j", "k"}) {
+    hung[name] = std::make_unique<FakeApiServer>(clock_);
+    hung[name]->AddFault({.verb = "get", .target = "/version", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+    servers_[absl::StrCat("to ", name)] = hung[name].get();
+    WriteSecret(name, absl::StrCat("to ", name));
+    AddCluster(name, {{"kubeConfig", {{"location", name}}}});
+  }
+  Make(absl::Seconds(1));
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Names().size() == hung.size(); }));
+  WriteSecret("s", "to paris");
+  const absl::Duration before = clock_.Monotonic();
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_LT(clock_.Monotonic() - before, MemberProbe::kCallTimeout / 2) << "no question to another was waited for";
+  registry_.reset();
 }
 
 TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {

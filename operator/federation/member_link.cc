@@ -12,17 +12,21 @@ constexpr int kWorkers = 2;
 constexpr absl::Duration kStopPatience = absl::Seconds(1);
 
 // No job is called so: the work in a cluster that belongs to none.
-kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", ""}; }
+kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", "house"}; }
+kube::WorkKey ProbeKey(const std::string& cluster) { return {cluster, "", "probe"}; }
 
 }  // namespace
 
-MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context)
+MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context,
+                       std::function<void()> probed)
     : name_(std::move(name)),
       client_(std::move(client)),
+      probed_(std::move(probed)),
       reads_(*client_, *context.clock, context.pulse),
       writes_(*client_, context.may_write),
       clock_(*context.clock),
       queue_(absl::StrCat("member-", name_), *context.clock, context.queue_metrics),
+      probe_(reads_, *context.clock),
       cache_(
           name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
           [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
@@ -37,10 +41,18 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
     base::Log(base::LogLevel::kWarning, absl::StrCat(what, ": ", std::string(status.message())));
   };
   const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
+    if (key == ProbeKey(name_)) return Probe(stop);
     return key.ns.empty() ? KeepHouse(context, stop) : context.reconcile(key, std::move(stop));
   };
   controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, work, options);
+  queue_.Add(ProbeKey(name_));
+}
+
+void MemberLink::Admit() {
+  const std::lock_guard lock(stop_mutex_);
+  if (controller_ == nullptr || admitted_) return;
   cache_.Start();
+  admitted_ = true;
   queue_.Add(HouseKey(name_), kube::Priority::kLow);
 }
 
@@ -51,6 +63,20 @@ void MemberLink::Stop() {
   controller_->Stop(kStopPatience);
   controller_.reset();
 }
+
+absl::Status MemberLink::Connection() const {
+  if (admitted_) return cache_.Connection();
+  absl::Status answer = probe_.Answer();
+  return answer.ok() ? absl::UnavailableError("not listed yet") : answer;
+}
+
+kube::ReconcileResult MemberLink::Probe(const std::stop_token& stop) {
+  const absl::Status answer = probe_.Ask(stop);
+  probed_();
+  return kube::ReconcileResult::Again(answer.ok() && reachable() ? kProbeEvery : kProbeAgain);
+}
+
+void MemberLink::ProbeSoon() { queue_.Add(ProbeKey(name_)); }
 
 void MemberLink::Poke(const kube::ObjectKey& job) { queue_.Add({name_, job.ns, job.name}); }
 

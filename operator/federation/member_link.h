@@ -1,4 +1,6 @@
 // The connection to one member cluster: a client, caches, a queue and workers of its own, so that a member that hangs holds up no other.
+//
+// It first asks the member who it is, and does nothing else until it is admitted: it may be a cluster that is connected already.
 #pragma once
 
 #include <atomic>
@@ -12,6 +14,7 @@
 #include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/queue/controller.h"
 #include "lib/kube/watch/pulsed_client.h"
+#include "operator/federation/member_probe.h"
 #include "operator/members/cluster_cache.h"
 
 namespace fusionllm::op {
@@ -38,29 +41,37 @@ struct MemberContext {
 class MemberLink : public Member {
  public:
   static constexpr absl::Duration kCompareEvery = absl::Minutes(10);
+  // Whether it is still the same cluster: and soon after it was away, for then another may have taken its place.
+  static constexpr absl::Duration kProbeEvery = absl::Minutes(1);
+  static constexpr absl::Duration kProbeAgain = absl::Seconds(2);
 
-  // Starts at once.
-  MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context);
+  // Starts at once. `probed`: the member has said, or not, who it is; on a worker of the link, must not block.
+  MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context, std::function<void()> probed);
   ~MemberLink() override { Stop(); }
 
   // Ends its threads. Before the last reference goes: that may be held by a worker, which cannot wait for itself.
   void Stop();
 
-  // Blocks until its caches are complete. False: not within `patience`.
-  bool WaitForSync(absl::Duration patience) { return cache_.WaitForSync(patience); }
+  // Who the member says it is; null: it has not said so yet.
+  std::shared_ptr<const MemberFacts> Facts() const { return probe_.Facts(); }
+  // It may be used: the caches begin. Once.
+  void Admit();
+  bool admitted() const { return admitted_; }
+  // Asks the member anew who it is; does not block.
+  void ProbeSoon();
   // Asks for a look at a job's part here.
   void Poke(const kube::ObjectKey& job);
-  // Not connected, and why; OK: its caches are complete and its watches alive.
-  absl::Status Connection() const { return cache_.Connection(); }
+  // Not connected, and why; OK: it is admitted, its caches are complete and its watches alive.
+  absl::Status Connection() const;
   // Since it was made.
   absl::Duration Age() const { return clock_.Monotonic() - made_at_; }
   // Whoever counts how long it has been away says that it is too long, or no more. True: that was news.
   bool SetLost(bool lost) { return lost_.exchange(lost) != lost; }
 
   const std::string& name() const override { return name_; }
-  bool reachable() const override { return cache_.reachable(); }
+  bool reachable() const override { return Connection().ok(); }
   bool lost() const override { return lost_ && !reachable(); }
-  bool listed() const override { return cache_.Listed(); }
+  bool listed() const override { return admitted_ && cache_.Listed(); }
   kube::ApiClient& client() const override { return cache_.client(); }
   std::vector<PodView> PodsOf(const std::string& job_uid) const override { return cache_.PodsOf(job_uid); }
   std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override { return cache_.AnchorOf(job_uid); }
@@ -72,18 +83,21 @@ class MemberLink : public Member {
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return cache_.Capacity(); }
 
  private:
+  kube::ReconcileResult Probe(const std::stop_token& stop);
   // What is to be done here about no job: comparing caches, collecting what was left.
   kube::ReconcileResult KeepHouse(const MemberContext& context, const std::stop_token& stop);
 
   const std::string name_;
   const std::unique_ptr<kube::ApiClient> client_;
+  const std::function<void()> probed_;
   kube::PulsedClient reads_;
   kube::FencedClient writes_;
   kube::Clock& clock_;
   const absl::Duration made_at_ = clock_.Monotonic();
   kube::WorkQueue queue_;
+  MemberProbe probe_;
   ClusterCache cache_;
-  std::atomic<bool> lost_ = false;
+  std::atomic<bool> admitted_ = false, lost_ = false;
   absl::Duration compare_at_;  // used by the one worker that keeps house
   std::mutex stop_mutex_;
   std::unique_ptr<kube::Controller> controller_;  // null once stopped

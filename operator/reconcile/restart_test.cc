@@ -157,7 +157,8 @@ class RestartTest : public TwoClustersTest {
   bool Told(const std::string& cluster) const {
     const json object = json::parse(looking_->Get(kFusionClusters, {"", cluster}).value());
     const json status = object.value("status", json::object());
-    return status.contains("resourceSummary") && status["conditions"].dump().find("False") == std::string::npos;
+    const auto is_well = [](const json& condition) { return condition["status"] == (condition["type"] == "Conflict" ? "False" : "True"); };
+    return status.contains("resourceSummary") && std::all_of(status["conditions"].begin(), status["conditions"].end(), is_well);
   }
   void Start() {
     gate_ = std::make_shared<Gate>(tokyo_server_.NewTransport(), clock_);

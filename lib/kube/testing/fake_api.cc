@@ -1,6 +1,7 @@
 #include "lib/kube/testing/fake_api.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <set>
 #include <utility>
@@ -51,6 +52,8 @@ std::string WriteContinue(int64_t version, const ObjectKey& last) {
 }  // namespace
 
 FakeApi::FakeApi(Clock& clock) : clock_(clock) {
+  static std::atomic<uint32_t> instances = 0;
+  instance_ = ++instances;
   const KindOptions with_status = {.status_subresource = true, .builtin = true};
   const KindOptions without = {.status_subresource = false, .builtin = true};
   Serve({"", "v1", "namespaces", "Namespace", false}, with_status);
@@ -468,7 +471,7 @@ void FakeApi::FillService(const Json& old, Json& service) {
   }
 }
 
-std::string FakeApi::NewUid() { return absl::StrFormat("00000000-0000-4000-8000-%012x", ++uids_); }
+std::string FakeApi::NewUid() { return absl::StrFormat("%08x-0000-4000-8000-%012x", instance_, ++uids_); }
 
 std::string FakeApi::Timestamp() const { return TimeText(clock_.Now()); }
 

@@ -93,6 +93,7 @@ class FakeApi {
   FakeStore store_;
   std::map<std::string, FieldOwners> owners_;                                      // by uid
   std::map<std::string, std::set<std::pair<std::string, ObjectKey>>> dependents_;  // collection and key, by the owner's uid
+  uint32_t instance_ = 0;  // of this process: no two of its clusters give the same uid
   int64_t uids_ = 0;
   int64_t addresses_ = 0;
 };
