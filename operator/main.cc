@@ -33,6 +33,7 @@
 #include "operator/placement/advisor.h"
 #include "operator/placement/measured_ways.h"
 #include "operator/placement/plan_call.h"
+#include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
 #include "operator/reconcile/job_reconciler.h"
@@ -48,7 +49,10 @@ using daemon::kExitFailed;
 
 constexpr char kProgram[] = "fusion-operator";
 constexpr absl::Duration kSyncPatience = absl::Minutes(2);
-constexpr absl::Duration kDrainPatience = absl::Seconds(25);
+// After a signal to stop: with what members (a second, all at once), events and the Lease take besides it stays below the 30 s that
+// Kubernetes gives a Pod.
+constexpr absl::Duration kDrainPatience = absl::Seconds(15);
+constexpr absl::Duration kStandbyAgain = absl::Seconds(5);
 constexpr absl::Duration kFetchPatience = absl::Seconds(2);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);
 // Pods end in swarms: jobs that wait for room are looked at once for all that ended within this.
@@ -154,8 +158,8 @@ class JobEvents : public EventSink {
 };
 
 // By it this hub's objects are known in members.
-absl::StatusOr<std::string> ReadHubUid(kube::ApiClient& client) {
-  absl::StatusOr<std::string> uid = ReadClusterUid(client);
+absl::StatusOr<std::string> ReadHubUid(kube::ApiClient& client, std::stop_token stop) {
+  absl::StatusOr<std::string> uid = ReadClusterUid(client, {.stop = std::move(stop)});
   if (uid.ok() && uid->empty()) uid = absl::NotFoundError("there is none");
   if (uid.ok()) return uid;
   return absl::Status(uid.status().code(), absl::StrCat("cannot read namespace kube-system of the hub, whose UID names the hub in what "
@@ -179,6 +183,16 @@ void LimitHeap() {
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
 }
 
+// False: not within kSyncPatience, or told to stop.
+template <class Cache>
+bool WaitForSync(Cache& cache, const std::stop_token& stop, kube::Clock& clock) {
+  const absl::Duration deadline = clock.Monotonic() + kSyncPatience;
+  while (!stop.stop_requested() && clock.Monotonic() < deadline) {
+    if (cache.WaitForSync(absl::Milliseconds(100))) return true;
+  }
+  return false;
+}
+
 // Ends at once: another may lead from now on, and what is still being done here must not be written any more.
 void StopLeading(const std::string& why) {
   base::Log(base::LogLevel::kError, absl::StrCat("lost the lead: ", why));
@@ -198,6 +212,12 @@ int Main(int argc, char** argv) {
   }
   daemon::HoldStopSignals();
 
+  std::stop_source stop;
+  std::promise<void> stopped;
+  const daemon::OnStopSignal on_stop([&] {
+    stop.request_stop();
+    stopped.set_value();
+  });
   metrics::Registry registry(kProgram, services::kBuildVersion);
   daemon::AddProcessMetrics(registry);
   kube::Clock& clock = kube::RealClock();
@@ -220,7 +240,8 @@ int Main(int argc, char** argv) {
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
 
   const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
-  const absl::StatusOr<std::string> hub_uid = ReadHubUid(**client);
+  const absl::StatusOr<std::string> hub_uid = ReadHubUid(**client, stop.get_token());
+  if (stop.stop_requested()) return kExitDone;
   if (!hub_uid.ok()) return Complain(hub_uid.status(), kExitFailed);
 
   kube::LeaderElector elector(**client, clock, flags.elect ? &leader_metrics : nullptr,
@@ -235,6 +256,9 @@ int Main(int argc, char** argv) {
     queue.Add({"", job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
   };
   kube::WorkQueue growth("capacity", clock, &queue_metrics);
+  kube::WorkQueue house("hub", clock, &queue_metrics);
+  // Before, and in a standby, members are connected and listed, so that it can go on at once; nothing else is done.
+  std::atomic<bool> leads = false;
   const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
   ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
   JobCache jobs(flags.namespaces, flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
@@ -248,6 +272,7 @@ int Main(int argc, char** argv) {
   OrphanCollector collector(hub_client, *hub_uid, tombstones, knows_job, &orphan_metrics);
   std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
   const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {
+    if (!leads) return kube::ReconcileResult::Done();
     return reconciler->Reconcile(key, std::move(stop_token));
   };
   ClusterRegistry registry_of_clusters(
@@ -260,7 +285,8 @@ int Main(int argc, char** argv) {
        .conflict = [&](const std::string& cluster) { return reconciler->conflicts().In(cluster); },
        .changed_for_all = [&] { jobs.TouchAll(); },
        .status_written = [&] { job_metrics.WroteStatus(kFusionClusters.plural); },
-       .left = [&](const std::string& cluster) { collector.Leave(cluster); }},
+       .left = [&](const std::string& cluster) { collector.Leave(cluster); },
+       .may_tell = [&] { return leads.load(); }},
       hub_client,
       {.origin = flags.origin,
        .clock = &clock,
@@ -270,7 +296,10 @@ int Main(int argc, char** argv) {
        .reconcile = reconcile,
        .changed = changed,
        .may_write = may_write,
-       .collect = [&](Member& member, std::stop_token stop_token) { return collector.Collect(member, std::move(stop_token)); },
+       .collect =
+           [&](Member& member, std::stop_token stop_token) {
+             return leads ? collector.Collect(member, std::move(stop_token)) : kube::ReconcileResult::Again(kStandbyAgain);
+           },
        .grew = grew});
   MeasuredWays measured;
   const auto learn = [&](const kube::WorkKey& key, const std::string& page) {
@@ -311,32 +340,45 @@ int Main(int argc, char** argv) {
 
   std::atomic<bool> ready = false;
   const auto monitoring = daemon::StartMonitoring(
-      common, registry, [] { return absl::OkStatus(); },
+      common, registry,
+      [&] {
+        absl::Status at_work = CheckAtWork({&queue, &growth, &house});
+        return at_work.ok() ? elector.Check() : at_work;
+      },
       [&] { return ready ? absl::OkStatus() : absl::UnavailableError("the caches are not complete yet"); });
   if (!monitoring.ok()) return Complain(monitoring.status());
 
-  std::stop_source stop;
-  std::promise<void> stopped;
-  const daemon::OnStopSignal on_stop([&] {
-    stop.request_stop();
-    stopped.set_value();
-  });
   hub.Start();
   jobs.Start();
-  if (!hub.WaitForSync(kSyncPatience) || !jobs.WaitForSync(kSyncPatience)) {
-    return Complain(absl::DeadlineExceededError("cannot list FusionJobs, pods and config maps of the hub; the log says why"), kExitFailed);
+  registry_of_clusters.Start();
+  const auto synced = [&] {
+    return WaitForSync(hub, stop.get_token(), clock) && WaitForSync(jobs, stop.get_token(), clock) &&
+           WaitForSync(registry_of_clusters, stop.get_token(), clock);
+  };
+  if (!synced()) {
+    registry_of_clusters.Stop();
+    if (stop.stop_requested()) return kExitDone;
+    return Complain(
+        absl::DeadlineExceededError("cannot list FusionJobs, FusionClusters, pods and config maps of the hub; the log says why"),
+        kExitFailed);
   }
   ready = true;  // a standby is ready to take over
   base::Log(base::LogLevel::kInfo, absl::StrCat("watching FusionJobs on ", (*client)->server()));
   if (flags.elect) {
-    const absl::Status leads = elector.Acquire(stop.get_token());
-    if (absl::IsCancelled(leads)) return kExitDone;
-    if (!leads.ok()) return Complain(leads, kExitFailed);
+    const absl::Status acquired = elector.Acquire(stop.get_token());
+    if (!acquired.ok()) registry_of_clusters.Stop();
+    if (absl::IsCancelled(acquired)) return kExitDone;
+    if (!acquired.ok()) return Complain(acquired, kExitFailed);
     base::Log(base::LogLevel::kInfo, "leading");
   }
-  registry_of_clusters.Start();
-  if (!registry_of_clusters.WaitForSync(kSyncPatience)) {
-    return Complain(absl::DeadlineExceededError("cannot list FusionClusters; the log says why"), kExitFailed);
+  leads = true;
+  // What came meanwhile was left alone.
+  registry_of_clusters.TouchAll();
+  for (const std::shared_ptr<const JobView>& job : jobs.All()) {
+    queue.Add({"", job->identity.ns, job->identity.name}, kube::Priority::kLow);
+    for (const kubeapi::ClusterStatus& part : job->status.cluster_statuses) {
+      registry_of_clusters.Poke(part.name, {job->identity.ns, job->identity.name});
+    }
   }
   kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
   const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
@@ -344,7 +386,6 @@ int Main(int argc, char** argv) {
     return kube::ReconcileResult::Done();
   };
   kube::Controller growth_controller(growth, clock, &controller_metrics, look_at_waiting, {.workers = 1});
-  kube::WorkQueue house("hub", clock, &queue_metrics);
   absl::Duration compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
   kube::Controller housekeeper(house, clock, &controller_metrics,
                                [&](const kube::WorkKey&, std::stop_token stop_token) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -24,6 +25,7 @@ namespace {
 using kubeapi::ConditionStatus;
 using nlohmann::json;
 
+constexpr absl::Duration kStopPatience = absl::Seconds(2);
 // Of a cluster that had no FusionCluster any more when this process began.
 const absl::Duration kGonePatience = absl::Seconds(kubeapi::FusionClusterSpec().worker_lost_timeout_seconds);
 
@@ -70,14 +72,19 @@ void ClusterRegistry::LookAtConnections() {
 void ClusterRegistry::Stop() {
   attendant_ = {};
   clusters_.Stop();
-  if (controller_ != nullptr) controller_->Stop(absl::Seconds(5));
+  if (controller_ != nullptr) controller_->Stop(kStopPatience);
   controller_.reset();
   std::map<std::string, Connected> links;
   {
     const std::lock_guard lock(mutex_);
     links.swap(links_);
   }
-  for (auto& [name, connected] : links) connected.link->Stop();
+  std::vector<std::jthread> ending;
+  for (auto& [name, connected] : links) ending.emplace_back([link = connected.link] { link->Stop(); });
+}
+
+void ClusterRegistry::TouchAll() {
+  for (const kube::ObjectPtr& object : clusters_.All()) queue_.Add({"", "", object->meta.name});
 }
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
@@ -102,6 +109,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     const bool soon = link != nullptr && link->Age() < options_.connect_patience;
     return kube::ReconcileResult::Again(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
   }
+  if (!options_.may_tell()) return kube::ReconcileResult::Again(kLookEvery);
   const absl::Status told = Tell(registered, finding, stop);
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
   return kube::ReconcileResult::Again(finding.connection.ok() ? kLookEvery : kLookForConnectionEvery);

@@ -44,6 +44,8 @@ struct RegistryOptions {
   std::function<void()> status_written = [] {};
   // A cluster is a member no more: nothing is known of it from now on. Does not block.
   std::function<void(const std::string& cluster)> left = [](const auto&) {};
+  // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
+  std::function<bool()> may_tell = [] { return true; };
 };
 
 class ClusterRegistry : public Members {
@@ -61,10 +63,13 @@ class ClusterRegistry : public Members {
 
   void Start();
   bool WaitForSync(absl::Duration patience) { return clusters_.WaitForSync(patience); }
+  // All members at once: within a few seconds, however many hang.
   void Stop();
 
   // Brings one FusionCluster's connection and status up to date; Start() has it called for each.
   kube::ReconcileResult Reconcile(const std::string& name, std::stop_token stop);
+  // Asks for a look at each FusionCluster; does not block.
+  void TouchAll();
   void Poke(const std::string& cluster, const kube::ObjectKey& job);
 
   std::vector<std::shared_ptr<Member>> Remote() const override;
