@@ -64,6 +64,7 @@ struct Flags {
   int workers = 8;
   double hub_qps = 500;
   int hub_burst = 1000;
+  int member_cache_mib = 48;
   bool elect = false;
   std::vector<std::string> namespaces;
   HookFlags hooks;
@@ -100,6 +101,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--watch-namespaces", flags.namespaces, "Namespaces whose FusionJobs are watched, and worked on; default: all")
       ->delimiter(',');
   AddHookFlags(app, flags.hooks);
+  app.add_option("--member-cache-mib", flags.member_cache_mib,
+                 "MiB that what is kept of one member may take; one that has, or sends, more is not used. With a higher one, raise the "
+                 "container's memory limit by twice the difference")
+      ->check(CLI::Range(4, 65'536))
+      ->capture_default_str();
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
 }
 
@@ -115,12 +121,14 @@ absl::StatusOr<std::string> FetchPage(const std::string& address, const char* pa
 }
 
 absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
-                                                               const std::string& agent, kube::Clock& clock,
+                                                               const std::string& agent, const MemberLimits& limits, kube::Clock& clock,
                                                                const kube::RestMetrics& metrics) {
   const kube::ConnectOptions options{.rest = {.user_agent = agent,
                                               .requests_per_second = static_cast<double>(spec.qps),
                                               .burst = static_cast<int>(spec.burst),
-                                              .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests)}};
+                                              .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests),
+                                              .max_response_bytes = limits.answer_bytes,
+                                              .max_list_bytes = limits.list_bytes}};
   auto client = kube::ConnectForeign(kubeconfig, options, clock, &metrics);
   if (!client.ok()) return client.status();
   return *std::move(client);
@@ -270,6 +278,7 @@ int Main(int argc, char** argv) {
     return job != nullptr && job->identity.uid == uid;
   };
   OrphanCollector collector(hub_client, *hub_uid, tombstones, knows_job, &orphan_metrics);
+  const MemberLimits limits{.cache_bytes = static_cast<size_t>(flags.member_cache_mib) << 20};
   std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
   const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {
     if (!leads) return kube::ReconcileResult::Done();
@@ -280,7 +289,7 @@ int Main(int argc, char** argv) {
        .local_name = flags.cluster,
        .hub_uid = *hub_uid,
        .connect = [&](const std::string& kubeconfig,
-                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, agent, clock, rest_metrics); },
+                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, agent, limits, clock, rest_metrics); },
        .hub = &hub,
        .conflict = [&](const std::string& cluster) { return reconciler->conflicts().In(cluster); },
        .changed_for_all = [&] { jobs.TouchAll(); },
@@ -300,7 +309,8 @@ int Main(int argc, char** argv) {
            [&](Member& member, std::stop_token stop_token) {
              return leads ? collector.Collect(member, std::move(stop_token)) : kube::ReconcileResult::Again(kStandbyAgain);
            },
-       .grew = grew});
+       .grew = grew,
+       .limits = limits});
   MeasuredWays measured;
   const auto learn = [&](const kube::WorkKey& key, const std::string& page) {
     const auto job = jobs.Find({key.ns, key.name});

@@ -17,6 +17,13 @@ kube::WorkKey ProbeKey(const std::string& cluster) { return {cluster, "", "probe
 
 }  // namespace
 
+kube::ReflectorLimits MemberLimits::OfEachCache() const {
+  kube::ReflectorLimits limits;
+  limits.max_object_bytes = object_bytes;
+  limits.max_bytes = cache_bytes / ClusterCache::kCaches;
+  return limits;
+}
+
 MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context,
                        std::function<void()> probed)
     : name_(std::move(name)),
@@ -33,7 +40,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
             Poke(job);
             changed(job, urgent);
           },
-          context.grew),
+          context.grew, context.limits.OfEachCache()),
       compare_at_(context.clock->Monotonic() + kCompareEvery) {
   kube::Controller::Options options{.workers = kWorkers};
   options.report = [name = name_](const kube::WorkKey& key, const absl::Status& status) {

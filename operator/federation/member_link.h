@@ -19,6 +19,18 @@
 
 namespace fusionllm::op {
 
+// What a member may cost, whatever it sends: one that is hostile, or went mad, must not take the operator, and with it all others, down.
+// Together they leave room, in the 256 MiB that the chart gives the operator, for one such member beside the 64 MiB of 10,000 Pods: twice
+// the caches while all is listed anew, and what the answers and objects being read need.
+struct MemberLimits {
+  size_t cache_bytes = size_t{48} << 20;  // of all caches together, each an equal part
+  size_t object_bytes = size_t{1} << 20;  // of the JSON of an object in a list or watch
+  size_t answer_bytes = size_t{4} << 20;  // of any other answer
+  size_t list_bytes = size_t{512} << 20;  // of a list, which is read as it comes
+
+  kube::ReflectorLimits OfEachCache() const;
+};
+
 // What all members share. Everything must outlive them.
 struct MemberContext {
   std::string origin;
@@ -36,6 +48,7 @@ struct MemberContext {
   std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
   // There may be more room in a member than before.
   std::function<void()> grew;
+  MemberLimits limits = {};
 };
 
 class MemberLink : public Member {

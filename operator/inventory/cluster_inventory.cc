@@ -12,8 +12,8 @@
 namespace fusionllm::op {
 namespace {
 
-kube::Informer::Options NodeOptions(const std::string& cluster) {
-  return {.cluster = cluster, .scope = {.resource = kNodes}, .decode = kube::DecodeNode};
+kube::Informer::Options NodeOptions(const std::string& cluster, const kube::ReflectorLimits& limits) {
+  return {.cluster = cluster, .scope = {.resource = kNodes}, .decode = kube::DecodeNode, .limits = limits};
 }
 
 absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text) {
@@ -23,12 +23,13 @@ absl::StatusOr<kube::ObjectPtr> DecodePod(absl::string_view text) {
 }
 
 // The server leaves out what has ended: a cluster may keep thousands of those.
-kube::Informer::Options OtherOptions(const std::string& cluster, const std::string& origin) {
+kube::Informer::Options OtherOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits) {
   return {.cluster = cluster,
           .scope = {.resource = kPods,
                     .label_selector = absl::StrCat(kOriginLabel, "!=", origin),
                     .field_selector = "status.phase!=Succeeded,status.phase!=Failed"},
-          .decode = DecodePod};
+          .decode = DecodePod,
+          .limits = limits};
 }
 
 const kube::Node& AsNode(const kube::ObjectPtr& object) { return static_cast<const kube::Node&>(*object); }
@@ -86,8 +87,11 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
 }  // namespace
 
 ClusterInventory::ClusterInventory(const std::string& cluster, const std::string& origin, kube::Informer& ours, kube::ApiClient& client,
-                                   kube::Clock& clock, const kube::InformerMetrics* metrics, std::function<void()> grew)
-    : ours_(ours), nodes_(client, clock, metrics, NodeOptions(cluster)), others_(client, clock, metrics, OtherOptions(cluster, origin)) {
+                                   kube::Clock& clock, const kube::InformerMetrics* metrics, std::function<void()> grew,
+                                   const kube::ReflectorLimits& limits)
+    : ours_(ours),
+      nodes_(client, clock, metrics, NodeOptions(cluster, limits)),
+      others_(client, clock, metrics, OtherOptions(cluster, origin, limits)) {
   if (grew == nullptr) return;
   using Kind = kube::InformerEvent::Kind;
   nodes_.AddHandler([grew](const kube::InformerEvent& event) {

@@ -26,6 +26,7 @@ using JobRefPtr = std::shared_ptr<const JobRef>;
 JobRefPtr JobRefOf(const kube::ObjectMeta& meta);
 
 struct JobPod : kube::PodDemand {
+  size_t Bytes() const override { return PodDemand::Bytes() + (job == nullptr ? 0 : job->name.size() + job->uid.size() + job->hub.size()); }
   JobRefPtr job;
   bool executor = false;
 };

@@ -27,6 +27,16 @@ absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
   return pod;
 }
 
+size_t CachedPod::Bytes() const {
+  size_t bytes = JobPod::Bytes() + address_.size();
+  if (words_ == nullptr) return bytes;
+  bytes += sizeof(Words) + words_->reason.size() + words_->message.size();
+  if (const std::optional<Progress>& report = words_->report; report.has_value()) {
+    bytes += report->phase.size() + report->slowest_link.size() + report->error.size() + report->reason.size();
+  }
+  return bytes;
+}
+
 PodView CachedPod::View(const std::string& cluster) const {
   static const Words kNone;
   const Words& words = words_ == nullptr ? kNone : *words_;
@@ -65,6 +75,15 @@ absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {
               .executor_addresses = std::move(view.executor_addresses)};
   if (notes != Notes()) anchor->notes_ = std::make_unique<const Notes>(std::move(notes));
   return anchor;
+}
+
+size_t CachedAnchor::Bytes() const {
+  size_t bytes = Object::Bytes() + prepared_.size() + broker_address_.size();
+  if (job_ != nullptr) bytes += job_->name.size() + job_->uid.size() + job_->hub.size();
+  if (notes_ == nullptr) return bytes;
+  bytes += sizeof(Notes) + notes_->remote_broker_address.size() + notes_->placement.size() + notes_->waiting.size();
+  for (const auto& entry : notes_->executor_addresses) bytes += 2 * sizeof(entry) + entry.first.size() + entry.second.size();
+  return bytes;
 }
 
 AnchorView CachedAnchor::View() const {

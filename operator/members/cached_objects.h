@@ -22,6 +22,7 @@ class CachedPod : public JobPod {
   // From the JSON of a Pod; errors are those of ReadPod().
   static absl::StatusOr<kube::ObjectPtr> Decode(absl::string_view text);
   PodView View(const std::string& cluster) const;
+  size_t Bytes() const override;
 
  private:
   // Of a pod that is not as it should be, or has ended.
@@ -46,6 +47,7 @@ class CachedAnchor : public kube::Object {
   static absl::StatusOr<kube::ObjectPtr> Decode(absl::string_view text);
   AnchorView View() const;
   const JobRefPtr& job() const { return job_; }
+  size_t Bytes() const override;
 
  private:
   // Of the hub's anchor, or one with Services for executors.

@@ -19,16 +19,18 @@ const CachedAnchor& AsAnchor(const kube::Object& object) { return static_cast<co
 
 std::vector<std::string> UidOf(const JobRefPtr& job) { return job == nullptr ? std::vector<std::string>() : std::vector{job->uid}; }
 
-kube::Informer::Options PodOptions(const std::string& cluster, const std::string& origin) {
+kube::Informer::Options PodOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits) {
   return {.cluster = cluster,
           .scope = {.resource = kPods, .label_selector = absl::StrCat(kOriginLabel, "=", origin)},
-          .decode = CachedPod::Decode};
+          .decode = CachedPod::Decode,
+          .limits = limits};
 }
 
-kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin) {
+kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits) {
   return {.cluster = cluster,
           .scope = {.resource = kConfigMaps, .label_selector = absl::StrCat(kOriginLabel, "=", origin, ",", kRoleLabel, "=", kAnchorRole)},
-          .decode = CachedAnchor::Decode};
+          .decode = CachedAnchor::Decode,
+          .limits = limits};
 }
 
 // What is told of an object that is gone may be its metadata alone; what was known of it before is all.
@@ -46,16 +48,17 @@ absl::Status Lost(const std::string& what, const absl::Status& why) {
 }  // namespace
 
 ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes,
-                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew)
+                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew,
+                           const kube::ReflectorLimits& limits)
     : name_(std::move(name)),
       reads_(reads),
       writes_(writes),
       clock_(clock),
-      pods_(reads, clock, metrics, PodOptions(name_, origin)),
-      anchors_(reads, clock, metrics, AnchorOptions(name_, origin)),
+      pods_(reads, clock, metrics, PodOptions(name_, origin, limits)),
+      anchors_(reads, clock, metrics, AnchorOptions(name_, origin, limits)),
       pod_writes_(pods_, clock),
       anchor_writes_(anchors_, clock),
-      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew)) {
+      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew), limits) {
   const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event, const kube::Object& object, const JobRefPtr& job) {
     if (job != nullptr) changed({object.meta.ns, job->name}, !event.initial && !event.resync);
   };

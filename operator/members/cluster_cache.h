@@ -26,11 +26,14 @@ class ClusterCache : public Member {
  public:
   // Watches end and begin again as a matter of course.
   static constexpr absl::Duration kLossPatience = absl::Seconds(30);
+  static constexpr size_t kCaches = 4;  // pods and anchors of jobs; nodes, and pods of others
 
   // Only objects with this origin are read, nodes and what pods take of them aside, through `reads`. All passed by reference, and
-  // `metrics`, which may be null, must outlive it. `grew`: ClusterInventory's.
+  // `metrics`, which may be null, must outlive it. `grew`: ClusterInventory's. `limits`: of each of its
+  // kCaches caches.
   ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes, kube::Clock& clock,
-               const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew = {});
+               const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew = {},
+               const kube::ReflectorLimits& limits = {});
 
   void Start();
   void Stop();

@@ -36,6 +36,13 @@ absl::StatusOr<int64_t> ParseAmount(absl::string_view resource, absl::string_vie
   return ParseQuantity(quantity, resource == kCpu ? kMillis : 1);
 }
 
+size_t BytesOf(const Amounts& amounts) {
+  constexpr size_t kNode = 96;  // of a std::map, its text's buffer with it
+  size_t bytes = 0;
+  for (const auto& [resource, amount] : amounts) bytes += kNode + resource.size();
+  return bytes;
+}
+
 int64_t AmountOf(const Amounts& amounts, absl::string_view resource) {
   const auto at = amounts.find(resource);
   return at == amounts.end() ? 0 : at->second;

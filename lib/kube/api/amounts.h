@@ -20,6 +20,7 @@ using Amounts = std::map<std::string, int64_t, std::less<>>;
 // Errors of ParseQuantity().
 absl::StatusOr<int64_t> ParseAmount(absl::string_view resource, absl::string_view quantity);
 
+size_t BytesOf(const Amounts& amounts);                                // about how much memory they take
 int64_t AmountOf(const Amounts& amounts, absl::string_view resource);  // 0 where there is none
 void AddAmounts(const Amounts& more, Amounts& to);
 void RaiseAmounts(const Amounts& least, Amounts& to);  // to the larger of both, each

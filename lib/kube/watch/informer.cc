@@ -148,6 +148,13 @@ void Informer::Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectK
   StoredLocked();
 }
 
+absl::Status Informer::Fits(const Object& object) {
+  const std::lock_guard lock(mutex_);
+  const ObjectPtr old = store_.Get(object.meta.Key());
+  const size_t more = object.Bytes(), less = old == nullptr ? 0 : old->Bytes();
+  return Reflector::CheckSize(options_.limits, store_.size() + (old == nullptr ? 1 : 0), store_.bytes() - less + more);
+}
+
 void Informer::Apply(WatchEventType type, ObjectPtr object) {
   const std::lock_guard lock(mutex_);
   const ObjectKey key = object->meta.Key();

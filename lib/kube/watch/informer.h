@@ -109,6 +109,7 @@ class Informer : private ReflectorSink {
   };
 
   void Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) override;
+  absl::Status Fits(const Object& object) override;
   void Apply(WatchEventType type, ObjectPtr object) override;
   void Advance(const std::string& resource_version) override;
   void Watching(bool open, const absl::Status& why) override;

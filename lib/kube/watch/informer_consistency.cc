@@ -13,20 +13,24 @@ using Versions = absl::flat_hash_map<ObjectKey, std::string>;
 
 class VersionSink : public WatchSink {
  public:
-  explicit VersionSink(size_t max_object_bytes) : splitter_(max_object_bytes) {}
+  explicit VersionSink(const ReflectorLimits& limits) : limits_(limits), splitter_(limits.max_object_bytes) {}
   absl::Status OnData(absl::string_view chunk) override {
     return splitter_.Push(chunk, [this](absl::string_view json) {
       const absl::StatusOr<ObjectPtr> object = DecodeMetadata(json);
-      if (object.ok()) versions_[(*object)->meta.Key()] = (*object)->meta.resource_version;
-      return object.status();
+      if (!object.ok()) return object.status();
+      bytes_ += (*object)->Bytes();
+      versions_[(*object)->meta.Key()] = (*object)->meta.resource_version;
+      return Reflector::CheckSize(limits_, versions_.size(), bytes_);
     });
   }
   absl::StatusOr<ListHead> Finish() const { return splitter_.Finish(); }
   const Versions& versions() const { return versions_; }
 
  private:
+  const ReflectorLimits& limits_;
   ListSplitter splitter_;
   Versions versions_;
+  size_t bytes_ = 0;
 };
 
 }  // namespace
@@ -43,7 +47,7 @@ absl::StatusOr<bool> Informer::IsConsistent(const CallOptions& call) const {
     options.resource_version = version_;
     for (const ObjectPtr& object : store_.All()) cached[object->meta.Key()] = object->meta.resource_version;
   }
-  VersionSink sink(options_.limits.max_object_bytes);
+  VersionSink sink(options_.limits);
   absl::Status status = client_.StreamList(options_.scope.resource, options_.scope.ns, options, sink, call);
   if (status.ok()) status = sink.Finish().status();
   if (!status.ok()) return status;

@@ -48,6 +48,12 @@ void ReadStatus(JsonValue status, Node& node) {
 
 }  // namespace
 
+size_t Node::Bytes() const {
+  size_t bytes = Object::Bytes() + BytesOf(allocatable) + kubelet_version.size();
+  for (const Taint& taint : taints) bytes += sizeof(taint) + taint.key.size() + taint.value.size() + taint.effect.size();
+  return bytes;
+}
+
 absl::StatusOr<ObjectPtr> DecodeNode(absl::string_view json) {
   const auto node = std::make_shared<Node>();
   absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {

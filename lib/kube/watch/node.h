@@ -15,6 +15,7 @@ struct Taint {
 };
 
 struct Node : Object {
+  size_t Bytes() const override;
   bool ready = false;
   bool unschedulable = false;  // cordoned
   std::vector<Taint> taints;

@@ -42,6 +42,13 @@ absl::Status CheckMetadata(const ObjectMeta& meta) {
   return absl::OkStatus();
 }
 
+size_t Object::Bytes() const {
+  size_t bytes =
+      kOwnBytes + meta.ns.size() + meta.name.size() + meta.uid.size() + meta.resource_version.size() + meta.deletion_timestamp.size();
+  for (const auto& label : meta.labels) bytes += sizeof(label) + label.first.size() + label.second.size();
+  return bytes;
+}
+
 absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json) {
   const auto object = std::make_shared<Object>();
   absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {

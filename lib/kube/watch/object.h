@@ -31,7 +31,12 @@ struct ObjectMeta {
 };
 
 struct Object {
+  // What a cache spends on an object besides its texts: itself, its places in tables and indexes.
+  static constexpr size_t kOwnBytes = 512;
+
   virtual ~Object() = default;
+  // About how much memory a cache needs for it, no less where texts are long; what is shared with others is counted in each.
+  virtual size_t Bytes() const;
   ObjectMeta meta;
 };
 using ObjectPtr = std::shared_ptr<const Object>;
@@ -42,6 +47,7 @@ absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json);
 
 // All of it as compact as the server sent it, managedFields emptied.
 struct JsonObject : Object {
+  size_t Bytes() const override { return Object::Bytes() + json.size(); }
   std::string json;
 };
 absl::StatusOr<ObjectPtr> DecodeJson(absl::string_view json);

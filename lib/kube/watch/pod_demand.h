@@ -10,6 +10,7 @@
 namespace fusionllm::kube {
 
 struct PodDemand : Object {
+  size_t Bytes() const override { return Object::Bytes() + node.size() + (requests == nullptr ? 0 : BytesOf(*requests)); }
   std::string node;                         // empty: no scheduler has found it a place yet
   std::shared_ptr<const Amounts> requests;  // as the scheduler counts it, "pods" (1) included; never null, and one for all that are equal
   bool ended = false;                       // Succeeded or Failed: its share is free again

@@ -15,12 +15,22 @@ namespace {
 // A watch that ends sooner, without a single event, has done nothing but cost a request.
 constexpr absl::Duration kShortestWatch = absl::Seconds(1);
 
+absl::Status TooManyBytes(const ReflectorLimits& limits) {
+  return absl::ResourceExhaustedError(absl::StrCat("more objects than fit into the ", limits.max_bytes >> 20, " MiB that they may take"));
+}
+
 // Takes in the stream of a list.
 class PageSink : public WatchSink {
  public:
   PageSink(const DecodeObject& decode, const InformerMetrics::Probe& probe, const ReflectorLimits& limits, std::vector<ObjectPtr>& objects,
-           std::vector<ObjectKey>& unreadable)
-      : decode_(decode), probe_(probe), limits_(limits), objects_(objects), unreadable_(unreadable), splitter_(limits.max_object_bytes) {}
+           std::vector<ObjectKey>& unreadable, size_t& bytes)
+      : decode_(decode),
+        probe_(probe),
+        limits_(limits),
+        objects_(objects),
+        unreadable_(unreadable),
+        bytes_(bytes),
+        splitter_(limits.max_object_bytes) {}
 
   absl::Status OnData(absl::string_view chunk) override {
     return splitter_.Push(chunk, [this](absl::string_view json) { return Take(json); });
@@ -34,21 +44,26 @@ class PageSink : public WatchSink {
     }
     absl::StatusOr<ObjectPtr> object = decode_(json);
     if (object.ok()) {
+      bytes_ += (*object)->Bytes();
       objects_.push_back(*std::move(object));
-      return absl::OkStatus();
+      return CheckBytes();
     }
     // One object that cannot be read is no reason to do without the others. It is there, though.
     probe_.Unreadable();
     const absl::StatusOr<ObjectPtr> metadata = DecodeMetadata(json);
-    if (metadata.ok()) unreadable_.push_back((*metadata)->meta.Key());
-    return absl::OkStatus();
+    if (!metadata.ok()) return absl::OkStatus();
+    bytes_ += (*metadata)->Bytes();
+    unreadable_.push_back((*metadata)->meta.Key());
+    return CheckBytes();
   }
+  absl::Status CheckBytes() const { return bytes_ <= limits_.max_bytes ? absl::OkStatus() : TooManyBytes(limits_); }
 
   const DecodeObject& decode_;
   const InformerMetrics::Probe& probe_;
   const ReflectorLimits& limits_;
   std::vector<ObjectPtr>& objects_;
   std::vector<ObjectKey>& unreadable_;
+  size_t& bytes_;  // of all pages so far
   ListSplitter splitter_;
 };
 
@@ -126,6 +141,7 @@ absl::Status Reflector::List(const std::stop_token& stop) {
 absl::Status Reflector::ListFrom(const std::string& resource_version, const std::stop_token& stop) {
   std::vector<ObjectPtr> objects;
   std::vector<ObjectKey> unreadable;
+  size_t bytes = 0;
   ListOptions options = {.label_selector = scope_.label_selector,
                          .field_selector = scope_.field_selector,
                          .resource_version = resource_version,
@@ -133,13 +149,14 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
                          .limit = resource_version.empty() ? limits_.page_size : 0,
                          .metadata_only = scope_.metadata_only};
   for (;;) {
-    PageSink page(decode_, probe_, limits_, objects, unreadable);
+    PageSink page(decode_, probe_, limits_, objects, unreadable, bytes);
     const absl::Status status =
         client_.StreamList(scope_.resource, scope_.ns, options, page, {.timeout = limits_.list_timeout, .stop = stop});
     if (IsApiExpired(status) && !options.continue_token.empty()) {
       // The rest of this state is no more to be had, and the pages of another would leave some objects out.
       objects.clear();
       unreadable.clear();
+      bytes = 0;
       options.continue_token.clear();
       options.limit = 0;
       continue;
@@ -193,7 +210,7 @@ void Reflector::WatchUntilLost(const std::stop_token& stop) {
     }
     // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
     if (IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
-        status.code() == absl::StatusCode::kInvalidArgument) {
+        status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kResourceExhausted) {
       return;
     }
   }
@@ -273,10 +290,18 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
     object = DecodeMetadata(event.object);  // enough to know that it is gone
     if (!object.ok()) return absl::OkStatus();
   }
+  if (event.type != WatchEventType::kDeleted) {
+    if (absl::Status fits = sink_.Fits(**object); !fits.ok()) return fits;
+  }
   const std::string version = (*object)->meta.resource_version;
   if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
   sink_.Apply(event.type, *std::move(object));
   return absl::OkStatus();
+}
+
+absl::Status Reflector::CheckSize(const ReflectorLimits& limits, size_t objects, size_t bytes) {
+  if (objects > limits.max_objects) return absl::ResourceExhaustedError(absl::StrCat("more than ", limits.max_objects, " objects"));
+  return bytes <= limits.max_bytes ? absl::OkStatus() : TooManyBytes(limits);
 }
 
 void Reflector::BackOff(const absl::Status& why, const std::stop_token& stop) {

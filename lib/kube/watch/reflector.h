@@ -40,7 +40,9 @@ struct ReflectorLimits {
   absl::Duration bookmark_silence = absl::Seconds(150);
   int page_size = 500;
   size_t max_object_bytes = size_t{16} << 20;
+  // Of all objects together, listed or by watch; with more the server is followed no further.
   size_t max_objects = 500'000;
+  size_t max_bytes = SIZE_MAX;  // as Object::Bytes() says; while all is listed anew twice that is held
 };
 
 // Takes in what a reflector finds, on its thread.
@@ -49,6 +51,8 @@ class ReflectorSink {
   virtual ~ReflectorSink() = default;
   // All there is at `resource_version`. Of `unreadable` objects it is only known that they are there.
   virtual void Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) = 0;
+  // ResourceExhausted: with this one there would be more than the limits allow.
+  virtual absl::Status Fits(const Object& object) { return absl::OkStatus(); }
   // kAdded, kModified or kDeleted (the last state).
   virtual void Apply(WatchEventType type, ObjectPtr object) = 0;
   // Nothing changed up to here.
@@ -67,6 +71,8 @@ class Reflector {
   void Run(std::stop_token stop);
   // Gives up the watch that is open and lists anew, from the server's newest state. From any thread; does not block.
   void StartOver();
+  // ResourceExhausted when that is more than the limits allow.
+  static absl::Status CheckSize(const ReflectorLimits& limits, size_t objects, size_t bytes);
 
  private:
   class EventSink;

@@ -11,6 +11,7 @@ void Store::AddIndex(const std::string& name, IndexFunction function) { indexes_
 ObjectPtr Store::Put(ObjectPtr object) {
   ObjectPtr old = Remove(object->meta.Key());
   Enter(object);
+  bytes_ += object->Bytes();
   objects_.insert(std::move(object));
   return old;
 }
@@ -20,6 +21,7 @@ ObjectPtr Store::Remove(const ObjectKey& key) {
   if (found == objects_.end()) return nullptr;
   ObjectPtr old = *found;
   objects_.erase(found);
+  bytes_ -= old->Bytes();
   Leave(old);
   return old;
 }

@@ -32,6 +32,8 @@ class Store {
   std::vector<ObjectPtr> All() const;
   std::vector<ObjectKey> Keys() const;
   size_t size() const { return objects_.size(); }
+  // Of all objects, as Object::Bytes() says.
+  size_t bytes() const { return bytes_; }
 
  private:
   struct Index {
@@ -57,6 +59,7 @@ class Store {
 
   absl::flat_hash_set<ObjectPtr, KeyHash, SameKey> objects_;
   std::map<std::string, Index> indexes_;
+  size_t bytes_ = 0;
 };
 
 }  // namespace fusionllm::kube
