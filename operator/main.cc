@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
@@ -25,6 +27,7 @@
 #include "operator/cleanup/tombstones.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/leader_fence.h"
+#include "operator/federation/member_client.h"
 #include "operator/federation/member_probe.h"
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/hooks/chart_hooks.h"
@@ -33,6 +36,7 @@
 #include "operator/placement/advisor.h"
 #include "operator/placement/measured_ways.h"
 #include "operator/placement/plan_call.h"
+#include "operator/process/build_commit.h"
 #include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
@@ -65,6 +69,7 @@ struct Flags {
   double hub_qps = 500;
   int hub_burst = 1000;
   int member_cache_mib = 48;
+  std::vector<std::string> exec_programs;
   bool elect = false;
   std::vector<std::string> namespaces;
   HookFlags hooks;
@@ -106,6 +111,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "container's memory limit by twice the difference")
       ->check(CLI::Range(4, 65'536))
       ->capture_default_str();
+  app.add_option("--exec-program", flags.exec_programs,
+                 "A program, as kubeconfigs of members name it, that these may have the operator run for credentials; may be given again. "
+                 "Default: none");
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
 }
 
@@ -120,20 +128,6 @@ absl::StatusOr<std::string> FetchPage(const std::string& address, const char* pa
   return response->body;
 }
 
-absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
-                                                               const std::string& agent, const MemberLimits& limits, kube::Clock& clock,
-                                                               const kube::RestMetrics& metrics) {
-  const kube::ConnectOptions options{.rest = {.user_agent = agent,
-                                              .requests_per_second = static_cast<double>(spec.qps),
-                                              .burst = static_cast<int>(spec.burst),
-                                              .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests),
-                                              .max_response_bytes = limits.answer_bytes,
-                                              .max_list_bytes = limits.list_bytes}};
-  auto client = kube::ConnectForeign(kubeconfig, options, clock, &metrics);
-  if (!client.ok()) return client.status();
-  return *std::move(client);
-}
-
 // For whoever has nothing but this program's image to look at a running one with.
 int AskReady(const std::string& address) {
   const absl::StatusOr<std::string> answer = FetchPage(address, "/readyz");
@@ -144,7 +138,7 @@ int AskReady(const std::string& address) {
   return kExitDone;
 }
 
-// What happens to a job, as events that `kubectl describe` shows, and in the log.
+// What happens to jobs and clusters, as events that `kubectl describe` shows, and in the log.
 class JobEvents : public EventSink {
  public:
   JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics& metrics, const std::string& identity)
@@ -157,6 +151,14 @@ class JobEvents : public EventSink {
                       .type = note.warning ? kube::EventType::kWarning : kube::EventType::kNormal,
                       .reason = note.reason,
                       .action = "Reconcile",
+                      .note = note.message});
+  }
+  // Of a cluster; the log has it already.
+  void RecordOf(const kube::ObjectMeta& cluster, const Note& note) {
+    recorder_.Record({.regarding = {kFusionClusters.ApiVersion(), kFusionClusters.kind, {"", cluster.name}, cluster.uid},
+                      .type = note.warning ? kube::EventType::kWarning : kube::EventType::kNormal,
+                      .reason = note.reason,
+                      .action = "Connect",
                       .note = note.message});
   }
   void Flush() { recorder_.Flush(kFlushPatience); }
@@ -240,9 +242,11 @@ int Main(int argc, char** argv) {
 
   // The name by which this process leads is in all that it asks, too: an audit log tells what the leader before has written.
   const std::string identity = kube::NewLeaderIdentity();
-  const std::string agent = kube::UserAgent(kProgram, services::kBuildVersion, identity);
+  const std::string commit = BuildCommit();
+  const std::string user_agent =
+      kube::UserAgent(kProgram, services::kBuildVersion, commit.empty() ? identity : absl::StrCat(commit, " ", identity));
   auto client = kube::Connect(
-      {.kubeconfig = flags.kubeconfig, .rest = {.user_agent = agent, .requests_per_second = flags.hub_qps, .burst = flags.hub_burst}},
+      {.kubeconfig = flags.kubeconfig, .rest = {.user_agent = user_agent, .requests_per_second = flags.hub_qps, .burst = flags.hub_burst}},
       clock, &rest_metrics);
   if (!client.ok()) return Complain(client.status());
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
@@ -278,7 +282,9 @@ int Main(int argc, char** argv) {
     return job != nullptr && job->identity.uid == uid;
   };
   OrphanCollector collector(hub_client, *hub_uid, tombstones, knows_job, &orphan_metrics);
-  const MemberLimits limits{.cache_bytes = static_cast<size_t>(flags.member_cache_mib) << 20};
+  const MemberClientOptions member_options{.user_agent = user_agent,
+                                           .limits = {.cache_bytes = static_cast<size_t>(flags.member_cache_mib) << 20},
+                                           .exec_allowed = {flags.exec_programs.begin(), flags.exec_programs.end()}};
   std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
   const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {
     if (!leads) return kube::ReconcileResult::Done();
@@ -288,14 +294,17 @@ int Main(int argc, char** argv) {
       {.ns = ns,
        .local_name = flags.cluster,
        .hub_uid = *hub_uid,
-       .connect = [&](const std::string& kubeconfig,
-                      const kubeapi::FusionClusterSpec& spec) { return ConnectMember(kubeconfig, spec, agent, limits, clock, rest_metrics); },
+       .connect =
+           [&](const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec) {
+             return ConnectMember(kubeconfig, spec, member_options, clock, &rest_metrics);
+           },
        .hub = &hub,
        .conflict = [&](const std::string& cluster) { return reconciler->conflicts().In(cluster); },
        .changed_for_all = [&] { jobs.TouchAll(); },
        .status_written = [&] { job_metrics.WroteStatus(kFusionClusters.plural); },
        .left = [&](const std::string& cluster) { collector.Leave(cluster); },
-       .may_tell = [&] { return leads.load(); }},
+       .may_tell = [&] { return leads.load(); },
+       .record = [&](const kube::ObjectMeta& cluster, const Note& note) { events.RecordOf(cluster, note); }},
       hub_client,
       {.origin = flags.origin,
        .clock = &clock,
@@ -310,7 +319,18 @@ int Main(int argc, char** argv) {
              return leads ? collector.Collect(member, std::move(stop_token)) : kube::ReconcileResult::Again(kStandbyAgain);
            },
        .grew = grew,
-       .limits = limits});
+       .limits = member_options.limits,
+       .namespaces =
+           [&](const std::string& cluster) {
+             std::set<std::string> namespaces;
+             for (const std::shared_ptr<const JobView>& job : jobs.All()) {
+               const auto& parts = job->status.cluster_statuses;
+               if (std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return part.name == cluster; })) {
+                 namespaces.insert(job->identity.ns);
+               }
+             }
+             return namespaces;
+           }});
   MeasuredWays measured;
   const auto learn = [&](const kube::WorkKey& key, const std::string& page) {
     const auto job = jobs.Find({key.ns, key.name});

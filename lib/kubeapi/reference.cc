@@ -34,12 +34,15 @@ constexpr ConditionDoc kJobConditions[] = {
 
 constexpr ConditionDoc kClusterConditions[] = {
     {kReady, "Jobs may use the cluster: all below that is needed holds."},
-    {kConnected, "Its API server answers and is watched; otherwise the message has the attempts and the time of the next one."},
+    {kConnected,
+     "Its API server answers and is watched; otherwise the message says why. It is tried again all the time, which a status does not "
+     "count."},
     {kCredentialsValid, "The kubeconfig can be used and is allowed what jobs need; the message names what is missing."},
-    {kControlPlaneHealthy, "Its API server calls itself ready."},
-    {kClockSynced, "Its clock and the operator's differ by little."},
-    {kConflict, "Something there has the name of an object of ours and is not ours: it is left alone."},
-    {kDeleting, "The FusionCluster is being deleted; the message says what is left there."},
+    {kControlPlaneHealthy, "Its API server calls itself ready (`/readyz`). Absent: it does not say."},
+    {kConflict,
+     "It is the hub, or registered already, or another cluster stands behind the name than before (clusterUID): it is not used. The "
+     "message "
+     "says which."},
 };
 
 template <size_t N>

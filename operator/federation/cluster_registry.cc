@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
@@ -36,7 +37,9 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
       hub_(hub),
       context_(std::move(context)),
       queue_("fusioncluster", *context_.clock, context_.queue_metrics),
-      clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}) {
+      clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}),
+      writes_(clusters_, *context_.clock),
+      hub_probe_(hub, *context_.clock) {
   clusters_.AddHandler([this](const kube::InformerEvent& event) { queue_.Add({"", "", event.object->meta.name}); });
 }
 
@@ -103,7 +106,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     looked_at_.insert(name);
     if (const auto at = links_.find(name); at != links_.end()) at->second.connected = finding.connection.ok();
   }
-  JudgeLoss(cluster, finding);
+  JudgeLoss(registered, finding);
   if (MayComeBack(cluster, finding)) {
     const std::shared_ptr<MemberLink> link = Link(name);
     const bool soon = link != nullptr && link->Age() < options_.connect_patience;
@@ -120,7 +123,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, s
   const std::string& name = cluster.metadata.name;
   if (!cluster.spec.kube_config.has_value()) {  // the hub, to which there is a connection already
     Drop(name);
-    Finding finding{.identity = Identify(object, options_.hub_uid)};
+    Finding finding{.identity = Identify(object, options_.hub_uid), .facts = HubFacts(stop)};
     if (!finding.identity.conflict.empty()) finding.connection = absl::FailedPreconditionError(finding.identity.message);
     return finding;
   }
@@ -173,7 +176,26 @@ ClusterRegistry::Finding ClusterRegistry::Look(const ClusterObject& object, cons
   link->Admit();
   Finding finding = Judge(link->Connection());
   finding.identity = std::move(identity);
+  finding.facts = facts;
+  if (finding.credentials.ok() && !facts->missing.empty()) {
+    constexpr size_t kNamed = 8;
+    const std::vector<std::string> named(facts->missing.begin(), facts->missing.begin() + std::min(kNamed, facts->missing.size()));
+    const size_t more = facts->missing.size() - named.size();
+    finding.credentials = absl::PermissionDeniedError(
+        absl::StrCat("may not ", absl::StrJoin(named, ", "), more == 0 ? "" : absl::StrCat(", and ", more, " more")));
+    finding.reason = "MissingRights";
+  }
   return finding;
+}
+
+std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token stop) {
+  const std::lock_guard lock(hub_probe_mutex_);
+  const absl::Duration now = context_.clock->Monotonic();
+  if (now - hub_probed_at_ >= MemberLink::kProbeEvery) {
+    hub_probed_at_ = now;
+    (void)hub_probe_.Ask(stop);  // what was known stays
+  }
+  return hub_probe_.Facts();
 }
 
 ClusterRegistry::Identity ClusterRegistry::Identify(const ClusterObject& object, std::string uid) const {
@@ -220,7 +242,8 @@ absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfi
   return text;
 }
 
-void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding) {
+void ClusterRegistry::JudgeLoss(const ClusterObject& object, const Finding& finding) {
+  const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
   if (!cluster.spec.kube_config.has_value()) return;
   const std::shared_ptr<MemberLink> link = Link(name);
@@ -237,9 +260,9 @@ void ClusterRegistry::JudgeLoss(const kubeapi::FusionCluster& cluster, const Fin
     const std::lock_guard lock(mutex_);
     if (!(lost ? lost_.insert(name).second : lost_.erase(name) > 0)) return;
   }
-  base::Log(
-      lost ? base::LogLevel::kWarning : base::LogLevel::kInfo,
-      absl::StrCat("cluster ", name, lost ? ": lost, as it has been away for workerLostTimeoutSeconds" : ": no more counted as lost"));
+  const std::string what = lost ? "lost, as it has been away for workerLostTimeoutSeconds" : "no more counted as lost";
+  base::Log(lost ? base::LogLevel::kWarning : base::LogLevel::kInfo, absl::StrCat("cluster ", name, ": ", what));
+  if (options_.may_tell()) options_.record(object.meta, {.warning = lost, .reason = lost ? "ClusterLost" : "ClusterBack", .message = what});
   options_.changed_for_all();
 }
 
@@ -251,6 +274,8 @@ bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const F
 }
 
 absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop) {
+  // The cache does not show yet what was written last: that it comes brings us back.
+  if (!writes_.Seen(object.meta.Key())) return absl::OkStatus();
   const kubeapi::FusionCluster& cluster = object.cluster;
   kubeapi::FusionClusterStatus status = cluster.status;
   const absl::Time now = context_.clock->Now();
@@ -258,16 +283,22 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
     SetCondition(status.conditions,
                  {.type = std::string(type),
                   .status = holds ? ConditionStatus::kTrue : ConditionStatus::kFalse,
+                  .observed_generation = object.generation,
                   .reason = std::move(reason),
                   .message = std::move(message)},
                  now);
   };
   const bool is_hub = cluster.spec.local.has_value() && options_.hub != nullptr;
-  const std::string conflict = options_.conflict(is_hub ? options_.hub->name() : cluster.metadata.name);
-  // Where there never was one nothing is said.
-  if (!conflict.empty() || IsTrue(status.conditions, kubeapi::kConflict)) {
-    set(kubeapi::kConflict, !conflict.empty(), conflict.empty() ? "NoConflict" : "NotOurs", conflict);
+  const Identity& identity = finding.identity;
+  const std::string not_ours = options_.conflict(is_hub ? options_.hub->name() : cluster.metadata.name);
+  if (!identity.conflict.empty()) {
+    set(kubeapi::kConflict, true, identity.conflict, identity.message);
+  } else if (!not_ours.empty()) {
+    set(kubeapi::kConflict, true, "NotOurs", not_ours);
+  } else if (!identity.uid.empty() || IsTrue(status.conditions, kubeapi::kConflict)) {  // where nothing is known nothing is said
+    set(kubeapi::kConflict, false, "NoConflict", identity.message);
   }
+  if (!identity.uid.empty() && identity.conflict.empty()) status.cluster_uid = identity.uid;
   const std::string credentials(finding.credentials.message()), connection(finding.connection.message());
   set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason, credentials);
   const std::string reason = finding.connection.ok()             ? "Connected"
@@ -275,13 +306,13 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
                                                                  : finding.identity.conflict;
   set(kubeapi::kConnected, finding.connection.ok(), reason, connection);
   set(kubeapi::kReady, finding.connection.ok(), reason, connection);
-  const Identity& identity = finding.identity;
-  if (!identity.uid.empty()) {
-    const bool conflict = !identity.conflict.empty();
-    set(kubeapi::kConflict, conflict, conflict ? identity.conflict : "NoConflict", identity.message);
-    if (!conflict) status.cluster_uid = identity.uid;
+  if (finding.connection.ok()) Describe(cluster, finding, status);
+  if (const MemberFacts* facts = finding.facts.get(); facts != nullptr && facts->healthy.has_value()) {
+    set(kubeapi::kControlPlaneHealthy, *facts->healthy, *facts->healthy ? "Ready" : "NotReady", facts->health);
+  } else {
+    std::erase_if(status.conditions, [](const kubeapi::Condition& condition) { return condition.type == kubeapi::kControlPlaneHealthy; });
   }
-  if (finding.connection.ok()) Describe(cluster, status);
+  status.observed_generation = object.generation;
   if (status == cluster.status) return absl::OkStatus();
   const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
                      {"kind", kFusionClusters.kind},
@@ -289,11 +320,34 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
                      {"status", kubeapi::ToJson(status)}};
   const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
                                   {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
-  if (applied.ok()) options_.status_written();
-  return kube::IsApiNotFound(applied.status()) ? absl::OkStatus() : applied.status();
+  if (kube::IsApiNotFound(applied.status())) return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(applied.status());
+  options_.status_written();
+  writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));
+  RecordChanges(object, status);
+  return absl::OkStatus();
 }
 
-void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status) {
+void ClusterRegistry::RecordChanges(const ClusterObject& object, const kubeapi::FusionClusterStatus& next) const {
+  struct Kind {
+    absl::string_view type;
+    bool good;          // as True
+    bool from_nothing;  // its first good word is news, too
+  };
+  for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
+                           Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false}}) {
+    const kubeapi::Condition* const before = FindCondition(object.cluster.status.conditions, kind.type);
+    const kubeapi::Condition* const now = FindCondition(next.conditions, kind.type);
+    if (now == nullptr || (before != nullptr && before->status == now->status)) continue;
+    const bool well = (now->status == ConditionStatus::kTrue) == kind.good;
+    if (well && before == nullptr && !kind.from_nothing) continue;
+    const std::string message =
+        now->message.empty() ? absl::StrCat(kind.type, " is ", well == kind.good ? "True" : "False", " now.") : now->message;
+    options_.record(object.meta, {.warning = !well, .reason = now->reason, .message = message});
+  }
+}
+
+void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status) {
   const std::string& name = cluster.metadata.name;
   const std::shared_ptr<MemberLink> link = Link(name);
   const Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
@@ -304,8 +358,10 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, kubeapi::F
     const std::lock_guard lock(mutex_);
     told = told_[name];
   }
-  const std::shared_ptr<const MemberFacts> facts = link == nullptr ? nullptr : link->Facts();
-  if (facts != nullptr && !facts->version.empty()) told.version = facts->version;
+  if (finding.facts != nullptr) {
+    if (!finding.facts->version.empty()) told.version = finding.facts->version;
+    status.api_enablements = finding.facts->apis;
+  }
   const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
   if (capacity != nullptr && now - told.summary_at >= kSummaryEvery) {
     kubeapi::ResourceSummary summary = SummaryOf(*capacity);

@@ -2,9 +2,9 @@
 //
 // One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up, and within a
 // second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost, whether
-// there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered already,
-// or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nobody waits for one.
-// Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
+// there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered
+// already, or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nobody waits
+// for one. Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,11 @@
 
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/watch/informer.h"
+#include "lib/kube/watch/write_barrier.h"
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/federation/cluster_object.h"
 #include "operator/federation/member_link.h"
+#include "operator/lifecycle/decide.h"
 
 namespace fusionllm::op {
 
@@ -46,6 +48,8 @@ struct RegistryOptions {
   std::function<void(const std::string& cluster)> left = [](const auto&) {};
   // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
   std::function<bool()> may_tell = [] { return true; };
+  // What has happened to a FusionCluster, for people. Does not block.
+  std::function<void(const kube::ObjectMeta& cluster, const Note& note)> record = [](const auto&, const auto&) {};
 };
 
 class ClusterRegistry : public Members {
@@ -102,6 +106,7 @@ class ClusterRegistry : public Members {
     absl::Status credentials, connection;
     std::string reason;  // of bad credentials
     Identity identity = {};
+    std::shared_ptr<const MemberFacts> facts = nullptr;  // null: not known
   };
 
   // A member that answers, and refuses who we are or what we may do, is one with bad credentials.
@@ -116,9 +121,13 @@ class ClusterRegistry : public Members {
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
-  void JudgeLoss(const kubeapi::FusionCluster& cluster, const Finding& finding);
+  void JudgeLoss(const ClusterObject& object, const Finding& finding);
+  // The hub's own; on its API server, if that is due.
+  std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);
+  // What people should know of the way from one status to the next.
+  void RecordChanges(const ClusterObject& object, const kubeapi::FusionClusterStatus& next) const;
   // What the cluster has, as far as it is time to say it.
-  void Describe(const kubeapi::FusionCluster& cluster, kubeapi::FusionClusterStatus& status);
+  void Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status);
   // One whose FusionCluster is gone: when it is to be looked at again.
   kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);
@@ -131,7 +140,11 @@ class ClusterRegistry : public Members {
   const MemberContext context_;
   kube::WorkQueue queue_;
   kube::Informer clusters_;
+  kube::WriteBarrier writes_;
   std::unique_ptr<kube::Controller> controller_;
+  MemberProbe hub_probe_;
+  std::mutex hub_probe_mutex_;  // held while the hub is asked
+  absl::Duration hub_probed_at_ = -absl::InfiniteDuration();
   mutable std::mutex mutex_;
   absl::Duration started_at_;
   std::set<std::string> looked_at_;  // names of those with a link, or known to have none

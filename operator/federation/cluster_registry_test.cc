@@ -42,6 +42,7 @@ class ClusterRegistryTest : public ::testing::Test {
       return kube::ReconcileResult::Done();
     };
     context.changed = [](const kube::ObjectKey&, bool) {};
+    context.namespaces = [](const std::string&) { return std::set<std::string>{"team"}; };
     registry_ = std::make_unique<ClusterRegistry>(
         RegistryOptions{.ns = kNamespace,
                         .hub_uid = UidOf(hub_server_),
@@ -63,7 +64,14 @@ class ClusterRegistryTest : public ::testing::Test {
                         },
                         .changed_for_all = [this] { ++losses_told_; },
                         .status_written = [this] { ++statuses_written_; },
-                        .left = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); }},
+                        .left = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); },
+                        .may_tell = [this] { return may_tell_.load(); },
+                        .record =
+                            [this](const kube::ObjectMeta& cluster, const Note& note) {
+                              const std::lock_guard lock(mutex_);
+                              EXPECT_FALSE(cluster.uid.empty());
+                              events_.push_back(absl::StrCat(cluster.name, note.warning ? " ! " : " ", note.reason, ": ", note.message));
+                            }},
         *hub_, std::move(context));
   }
 
@@ -122,9 +130,11 @@ class ClusterRegistryTest : public ::testing::Test {
   std::unique_ptr<kube::ApiClient> hub_;
   std::mutex mutex_;
   std::set<std::string> looked_at_;
+  std::vector<std::string> events_;
   std::vector<int64_t> limits_;  // of the connections made
   std::map<std::string, std::string> conflicts_;
   std::atomic<int> losses_told_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
+  std::atomic<bool> may_tell_ = true;
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
 
@@ -418,7 +428,7 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
-  EXPECT_EQ(Condition("paris", "Conflict"), "none");
+  EXPECT_EQ(Condition("paris", "Conflict"), "False ");
   const auto set = [&](const std::string& what) {
     const std::lock_guard lock(mutex_);
     conflicts_["paris"] = what;
@@ -440,8 +450,10 @@ TEST_F(ClusterRegistryTest, AKubeconfigThatIsRefusedLeavesTheConnectionThatThere
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
   WriteSecret("s", "something else");
-  registry_->Reconcile("paris", {});  // as by its timer
-  EXPECT_EQ(Condition("paris", "CredentialsValid"), "False TokenFileNotAllowed: a token file of ours");
+  EXPECT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return Condition("paris", "CredentialsValid") == "False TokenFileNotAllowed: a token file of ours";
+  }));
   EXPECT_EQ(Condition("paris", "Connected"), "True ");
   EXPECT_THAT(Names(), ElementsAre("paris"));
   EXPECT_TRUE(registry_->Remote().at(0)->reachable());
@@ -481,6 +493,52 @@ TEST_F(ClusterRegistryTest, AClusterWhoseFusionClusterIsGoneIsLostAfterItsTimeou
   EXPECT_FALSE(registry_->Lost("tokyo"));
   AddCluster("paris", {{"kubeConfig", {{"location", "paris"}}}});
   EXPECT_TRUE(Eventually([&] { return !registry_->Lost("paris"); }));
+}
+
+TEST_F(ClusterRegistryTest, WhatHappensToAClusterIsToldInEventsOnce) {
+  const auto events = [&] {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  };
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  Make(absl::Minutes(10));
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return events() == std::vector<std::string>{"paris Connected: Connected is True now."}; }));
+  WriteSecret("s", "something else");
+  EXPECT_TRUE(Eventually([&] {
+    registry_->TouchAll();  // as by its timer
+    return events().size() == 2;
+  }));
+  EXPECT_EQ(events().back(), "paris ! KubeconfigRefused: TokenFileNotAllowed: a token file of ours");
+  const json object = json::parse(hub_->Get(kFusionClusters, {"", "paris"}).value());
+  EXPECT_EQ(object["status"]["observedGeneration"], object["metadata"]["generation"]);
+  EXPECT_EQ(object["status"]["conditions"][0]["observedGeneration"], object["metadata"]["generation"]);
+}
+
+TEST_F(ClusterRegistryTest, AStandbyConnectsAndSaysNothing) {
+  may_tell_ = false;
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
+  registry_->Reconcile("paris", {});
+  EXPECT_EQ(Condition("paris", "Connected"), "none");
+  may_tell_ = true;
+  registry_->TouchAll();
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+}
+
+TEST_F(ClusterRegistryTest, RightsThatAreMissingAreSaidThoughItIsConnected) {
+  paris_.AddFault(
+      {.verb = "create", .target = "selfsubjectaccessreviews", .times = 1'000'000, .code = 201, .body = R"({"status":{"allowed":false}})"});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "CredentialsValid").starts_with("False may not create pods in namespace team"); }))
+      << Condition("paris", "CredentialsValid");
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {

@@ -33,7 +33,8 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
       writes_(*client_, context.may_write),
       clock_(*context.clock),
       queue_(absl::StrCat("member-", name_), *context.clock, context.queue_metrics),
-      probe_(reads_, *context.clock),
+      probe_(reads_, *context.clock,
+             context.namespaces == nullptr ? nullptr : MemberProbe::Namespaces([this, of = context.namespaces] { return of(name_); })),
       cache_(
           name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
           [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
@@ -61,6 +62,7 @@ void MemberLink::Admit() {
   cache_.Start();
   admitted_ = true;
   queue_.Add(HouseKey(name_), kube::Priority::kLow);
+  ProbeSoon();  // what we may do there
 }
 
 void MemberLink::Stop() {
@@ -78,7 +80,7 @@ absl::Status MemberLink::Connection() const {
 }
 
 kube::ReconcileResult MemberLink::Probe(const std::stop_token& stop) {
-  const absl::Status answer = probe_.Ask(stop);
+  const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_);
   probed_();
   return kube::ReconcileResult::Again(answer.ok() && reachable() ? kProbeEvery : kProbeAgain);
 }

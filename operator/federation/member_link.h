@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "lib/kube/client/rest_client.h"
@@ -49,6 +50,8 @@ struct MemberContext {
   // There may be more room in a member than before.
   std::function<void()> grew;
   MemberLimits limits = {};
+  // Of jobs with a part in that cluster: what is done there is asked for in these. Null: it is not asked whether we may.
+  std::function<std::set<std::string>(const std::string& cluster)> namespaces;
 };
 
 class MemberLink : public Member {

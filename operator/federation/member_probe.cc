@@ -1,15 +1,42 @@
 #include "operator/federation/member_probe.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lib/base/cut_text.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
+#include "lib/kube/client/access_review.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
+#include "lib/kubeapi/rights.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxHealthBytes = 256, kMaxApis = 64, kMaxNamespaces = 16;
+constexpr absl::string_view kOptionalGroups[] = {"jobset.x-k8s.io",     "kueue.x-k8s.io",  "scheduling.volcano.sh", "batch.volcano.sh",
+                                                 "scheduling.x-k8s.io", "resource.k8s.io", "metrics.k8s.io"};
+
+// What is done in the namespaces of jobs.
+std::vector<kube::Permission> WorkPermissions() {
+  std::vector<kube::Permission> permissions;
+  const auto rules = kubeapi::MemberWorkRules();
+  for (const auto& rule : rules) {
+    for (const auto& resource : rule["resources"]) {
+      for (const auto& verb : rule["verbs"]) {
+        permissions.push_back({.verb = verb, .resource = {"", "v1", resource.get<std::string>(), "", true}});
+      }
+    }
+  }
+  return permissions;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadClusterUid(kube::ApiClient& api, const kube::CallOptions& call) {
   const absl::StatusOr<std::string> answer = api.Get(kNamespaces, {"", "kube-system"}, call);
@@ -20,7 +47,7 @@ absl::StatusOr<std::string> ReadClusterUid(kube::ApiClient& api, const kube::Cal
   return base::CutText(uid, kubeapi::kMaxShortText);
 }
 
-absl::Status MemberProbe::Ask(const std::stop_token& stop) {
+absl::Status MemberProbe::Ask(const std::stop_token& stop, bool rights) {
   const kube::CallOptions call{.timeout = kCallTimeout, .stop = stop};
   const absl::StatusOr<std::string> uid = ReadClusterUid(api_, call);
   MemberFacts facts;
@@ -31,18 +58,62 @@ absl::Status MemberProbe::Ask(const std::stop_token& stop) {
     if (facts_ != nullptr) facts = *facts_;
   }
   facts.uid = *uid;
-  const absl::Duration now = clock_.Monotonic();
-  if (now - version_at_ >= kVersionEvery) {
-    const absl::StatusOr<std::string> answer = api_.GetPath("/version", call);
-    const std::string version = answer.ok() ? kube::TextAt(kube::ParseJson(*answer), "gitVersion") : "";
-    if (!version.empty()) {
-      facts.version = base::CutText(version, kubeapi::kMaxShortText);
-      version_at_ = now;
-    }
-  }
+  AskHealth(call, facts);
+  AskVersions(call, facts);
+  if (rights) AskRights(call, facts);
   const std::lock_guard lock(mutex_);
   facts_ = std::make_shared<const MemberFacts>(std::move(facts));
   return absl::OkStatus();
+}
+
+void MemberProbe::AskHealth(const kube::CallOptions& call, MemberFacts& facts) const {
+  const absl::StatusOr<std::string> answer = api_.GetPath("/readyz", call);
+  const std::optional<kube::ApiError> error = kube::ApiErrorOf(answer.status());
+  // Others than these two answers say nothing of its health: we may not ask, or it has no such page.
+  const bool unhealthy = error.has_value() && error->code >= 500;
+  facts.healthy = answer.ok() ? std::optional(true) : unhealthy ? std::optional(false) : std::nullopt;
+  facts.health = unhealthy ? base::CutText(error->message, kMaxHealthBytes) : "";
+}
+
+void MemberProbe::AskVersions(const kube::CallOptions& call, MemberFacts& facts) {
+  const absl::Duration now = clock_.Monotonic();
+  if (now - versions_at_ < kVersionEvery) return;
+  const absl::StatusOr<std::string> answer = api_.GetPath("/version", call), groups = api_.GetPath("/apis", call);
+  if (answer.ok()) facts.version = base::CutText(kube::TextAt(kube::ParseJson(*answer), "gitVersion"), kubeapi::kMaxShortText);
+  if (groups.ok()) {
+    facts.apis.clear();
+    const json list = kube::ParseJson(*groups);
+    for (const json& group : kube::ListOf(kube::At(list, "groups"))) {
+      const std::string name = kube::TextAt(group, "name"), version = kube::TextAt(group, "preferredVersion", "groupVersion");
+      const bool optional = std::find(std::begin(kOptionalGroups), std::end(kOptionalGroups), name) != std::end(kOptionalGroups);
+      if (optional && facts.apis.size() < kMaxApis) facts.apis.push_back(base::CutText(version, kubeapi::kMaxShortText));
+    }
+  }
+  if (answer.ok() && groups.ok()) versions_at_ = now;
+}
+
+void MemberProbe::AskRights(const kube::CallOptions& call, MemberFacts& facts) {
+  if (namespaces_ == nullptr) return;
+  std::set<std::string> namespaces = namespaces_();
+  while (namespaces.size() > kMaxNamespaces) namespaces.erase(std::prev(namespaces.end()));
+  const absl::Duration now = clock_.Monotonic();
+  const bool again = !facts.missing.empty() && now - rights_at_ >= kRightsAgain;
+  if (reviewed_ == namespaces && !again) return;
+  rights_at_ = now;
+  reviewed_ = namespaces;
+  // Those that hold everywhere hold in each namespace.
+  absl::StatusOr<std::vector<kube::Permission>> missing = kube::MissingPermissions(api_, WorkPermissions(), call);
+  std::vector<std::string> texts;
+  if (missing.ok() && !missing->empty()) {
+    for (const std::string& ns : namespaces) {
+      std::vector<kube::Permission> wanted = *missing;
+      for (kube::Permission& permission : wanted) permission.ns = ns;
+      const absl::StatusOr<std::vector<kube::Permission>> here = kube::MissingPermissions(api_, wanted, call);
+      if (!here.ok()) return;  // what was known stays
+      for (const kube::Permission& permission : *here) texts.push_back(permission.ToString());
+    }
+  }
+  if (missing.ok()) facts.missing = std::move(texts);
 }
 
 std::shared_ptr<const MemberFacts> MemberProbe::Facts() const {

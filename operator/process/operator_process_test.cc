@@ -1,4 +1,5 @@
 // The program as Kubernetes runs it: begun, asked, stopped. On API servers in memory, behind TLS.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -31,6 +32,11 @@ TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   OperatorProcess process(fleet.Arguments(/*elect=*/true), fleet.log());
   process.WaitReady();
   Federation::Await("all are connected", [&] { return fleet.Connected() == 8; });
+  for (const auto& request : fleet.OperatorRequests(fleet.hub())) {
+    EXPECT_THAT(request.user_agent, ::testing::MatchesRegex("fusion-operator/[0-9.]+ .linux/[a-z0-9]+. [0-9a-f]+"))
+        << "whose audit log tells";
+    break;
+  }
   for (const auto& member : fleet.members()) member->front().Freeze(true);
   for (int i = 0; i < 16; ++i) fleet.Submit(absl::StrCat("job-", i), 8);  // so that workers are at it
   Federation::Await("members are waited for", [&] { return fleet.JobsIn("Starting") > 0; });

@@ -1,0 +1,24 @@
+#include "operator/federation/member_client.h"
+
+#include <utility>
+
+#include "lib/kube/client/connect.h"
+
+namespace fusionllm::op {
+
+absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
+                                                               const MemberClientOptions& options, kube::Clock& clock,
+                                                               const kube::RestMetrics* metrics) {
+  const kube::ConnectOptions connect{.access = {.exec_allowed = options.exec_allowed},
+                                     .rest = {.user_agent = options.user_agent,
+                                              .requests_per_second = static_cast<double>(spec.qps),
+                                              .burst = static_cast<int>(spec.burst),
+                                              .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests),
+                                              .max_response_bytes = options.limits.answer_bytes,
+                                              .max_list_bytes = options.limits.list_bytes}};
+  auto client = kube::ConnectForeign(kubeconfig, connect, clock, metrics);
+  if (!client.ok()) return client.status();
+  return *std::move(client);
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,34 @@
+#include "operator/federation/member_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kWithProgram[] = R"(
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://paris.example.org"}}]
+users:
+- name: u
+  user:
+    exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, args: [eks, get-token], interactiveMode: Never}
+)";
+
+TEST(MemberClientTest, OnlyProgramsThatAreAllowedMayBeRunForCredentials) {
+  kube::Clock& clock = kube::RealClock();
+  const auto refused = ConnectMember(kWithProgram, {}, {.user_agent = "test"}, clock, nullptr);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("ExecNotAllowed"));
+  EXPECT_FALSE(ConnectMember(kWithProgram, {}, {.user_agent = "test", .exec_allowed = {"gcloud"}}, clock, nullptr).ok());
+  const auto allowed = ConnectMember(kWithProgram, {}, {.user_agent = "test", .exec_allowed = {"gcloud", "aws"}}, clock, nullptr);
+  EXPECT_TRUE(allowed.ok()) << allowed.status();
+}
+
+}  // namespace
+}  // namespace fusionllm::op
