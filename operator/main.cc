@@ -222,12 +222,6 @@ int Main(int argc, char** argv) {
   }
   daemon::HoldStopSignals();
 
-  std::stop_source stop;
-  std::promise<void> stopped;
-  const daemon::OnStopSignal on_stop([&] {
-    stop.request_stop();
-    stopped.set_value();
-  });
   metrics::Registry registry(kProgram, services::kBuildVersion);
   daemon::AddProcessMetrics(registry);
   kube::Clock& clock = kube::RealClock();
@@ -251,6 +245,12 @@ int Main(int argc, char** argv) {
   if (!client.ok()) return Complain(client.status());
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
 
+  std::stop_source stop;
+  std::promise<void> stopped;
+  const daemon::OnStopSignal on_stop([&] {
+    stop.request_stop();
+    stopped.set_value();
+  });
   const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
   const absl::StatusOr<std::string> hub_uid = ReadHubUid(**client, stop.get_token());
   if (stop.stop_requested()) return kExitDone;
