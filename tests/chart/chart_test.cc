@@ -161,8 +161,9 @@ TEST_F(ChartTest, SecretsCanBeClosedOutsideOfJobNamespaces) {
   for (const YAML::Node& binding : OfKind(objects, "RoleBinding")) {
     bound.push_back(absl::StrCat(binding["metadata"]["namespace"].as<std::string>(), ":", binding["roleRef"]["name"].as<std::string>()));
   }
+  // Events of FusionClusters, which have no namespace, are in `default`.
   EXPECT_THAT(bound, UnorderedElementsAre("team-a:fusion-fusionllm-work", "team-b:fusion-fusionllm-work", "system:fusion-fusionllm-own",
-                                          "system:fusion-fusionllm-test"));
+                                          "system:fusion-fusionllm-test", "default:fusion-fusionllm-cluster-events"));
 }
 
 TEST_F(ChartTest, OptionsAddTheirObjects) {
