@@ -49,7 +49,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
     base::Log(base::LogLevel::kWarning, absl::StrCat(what, ": ", std::string(status.message())));
   };
   const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
-    if (key == ProbeKey(name_)) return Probe(stop);
+    if (key == ProbeKey(name_)) return Probe(context, stop);
     return key.ns.empty() ? KeepHouse(context, stop) : context.reconcile(key, std::move(stop));
   };
   controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, work, options);
@@ -79,8 +79,9 @@ absl::Status MemberLink::Connection() const {
   return answer.ok() ? absl::UnavailableError("not listed yet") : answer;
 }
 
-kube::ReconcileResult MemberLink::Probe(const std::stop_token& stop) {
-  const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_);
+kube::ReconcileResult MemberLink::Probe(const MemberContext& context, const std::stop_token& stop) {
+  // What we may do is asked by a POST, so not by a standby.
+  const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_ && context.may_write().ok());
   probed_();
   return kube::ReconcileResult::Again(answer.ok() && reachable() ? kProbeEvery : kProbeAgain);
 }

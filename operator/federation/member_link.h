@@ -99,7 +99,7 @@ class MemberLink : public Member {
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return cache_.Capacity(); }
 
  private:
-  kube::ReconcileResult Probe(const std::stop_token& stop);
+  kube::ReconcileResult Probe(const MemberContext& context, const std::stop_token& stop);
   // What is to be done here about no job: comparing caches, collecting what was left.
   kube::ReconcileResult KeepHouse(const MemberContext& context, const std::stop_token& stop);
 

@@ -78,7 +78,12 @@ TEST(OperatorProcessTest, AStandbyHasItsMembersConnectedAndWritesNothing) {
   Federation::Await("the standby watches members", [&] { return watches() == 1 + 2 * 4; });
   fleet.ForgetRequests();
   Federation::Await("the leader renews its lease twice more", [&] { return fleet.TrafficOf(fleet.hub()).writes >= 2; });
-  for (const auto& member : fleet.members()) EXPECT_EQ(fleet.TrafficOf(*member).writes, 0) << fleet.TrafficOf(*member).Text();
+  for (const auto& member : fleet.members()) {
+    Traffic traffic = fleet.TrafficOf(*member);
+    // The leader's, for the namespace of the new job: a question that changes nothing.
+    traffic.writes -= traffic.requests["create selfsubjectaccessreviews"];
+    EXPECT_EQ(traffic.writes, 0) << traffic.Text();
+  }
   const std::string first = Holder(fleet);
   leading->Signal(SIGTERM);
   EXPECT_EQ(leading->Wait(), 0);
