@@ -68,6 +68,8 @@ void Decider::Delete() {
     Condition("Deleting", true, preserve ? "Preserving" : "CleaningUp",
               preserve ? absl::StrCat("Marking what stays in ", absl::StrJoin(left, ", "), ".")
                        : absl::StrCat("Waiting for objects in ", absl::StrJoin(left, ", "), "."));
+    // A member that is away from now on tells nobody, and counts as lost much later.
+    if (left.size() > 1 || left.front() != seen_.clusters.front().name) LookAgain(seen_.now + kLookForClusterEvery);
   }
   if (!away.empty()) {
     Condition("Deleting", true, "ClusterUnreachable",

@@ -436,6 +436,18 @@ TEST_F(DecideTest, DeletionNeverCreatesAndLetsGoWhenNothingIsLeft) {
   EXPECT_TRUE(Decide(seen_).remove_finalizer);
 }
 
+TEST_F(DecideTest, ADeletedJobNoticesThatAClusterIsAwayWhichItWaitsFor) {
+  AddRunning();
+  seen_.deleted_at = kStart;
+  EXPECT_EQ(Decide(seen_).look_again, absl::InfiniteDuration()) << "what ends on the hub tells so";
+  seen_.clusters.push_back({.name = "tokyo", .used = true, .anchor = true});
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(5));
+  seen_.clusters.back().reachable = false;
+  seen_.now = kStart + absl::Seconds(400);
+  seen_.clusters.front() = {.name = "paris"};
+  EXPECT_THAT(Decide(seen_).tombstones, ElementsAre("tokyo"));
+}
+
 TEST_F(DecideTest, AClusterThatIsAwayDoesNotHoldADeletedJobForEver) {
   AddRunning();
   seen_.clusters[0].reachable = false;
