@@ -67,10 +67,10 @@ void MeasuredWays::Learn(absl::string_view page, const job::FusionJob& job, cons
 
 void MeasuredWays::AddTo(std::vector<ClusterFacts>& clusters, absl::Time now) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [ends, known] : known_) {
-    if (now - known.at >= kMaxAge) continue;
-    const auto from = std::find_if(clusters.begin(), clusters.end(), [&](const auto& facts) { return facts.name == ends.first; });
-    if (from != clusters.end()) from->measured[ends.second] = known.way;
+  for (ClusterFacts& facts : clusters) {
+    for (const auto& [ends, known] : known_) {
+      if (ends.first == facts.name && now - known.at < kMaxAge) facts.measured[ends.second] = known.way;
+    }
   }
 }
 
