@@ -33,7 +33,7 @@ TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   process.WaitReady();
   Federation::Await("all are connected", [&] { return fleet.Connected() == 8; });
   for (const auto& request : fleet.OperatorRequests(fleet.hub())) {
-    EXPECT_THAT(request.user_agent, ::testing::MatchesRegex("fusion-operator/[0-9.]+ .linux/[a-z0-9]+. [0-9a-f]+"))
+    EXPECT_THAT(request.user_agent, ::testing::MatchesRegex("fusion-operator/[0-9.]+ .linux/[a-z0-9]+. [0-9a-f]+ .+"))
         << "whose audit log tells";
     break;
   }

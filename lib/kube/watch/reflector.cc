@@ -210,7 +210,7 @@ void Reflector::WatchUntilLost(const std::stop_token& stop) {
     }
     // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
     if (IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
-        status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kResourceExhausted) {
+        status.code() == absl::StatusCode::kInvalidArgument || std::exchange(full_, false)) {
       return;
     }
   }
@@ -291,7 +291,10 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
     if (!object.ok()) return absl::OkStatus();
   }
   if (event.type != WatchEventType::kDeleted) {
-    if (absl::Status fits = sink_.Fits(**object); !fits.ok()) return fits;
+    if (absl::Status fits = sink_.Fits(**object); !fits.ok()) {
+      full_ = true;
+      return fits;
+    }
   }
   const std::string version = (*object)->meta.resource_version;
   if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;

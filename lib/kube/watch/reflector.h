@@ -102,6 +102,7 @@ class Reflector {
   std::string version_;          // up to where the sink knows
   bool version_lost_ = false;    // no server has it any more: the next list must ask for the newest state
   bool bookmarks_seen_ = false;  // this server sends them
+  bool full_ = false;            // the open watch brought more than the sink may keep: what is there must be counted anew
   absl::Duration backoff_;
   absl::Duration header_timeout_;
 };
