@@ -351,19 +351,17 @@ int Main(int argc, char** argv) {
         },
         clock);
   }
-  reconciler = std::make_unique<JobReconciler>(
-      ReconcilerOptions{.images = flags.images,
-                        .hub_address = flags.hub_address,
-                        .poke = [&](const std::string& cluster, const kube::ObjectKey& job) { registry_of_clusters.Poke(cluster, job); },
-                        .poke_hub =
-                            [&](const kube::ObjectKey& job) {
-                              queue.Add({"", job.ns, job.name}, kube::Priority::kHigh);
-                            },
-                        .fence = flags.elect ? &fence : nullptr,
-                        .advisor = advisor.get(),
-                        .measured = &measured,
-                        .metrics = &job_metrics},
-      jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
+  const auto poke = [&](const std::string& cluster, const kube::ObjectKey& job) {
+    cluster.empty() ? changed(job, /*urgent=*/true) : registry_of_clusters.Poke(cluster, job);
+  };
+  reconciler = std::make_unique<JobReconciler>(ReconcilerOptions{.images = flags.images,
+                                                                 .hub_address = flags.hub_address,
+                                                                 .poke = poke,
+                                                                 .fence = flags.elect ? &fence : nullptr,
+                                                                 .advisor = advisor.get(),
+                                                                 .measured = &measured,
+                                                                 .metrics = &job_metrics},
+                                               jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 
   const FleetMetrics fleet_metrics(
       registry, [&] { return jobs.All(); }, [&] { return registry_of_clusters.Connections(); });

@@ -19,6 +19,7 @@ constexpr State kStates[] = {
     {kAccepted, ConditionStatus::kFalse, "Invalid"},     {kSuspended, ConditionStatus::kTrue, "Suspended"},
     {kRestarting, ConditionStatus::kTrue, "Restarting"}, {kDegraded, ConditionStatus::kTrue, "Degraded"},
     {kReady, ConditionStatus::kTrue, "Running"},         {kDispatched, ConditionStatus::kTrue, "Starting"},
+    {kDispatched, ConditionStatus::kFalse, "Pending"},
 };
 
 std::string Ratio(int64_t part, int64_t whole) { return absl::StrCat(part, "/", whole); }

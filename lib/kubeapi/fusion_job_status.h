@@ -24,6 +24,7 @@ inline constexpr absl::string_view kRestarting = "Restarting";
 inline constexpr absl::string_view kDegraded = "Degraded";
 inline constexpr absl::string_view kCheckpointStale = "CheckpointStale";
 inline constexpr absl::string_view kResizing = "Resizing";
+inline constexpr absl::string_view kJobDeleting = "Deleting";
 inline constexpr absl::string_view kAdvised = "Advised";
 // Of a cluster in a FusionJob's status: the job has left it by a rule of its failure policy.
 inline constexpr absl::string_view kLeft = "Left";
@@ -35,7 +36,6 @@ struct ClusterStatus {
   std::string state;  // for printing
   int64_t active = 0, ready = 0, succeeded = 0, failed = 0, terminating = 0;
   int64_t epoch = 0;
-  int64_t observed_generation = 0;
   std::optional<std::string> endpoint;
   std::optional<absl::Time> last_heartbeat_time;
   std::string message;
@@ -69,10 +69,8 @@ struct CheckpointStatus {
 
 struct PlanStatus {
   int64_t epoch = 0;
-  int64_t stages = 0, micro_batches = 0, in_flight = 0;
-  std::optional<std::string> strategy;
+  int64_t stages = 0;
   std::optional<int64_t> predicted_step_milliseconds;
-  std::optional<std::string> hash;
   bool operator==(const PlanStatus&) const = default;
 };
 

@@ -21,12 +21,11 @@ void Visit(V& v, ClusterStatus& c) {
   v.Field("failed", c.failed, {.min = 0, .max = kMaxCount}, "Executors that ended badly.");
   v.Field("terminating", c.terminating, {.min = 0, .max = kMaxCount}, "Executors that are being deleted.");
   v.Field("epoch", c.epoch, {.min = 0}, "The last attempt of the job that used it.");
-  v.Field("observedGeneration", c.observed_generation, {.min = 0}, "Generation of the job's spec that the member has.");
   v.Field("endpoint", c.endpoint, {.max_length = kMaxShortText},
           "Where executors there are reached from other clusters: HOST:PORT of each, `relay HOST:PORT` where they only dial out, or the "
           "addresses of their Pods. Absent: nobody outside dials them.");
-  v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "Last sign of life before the member was lost.");
-  v.Field("message", c.message, {}, "What is wrong there, for people.");
+  v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "When it was seen connected last, while it is not.");
+  v.Field("message", c.message, {}, "What is refused or waited for there, or that it is lost, for people.");
 }
 
 template <class V>
@@ -48,7 +47,8 @@ void Visit(V& v, TrainerStatus& t) {
   v.Field("slowestLink", t.slowest_link, {.max_length = kMaxShortText}, "Link that holds the steps up most.");
   v.Field("predictedStepMilliseconds", t.predicted_step_milliseconds, {.min = 0}, "Time of a step as the plan predicted it.");
   v.Field("measuredStepMilliseconds", t.measured_step_milliseconds, {.min = 0}, "Median time of a step.");
-  v.Field("metrics", t.metrics, {.max_items = 64, .list_key = "name"}, "Further figures of the last step.");
+  v.Field("metrics", t.metrics, {.max_items = 64, .list_key = "name"},
+          "Further figures of the last step: learningRate, and recoveries, the times that the run went on without an executor.");
   v.Field("lastUpdatedTime", t.last_updated_time, {}, "When these figures were written.");
 }
 
@@ -63,11 +63,7 @@ template <class V>
 void Visit(V& v, PlanStatus& p) {
   v.Field("epoch", p.epoch, {.min = 0}, "Counts the plans of this job.");
   v.Field("stages", p.stages, {.min = 0, .max = job::kMaxExecutors}, "Stages of the pipeline.");
-  v.Field("microBatches", p.micro_batches, {.min = 0, .max = kMaxCount}, "Passes in one step.");
-  v.Field("inFlight", p.in_flight, {.min = 0, .max = kMaxCount}, "Passes under way at once.");
-  v.Field("strategy", p.strategy, {.max_length = kMaxShortText}, "Planner that made it.");
   v.Field("predictedStepMilliseconds", p.predicted_step_milliseconds, {.min = 0}, "Time of a step.");
-  v.Field("hash", p.hash, {.max_length = kMaxShortText}, "Tells plans apart.");
 }
 
 template <class V>

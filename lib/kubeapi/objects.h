@@ -12,6 +12,9 @@
 
 namespace fusionllm::kubeapi {
 
+// What spec.managedBy may be besides absent where this project's operator is meant.
+inline constexpr char kOperatorName[] = "fusionllm.io/fusion-operator";
+
 // The job of a FusionJob object, by the rules of lib/job/parse.h: the schema that the API server checks by cannot say all of them, and an
 // unknown field of the spec means that a newer operator is asked for. Of the metadata name, namespace, labels and annotations are read.
 absl::StatusOr<job::FusionJob> FusionJobFromObject(const nlohmann::json& object);

@@ -76,7 +76,7 @@ FusionJobStatus FullStatus() {
   status.replicas = 4;
   status.selector = "fusionllm.io/job=t";
   status.cluster_statuses = {{.name = "paris", .active = 2, .epoch = 5, .endpoint = "192.0.2.1:7000", .last_heartbeat_time = time}};
-  status.plan = {.epoch = 2, .stages = 4, .hash = "00ff"};
+  status.plan = {.epoch = 2, .stages = 4};
   status.trainer_status = {.step = 10, .estimated_remaining_seconds = 0, .loss = "2.5", .metrics = {{"grad_norm", "1.25"}}};
   status.checkpoint = {.uri = "/checkpoints/step-000010", .step = 10};
   return status;

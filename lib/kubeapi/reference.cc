@@ -17,19 +17,31 @@ struct ConditionDoc {
 
 constexpr ConditionDoc kJobConditions[] = {
     {kAccepted, "False: the operator cannot make sense of the spec; the message names the field."},
-    {kQuotaReserved, "The queue has admitted the job, or there is none."},
-    {kDispatched, "Every chosen cluster has its part of the job."},
+    {kQuotaReserved, "A ResourceQuota refused the job's Pods and does so no more; False: it does. Absent: none ever has."},
+    {kDispatched,
+     "Every chosen cluster has its part of the job, or gets it. False: there is no room, or a cluster refuses it: the reason is one of "
+     "PlacementFailed, WaitingForRoom, InvalidTemplate, InvalidObject, QuotaExceeded, Forbidden, NamespaceMissing, NamespaceTerminating "
+     "and Conflict."},
     {kAdvised,
      "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
      "no plan, and the message says why. Absent: it was never asked."},
     {kReady, "As many executors as the job needs at least are ready."},
     {kSuspended, "spec.suspend is set and nothing of the job runs."},
     {kRestarting,
-     "An attempt has ended, by a failure, a loss or for another number of executors, and the next one has not made a step yet."},
+     "An attempt has ended, by a failure, a loss or for another number of executors, and the next one has not made a step yet; the message "
+     "says why."},
+    {kResizing, "There is room for more executors; False: the reason says why the number stays, or that it has changed."},
     {kDegraded, "Fewer executors than wanted train, or a cluster is lost."},
-    {kCheckpointStale, "The newest checkpoint is much older than spec.checkpoint.everySteps asks for."},
+    {kCheckpointStale,
+     "The newest checkpoint is more than three times spec.checkpoint.everySteps behind the last step. Absent: it never was."},
+    {kJobDeleting, "The job is being deleted; the message says what is left, and where."},
     {kComplete, "The last step is done. Never taken back."},
     {kFailed, "The job has failed for good; the reason says why. Never taken back."},
+};
+
+// In clusterStatuses.
+constexpr ConditionDoc kPartConditions[] = {
+    {kLeft, "The job has left the cluster by a rule of its failure policy, which the message names."},
 };
 
 constexpr ConditionDoc kClusterConditions[] = {
@@ -51,6 +63,13 @@ void AppendConditions(const ConditionDoc (&conditions)[N], std::string& page) {
   for (const ConditionDoc& condition : conditions) absl::StrAppend(&page, "| `", condition.type, "` | ", condition.doc, " |\n");
 }
 
+template <size_t N>
+std::vector<std::string> TypesOf(const ConditionDoc (&conditions)[N]) {
+  std::vector<std::string> types;
+  for (const ConditionDoc& condition : conditions) types.emplace_back(condition.type);
+  return types;
+}
+
 void AppendRules(const std::vector<Rule>& rules, std::string& page) {
   absl::StrAppend(&page, "\n| field | rule |\n|---|---|\n");
   for (const Rule& rule : rules) {
@@ -61,6 +80,10 @@ void AppendRules(const std::vector<Rule>& rules, std::string& page) {
 }
 
 }  // namespace
+
+std::vector<std::string> DocumentedJobConditions() { return TypesOf(kJobConditions); }
+
+std::vector<std::string> DocumentedPartConditions() { return TypesOf(kPartConditions); }
 
 std::string ReferencePage() {
   std::string page = absl::StrCat(
@@ -76,6 +99,8 @@ std::string ReferencePage() {
   AppendRules(FusionJobRules(), page);
   absl::StrAppend(&page, "\n## FusionJob: conditions\n");
   AppendConditions(kJobConditions, page);
+  absl::StrAppend(&page, "\nOf a job's part in a cluster, in `status.clusterStatuses`:\n");
+  AppendConditions(kPartConditions, page);
   absl::StrAppend(&page, "\n## FusionJob: status\n");
   job::AppendTables(job::Describer::Root<FusionJobStatus>(), "status", page);
   absl::StrAppend(&page,

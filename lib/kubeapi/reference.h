@@ -2,8 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace fusionllm::kubeapi {
+
+// The conditions that the page describes: of a FusionJob, and of its part in a cluster.
+std::vector<std::string> DocumentedJobConditions();
+std::vector<std::string> DocumentedPartConditions();
 
 std::string ReferencePage();
 

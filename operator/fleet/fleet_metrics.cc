@@ -24,7 +24,7 @@ std::vector<std::string> With(std::vector<std::string> labels, const char* more)
 template <class Use>
 void FleetMetrics::ForEachJob(const Use& use) const {
   for (const std::shared_ptr<const JobView>& job : read_jobs_()) {
-    if (!job->managed_by.empty()) continue;  // somebody else's
+    if (!job->ours) continue;
     use(*job, job->status.state.empty() ? std::string(Name(JobState::kPending)) : job->status.state);
   }
 }

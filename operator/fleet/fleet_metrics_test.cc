@@ -78,6 +78,11 @@ TEST_F(FleetMetricsTest, JobsOfOtherOperatorsAreNotOurs) {
   EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("fusionllm_jobs{state=\"Running\"} 0\n"), Not(HasSubstr("job_name"))));
 }
 
+TEST_F(FleetMetricsTest, JobsThatNameThisOperatorAreOurs) {
+  AddJob("a", {{"state", "Running"}}, {{"managedBy", "fusionllm.io/fusion-operator"}});
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_jobs{state=\"Running\"} 1\n"));
+}
+
 TEST_F(FleetMetricsTest, AClusterIsConnectedOrNot) {
   clusters_ = {{"paris", {.connected = true}}, {"tokyo", {.connected = false, .away_for = absl::Seconds(90)}}};
   EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("fusionllm_cluster_connected{cluster=\"paris\"} 1\n"),

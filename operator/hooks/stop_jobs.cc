@@ -22,7 +22,7 @@ constexpr size_t kMaxNamed = 10;
 constexpr char kManager[] = "fusion-operator-uninstall";
 
 bool IsStopped(const JobView& job, StopHow how) {
-  if (!job.managed_by.empty()) return true;
+  if (!job.ours) return true;
   if (how == StopHow::kDelete || job.deleted_at.has_value()) return false;  // until it is gone
   if (kubeapi::IsFinished(job.status.conditions)) return true;
   const kubeapi::Condition* const suspended = kubeapi::FindCondition(job.status.conditions, "Suspended");

@@ -101,6 +101,12 @@ TEST_F(StopJobsTest, AJobThatIsNotStoppedInTimeIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("default/endless"));
 }
 
+TEST_F(StopJobsTest, AJobThatNamesTheOperatorIsItsOwn) {
+  Submit("default", "named", {{"spec", {{"managedBy", "fusionllm.io/fusion-operator"}}}});
+  const absl::Status status = StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("default/named"));
+}
+
 TEST_F(StopJobsTest, WhatTheServerRefusesIsTold) {
   Submit("default", "mine");
   server_.AddFault({.verb = "patch", .target = "fusionjobs/mine", .times = 100, .code = 403, .body = "{}"});

@@ -9,8 +9,11 @@
 namespace fusionllm::op {
 namespace {
 
+constexpr size_t kMostNamed = 3;
 // Changes of room bring a job back at once; this is for what nobody tells of.
 constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
+// Answers bring a job back at once; this is for one that does not come.
+constexpr absl::Duration kLookForAnswersEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -51,33 +54,67 @@ void Decider::Delete() {
   decision_.state = JobState::kDeleting;
   const bool preserve = spec_.preserve_resources_on_deletion;
   std::vector<std::string> left, away;
+  std::string refused;
   for (const ClusterView& cluster : seen_.clusters) {
     const bool there = preserve ? cluster.anchor && !cluster.anchor_preserved : cluster.anchor || !cluster.pods.empty();
     // What a cluster that is away has is not known, if nobody has looked since the operator began.
     if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
+    if (cluster.refusal.has_value()) absl::StrAppend(&refused, " ", cluster.refusal->message);
     if (preserve) continue;
     for (const PodView& pod : cluster.pods) {
       if (pod.deleted_at.has_value()) Remove(pod);  // by force, when its time is over
     }
   }
   (preserve ? decision_.preserve_anchors : decision_.delete_anchors) = !left.empty() || !away.empty();
+  const absl::Duration patience = absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
   // A cluster that is away must not hold a job for ever: what is left there is seen to when it is back.
-  const absl::Time give_up = *seen_.deleted_at + absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
-  const bool done = left.empty() && (away.empty() || seen_.now >= give_up);
+  const absl::Time give_up = *seen_.deleted_at + patience;
+  const absl::Time stuck = preserve ? absl::InfiniteFuture() : AllShouldHaveEnded() + patience + kStuckPatience;
+  const bool done = seen_.force_delete || ((left.empty() || seen_.now >= stuck) && (away.empty() || seen_.now >= give_up));
   if (!left.empty()) {
-    Condition("Deleting", true, preserve ? "Preserving" : "CleaningUp",
-              preserve ? absl::StrCat("Marking what stays in ", absl::StrJoin(left, ", "), ".")
-                       : absl::StrCat("Waiting for objects in ", absl::StrJoin(left, ", "), "."));
+    Condition(JobCondition::kDeleting, true, preserve ? "Preserving" : "CleaningUp",
+              preserve ? absl::StrCat("Marking what stays in ", absl::StrJoin(left, ", "), ".", refused)
+                       : absl::StrCat("Waiting for objects in ", absl::StrJoin(left, ", "), ": ", WhatIsLeft(), ".", refused));
     // A member that is away from now on tells nobody, and counts as lost much later.
-    if (left.size() > 1 || left.front() != seen_.clusters.front().name) LookAgain(seen_.now + kLookForClusterEvery);
+    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) LookAgain(seen_.now + kLookForClusterEvery);
+    if (!done && stuck < absl::InfiniteFuture()) LookAgain(stuck);
   }
   if (!away.empty()) {
-    Condition("Deleting", true, "ClusterUnreachable",
+    Condition(JobCondition::kDeleting, true, "ClusterUnreachable",
               absl::StrCat("Objects may be left in ", absl::StrJoin(away, ", "), ", which cannot be reached."));
     if (!done) LookAgain(std::min(give_up, seen_.now + kLookForClusterEvery));
   }
-  if (done) decision_.tombstones = std::move(away);
+  if (done && !left.empty()) {
+    Say(true, "LeftBehind",
+        absl::StrCat("Deleted although there is something left in ", absl::StrJoin(left, ", "), ": ", WhatIsLeft(), "."));
+  }
+  if (done) {
+    decision_.tombstones = std::move(left);
+    decision_.tombstones.insert(decision_.tombstones.end(), away.begin(), away.end());
+  }
   decision_.remove_finalizer = done;
+}
+
+absl::Time Decider::AllShouldHaveEnded() const {
+  absl::Time at = *seen_.deleted_at;
+  for (const ClusterView& cluster : seen_.clusters) {
+    if (!cluster.reachable) continue;
+    if (cluster.anchor && !cluster.anchor_terminating) return absl::InfiniteFuture();
+    for (const PodView& pod : cluster.pods) at = std::max(at, pod.deleted_at.value_or(absl::InfiniteFuture()));
+  }
+  return at;
+}
+
+std::string Decider::WhatIsLeft() const {
+  std::vector<std::string> names;
+  for (const ClusterView& cluster : seen_.clusters) {
+    if (!cluster.reachable) continue;
+    for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
+    if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", AnchorName(seen_.identity), " of ", cluster.name));
+  }
+  const size_t more = names.size() <= kMostNamed ? 0 : names.size() - kMostNamed;
+  names.resize(names.size() - more);
+  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
 void Decider::AfterTheEnd() {
@@ -103,13 +140,13 @@ void Decider::Suspend() {
   decision_.state = gone ? JobState::kSuspended : JobState::kSuspending;
   if (gone) {
     LeaveSuspended();
-    Condition("Suspended", true, "Suspended", "The job is suspended: it has no pods.");
+    Condition(JobCondition::kSuspended, true, "Suspended", "The job is suspended: it has no pods.");
     EndRestarting("Suspended", "The job is suspended.");
   } else {
-    Condition("Suspended", false, "Suspending", "Saving a checkpoint and ending the pods.");
+    Condition(JobCondition::kSuspended, false, "Suspending", "Saving a checkpoint and ending the pods.");
   }
-  Condition("Ready", false, "Suspended", "The job is suspended.");
-  Condition("Degraded", false, "Suspended", "The job is suspended.");
+  Condition(JobCondition::kReady, false, "Suspended", "The job is suspended.");
+  Condition(JobCondition::kDegraded, false, "Suspended", "The job is suspended.");
 }
 
 void Decider::LeaveSuspended() {
@@ -121,10 +158,10 @@ void Decider::LeaveSuspended() {
 }
 
 void Decider::Go() {
-  Condition("Suspended", false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
+  Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
   if (seen_.memory.restarting_since.has_value() && seen_.stepped) {
     decision_.steps_again = true;
-    Condition("Restarting", false, "MakesSteps", "The job makes steps again.");
+    Condition(JobCondition::kRestarting, false, "MakesSteps", "The job makes steps again.");
   }
   if (PastDeadline()) return;
   // Resumed before all had ended: the broker that ends is told to, and neither has made all its steps nor failed.
@@ -142,26 +179,28 @@ void Decider::Go() {
   } else {
     Resize();
   }
+  if (WaitForClusters()) return;
   decision_.prepare = true;
   if (!decision_.memory.started_at.has_value()) decision_.memory.started_at = seen_.now;
   // Once there is a broker the attempt has begun, and pods of an earlier one that turn up late (their cluster is back) hold up nothing.
   if (RemoveOldAttempts() && Broker(decision_.memory.attempt) == nullptr) {
     decision_.state = JobState::kRestarting;
     const std::string unseen = Unseen();
-    Condition("Ready", false, "Restarting",
+    Condition(JobCondition::kReady, false, "Restarting",
               unseen.empty() ? "Waiting for the pods of the attempt before to end."
                              : absl::StrCat("Waiting for pods of the attempt before, which may still be at work: ", unseen));
-    Condition("Degraded", false, "Restarting", "The job starts again.");
+    Condition(JobCondition::kDegraded, false, "Restarting", "The job starts again.");
     return;
   }
   decision_.create_broker = Broker(decision_.memory.attempt) == nullptr;
   LeadExecutors();
+  WaitForAnswers();
 }
 
 bool Decider::WaitForPlacement() {
   // It stays as it is until somebody asks again: what decided the placement of the attempt.
   if (!seen_.advice_reason.empty()) {
-    decision_.conditions.push_back({"Advised", seen_.advised, seen_.advice_reason, seen_.advice});
+    decision_.conditions.push_back({JobCondition::kAdvised, seen_.advised, seen_.advice_reason, seen_.advice});
   }
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
@@ -171,19 +210,52 @@ bool Decider::WaitForPlacement() {
   decision_.state = JobState::kPending;
   // Those of the attempt before must not wait for the next one's room.
   RemoveOldAttempts();
-  Condition("Dispatched", false, none ? "PlacementFailed" : kWaitingForRoom, why);
+  Condition(JobCondition::kDispatched, false, none ? kPlacementFailed : kWaitingForRoom, why);
   LookAgain(none ? seen_.now + kLookForRoomEvery : at);
   PendingDeadline(why);
   return true;
+}
+
+bool Decider::WaitForClusters() {
+  // Of an attempt that has begun only what is refused is missing; one that begins just now is placed first.
+  if (decision_.memory.attempt != seen_.memory.attempt || Broker(decision_.memory.attempt) != nullptr) return false;
+  const ClusterView* const refusing = Refusing();
+  if (refusing == nullptr || !Closed(*refusing)) return false;
+  decision_.state = decision_.memory.attempt == 0 ? JobState::kPending : JobState::kRestarting;
+  RemoveOldAttempts();
+  SayQuota();
+  const char* const reason = refusing->refusal->reason.c_str();
+  Condition(JobCondition::kDispatched, false, reason, refusing->refusal->message);
+  Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
+  Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
+  if (refusing->again < absl::InfiniteFuture()) LookAgain(refusing->again);
+  PendingDeadline(refusing->refusal->message);
+  return true;
+}
+
+void Decider::WaitForAnswers() {
+  const auto untried = [this](const ExecutorSlot& slot) {
+    const ClusterView* const cluster = Cluster(slot.cluster);
+    return cluster != nullptr && cluster->untried;
+  };
+  if (decision_.memory.failed || Broker(seen_.memory.attempt) != nullptr) return;
+  if (std::none_of(seen_.slots.begin(), seen_.slots.end(), untried)) return;
+  decision_.create_broker = false;
+  decision_.create.clear();
+  if (seen_.clusters.front().waiting.empty()) {
+    std::erase_if(decision_.conditions,
+                  [](const ConditionWish& wish) { return wish.type == JobCondition::kReady || wish.type == JobCondition::kDispatched; });
+  }
+  LookAgain(seen_.now + kLookForAnswersEvery);
 }
 
 void Decider::Finish() {
   decision_.state = JobState::kComplete;
   decision_.memory.complete = true;
   decision_.memory.completed_at = seen_.now;
-  Condition("Complete", true, "Completed", "The job has made all its steps.");
-  Condition("Ready", false, "Completed", "The job is over.");
-  Condition("Degraded", false, "Completed", "The job is over.");
+  Condition(JobCondition::kComplete, true, "Completed", "The job has made all its steps.");
+  Condition(JobCondition::kReady, false, "Completed", "The job is over.");
+  Condition(JobCondition::kDegraded, false, "Completed", "The job is over.");
   if (!decision_.steps_again) EndRestarting("Completed", "The job is over.");
   Say(false, "Completed", "The job has made all its steps.");
 }
@@ -228,12 +300,13 @@ void Decider::Resize() {
   const int64_t wanted = seen_.wanted;
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {
-    if (seen_.memory.room_since.has_value()) Condition("Resizing", false, "NoRoomForMore", "The room for more executors is gone.");
+    if (seen_.memory.room_since.has_value())
+      Condition(JobCondition::kResizing, false, "NoRoomForMore", "The room for more executors is gone.");
     return;
   }
   if (seen_.memory.was_ready && !KeepsSteps()) {
     Condition(
-        "Resizing", false, "NoCheckpoint",
+        JobCondition::kResizing, false, "NoCheckpoint",
         absl::StrCat(wanted, " executors are wanted and ", have,
                      " train: without a checkpoint to go on from the job would lose its steps by starting again with another number."));
     return;
@@ -242,13 +315,13 @@ void Decider::Resize() {
   const absl::Time at = seen_.memory.room_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
   if (more && !asked && seen_.now < at) {
     Condition(
-        "Resizing", true, "RoomForMore",
+        JobCondition::kResizing, true, "RoomForMore",
         absl::StrCat("There is room for more than the ", have, " executors that train: the job starts again with more, if that lasts for ",
                      "spec.executors.stabilizationSeconds, ", spec_.executors.stabilization_seconds, " s."));
     LookAgain(at);
     return;
   }
-  Condition("Resizing", false, "Resized", absl::StrCat("From ", have, " executors towards ", wanted, "."));
+  Condition(JobCondition::kResizing, false, "Resized", absl::StrCat("From ", have, " executors towards ", wanted, "."));
   NextAttempt(RestartCause::kResized, absl::StrCat("from ", have, " executors to ", fewer ? wanted : could));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "operator/lifecycle/job_condition.h"
 #include "operator/lifecycle/job_state.h"
 #include "operator/lifecycle/observation.h"
 
@@ -16,6 +17,11 @@ namespace fusionllm::op {
 // Reasons of the condition Dispatched that others look for.
 inline constexpr char kFewerDispatched[] = "FewerDispatched";
 inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
+inline constexpr char kPlacementFailed[] = "PlacementFailed";
+
+// What is left of a deleted job in a cluster that can be reached, and ends for no reason of ours (another's finalizer holds it), holds the
+// job no longer than this, once all that should have ended has had the time for it.
+inline constexpr absl::Duration kStuckPatience = absl::Minutes(10);
 
 // So long a job waits for room for all of its executors before it begins with fewer.
 inline constexpr absl::Duration kWaitForRoom = absl::Seconds(30);
@@ -27,7 +33,7 @@ inline constexpr RestartCause kRestartCauses[] = {RestartCause::kBrokerFailed, R
 const char* Name(RestartCause cause);  // CamelCase
 
 struct ConditionWish {
-  std::string type;
+  JobCondition type = JobCondition::kReady;
   bool status = false;
   std::string reason;   // CamelCase
   std::string message;  // a sentence
@@ -55,7 +61,7 @@ struct Decision {
   std::vector<PodRemoval> remove;
   bool delete_anchors = false;          // everything of the job, in all clusters
   bool preserve_anchors = false;        // marks that all of it stays
-  std::vector<std::string> tombstones;  // clusters that are away and may have something left: remembered before the finalizer goes
+  std::vector<std::string> tombstones;  // clusters that may have something left: remembered before the finalizer goes
   bool remove_finalizer = false;        // nothing is left, or nothing more can be done
   bool delete_job = false;              // its time after the end is over
   std::optional<RestartCause> restart;  // the memory speaks of a new attempt, for this

@@ -6,8 +6,7 @@ namespace fusionllm::op {
 
 void Decider::LeadExecutors() {
   size_t ready = 0, wanted = 0;
-  std::string trouble, missing, conflict;
-  if (!seen_.clusters.empty()) conflict = seen_.clusters.front().conflict;
+  std::string trouble, missing;
   if (decision_.create_broker && !seen_.clusters.empty()) missing = seen_.clusters.front().waiting;
   const char* reason = "ExecutorsStarting";
   for (const ExecutorSlot& slot : seen_.slots) {
@@ -25,9 +24,13 @@ void Decider::LeadExecutors() {
       continue;
     }
     if (pod == nullptr) {
-      decision_.create.push_back(slot);
+      const ClusterView* const cluster = Cluster(slot.cluster);
+      if (cluster == nullptr || !Closed(*cluster)) {
+        decision_.create.push_back(slot);
+      } else if (cluster->again < absl::InfiniteFuture()) {
+        LookAgain(cluster->again);
+      }
       if (missing.empty()) missing = WaitingIn(slot.cluster);
-      if (conflict.empty()) conflict = ConflictIn(slot.cluster);
       continue;
     }
     if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value()) {
@@ -46,36 +49,51 @@ void Decider::LeadExecutors() {
     reason = "BrokerNotReady";
     trouble = absl::StrCat(" ", broker->name, ": ", broker->reason, broker->message.empty() ? "" : ": ", broker->message);
   }
-  if (!conflict.empty() && trouble.empty()) {
-    reason = "Conflict";
-    trouble = absl::StrCat(" ", conflict, ".");
-  }
   if (!missing.empty() && trouble.empty()) {
     reason = "WaitingForAddress";
     trouble = absl::StrCat(" Waiting: ", missing, ".");
+  }
+  if (const ClusterView* const refusing = Refusing()) {
+    reason = refusing->refusal->reason.c_str();
+    trouble = absl::StrCat(" ", refusing->refusal->message);
   }
   const bool all = ready == wanted && broker != nullptr && broker->phase == PodPhase::kRunning;
   SayWherePlaced();
   const std::string count = absl::StrCat(ready, " of ", wanted, " executors are ready.", trouble);
   if (all && !seen_.memory.was_ready) Say(false, "Ready", count);
   decision_.memory.was_ready = decision_.memory.was_ready || all;
-  decision_.state = all ? JobState::kRunning : decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
-  Condition("Ready", all, all ? "AllExecutorsReady" : reason, count);
+  decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
+  Condition(JobCondition::kReady, all, all ? "AllExecutorsReady" : reason, count);
   const bool degraded = decision_.memory.was_ready && !all;
-  Condition("Degraded", degraded, degraded ? reason : "NotDegraded", degraded ? count : "No executor of a running job is missing.");
+  Condition(JobCondition::kDegraded, degraded, degraded ? reason : "NotDegraded",
+            degraded ? count : "No executor of a running job is missing.");
   if (!all) PendingDeadline(count);
 }
 
 void Decider::SayRestarting() {
   if (decision_.memory.failed) return;
-  Condition("Ready", false, "Restarting", "The job starts again.");
-  Condition("Degraded", false, "Restarting", "The job starts again.");
+  Condition(JobCondition::kReady, false, "Restarting", "The job starts again.");
+  Condition(JobCondition::kDegraded, false, "Restarting", "The job starts again.");
+}
+
+void Decider::SayQuota() {
+  const ClusterView* const refusing = Refusing();
+  if (refusing != nullptr && refusing->refusal->reason == kQuotaExceeded) {
+    Condition(JobCondition::kQuotaReserved, false, kQuotaExceeded, refusing->refusal->message);
+  } else if (refusing == nullptr && seen_.memory.quota_exceeded) {
+    Condition(JobCondition::kQuotaReserved, true, "QuotaAvailable", "No quota refuses the job's Pods any more.");
+  }
 }
 
 void Decider::SayWherePlaced() {
+  SayQuota();
+  if (const ClusterView* const refusing = Refusing()) {
+    Condition(JobCondition::kDispatched, false, refusing->refusal->reason.c_str(), refusing->refusal->message);
+    return;
+  }
   const int64_t training = Training(seen_.slots);
   const bool fewer = training < seen_.wanted;
-  Condition("Dispatched", true, fewer ? kFewerDispatched : "Dispatched",
+  Condition(JobCondition::kDispatched, true, fewer ? kFewerDispatched : "Dispatched",
             fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
                   : absl::StrCat(seen_.slots.size(), " executors placed."));
 }

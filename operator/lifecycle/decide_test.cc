@@ -68,7 +68,8 @@ class DecideTest : public ::testing::Test {
     return names;
   }
   static const ConditionWish* Find(const Decision& decision, const std::string& type) {
-    const auto at = std::find_if(decision.conditions.begin(), decision.conditions.end(), [&](const auto& c) { return c.type == type; });
+    const auto at =
+        std::find_if(decision.conditions.begin(), decision.conditions.end(), [&](const auto& c) { return Name(c.type) == type; });
     return at == decision.conditions.end() ? nullptr : &*at;
   }
   static std::string Reason(const Decision& decision, const std::string& type) {
@@ -490,6 +491,41 @@ TEST_F(DecideTest, WhatMayBeLeftWhereNobodyCanLookGetsATombstone) {
   EXPECT_THAT(decision.tombstones, ElementsAre("tokyo")) << "the job was never in Lima";
 }
 
+TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
+  AddRunning();
+  pods().resize(1);
+  seen_.deleted_at = kStart;
+  seen_.now = kStart + absl::Hours(24);
+  EXPECT_FALSE(Decide(seen_).remove_finalizer) << "a Pod that runs was not even told to end";
+  pods()[0].deleted_at = kStart + absl::Hours(1);  // its grace period was long
+  EXPECT_FALSE(Decide(seen_).remove_finalizer) << "nor its owner";
+  seen_.clusters[0].anchor_terminating = true;
+  const absl::Time stuck = kStart + absl::Hours(1) + absl::Seconds(spec().force_delete_after_seconds) + kStuckPatience;
+  seen_.now = stuck - absl::Seconds(1);
+  Decision decision = Decide(seen_);
+  EXPECT_FALSE(decision.remove_finalizer);
+  EXPECT_EQ(decision.look_again, absl::Seconds(1));
+  EXPECT_EQ(Find(decision, "Deleting")->message, "Waiting for objects in paris: Pod train-broker-r0, ConfigMap train-anchor of paris.");
+  seen_.now = stuck;
+  decision = Decide(seen_);
+  EXPECT_TRUE(decision.remove_finalizer);
+  EXPECT_THAT(decision.tombstones, ElementsAre("paris")) << "what is left is remembered";
+  ASSERT_EQ(decision.notes.size(), 1);
+  EXPECT_EQ(decision.notes[0].reason, "LeftBehind");
+}
+
+TEST_F(DecideTest, WhoeverForcesADeletionWaitsForNothing) {
+  AddRunning();
+  seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
+  seen_.deleted_at = kStart;
+  EXPECT_FALSE(Decide(seen_).remove_finalizer);
+  seen_.force_delete = true;
+  const Decision decision = Decide(seen_);
+  EXPECT_TRUE(decision.remove_finalizer);
+  EXPECT_TRUE(decision.delete_anchors) << "it is told to go all the same";
+  EXPECT_THAT(decision.tombstones, ElementsAre("paris", "tokyo"));
+}
+
 TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
   AddRunning();
   seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
@@ -568,6 +604,56 @@ TEST_F(DecideTest, AStatusThatWasLostDoesNotEndThePodsOfALaterAttempt) {
   EXPECT_EQ(decision.memory.attempt, 3);
   EXPECT_THAT(decision.remove, IsEmpty());
   EXPECT_EQ(decision.state, JobState::kRunning);
+}
+
+TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
+  seen_.clusters.push_back({.name = "tokyo"});
+  seen_.slots.push_back({"tokyo", 0, false});
+  seen_.clusters[1].untried = true;
+  Decision decision = Decide(seen_);
+  EXPECT_TRUE(decision.prepare) << "meanwhile";
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_EQ(Reason(decision, "Dispatched"), "none") << "it is not known yet";
+  EXPECT_LE(decision.look_again, absl::Seconds(1));
+  seen_.clusters[1].untried = false;
+  seen_.clusters[1].refusal = Refusal{"QuotaExceeded", "Cluster tokyo: exceeded quota."};
+  seen_.clusters[1].again = kStart + absl::Minutes(1);
+  decision = Decide(seen_);
+  EXPECT_FALSE(decision.prepare);
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_EQ(decision.state, JobState::kPending);
+  EXPECT_EQ(Reason(decision, "Dispatched"), "!QuotaExceeded");
+  EXPECT_EQ(Find(decision, "Dispatched")->message, "Cluster tokyo: exceeded quota.");
+  EXPECT_EQ(decision.look_again, absl::Minutes(1));
+  EXPECT_FALSE(decision.memory.started_at.has_value()) << "its time does not run yet";
+  seen_.now += absl::Minutes(1);
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.create, seen_.slots) << "it is tried again";
+  EXPECT_EQ(Reason(decision, "Dispatched"), "!QuotaExceeded") << "and said until it went well";
+  seen_.clusters[1].again = absl::InfiniteFuture();
+  decision = Decide(seen_);
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_EQ(decision.look_again, absl::InfiniteDuration()) << "before the spec changes it is hopeless";
+}
+
+TEST_F(DecideTest, WhatIsRefusedOfAJobThatRunsHoldsUpNothingElse) {
+  AddRunning();
+  pods().erase(pods().begin() + 1, pods().end());
+  seen_.clusters.push_back({.name = "tokyo", .refusal = Refusal{"QuotaExceeded", "Cluster tokyo: exceeded quota."}});
+  seen_.clusters[1].again = kStart + absl::Minutes(1);
+  seen_.slots.push_back({"tokyo", 0, false});
+  const Decision decision = Decide(seen_);
+  EXPECT_THAT(decision.create, ElementsAre(ExecutorSlot{"paris", 0, false}, ExecutorSlot{"paris", 1, false}));
+  EXPECT_EQ(Reason(decision, "Degraded"), "QuotaExceeded");
+  EXPECT_EQ(decision.look_again, absl::Minutes(1));
+}
+
+TEST_F(DecideTest, WhatCannotBeRemovedIsSaid) {
+  AddRunning();
+  seen_.deleted_at = kStart;
+  seen_.clusters[0].refusal = Refusal{"Forbidden", "Cluster paris: pods is forbidden."};
+  EXPECT_THAT(Find(Decide(seen_), "Deleting")->message, HasSubstr("pods is forbidden"));
 }
 
 // An operator that is killed after it wrote the status, or before, decides the same again.

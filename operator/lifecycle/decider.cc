@@ -24,13 +24,18 @@ std::vector<const PodView*> Decider::Pods() const {
   return pods;
 }
 
+const ClusterView* Decider::Cluster(const std::string& name) const {
+  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == name; });
+  return at == seen_.clusters.end() ? nullptr : &*at;
+}
+
 bool Decider::Lost(const std::string& cluster) const {
   return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
 }
 
 std::string Decider::Away(const std::string& cluster) const {
-  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == cluster; });
-  if (at == seen_.clusters.end() || at->reachable) return "";
+  const ClusterView* const at = Cluster(cluster);
+  if (at == nullptr || at->reachable) return "";
   return absl::StrCat("Cluster ", cluster, at->registered ? " cannot be reached." : " has no FusionCluster any more.");
 }
 
@@ -44,13 +49,19 @@ std::string Decider::Unseen() const {
 }
 
 std::string Decider::WaitingIn(const std::string& cluster) const {
-  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == cluster; });
-  return at == seen_.clusters.end() ? "" : at->waiting;
+  const ClusterView* const at = Cluster(cluster);
+  return at == nullptr ? "" : at->waiting;
 }
 
-std::string Decider::ConflictIn(const std::string& cluster) const {
-  const auto at = std::find_if(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.name == cluster; });
-  return at == seen_.clusters.end() ? "" : at->conflict;
+const ClusterView* Decider::Refusing() const {
+  const auto refuses = [](const ClusterView& cluster) { return cluster.refusal.has_value() && !cluster.lost; };
+  // The broker is in the first, whoever lends devices.
+  if (!seen_.clusters.empty() && refuses(seen_.clusters.front())) return &seen_.clusters.front();
+  for (const ExecutorSlot& slot : seen_.slots) {
+    const ClusterView* const cluster = Cluster(slot.cluster);
+    if (cluster != nullptr && refuses(*cluster)) return cluster;
+  }
+  return nullptr;
 }
 
 const PodView* Decider::Broker(int64_t attempt) const {
@@ -67,7 +78,7 @@ const PodView* Decider::Executor(const ExecutorSlot& slot, int64_t attempt) cons
   return nullptr;
 }
 
-void Decider::Condition(const char* type, bool status, const char* reason, std::string message) {
+void Decider::Condition(JobCondition type, bool status, const char* reason, std::string message) {
   decision_.conditions.push_back({type, status, reason, Cut(std::move(message))});
 }
 
@@ -126,9 +137,9 @@ void Decider::Fail(const char* reason, std::string message) {
   decision_.memory.completed_at = seen_.now;
   decision_.prepare = decision_.create_broker = false;
   decision_.create.clear();
-  Condition("Failed", true, reason, message);
-  Condition("Ready", false, reason, "The job has failed.");
-  Condition("Degraded", false, reason, "The job has failed.");
+  Condition(JobCondition::kFailed, true, reason, message);
+  Condition(JobCondition::kReady, false, reason, "The job has failed.");
+  Condition(JobCondition::kDegraded, false, reason, "The job has failed.");
   EndRestarting(reason, "The job has failed.");
   Say(true, reason, std::move(message));
 }
@@ -147,7 +158,7 @@ bool Decider::CountRestart(RestartCause cause, const std::string& why) {
 void Decider::NextAttempt(RestartCause cause, const std::string& why) {
   const bool expected = cause == RestartCause::kResized;
   decision_.restart = cause;
-  Condition("Restarting", true, Name(cause), why);
+  Condition(JobCondition::kRestarting, true, Name(cause), why);
   ++decision_.memory.attempt;
   if (!expected) ++decision_.memory.restarts;
   decision_.memory.was_ready = false;
@@ -163,7 +174,7 @@ void Decider::NextAttempt(RestartCause cause, const std::string& why) {
 
 void Decider::EndRestarting(const char* reason, const char* message) {
   if (decision_.restart.has_value()) decision_.restart.reset();  // nothing comes of it
-  if (seen_.memory.restarting_since.has_value()) Condition("Restarting", false, reason, message);
+  if (seen_.memory.restarting_since.has_value()) Condition(JobCondition::kRestarting, false, reason, message);
 }
 
 void Decider::PendingDeadline(const std::string& why) {

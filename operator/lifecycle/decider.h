@@ -34,15 +34,18 @@ class Decider {
   std::string Unseen() const;
   // What has to be there before pods can be made in that cluster.
   std::string WaitingIn(const std::string& cluster) const;
-  // What is in the way of the job's objects there.
-  std::string ConflictIn(const std::string& cluster) const;
+  // Whether it has refused something and is not asked again yet.
+  bool Closed(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.again; }
+  // The first cluster of this attempt that refuses something; null: none does.
+  const ClusterView* Refusing() const;
+  const ClusterView* Cluster(const std::string& name) const;
   const PodView* Broker(int64_t attempt) const;
   const PodView* Executor(const ExecutorSlot& slot, int64_t attempt) const;
   bool KeepsSteps() const { return spec_.checkpoint.has_value() && spec_.checkpoint->resume != "never"; }
   static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
   // ---- what to say ----
-  void Condition(const char* type, bool status, const char* reason, std::string message);
+  void Condition(JobCondition type, bool status, const char* reason, std::string message);
   void Say(bool warning, const char* reason, std::string message);
   void LookAgain(absl::Time at);
 
@@ -64,6 +67,9 @@ class Decider {
 
   // ---- by the state of the job ----
   void Delete();
+  // When the last of what is left of a deleted job should have gone; infinite: something was not even told to.
+  absl::Time AllShouldHaveEnded() const;
+  std::string WhatIsLeft() const;  // where one can look
   void AfterTheEnd();
   void Suspend();
   // The attempt that was suspended is over.
@@ -71,6 +77,11 @@ class Decider {
   void Go();
   // True: the attempt does not begin now.
   bool WaitForPlacement();
+  // Nothing is made anywhere before all clusters of the attempt would take their part: what would wait for a part that is refused would
+  // hold devices in vain. True: so it is.
+  bool WaitForClusters();
+  // The same while they have not answered yet, of which nothing is said.
+  void WaitForAnswers();
   void Finish();
   bool PastDeadline();
   // False: the job has failed.
@@ -83,6 +94,7 @@ class Decider {
   // That the job was ready belongs to the attempt before: else its broker, which is about to go, would count as lost besides.
   void SayRestarting();
   void SayWherePlaced();
+  void SayQuota();
   // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.
   bool PaysToMove() const;
   // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.

@@ -37,6 +37,17 @@ struct PodView {
   bool operator==(const PodView&) const = default;
 };
 
+// The reason of a refusal by a ResourceQuota.
+inline constexpr char kQuotaExceeded[] = "QuotaExceeded";
+
+// What a cluster's API server will not have of the job.
+struct Refusal {
+  std::string reason;   // CamelCase
+  std::string message;  // with the server's words
+
+  bool operator==(const Refusal&) const = default;
+};
+
 struct ClusterView {
   std::string name;
   bool reachable = true;
@@ -48,9 +59,12 @@ struct ClusterView {
   bool anchor_terminating = false;
   bool anchor_preserved = false;  // and is marked to stay without its job
   std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing
-  std::string conflict;           // what has the name of an object of the job there and is somebody else's, in words; empty: nothing
   // Where executors there are reached from other clusters, in words, empty if nobody dials them; nothing: not known.
   std::optional<std::string> endpoint;
+  // Of something that is missing there, or cannot be removed. Until `again` it is not asked for again; infinite: not for this spec.
+  std::optional<Refusal> refusal;
+  absl::Time again = absl::InfinitePast();
+  bool untried = false;  // whether it would take the job's pods is about to be known
   std::vector<PodView> pods;
 };
 
@@ -63,6 +77,7 @@ struct Memory {
   std::optional<absl::Time> completed_at;
   bool complete = false, failed = false;       // at most one; for ever
   bool was_ready = false;                      // in this attempt
+  bool quota_exceeded = false;                 // a quota has refused pods, and not all that were wanted were made since
   std::optional<absl::Time> short_since;       // it waits for room
   std::optional<absl::Time> restarting_since;  // an attempt ended so, and the next one has not made a step yet
   bool resized = false;                        // and that was for another number of executors
@@ -80,6 +95,7 @@ struct Observation {
   absl::Time created_at;
   std::optional<absl::Time> deleted_at;
   bool finalizer = false;
+  bool force_delete = false;  // somebody wants it gone, whatever is left
   Memory memory;
   std::vector<ExecutorSlot> slots;  // the executors wanted, as placed or proposed; empty: nothing fits
   bool placed = false;              // the attempt has begun with them
@@ -95,6 +111,9 @@ struct Observation {
   std::string broker_endpoint;       // where executors reach the broker; empty: not known
   bool stepped = false;              // the attempt's broker says that it has made a step
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
+
+  // It wants no pods.
+  bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value(); }
 };
 
 }  // namespace fusionllm::op

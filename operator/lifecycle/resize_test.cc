@@ -52,7 +52,8 @@ class ResizeTest : public ::testing::Test {
   }
   job::Spec& spec() { return seen_.job.spec; }
   static std::string Reason(const Decision& decision, const std::string& type) {
-    const auto at = std::find_if(decision.conditions.begin(), decision.conditions.end(), [&](const auto& c) { return c.type == type; });
+    const auto at =
+        std::find_if(decision.conditions.begin(), decision.conditions.end(), [&](const auto& c) { return Name(c.type) == type; });
     return at == decision.conditions.end() ? "none" : absl::StrCat(at->status ? "" : "!", at->reason);
   }
   static std::vector<std::string> Removed(const Decision& decision) {

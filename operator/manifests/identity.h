@@ -18,6 +18,8 @@ inline constexpr char kClusterLabel[] = "fusionllm.io/cluster";
 inline constexpr char kIndexLabel[] = "fusionllm.io/index";
 inline constexpr char kAttemptLabel[] = "fusionllm.io/attempt";
 inline constexpr char kFinalizer[] = "fusionllm.io/cleanup";
+// Of a job that is being deleted: it goes at once, and what is left of it is remembered. By a person who has seen that it is stuck.
+inline constexpr char kForceDeleteAnnotation[] = "fusionllm.io/force-delete";
 // Of an anchor: what was made beside it, and where pods of its cluster find the broker.
 inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
 inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";

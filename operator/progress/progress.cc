@@ -47,6 +47,7 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   progress.recoveries = Integer(page, "recoveries");
   progress.loss = Number(page, "loss");
   progress.tokens_per_second = Number(page, "tokens_per_second");
+  progress.learning_rate = Number(page, "learning_rate");
   progress.step_seconds = Number(page, "step_seconds");
   progress.predicted_step_seconds = Number(page, "predicted_step_seconds");
   progress.eta_seconds = Number(page, "eta_seconds");

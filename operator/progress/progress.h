@@ -17,7 +17,7 @@ struct Progress {
   int64_t executors = 0;  // that the broker is in touch with
   int stages = 0;
   int64_t recoveries = 0;
-  std::optional<double> loss, tokens_per_second;
+  std::optional<double> loss, tokens_per_second, learning_rate;
   std::optional<double> step_seconds, predicted_step_seconds, eta_seconds;
   std::string slowest_link;  // "paris-1->tokyo-0 int8 1.2 MB/s"; empty: unknown
   std::optional<int64_t> checkpoint_step;

@@ -190,6 +190,30 @@ TEST_F(ExecutorServicesTest, AJobThatWaitsForAnAddressKeepsItsDeadline) {
   EXPECT_THAT(std::string(ConditionObject("Failed")["message"]), HasSubstr("Service train-tokyo-0 in cluster tokyo"));
 }
 
+TEST_F(ExecutorServicesTest, TheStatusSaysWhatIsDialled) {
+  Submit("LoadBalancer");
+  SettleBoth();
+  const json status = Job()["status"];
+  EXPECT_EQ(status["endpoint"], "203.0.113.5:7000") << "of the broker, as Tokyo dials it";
+  std::map<std::string, std::string> endpoints;
+  for (const json& cluster : status["clusterStatuses"]) endpoints[cluster["name"]] = cluster.value("endpoint", "none");
+  EXPECT_EQ(endpoints["tokyo"], After(TokyoPod("train-tokyo-0-r0"), "--advertise"));
+  EXPECT_THAT(endpoints["local"], HasSubstr("203.0.113."));
+  tokyo_->SetReachable(false);
+  tokyo_->SetBlind(true);
+  SettleBoth();
+  EXPECT_THAT(Job()["status"]["clusterStatuses"].dump(), HasSubstr(endpoints["tokyo"])) << "as long as nobody knows better";
+}
+
+TEST_F(ExecutorServicesTest, AJobOfOneClusterNamesTheBrokersServiceAlone) {
+  members_.remote_.clear();
+  TwoClustersTest::Submit(testing::JobObject());
+  Settle();
+  const json service = json::parse(looking_->Get(kServices, {"default", "train-broker"}).value());
+  EXPECT_EQ(Job()["status"]["endpoint"], absl::StrCat(std::string(service["spec"]["clusterIP"]), ":7000"));
+  EXPECT_FALSE(Job()["status"]["clusterStatuses"][0].contains("endpoint"));
+}
+
 TEST_F(ExecutorServicesTest, WithoutANodeToDialTheJobSaysWhoCanNameOne) {
   AddNode(*looking_, "192.0.2.1");
   Submit("NodePort");
@@ -211,8 +235,10 @@ TEST_F(ExecutorServicesTest, AServiceOfSomebodyElseIsLeftAlone) {
   Submit("NodePort");
   SettleBoth();
   EXPECT_EQ(TokyoService()["spec"]["selector"], theirs["spec"]["selector"]);
+  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
   EXPECT_THAT(ReadyMessage(), HasSubstr("Service train-tokyo-0 in cluster tokyo belongs to somebody else"));
   ASSERT_TRUE(tokyo_client_->Delete(kServices, {"default", "train-tokyo-0"}).ok());
+  clock_.Advance(absl::Seconds(15));
   SettleBoth();
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }

@@ -14,6 +14,9 @@
 #include "operator/reconcile/claim.h"
 #include "operator/reconcile/endpoints.h"
 #include "operator/reconcile/job_status.h"
+#include "operator/reconcile/job_story.h"
+#include "operator/reconcile/member_writes.h"
+#include "operator/reconcile/pod_trials.h"
 #include "operator/reconcile/prepare.h"
 
 namespace fusionllm::op {
@@ -24,8 +27,7 @@ using nlohmann::json;
 
 constexpr absl::Duration kStaleAgain = absl::Milliseconds(100);
 constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
-constexpr absl::Duration kConflictAgain = absl::Seconds(15);  // who made it may take it away
-constexpr absl::Duration kAddressAgain = absl::Seconds(5);    // load balancers take a minute or two
+constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers take a minute or two
 // How long a job is left as it is because a cluster is being connected: one with a part there, until it is known whether the cluster is
 // lost, and ClusterRegistry has had the time to say so; one that is to be placed.
 const absl::Duration kListPatience = ClusterCache::kLossPatience + absl::Seconds(5);
@@ -53,14 +55,15 @@ class JobReconciler::Pass {
 
   ReconcileResult Run() {
     if (!view_.job.ok()) return Refuse();
-    const Observation seen = Observe();
+    Observation seen = Observe();
     if (awaits_advice_) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
+    trials_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
     const Decision decision = Decide(seen);
     const absl::Status status = CarryOut(seen, decision);
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
-    TellConflict(owner_.hub_.name(), status);
-    if (IsConflict(status)) return ReconcileResult::Again(kConflictAgain);
+    TellConflict(owner_.hub_.name(), trials_.ConflictIn(seen, seen.clusters.front().name));
     if (!status.ok()) return ReconcileResult::Failed(status);
+    if (trials_.look_again()) return ReconcileResult::Again(kStaleAgain);
     return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
   }
 
@@ -69,31 +72,30 @@ class JobReconciler::Pass {
     if (!view_.job.ok() || !member.reachable()) return ReconcileResult::Done();
     // The hub's part writes it before anything is made here, and that brings us back.
     if (!Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
-    const Observation seen = Observe();
+    Observation seen = Observe();
+    const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
+    if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
+    trials_.Try(member, seen, *here, local_, call_.stop);
     const Decision decision = Decide(seen);
     const Memory &now = decision.memory, &told = seen.memory;
     const bool told_all = now.attempt == told.attempt && now.complete == told.complete && now.failed == told.failed;
     if (!told_all && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
-    const absl::Status status = CarryOutIn(member, seen, decision);
+    absl::Status status = CarryOutIn(member, seen, decision);
+    if (trials_.Learn(seen, decision, *here, status)) status = absl::OkStatus();
+    TellConflict(member.name(), trials_.ConflictIn(seen, member.name()));
+    if (trials_.news()) owner_.options_.poke("", JobKey());  // its part writes the status, and may wait for this one
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
-    TellConflict(member.name(), status);
-    if (IsConflict(status)) return ReconcileResult::Again(kConflictAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
+    if (trials_.look_again()) return ReconcileResult::Again(kStaleAgain);
     return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
   }
 
  private:
-  // Of prepare.h: an object of the job's name that is not the job's.
-  static bool IsConflict(const absl::Status& status) { return absl::IsAlreadyExists(status) && !kube::ApiErrorOf(status).has_value(); }
-
-  // In the job itself, not in a log alone: the hub's part writes it.
-  void TellConflict(const std::string& cluster, const absl::Status& status) {
-    if (!status.ok() && !IsConflict(status)) return;
-    const std::string what = status.ok() ? "" : std::string(status.message());
-    if (!owner_.conflicts_.Set(cluster, view_.identity.uid, what)) return;
-    if (!what.empty()) base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key_.ns, "/", key_.name, ": ", what));
-    owner_.options_.poke_hub(JobKey());
+  // For the cluster's own status; the job's says it as any refusal.
+  void TellConflict(const std::string& cluster, const std::string& what) {
+    if (!owner_.conflicts_.Set(cluster, view_.identity.uid, what) || what.empty()) return;
+    base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key_.ns, "/", key_.name, ": ", what));
   }
 
   // Whether the job's status says that it may have something in this cluster.
@@ -116,8 +118,8 @@ class JobReconciler::Pass {
     decision.state = JobState::kFailed;
     decision.memory = MemoryOf(view_.status);
     decision.memory.failed = true;
-    decision.conditions.push_back({"Accepted", false, "InvalidSpec", std::string(view_.job.status().message())});
-    decision.conditions.push_back({"Failed", true, "InvalidSpec", std::string(view_.job.status().message())});
+    decision.conditions.push_back({JobCondition::kAccepted, false, "InvalidSpec", std::string(view_.job.status().message())});
+    decision.conditions.push_back({JobCondition::kFailed, true, "InvalidSpec", std::string(view_.job.status().message())});
     const absl::Status status = WriteStatus({.job = {}, .identity = view_.identity, .memory = decision.memory}, decision);
     return status.ok() ? ReconcileResult::Hopeless(view_.job.status()) : ReconcileResult::Failed(status);
   }
@@ -130,6 +132,7 @@ class JobReconciler::Pass {
     seen.created_at = view_.created_at;
     seen.deleted_at = view_.deleted_at;
     seen.finalizer = std::find(view_.finalizers.begin(), view_.finalizers.end(), kFinalizer) != view_.finalizers.end();
+    seen.force_delete = view_.force_delete;
     seen.memory = MemoryOf(view_.status);
     local_ = owner_.members_.LocalName().value_or("");
     ClusterView hub = Look(owner_.hub_);
@@ -144,6 +147,7 @@ class JobReconciler::Pass {
       const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt);
       seen.stepped = progress.has_value() && progress->step > 0;
     }
+    trials_.LookAt(seen);
     return seen;
   }
 
@@ -159,7 +163,6 @@ class JobReconciler::Pass {
       cluster.anchor_preserved = anchor->preserved;
       cluster.waiting = anchor->waiting;
     }
-    cluster.conflict = owner_.conflicts_.Of(member.name(), view_.identity.uid);
     cluster.pods = member.PodsOf(view_.identity.uid);
     return cluster;
   }
@@ -192,9 +195,8 @@ class JobReconciler::Pass {
       seen.wanted_when_placed = anchor->wanted;
     }
     const std::optional<int64_t> named = NamedNumber(seen.job.spec.executors);
-    const bool rests = seen.memory.complete || seen.memory.failed || seen.job.spec.suspend || seen.deleted_at.has_value();
     seen.wanted = named.value_or(seen.placed ? Training(seen.slots) : seen.job.spec.executors.min);
-    if (rests || !key_.cluster.empty()) return;
+    if (seen.rests() || !key_.cluster.empty()) return;
     const auto lost = [&](const ExecutorSlot& slot) {
       return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.lost && c.name == slot.cluster; });
     };
@@ -204,7 +206,9 @@ class JobReconciler::Pass {
       const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt);
       if (progress.has_value() && progress->executors > 0) seen.attending = progress->executors;
     }
-    Placement placement = owner_.placer_.Propose(SurveyOf(seen), /*hold=*/!seen.placed);
+    // What cannot be made now keeps no room from others.
+    const bool refused = trials_.IsClosed(seen, seen.clusters.front().name);
+    Placement placement = owner_.placer_.Propose(SurveyOf(seen), /*hold=*/!seen.placed && !refused);
     if (seen.placed) {
       seen.anew = std::move(placement.slots);
       return;
@@ -282,20 +286,29 @@ class JobReconciler::Pass {
     // The next broker may have the address of this one.
     if (decision.restart.has_value()) owner_.progress_.Forget(view_.identity.uid);
     for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
-    const std::string& hub = seen.clusters.front().name;
-    if (WritesIn(hub, decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(owner_.hub_));
-    FUSIONLLM_RETURN_IF_ERROR(RemovePods(owner_.hub_, hub, decision));
-    if (decision.delete_anchors) FUSIONLLM_RETURN_IF_ERROR(DeleteAnchor(owner_.hub_));
-    if (decision.preserve_anchors) FUSIONLLM_RETURN_IF_ERROR(PreserveAnchor(owner_.hub_));
-    // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
-    if (decision.prepare && decision.memory.attempt == seen.memory.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
+    const absl::Status done = CarryOutOnHub(seen, decision);
+    const bool refused = trials_.Learn(seen, decision, seen.clusters.front(), done);
     for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.poke(seen.clusters[i].name, JobKey());
+    if (!refused) FUSIONLLM_RETURN_IF_ERROR(done);
     for (const std::string& cluster : decision.tombstones) {
       const bool preserve = seen.job.spec.preserve_resources_on_deletion;
-      FUSIONLLM_RETURN_IF_ERROR(owner_.tombstones_.Set(seen.identity, cluster, preserve, seen.now, call_.stop));
+      // Who collects on the hub does not know what it is called as a cluster that lends devices.
+      const std::string& name = cluster == seen.clusters.front().name ? owner_.hub_.name() : cluster;
+      FUSIONLLM_RETURN_IF_ERROR(owner_.tombstones_.Set(seen.identity, name, preserve, seen.now, call_.stop));
     }
     if (decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(RemoveFinalizer());
     if (decision.delete_job) FUSIONLLM_RETURN_IF_ERROR(DeleteJob());
+    return absl::OkStatus();
+  }
+
+  absl::Status CarryOutOnHub(const Observation& seen, const Decision& decision) {
+    const std::string& hub = seen.clusters.front().name;
+    if (WritesIn(hub, decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(owner_.hub_));
+    FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).RemovePods(hub, decision.remove));
+    if (decision.delete_anchors) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).DeleteAnchor());
+    if (decision.preserve_anchors) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).PreserveAnchor());
+    // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
+    if (decision.prepare && decision.memory.attempt == seen.memory.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
     return absl::OkStatus();
   }
 
@@ -307,7 +320,7 @@ class JobReconciler::Pass {
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
                                                            owner_.options_.images, prepared.owner));
-      FUSIONLLM_RETURN_IF_ERROR(CreatePod(owner_.hub_, pod));
+      FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).CreatePod(pod));
     }
     return CreateExecutors(owner_.hub_, local_, seen, decision, prepared);
   }
@@ -328,16 +341,16 @@ class JobReconciler::Pass {
                                         .dialable = !relay || !egress_only.contains(name)};
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt, addresses,
                                                              owner_.options_.images, prepared.owner, hardware));
-      FUSIONLLM_RETURN_IF_ERROR(CreatePod(member, pod));
+      FUSIONLLM_RETURN_IF_ERROR(Writes(member).CreatePod(pod));
     }
     return absl::OkStatus();
   }
 
   absl::Status CarryOutIn(Member& member, const Observation& seen, const Decision& decision) {
     if (WritesIn(member.name(), decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
-    FUSIONLLM_RETURN_IF_ERROR(RemovePods(member, member.name(), decision));
-    if (decision.delete_anchors) return DeleteAnchor(member);
-    if (decision.preserve_anchors) return PreserveAnchor(member);
+    FUSIONLLM_RETURN_IF_ERROR(Writes(member).RemovePods(member.name(), decision.remove));
+    if (decision.delete_anchors) return Writes(member).DeleteAnchor();
+    if (decision.preserve_anchors) return Writes(member).PreserveAnchor();
     const bool used = std::any_of(seen.slots.begin(), seen.slots.end(), [&](const auto& slot) { return slot.cluster == member.name(); });
     if (!decision.prepare || !used) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(
@@ -360,50 +373,7 @@ class JobReconciler::Pass {
     return Claim(member, view_.identity, *owner_.options_.fence, call_.stop).status();
   }
 
-  absl::Status CreatePod(Member& member, json pod) {
-    // Where the chart's admission policy compares it with the anchor's, a request that was stopped on its way is refused.
-    if (const Fence* const fence = owner_.options_.fence; fence != nullptr) {
-      pod["metadata"]["annotations"][kEpochAnnotation] = absl::StrCat(fence->epoch());
-    }
-    const absl::StatusOr<std::string> answer =
-        member.client().Create(kPods, view_.identity.ns, pod.dump(), {.field_manager = kFieldManager}, call_);
-    if (answer.ok()) member.Wrote(view_.identity.uid, kPods, *answer);
-    const absl::Status& status = answer.status();
-    // It is there and the cache does not know yet, or one of its name is still ending: its events bring us back.
-    return kube::IsApiAlreadyExists(status) ? absl::OkStatus() : status;
-  }
-
-  absl::Status RemovePods(Member& member, const std::string& cluster, const Decision& decision) {
-    for (const PodRemoval& removal : decision.remove) {
-      if (removal.cluster != cluster) continue;
-      const kube::DeleteOptions options{.uid = removal.uid, .grace_period_seconds = removal.grace_seconds};
-      const absl::Status status = member.client().Delete(kPods, {view_.identity.ns, removal.name}, options, call_).status();
-      // A conflict: another pod has taken the name.
-      if (!status.ok() && !IsGone(status) && !kube::IsApiConflict(status)) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status DeleteAnchor(Member& member) {
-    const auto anchor = member.AnchorOf(view_.identity.uid);
-    if (!anchor.has_value() || anchor->terminating) return absl::OkStatus();
-    // In the foreground: while it is there, something of the job is.
-    const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor->uid};
-    const absl::Status status =
-        member.client().Delete(kConfigMaps, {view_.identity.ns, AnchorName(view_.identity)}, options, call_).status();
-    return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
-  }
-
-  absl::Status PreserveAnchor(Member& member) {
-    const auto anchor = member.AnchorOf(view_.identity.uid);
-    if (!anchor.has_value() || anchor->preserved) return absl::OkStatus();
-    const json patch = {{"metadata", {{"uid", anchor->uid}, {"annotations", {{kPreservedAnnotation, "true"}}}}}};
-    const absl::StatusOr<std::string> answer =
-        member.client().Patch(kConfigMaps, {view_.identity.ns, AnchorName(view_.identity)}, kube::PatchType::kMerge, patch.dump(),
-                              {.field_manager = kFieldManager}, call_);
-    if (answer.ok()) member.Wrote(view_.identity.uid, kConfigMaps, *answer);
-    return IsGone(answer.status()) || kube::IsApiConflict(answer.status()) ? absl::OkStatus() : answer.status();
-  }
+  MemberWrites Writes(Member& member) const { return {member, view_.identity, owner_.options_.fence, call_}; }
 
   absl::Status DeleteJob() {
     const kube::DeleteOptions options{.uid = view_.identity.uid};
@@ -422,6 +392,7 @@ class JobReconciler::Pass {
     std::erase(finalizers, kFinalizer);
     owner_.progress_.Forget(view_.identity.uid);
     owner_.conflicts_.Forget(view_.identity.uid);
+    owner_.trials_.Forget(view_.identity.uid);
     if (finalizers.size() == view_.finalizers.size()) return absl::OkStatus();
     const absl::Status status = PatchFinalizers(finalizers);
     return IsGone(status) ? absl::OkStatus() : status;
@@ -442,6 +413,7 @@ class JobReconciler::Pass {
     FUSIONLLM_RETURN_IF_ERROR(
         Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_)));
     if (owner_.options_.metrics != nullptr) owner_.options_.metrics->WroteStatus(kFusionJobs.plural);
+    for (const Note& note : Story(view_.status, status)) owner_.events_.Record(view_.identity, note);
     return absl::OkStatus();
   }
 
@@ -491,6 +463,7 @@ class JobReconciler::Pass {
   std::string version_ = view_.resource_version;
   std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
   bool awaits_advice_ = false;
+  PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images};
 };
 
 JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones,
@@ -508,7 +481,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member&
 ReconcileResult JobReconciler::Reconcile(const kube::WorkKey& key, std::stop_token stop) {
   const bool seen = jobs_.SeenWrites({key.ns, key.name});
   const std::shared_ptr<const JobView> view = jobs_.Find({key.ns, key.name});
-  if (view == nullptr || !view->managed_by.empty()) return ReconcileResult::Done();
+  if (view == nullptr || !view->ours) return ReconcileResult::Done();
   if (!seen || !hub_.SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
   Pass pass(*this, key, *view, std::move(stop));
   // The lists themselves bring back what is in them, if they are the last; this is for all else.

@@ -30,6 +30,7 @@
 #include "operator/progress/progress.h"
 #include "operator/reconcile/job_metrics.h"
 #include "operator/reconcile/job_view.h"
+#include "operator/reconcile/trials.h"
 
 namespace fusionllm::op {
 
@@ -63,10 +64,8 @@ class EventSink {
 struct ReconcilerOptions {
   Images images;
   std::string hub_address;  // where nodes of the hub are reached from members; empty: as its nodes say
-  // Asks for a look at a job's part in a member; does not block.
+  // Asks for a look at a job's part in a member, or on the hub if `cluster` is empty; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
-  // The same for its part on the hub.
-  std::function<void(const kube::ObjectKey& job)> poke_hub = [](const auto&) {};
   Fence* fence = nullptr;                  // null: nobody is elected
   Advisor* advisor = nullptr;              // null: the scheduler is not asked where jobs run fastest
   const MeasuredWays* measured = nullptr;  // null: nothing has been measured
@@ -97,6 +96,7 @@ class JobReconciler {
   kube::Clock& clock_;
   AuthorityCache authorities_;
   Conflicts conflicts_;
+  Trials trials_;
 };
 
 }  // namespace fusionllm::op

@@ -68,6 +68,25 @@ TEST_F(JobReconcilerTest, DeletingAJobLeavesNothingBehind) {
   EXPECT_EQ(server_.objects(), before);
 }
 
+TEST_F(JobReconcilerTest, TheAnchorControlsAllThatIsMadeBesideIt) {
+  Submit();
+  Settle();
+  const json anchor = json::parse(looking_->Get(kConfigMaps, {"default", "train-anchor"}).value());
+  const json owner = {{"apiVersion", "v1"}, {"kind", "ConfigMap"},       {"name", "train-anchor"}, {"uid", anchor["metadata"]["uid"]},
+                      {"controller", true}, {"blockOwnerDeletion", true}};
+  int owned = 0;
+  for (const kube::Resource* resource : {&kPods, &kSecrets, &kServices, &kConfigMaps}) {
+    const json objects = json::parse(looking_->List(*resource, "default").value());
+    for (const json& object : objects["items"]) {
+      if (object["metadata"]["name"] == "train-anchor") continue;
+      ++owned;
+      EXPECT_EQ(object["metadata"]["ownerReferences"], json::array({owner})) << object["metadata"];
+    }
+  }
+  EXPECT_EQ(owned, 3 + 3 + 1 + 1);
+  EXPECT_FALSE(anchor["metadata"].contains("ownerReferences")) << "a job of another cluster would be one that is gone";
+}
+
 TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {
   json job = JobObject();
   job["spec"]["suspend"] = true;
@@ -120,6 +139,7 @@ TEST_F(JobReconcilerTest, AFailedAttemptIsFollowedByANewOne) {
   EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
   EXPECT_EQ(Job()["status"]["restarts"], 1);
   EXPECT_EQ(Condition("Degraded"), "False NotDegraded");
+  EXPECT_EQ(Condition("Restarting"), "True BrokerFailed");
   EXPECT_THAT(events_.reasons_, Contains("Restarting"));
 }
 
@@ -163,15 +183,39 @@ TEST_F(JobReconcilerTest, JobsOfAnotherManagerAreLeftAlone) {
   EXPECT_FALSE(Job().contains("status"));
 }
 
+TEST_F(JobReconcilerTest, JobsThatNameThisManagerAreItsOwn) {
+  json job = JobObject();
+  job["spec"]["managedBy"] = "fusionllm.io/fusion-operator";
+  Submit(job);
+  Settle();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+}
+
 TEST_F(JobReconcilerTest, ASecretOfSomebodyElseIsNotOverwritten) {
   const json secret = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "train-authority"}}}, {"data", {{"x", "eA=="}}}};
   ASSERT_TRUE(looking_->Create(kSecrets, "default", secret.dump()).ok());
   Submit();
   Settle();
   EXPECT_EQ(Condition("Ready"), "False Conflict");
-  EXPECT_THAT(std::string(ConditionObject("Ready")["message"]), HasSubstr("train-authority in namespace default belongs to somebody else"));
+  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
+  EXPECT_THAT(ConditionObject("Dispatched")["message"],
+              HasSubstr("Secret train-authority in namespace default of cluster local belongs to somebody else"));
   EXPECT_THAT(PodNames(), IsEmpty());
   EXPECT_EQ(json::parse(looking_->Get(kSecrets, {"default", "train-authority"}).value())["data"], secret["data"]);
+}
+
+TEST_F(JobReconcilerTest, AConfigMapOfSomebodyElseIsNotOverwritten) {
+  const json theirs = {
+      {"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-job"}, {"namespace", "default"}}}, {"data", {{"x", "y"}}}};
+  ASSERT_TRUE(looking_->Create(kConfigMaps, "default", theirs.dump()).ok());
+  Submit();
+  Settle();
+  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
+  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("ConfigMap train-job in namespace default of cluster local belongs to"));
+  EXPECT_THAT(PodNames(), IsEmpty());
+  const json there = json::parse(looking_->Get(kConfigMaps, {"default", "train-job"}).value());
+  EXPECT_EQ(there["data"], theirs["data"]);
+  EXPECT_FALSE(there["metadata"].contains("ownerReferences")) << "or it would go with the job";
 }
 
 TEST_F(JobReconcilerTest, OnlyExecutorsOfItsClusterAreInItsSecretAndTheirKeysStay) {

@@ -93,8 +93,7 @@ absl::StatusOr<json> JobServices::Ensure(const json& wanted, std::string& missin
   if (answer.ok()) {
     json there = kube::ParseJson(*answer);
     if (TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid) {
-      missing = absl::StrCat(Called(wanted), " belongs to somebody else");
-      return json();
+      return absl::AlreadyExistsError(absl::StrCat(Called(wanted), " belongs to somebody else"));
     }
     if (!At(there, "metadata", "deletionTimestamp").is_null()) {
       missing = absl::StrCat(Called(wanted), " is still being deleted");

@@ -14,6 +14,8 @@
 namespace fusionllm::op {
 namespace {
 
+constexpr int64_t kStaleAfter = 3;  // times everySteps
+
 // As Kubernetes writes times.
 absl::Time ToSecond(absl::Time time) { return absl::FromUnixSeconds(absl::ToUnixSeconds(time)); }
 
@@ -25,10 +27,22 @@ std::optional<int64_t> Milliseconds(std::optional<double> seconds) {
   return seconds.has_value() ? std::optional<int64_t>(std::llround(*seconds * 1e3)) : std::nullopt;
 }
 
-kubeapi::ClusterStatus PartIn(const ClusterView& view, const Decision& decision, kubeapi::ClusterStatus cluster) {
+std::string TroubleIn(const ClusterView& view) {
+  if (view.refusal.has_value()) return view.refusal->message;
+  if (!view.reachable && view.lost) return "Out of reach for longer than its workerLostTimeoutSeconds.";
+  return view.waiting.empty() ? "" : absl::StrCat("Waiting: ", view.waiting, ".");
+}
+
+kubeapi::ClusterStatus PartIn(const ClusterView& view, const Decision& decision, absl::Time now, kubeapi::ClusterStatus cluster) {
   cluster.name = view.name;
   cluster.active = cluster.ready = cluster.succeeded = cluster.failed = cluster.terminating = 0;
   cluster.state = view.reachable ? "Connected" : view.lost ? "Lost" : "Unreachable";
+  if (view.reachable) {
+    cluster.last_heartbeat_time.reset();
+  } else if (!cluster.last_heartbeat_time.has_value()) {
+    cluster.last_heartbeat_time = ToSecond(now);
+  }
+  cluster.message = TroubleIn(view);
   for (const PodView& pod : view.pods) {
     if (view.lost || pod.role != kExecutorRole || pod.attempt != decision.memory.attempt) continue;
     if (pod.deleted_at.has_value()) {
@@ -48,7 +62,12 @@ kubeapi::ClusterStatus PartIn(const ClusterView& view, const Decision& decision,
 // Each cluster that has, or has had, a part in the job: what may be left where is known from here alone when a cluster is away.
 void CountPods(const Observation& seen, const Decision& decision, kubeapi::FusionJobStatus& status) {
   std::vector<kubeapi::ClusterStatus> clusters = std::move(status.cluster_statuses);
-  for (kubeapi::ClusterStatus& cluster : clusters) cluster = PartIn({.name = cluster.name, .reachable = false}, decision, cluster);
+  // Of those that nobody knows any more.
+  for (kubeapi::ClusterStatus& cluster : clusters) {
+    const auto is_it = [&](const ClusterView& view) { return view.name == cluster.name; };
+    if (std::any_of(seen.clusters.begin(), seen.clusters.end(), is_it)) continue;
+    cluster = PartIn({.name = cluster.name, .reachable = false}, decision, seen.now, cluster);
+  }
   for (const ClusterView& view : seen.clusters) {
     const bool is_hub = &view == &seen.clusters.front();
     const bool wanted = decision.prepare && std::any_of(seen.slots.begin(), seen.slots.end(),
@@ -57,10 +76,10 @@ void CountPods(const Observation& seen, const Decision& decision, kubeapi::Fusio
                        std::any_of(view.pods.begin(), view.pods.end(), [](const PodView& pod) { return pod.role == kExecutorRole; });
     auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& cluster) { return cluster.name == view.name; });
     if (at == clusters.end()) {
-      if (!wanted && !there) continue;
+      if (!wanted && !there && !view.refusal.has_value()) continue;
       at = clusters.insert(clusters.end(), kubeapi::ClusterStatus());
     }
-    *at = PartIn(view, decision, std::move(*at));  // what somebody else has said of it stays
+    *at = PartIn(view, decision, seen.now, std::move(*at));  // what somebody else has said of it stays
     at->local = is_hub;
     if (wanted) at->epoch = seen.memory.attempt;
     if (view.endpoint.has_value()) at->endpoint = view.endpoint->empty() ? std::nullopt : view.endpoint;
@@ -92,6 +111,8 @@ kubeapi::TrainerStatus TrainerOf(const Progress& progress, absl::Time now) {
   if (!progress.slowest_link.empty()) trainer.slowest_link = progress.slowest_link;
   trainer.predicted_step_milliseconds = Milliseconds(progress.predicted_step_seconds);
   trainer.measured_step_milliseconds = Milliseconds(progress.step_seconds);
+  if (progress.learning_rate.has_value()) trainer.metrics.push_back({"learningRate", absl::StrFormat("%.4g", *progress.learning_rate)});
+  if (progress.recoveries > 0) trainer.metrics.push_back({"recoveries", absl::StrCat(progress.recoveries)});
   trainer.last_updated_time = ToSecond(now);
   return trainer;
 }
@@ -119,6 +140,20 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
     const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : "";
     status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = ToSecond(seen.now)};
   }
+}
+
+// Judged by what is told of steps and checkpoints, so nothing is written that would not be written anyway.
+std::optional<ConditionWish> StaleCheckpoint(const Observation& seen, const kubeapi::FusionJobStatus& status) {
+  if (!seen.job.spec.checkpoint.has_value() || !status.trainer_status.has_value() || !status.checkpoint.has_value()) return std::nullopt;
+  const int64_t every = seen.job.spec.checkpoint->every_steps, behind = status.trainer_status->step - status.checkpoint->step;
+  const bool stale = every > 0 && behind > kStaleAfter * every;
+  if (!stale && kubeapi::FindCondition(status.conditions, kubeapi::kCheckpointStale) == nullptr) return std::nullopt;
+  if (stale) {
+    return ConditionWish{JobCondition::kCheckpointStale, true, "CheckpointsMissing",
+                         absl::StrCat("The newest checkpoint is more than ", kStaleAfter * every,
+                                      " steps behind: spec.checkpoint.everySteps is ", every, ".")};
+  }
+  return ConditionWish{JobCondition::kCheckpointStale, false, "CheckpointSaved", "A newer checkpoint was saved."};
 }
 
 std::map<std::string, std::string> Avoided(const kubeapi::FusionJobStatus& status) {
@@ -159,7 +194,9 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
     const kubeapi::Condition* const condition = kubeapi::FindCondition(status.conditions, type);
     return condition == nullptr ? std::nullopt : std::optional(condition->reason);
   };
-  const std::optional<std::string> suspension = reason(kubeapi::kSuspended);
+  const std::optional<std::string> suspension = reason(kubeapi::kSuspended), dispatch = reason(kubeapi::kDispatched);
+  // It may be refused, too, which is another wait.
+  const bool short_of_room = dispatch == kWaitingForRoom || dispatch == kPlacementFailed;
   return {.attempt = status.attempt,
           .restarts = status.restarts,
           .counted_restarts = status.restarts_count_towards_max,
@@ -168,7 +205,8 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .complete = kubeapi::IsTrue(status.conditions, kubeapi::kComplete),
           .failed = kubeapi::IsTrue(status.conditions, kubeapi::kFailed),
           .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
-          .short_since = since(kubeapi::kDispatched, false),
+          .quota_exceeded = since(kubeapi::kQuotaReserved, false).has_value(),
+          .short_since = short_of_room ? since(kubeapi::kDispatched, false) : std::nullopt,
           .restarting_since = since(kubeapi::kRestarting, true),
           .resized = reason(kubeapi::kRestarting) == Name(RestartCause::kResized),
           .was_suspended = suspension.has_value() && *suspension != "NotSuspended",
@@ -184,14 +222,14 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   status.observed_generation = view.generation;
   const auto set = [&](const ConditionWish& wish) {
     SetCondition(status.conditions,
-                 {.type = wish.type,
+                 {.type = Name(wish.type),
                   .status = wish.status ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
                   .observed_generation = view.generation,
                   .reason = wish.reason,
                   .message = wish.message},
                  seen.now);
   };
-  if (view.job.ok()) set({"Accepted", true, "Valid", "The job is valid."});
+  if (view.job.ok()) set({JobCondition::kAccepted, true, "Valid", "The job is valid."});
   for (const ConditionWish& wish : decision.conditions) set(wish);
   status.start_time = ToSecond(decision.memory.started_at);
   status.completion_time = ToSecond(decision.memory.completed_at);
@@ -205,6 +243,7 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   // The last word of a run, also of one that was suspended: nobody will ask again.
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
+  if (const std::optional<ConditionWish> stale = StaleCheckpoint(seen, status)) set(*stale);
   kubeapi::Summarize(seen.wanted, status);
   status.state = Name(decision.state);
   return status;

@@ -33,7 +33,10 @@ absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin, c
   for (const json& finalizer : kube::ListOf(kube::At(metadata, "finalizers"))) {
     if (finalizer.is_string()) view.finalizers.push_back(finalizer);
   }
-  view.managed_by = TextAt(object, "spec", "managedBy");
+  const std::string force = TextAt(metadata, "annotations", kForceDeleteAnnotation);
+  view.force_delete = !force.empty() && force != "false";
+  const std::string manager = TextAt(object, "spec", "managedBy");
+  view.ours = manager.empty() || manager == kubeapi::kOperatorName;
   view.job = kubeapi::FusionJobFromObject(object);
   // A status that cannot be read is written anew.
   if (auto status = kubeapi::FusionJobStatusFromObject(object); status.ok()) view.status = *std::move(status);

@@ -22,7 +22,8 @@ struct JobView {
   absl::Time created_at;
   std::optional<absl::Time> deleted_at;
   std::vector<std::string> finalizers;
-  std::string managed_by;              // spec.managedBy; empty: this operator
+  bool force_delete = false;           // kForceDeleteAnnotation is there
+  bool ours = true;                    // spec.managedBy names nobody else
   absl::StatusOr<job::FusionJob> job;  // an error: what is wrong with the spec
   kubeapi::FusionJobStatus status;
 };

@@ -50,7 +50,7 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(
         Secret(BrokerSecretName(id_), {"broker.key", "scheduler.key"}, owner, [&] { return credentials.BrokerFiles(request_.now); }));
     if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(ExecutorSecret(credentials, request_.local, owner));
-    FUSIONLLM_RETURN_IF_ERROR(Apply(kConfigMaps, JobDocumentObject(id_, *request_.job, owner)).status());
+    FUSIONLLM_RETURN_IF_ERROR(Document(owner));
     const bool remote =
         std::any_of(request_.slots.begin(), request_.slots.end(), [&](const auto& s) { return s.cluster != request_.local; });
     const job::Network& network = request_.job->spec.network;
@@ -151,13 +151,33 @@ class Preparation {
     return waits;
   }
 
-  absl::StatusOr<json> Apply(const kube::Resource& resource, const json& object) {
+  // `version`: of what is there and was found to be the job's, so that nobody's is overwritten that has taken its name since; empty:
+  // nothing was there.
+  absl::Status Put(const kube::Resource& resource, json object, const std::string& version) {
     const kube::ObjectKey key{id_.ns, object.at("metadata").at("name")};
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
-                               client_.Apply(resource, key, object.dump(), {.field_manager = kFieldManager}, call_));
-    json parsed = kube::ParseJson(answer);
-    if (!parsed.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for ", resource.Name(), " ", key.ToString()));
-    return parsed;
+    if (!version.empty()) object["metadata"]["resourceVersion"] = version;
+    const absl::Status status = client_.Apply(resource, key, object.dump(), {.field_manager = kFieldManager}, call_).status();
+    if (!kube::IsApiConflict(status)) return status;
+    return absl::UnavailableError(absl::StrCat(resource.kind, " ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
+  }
+
+  absl::Status BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name, const Member& member) const {
+    return absl::AlreadyExistsError(
+        absl::StrCat(resource.kind, " ", name, " in namespace ", id_.ns, " of cluster ", member.name(), " belongs to somebody else"));
+  }
+
+  // The job as its broker reads it.
+  absl::Status Document(const Owner& owner) {
+    const std::string name = JobDocumentName(id_);
+    const absl::StatusOr<std::string> answer = client_.Get(kConfigMaps, {id_.ns, name}, call_);
+    if (!answer.ok() && !kube::IsApiNotFound(answer.status())) return answer.status();
+    std::string version;
+    if (answer.ok()) {
+      const json there = kube::ParseJson(*answer);
+      if (TextAt(there, "metadata", "labels", kJobUidLabel) != id_.uid) return BelongsToSomebodyElse(kConfigMaps, name, member_);
+      version = TextAt(there, "metadata", "resourceVersion");
+    }
+    return Put(kConfigMaps, JobDocumentObject(id_, *request_.job, owner), version);
   }
 
   // Makes the job's anchor, or reads the one that is there.
@@ -172,8 +192,7 @@ class Preparation {
     const json& metadata = At(anchor, "metadata");
     if (TextAt(metadata, "labels", kJobUidLabel) != id_.uid) {
       // Of a job of the same name that is no more, and goes with its objects; or somebody's who is none of ours to overwrite.
-      return absl::AlreadyExistsError(
-          absl::StrCat("ConfigMap ", name, " in namespace ", id_.ns, " of cluster ", member_.name(), " belongs to somebody else"));
+      return BelongsToSomebodyElse(kConfigMaps, name, member_);
     }
     if (metadata.contains("deletionTimestamp")) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " is still being deleted"));
@@ -209,15 +228,16 @@ class Preparation {
     return absl::UnavailableError(absl::StrCat("ConfigMap ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
   }
 
-  absl::StatusOr<Files> ReadSecret(const std::string& name) { return ReadSecret(client_, name); }
+  absl::StatusOr<Files> ReadSecret(const std::string& name) { return ReadSecret(member_, name); }
 
-  absl::StatusOr<Files> ReadSecret(kube::ApiClient& client, const std::string& name) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, client.Get(kSecrets, {id_.ns, name}, call_));
+  absl::StatusOr<Files> ReadSecret(Member& member, const std::string& name, std::string* version = nullptr) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, member.client().Get(kSecrets, {id_.ns, name}, call_));
     const json secret = kube::ParseJson(answer);
     if (!secret.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for secret ", name));
     if (TextAt(secret, "metadata", "labels", kJobUidLabel) != id_.uid) {
-      return absl::AlreadyExistsError(absl::StrCat("secret ", name, " in namespace ", id_.ns, " belongs to somebody else"));
+      return BelongsToSomebodyElse(kSecrets, name, member);
     }
+    if (version != nullptr) *version = TextAt(secret, "metadata", "resourceVersion");
     Files files;
     for (const auto& [file, text] : kube::MappingOf(At(secret, "data")).items()) {
       std::string plain;
@@ -249,7 +269,7 @@ class Preparation {
     std::optional<JobCredentials> cached;
     if (request_.authorities != nullptr) cached = request_.authorities->Find(id_.uid);
     if (cached.has_value()) return *std::move(cached);
-    FUSIONLLM_ASSIGN_OR_RETURN(const Files files, ReadSecret(hub.client(), AuthoritySecretName(id_)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const Files files, ReadSecret(hub, AuthoritySecretName(id_)));
     FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(files));
     Keep(authority);
     return authority;
@@ -258,13 +278,14 @@ class Preparation {
   // Certificates that are there already stay: pods may be starting with them.
   absl::Status Secret(const std::string& name, const std::vector<std::string>& wanted, const Owner& owner,
                       const std::function<absl::StatusOr<Files>()>& make) {
-    const absl::StatusOr<Files> have = ReadSecret(name);
+    std::string version;
+    const absl::StatusOr<Files> have = ReadSecret(member_, name, &version);
     if (!have.ok() && !kube::IsApiNotFound(have.status())) return have.status();
     if (have.ok() && std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have->contains(file); })) {
       return absl::OkStatus();
     }
     FUSIONLLM_ASSIGN_OR_RETURN(const Files files, make());
-    return Apply(kSecrets, SecretObject(id_, name, files, owner)).status();
+    return Put(kSecrets, SecretObject(id_, name, files, owner), version);
   }
 
   absl::Status ExecutorSecret(const JobCredentials& credentials, const std::string& cluster, const Owner& owner) {

@@ -37,6 +37,34 @@ TEST_F(TwoClustersTest, ExecutorsGoToBothAndDialTheHub) {
   EXPECT_EQ(reads, 2) << "by the part of the hub, which waited for its load balancer once";
 }
 
+TEST_F(TwoClustersTest, TheFinalizerIsThereBeforeAnythingIsMadeAndGoesLast) {
+  auto writes = std::make_shared<std::vector<std::string>>();  // that of the operator and the test, in both clusters
+  const auto note = [&](const std::string& cluster) {
+    return [writes, cluster](const kube::testing::RecordedRequest& request) {
+      if (request.verb == "get" || request.verb == "list" || request.target.find("dryRun") != std::string::npos) return;
+      writes->push_back(absl::StrCat(cluster, " ", request.verb, " ", request.target.substr(0, request.target.find('?'))));
+    };
+  };
+  server_.OnRequest(note("hub"));
+  tokyo_server_.OnRequest(note("tokyo"));
+  const std::string job = "/apis/fusionllm.io/v1alpha1/namespaces/default/fusionjobs";
+  const auto at = [&](const std::string& write) { return std::find(writes->begin(), writes->end(), write) - writes->begin(); };
+  Submit2();
+  SettleBoth();
+  ASSERT_GT(writes->size(), 10);
+  EXPECT_EQ(writes->at(0), absl::StrCat("hub create ", job));
+  EXPECT_EQ(writes->at(1), absl::StrCat("hub patch ", job, "/train")) << "the finalizer";
+  const auto first_in_tokyo = std::find_if(writes->begin(), writes->end(), [](const auto& write) { return write.starts_with("tokyo"); });
+  ASSERT_NE(first_in_tokyo, writes->end());
+  EXPECT_GT(first_in_tokyo - writes->begin(), at(absl::StrCat("hub apply ", job, "/train/status"))) << "which names Tokyo";
+  writes->clear();
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  SettleBoth();
+  ASSERT_TRUE(Job().is_null());
+  EXPECT_EQ(writes->back(), absl::StrCat("hub patch ", job, "/train"));
+  EXPECT_THAT(*writes, Contains("tokyo delete /api/v1/namespaces/default/configmaps/train-anchor"));
+}
+
 TEST_F(TwoClustersTest, AMemberDoesNothingThatTheStatusDoesNotSay) {
   Submit2();
   ReconcileTokyo();
@@ -71,11 +99,13 @@ TEST_F(TwoClustersTest, WhatIsOfAnotherHubsJobIsLeftAloneAndToldUntilItIsGone) {
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
   EXPECT_EQ(Condition("Ready"), "False Conflict");
   EXPECT_THAT(std::string(ConditionObject("Ready")["message"]), HasSubstr("train-anchor in namespace default of cluster tokyo"));
+  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
   EXPECT_THAT(reconciler_->conflicts().In("tokyo"), HasSubstr("train-anchor"));
   const kube::ReconcileResult again = ReconcileTokyo();
   EXPECT_TRUE(again.status.ok()) << again.status;
   EXPECT_LE(again.after, absl::Seconds(15)) << "nobody tells when it is gone";
   ASSERT_TRUE(tokyo_client_->Delete(kConfigMaps, {"default", "train-anchor"}).ok());
+  clock_.Advance(absl::Seconds(15));
   SettleBoth();
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
   EXPECT_EQ(reconciler_->conflicts().In("tokyo"), "");
@@ -179,6 +209,39 @@ TEST_F(LeftBehindTest, ANewAttemptWaitsForAMemberWithoutAConnectionUntilItIsLost
   members_.lost_.insert("tokyo");
   SettleBoth();
   EXPECT_THAT(PodNames(), ElementsAre("train-broker-r1", "train-local-0-r1", "train-local-1-r1"));
+}
+
+// Somebody else's finalizer holds an object of a job, on the hub and in Tokyo.
+TEST_F(LeftBehindTest, WhatIsStuckIsLetGoWhenSomebodySaysSoAndCollectedLater) {
+  Submit2();
+  SettleBoth();
+  const json held = {{"metadata", {{"finalizers", {"example.org/held"}}}}};
+  const json free = {{"metadata", {{"finalizers", nullptr}}}};
+  const kube::ObjectKey pod{"default", "train-tokyo-0-r0"};
+  const auto set = [&](const json& patch) {
+    EXPECT_TRUE(tokyo_client_->Patch(kPods, pod, kube::PatchType::kMerge, patch.dump()).ok());
+    Patch(kConfigMaps, "train-anchor", patch);
+  };
+  set(held);
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  SettleBoth();
+  ASSERT_FALSE(Job().is_null());
+  EXPECT_EQ(Condition("Deleting"), "True CleaningUp");
+  EXPECT_THAT(ConditionObject("Deleting")["message"], HasSubstr("Waiting for objects in local, tokyo: Pod train-broker-r0"));
+  Patch(kFusionJobs, "train", {{"metadata", {{"annotations", {{"fusionllm.io/force-delete", "true"}}}}}});
+  SettleBoth();
+  EXPECT_TRUE(Job().is_null());
+  EXPECT_THAT(events_.reasons_, Contains("LeftBehind"));
+  ASSERT_EQ(TombstoneObjects().size(), 2);
+  Collect();
+  EXPECT_EQ(TombstoneObjects().size(), 2);
+  set(free);
+  PlayTokyo();
+  PlayCluster();
+  EXPECT_TRUE(Collect().status.ok());
+  EXPECT_TRUE(TokyoIsClean());
+  EXPECT_EQ(TombstoneObjects().size(), 1);
+  EXPECT_EQ(TombstoneObjects()[0]["data"]["cluster"], hub_->name()) << "as whoever collects there calls it";
 }
 
 TEST_F(LeftBehindTest, WhatIsToBePreservedStaysWhereNobodyCouldSaySo) {

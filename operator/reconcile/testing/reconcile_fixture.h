@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/kube/api/json_fields.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
@@ -69,13 +70,20 @@ class DirectMember : public Member {
   void SetBlind(bool blind) { blind_ = blind; }
   // As a cache that trails.
   void SetBehind(bool behind) { behind_ = behind; }
-  void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
+  // As a cache that does not show this pod yet; empty: it shows all.
+  void Hide(const std::string& pod) { hidden_ = pod; }
+  void Wrote(const std::string&, const kube::Resource&, const std::string& answer) override {
+    wrote_.push_back(kube::TextAt(kube::ParseJson(answer), "metadata", "name"));
+  }
+  std::vector<std::string> wrote_;  // names
   bool SeenWrites(const std::string&) override { return !behind_; }
 
   std::vector<PodView> PodsOf(const std::string& uid) const override {
     std::vector<PodView> views;
     const json pods = List(kPods, absl::StrCat(kJobUidLabel, "=", uid));
-    for (const json& pod : pods) views.push_back(ReadPod(pod, name_).value());
+    for (const json& pod : pods) {
+      if (pod["metadata"]["name"] != hidden_) views.push_back(ReadPod(pod, name_).value());
+    }
     return views;
   }
   std::optional<AnchorView> AnchorOf(const std::string& uid) const override {
@@ -102,6 +110,7 @@ class DirectMember : public Member {
     return answer.ok() ? json::parse(*answer)["items"] : json::array();
   }
   const std::string name_;
+  std::string hidden_;
   bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
   std::shared_ptr<const ClusterCapacity> capacity_;
   std::optional<std::vector<AnchorView>> kept_;

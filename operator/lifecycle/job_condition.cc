@@ -1,0 +1,37 @@
+#include "operator/lifecycle/job_condition.h"
+
+namespace fusionllm::op {
+
+const char* Name(JobCondition condition) {
+  switch (condition) {
+    case JobCondition::kAccepted:
+      return "Accepted";
+    case JobCondition::kAdvised:
+      return "Advised";
+    case JobCondition::kCheckpointStale:
+      return "CheckpointStale";
+    case JobCondition::kComplete:
+      return "Complete";
+    case JobCondition::kDegraded:
+      return "Degraded";
+    case JobCondition::kDeleting:
+      return "Deleting";
+    case JobCondition::kDispatched:
+      return "Dispatched";
+    case JobCondition::kFailed:
+      return "Failed";
+    case JobCondition::kQuotaReserved:
+      return "QuotaReserved";
+    case JobCondition::kReady:
+      return "Ready";
+    case JobCondition::kResizing:
+      return "Resizing";
+    case JobCondition::kRestarting:
+      return "Restarting";
+    case JobCondition::kSuspended:
+      return "Suspended";
+  }
+  return "";
+}
+
+}  // namespace fusionllm::op

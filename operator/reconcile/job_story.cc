@@ -1,0 +1,110 @@
+#include "operator/reconcile/job_story.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kubeapi::Condition;
+using kubeapi::ConditionStatus;
+using kubeapi::FusionJobStatus;
+
+// A condition as it was and as it is, if the two say different things. Another wording alone is no news.
+struct Turn {
+  const Condition* was = nullptr;
+  const Condition* is = nullptr;
+
+  explicit operator bool() const { return is != nullptr && (was == nullptr || was->status != is->status || was->reason != is->reason); }
+  bool true_now() const { return is->status == ConditionStatus::kTrue; }
+  bool true_before() const { return was != nullptr && was->status == ConditionStatus::kTrue; }
+};
+
+Turn TurnOf(absl::string_view type, const FusionJobStatus& before, const FusionJobStatus& after) {
+  return {kubeapi::FindCondition(before.conditions, type), kubeapi::FindCondition(after.conditions, type)};
+}
+
+void TellAcceptance(const Turn& turn, std::vector<Note>& notes) {
+  if (turn && !turn.true_now()) notes.push_back({true, turn.is->reason, turn.is->message});
+}
+
+void TellDispatch(const Turn& turn, std::vector<Note>& notes) {
+  if (!turn) return;
+  if (turn.true_now()) {
+    notes.push_back({false, turn.is->reason, turn.is->message});
+  } else {
+    notes.push_back({turn.is->reason != kWaitingForRoom, turn.is->reason, turn.is->message});
+  }
+}
+
+void TellSuspension(const Turn& turn, std::vector<Note>& notes) {
+  if (!turn) return;
+  if (turn.true_now()) {
+    notes.push_back({false, "Suspended", turn.is->message});
+  } else if (turn.is->reason == "Suspending") {
+    notes.push_back({false, "Suspending", turn.is->message});
+  } else if (turn.true_before()) {
+    notes.push_back({false, "Resumed", "The job goes on."});
+  }
+}
+
+void TellDegradation(const Turn& turn, std::vector<Note>& notes) {
+  if (!turn) return;
+  // Of a cluster that is lost more is said below.
+  if (turn.true_now()) {
+    if (turn.is->reason != "ClusterLost") notes.push_back({true, absl::StrCat("Degraded", turn.is->reason), turn.is->message});
+  } else if (turn.true_before() && turn.is->reason == "NotDegraded") {
+    notes.push_back({false, "Recovered", turn.is->message});
+  }
+}
+
+void TellWarning(const Turn& turn, std::vector<Note>& notes) {
+  if (turn && turn.true_now()) notes.push_back({true, turn.is->type, turn.is->message});
+}
+
+void TellDeletion(const Turn& turn, std::vector<Note>& notes) {
+  if (turn && turn.true_now()) notes.push_back({turn.is->reason == "ClusterUnreachable", turn.is->reason, turn.is->message});
+}
+
+void TellClusters(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<Note>& notes) {
+  for (const kubeapi::ClusterStatus& is : after.cluster_statuses) {
+    const auto was = std::find_if(before.cluster_statuses.begin(), before.cluster_statuses.end(),
+                                  [&](const kubeapi::ClusterStatus& cluster) { return cluster.name == is.name; });
+    // Of clusters of earlier attempts nobody wants to know.
+    if (was == before.cluster_statuses.end() || was->state == is.state || is.epoch != after.attempt) continue;
+    if (is.state == "Connected") {
+      notes.push_back({false, "ClusterBack", absl::StrCat("Cluster ", is.name, " can be reached again.")});
+    } else if (is.state == "Lost") {
+      notes.push_back({true, "ClusterLost", absl::StrCat("Cluster ", is.name, " counts as lost: ", is.message)});
+    } else {
+      notes.push_back({true, "ClusterUnreachable",
+                       absl::StrCat("Cluster ", is.name, " cannot be reached; what runs there goes on for all that is known.")});
+    }
+  }
+}
+
+void TellCheckpoint(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<Note>& notes) {
+  if (!after.checkpoint.has_value() || !after.checkpoint->time.has_value()) return;
+  const auto part = [](absl::Time time) { return absl::ToUnixSeconds(time) / absl::ToInt64Seconds(kCheckpointEventEvery); };
+  const bool first = !before.checkpoint.has_value() || !before.checkpoint->time.has_value();
+  if (!first && part(*before.checkpoint->time) == part(*after.checkpoint->time)) return;
+  notes.push_back({false, "CheckpointSaved", absl::StrCat("Step ", after.checkpoint->step, " is in the newest checkpoint.")});
+}
+
+}  // namespace
+
+std::vector<Note> Story(const FusionJobStatus& before, const FusionJobStatus& after) {
+  std::vector<Note> notes;
+  TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), notes);
+  TellDispatch(TurnOf(kubeapi::kDispatched, before, after), notes);
+  TellSuspension(TurnOf(kubeapi::kSuspended, before, after), notes);
+  TellDegradation(TurnOf(kubeapi::kDegraded, before, after), notes);
+  TellWarning(TurnOf(kubeapi::kCheckpointStale, before, after), notes);
+  TellDeletion(TurnOf(kubeapi::kJobDeleting, before, after), notes);
+  TellClusters(before, after, notes);
+  TellCheckpoint(before, after, notes);
+  return notes;
+}
+
+}  // namespace fusionllm::op

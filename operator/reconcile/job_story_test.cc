@@ -1,0 +1,110 @@
+#include "operator/reconcile/job_story.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "operator/reconcile/testing/two_clusters_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kubeapi::Condition;
+using kubeapi::ConditionStatus;
+using kubeapi::FusionJobStatus;
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::TwoClustersTest;
+
+FusionJobStatus With(absl::string_view type, bool status, const std::string& reason, const std::string& message = "") {
+  FusionJobStatus with;
+  with.conditions = {{.type = std::string(type),
+                      .status = status ? ConditionStatus::kTrue : ConditionStatus::kFalse,
+                      .reason = reason,
+                      .message = message}};
+  return with;
+}
+
+// "!" before warnings.
+std::vector<std::string> Told(const FusionJobStatus& before, const FusionJobStatus& after) {
+  std::vector<std::string> told;
+  for (const Note& note : Story(before, after)) told.push_back(absl::StrCat(note.warning ? "!" : "", note.reason));
+  return told;
+}
+
+TEST(JobStoryTest, OfAConditionThatTurns) {
+  const FusionJobStatus none;
+  EXPECT_THAT(Told(none, With("Accepted", false, "InvalidSpec")), ElementsAre("!InvalidSpec"));
+  EXPECT_THAT(Told(none, With("Accepted", true, "Valid")), IsEmpty());
+  EXPECT_THAT(Told(none, With("Dispatched", true, "Dispatched")), ElementsAre("Dispatched"));
+  EXPECT_THAT(Told(With("Dispatched", true, "Dispatched"), With("Dispatched", false, "QuotaExceeded")), ElementsAre("!QuotaExceeded"));
+  EXPECT_THAT(Told(none, With("Dispatched", false, "WaitingForRoom")), ElementsAre("WaitingForRoom"));
+  EXPECT_THAT(Told(With("Dispatched", false, "QuotaExceeded", "used 1"), With("Dispatched", false, "QuotaExceeded", "used 2")), IsEmpty())
+      << "an event for each wording would be a flood";
+  EXPECT_THAT(Told(none, With("Suspended", false, "NotSuspended")), IsEmpty());
+  EXPECT_THAT(Told(With("Suspended", false, "NotSuspended"), With("Suspended", false, "Suspending")), ElementsAre("Suspending"));
+  EXPECT_THAT(Told(With("Suspended", false, "Suspending"), With("Suspended", true, "Suspended")), ElementsAre("Suspended"));
+  EXPECT_THAT(Told(With("Suspended", true, "Suspended"), With("Suspended", false, "NotSuspended")), ElementsAre("Resumed"));
+  EXPECT_THAT(Told(none, With("Degraded", true, "ExecutorsNotReady")), ElementsAre("!DegradedExecutorsNotReady"));
+  EXPECT_THAT(Told(none, With("Degraded", false, "NotDegraded")), IsEmpty());
+  EXPECT_THAT(Told(With("Degraded", true, "ClusterLost"), With("Degraded", false, "NotDegraded")), ElementsAre("Recovered"));
+  EXPECT_THAT(Told(none, With("CheckpointStale", true, "CheckpointsMissing")), ElementsAre("!CheckpointStale"));
+  EXPECT_THAT(Told(none, With("Deleting", true, "CleaningUp")), ElementsAre("CleaningUp"));
+  EXPECT_THAT(Told(With("Deleting", true, "CleaningUp"), With("Deleting", true, "ClusterUnreachable")), ElementsAre("!ClusterUnreachable"));
+}
+
+TEST(JobStoryTest, OfClustersThatGoAndCome) {
+  const auto in_state = [](const std::string& state, int64_t epoch) {
+    FusionJobStatus status;
+    status.attempt = 1;
+    status.cluster_statuses = {{.name = "tokyo", .state = state, .epoch = epoch}};
+    return status;
+  };
+  EXPECT_THAT(Told(in_state("Connected", 1), in_state("Unreachable", 1)), ElementsAre("!ClusterUnreachable"));
+  EXPECT_THAT(Told(in_state("Unreachable", 1), in_state("Lost", 1)), ElementsAre("!ClusterLost"));
+  EXPECT_THAT(Told(in_state("Lost", 1), in_state("Connected", 1)), ElementsAre("ClusterBack"));
+  EXPECT_THAT(Told(in_state("Lost", 1), in_state("Lost", 1)), IsEmpty());
+  EXPECT_THAT(Told(in_state("Connected", 0), in_state("Lost", 0)), IsEmpty()) << "the job is elsewhere";
+  EXPECT_THAT(Told({}, in_state("Connected", 1)), IsEmpty());
+}
+
+TEST(JobStoryTest, OfCheckpointsNowAndThen) {
+  const auto saved = [](int64_t step, absl::Duration at) {
+    FusionJobStatus status;
+    status.checkpoint = {.uri = "c", .step = step, .time = absl::FromUnixSeconds(1'800'000'000) + at};
+    return status;
+  };
+  EXPECT_THAT(Told({}, saved(10, absl::ZeroDuration())), ElementsAre("CheckpointSaved"));
+  EXPECT_THAT(Told(saved(10, absl::ZeroDuration()), saved(20, absl::Seconds(20))), IsEmpty());
+  EXPECT_THAT(Told(saved(10, absl::ZeroDuration()), saved(500, absl::Minutes(10))), ElementsAre("CheckpointSaved"));
+}
+
+// Events of a whole life, in order.
+TEST_F(TwoClustersTest, EventsTellTheStory) {
+  Submit2();
+  SettleBoth();
+  EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready"));
+  events_.reasons_.clear();
+  tokyo_->SetReachable(false);
+  SettleBoth();
+  tokyo_->SetLost(true);
+  SettleBoth();
+  tokyo_->SetReachable(true);
+  SettleBoth();
+  EXPECT_THAT(events_.reasons_, ElementsAre("ClusterUnreachable", "ClusterLost", "Recovered", "ClusterBack"));
+  events_.reasons_.clear();
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  SettleBoth();
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  SettleBoth();
+  EXPECT_THAT(events_.reasons_, ElementsAre("Suspending", "Suspended", "Resumed", "Ready"));
+  events_.reasons_.clear();
+  for (int i = 0; i < 5; ++i) SettleBoth();
+  EXPECT_THAT(events_.reasons_, IsEmpty()) << "nothing happens";
+}
+
+}  // namespace
+}  // namespace fusionllm::op

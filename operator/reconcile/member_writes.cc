@@ -1,0 +1,91 @@
+#include "operator/reconcile/member_writes.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
+#include "operator/manifests/resources.h"
+#include "operator/reconcile/refusal.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+bool IsGone(const absl::Status& status) { return kube::IsApiNotFound(status); }
+
+}  // namespace
+
+absl::Status MemberWrites::CreatePod(json pod) {
+  // Where the chart's admission policy compares it with the anchor's, a request that was stopped on its way is refused.
+  if (fence_ != nullptr) pod["metadata"]["annotations"][kEpochAnnotation] = absl::StrCat(fence_->epoch());
+  const absl::StatusOr<std::string> answer = member_.client().Create(kPods, job_.ns, pod.dump(), {.field_manager = kFieldManager}, call_);
+  if (answer.ok()) member_.Wrote(job_.uid, kPods, *answer);
+  const absl::Status& status = answer.status();
+  return kube::IsApiAlreadyExists(status) ? Adopt(pod) : OfPod(status);
+}
+
+// A pod of that name is there: ours, which the cache does not show yet, or one that must not stand for it. By a list, for which the
+// operator has the right in any case.
+absl::Status MemberWrites::Adopt(const json& wanted) {
+  const std::string name = kube::TextAt(wanted, "metadata", "name");
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
+                             member_.client().List(kPods, job_.ns, {.field_selector = absl::StrCat("metadata.name=", name)}, call_));
+  const json list = kube::ParseJson(answer);
+  const std::string which = absl::StrCat("Pod ", name, " in namespace ", job_.ns, " of cluster ", member_.name());
+  const json& items = kube::ListOf(kube::At(list, "items"));
+  if (items.empty()) return absl::UnavailableError(absl::StrCat(which, " was there and is gone"));
+  const json& there = items.front();
+  if (kube::TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid) {
+    return absl::AlreadyExistsError(absl::StrCat(which, " belongs to somebody else"));
+  }
+  if (!kube::At(there, "metadata", "deletionTimestamp").is_null()) return absl::OkStatus();  // its end brings us back
+  const auto owner = [](const json& pod) {
+    const json& owners = kube::ListOf(kube::At(pod, "metadata", "ownerReferences"));
+    return owners.empty() ? std::string() : kube::TextAt(owners.front(), "uid");
+  };
+  const auto attempt = [](const json& pod) { return kube::TextAt(pod, "metadata", "labels", kAttemptLabel); };
+  if (owner(there) == owner(wanted) && attempt(there) == attempt(wanted)) {
+    member_.Wrote(job_.uid, kPods, there.dump());
+    return absl::OkStatus();
+  }
+  // Of an anchor that is gone, whose garbage it is.
+  const kube::DeleteOptions options{.uid = kube::TextAt(there, "metadata", "uid")};
+  const absl::Status deleted = member_.client().Delete(kPods, {job_.ns, name}, options, call_).status();
+  if (!deleted.ok() && !IsGone(deleted) && !kube::IsApiConflict(deleted)) return deleted;
+  return absl::UnavailableError(absl::StrCat(which, " had another owner, and is made anew"));
+}
+
+absl::Status MemberWrites::RemovePods(const std::string& cluster, const std::vector<PodRemoval>& removals) {
+  for (const PodRemoval& removal : removals) {
+    if (removal.cluster != cluster) continue;
+    const kube::DeleteOptions options{.uid = removal.uid, .grace_period_seconds = removal.grace_seconds};
+    const absl::Status status = member_.client().Delete(kPods, {job_.ns, removal.name}, options, call_).status();
+    // A conflict: another pod has taken the name.
+    if (!status.ok() && !IsGone(status) && !kube::IsApiConflict(status)) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemberWrites::DeleteAnchor() {
+  const auto anchor = member_.AnchorOf(job_.uid);
+  if (!anchor.has_value() || anchor->terminating) return absl::OkStatus();
+  // In the foreground: while it is there, something of the job is.
+  const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor->uid};
+  const absl::Status status = member_.client().Delete(kConfigMaps, {job_.ns, AnchorName(job_)}, options, call_).status();
+  return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
+}
+
+absl::Status MemberWrites::PreserveAnchor() {
+  const auto anchor = member_.AnchorOf(job_.uid);
+  if (!anchor.has_value() || anchor->preserved) return absl::OkStatus();
+  const json patch = {{"metadata", {{"uid", anchor->uid}, {"annotations", {{kPreservedAnnotation, "true"}}}}}};
+  const absl::StatusOr<std::string> answer = member_.client().Patch(kConfigMaps, {job_.ns, AnchorName(job_)}, kube::PatchType::kMerge,
+                                                                    patch.dump(), {.field_manager = kFieldManager}, call_);
+  if (answer.ok()) member_.Wrote(job_.uid, kConfigMaps, *answer);
+  return IsGone(answer.status()) || kube::IsApiConflict(answer.status()) ? absl::OkStatus() : answer.status();
+}
+
+}  // namespace fusionllm::op

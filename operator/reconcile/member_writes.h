@@ -1,0 +1,38 @@
+// What one job has written and deleted in one cluster: Pods, and the anchor as a whole. Blocks on the API server; errors are its, those
+// about a Pod marked as such (OfPod()). What is gone already, or has changed hands, is no error.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/kube/client/api_client.h"
+#include "operator/lifecycle/decide.h"
+#include "operator/members/fence.h"
+#include "operator/members/member.h"
+
+namespace fusionllm::op {
+
+class MemberWrites {
+ public:
+  // All must outlive it. `fence`: null: nobody is elected.
+  MemberWrites(Member& member, const JobIdentity& job, const Fence* fence, const kube::CallOptions& call)
+      : member_(member), job_(job), fence_(fence), call_(call) {}
+
+  // OK too if it is there, or one of its name is still ending: their events bring the job back. AlreadyExists: it is somebody else's.
+  absl::Status CreatePod(nlohmann::json pod);
+  // Those in the cluster that is called so.
+  absl::Status RemovePods(const std::string& cluster, const std::vector<PodRemoval>& removals);
+  absl::Status DeleteAnchor();
+  absl::Status PreserveAnchor();
+
+ private:
+  absl::Status Adopt(const nlohmann::json& wanted);
+
+  Member& member_;
+  const JobIdentity& job_;
+  const Fence* const fence_;
+  const kube::CallOptions& call_;
+};
+
+}  // namespace fusionllm::op

@@ -1,0 +1,102 @@
+#include "operator/reconcile/pod_trials.h"
+
+#include <algorithm>
+
+#include "operator/reconcile/try_pods.h"
+
+namespace fusionllm::op {
+namespace {
+
+// What the job would still have to get in a cluster.
+struct Lack {
+  bool broker = false;
+  std::optional<ExecutorSlot> executor;  // the first
+  bool any() const { return broker || executor.has_value(); }
+};
+
+// The broker is in the first, whoever lends devices.
+bool IsHub(const Observation& seen, const ClusterView& cluster) { return &cluster == &seen.clusters.front(); }
+
+Lack LackIn(const Observation& seen, const ClusterView& cluster) {
+  Lack lack;
+  if (seen.rests() || seen.slots.empty()) return lack;
+  const auto is_there = [&](const auto& is_it) {
+    return std::any_of(cluster.pods.begin(), cluster.pods.end(),
+                       [&](const PodView& pod) { return pod.attempt == seen.memory.attempt && is_it(pod); });
+  };
+  lack.broker = IsHub(seen, cluster) && !is_there([](const PodView& pod) { return pod.role == kBrokerRole; });
+  for (const ExecutorSlot& slot : seen.slots) {
+    if (slot.cluster != cluster.name || lack.executor.has_value()) continue;
+    if (!is_there([&](const PodView& pod) { return pod.role == kExecutorRole && pod.index == slot.index; })) lack.executor = slot;
+  }
+  return lack;
+}
+
+}  // namespace
+
+void PodTrials::LookAt(Observation& seen) const {
+  for (ClusterView& cluster : seen.clusters) {
+    const Trials::Standing standing = trials_.Of(About(seen, cluster.name));
+    const bool lacks = LackIn(seen, cluster).any();
+    if (lacks || seen.deleted_at.has_value()) {
+      cluster.refusal = standing.refusal;
+      cluster.again = standing.again;
+    }
+    if (IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
+    // Before the hub's anchor says where the attempt is placed no member knows what it would have to take.
+    cluster.untried = !seen.placed || seen.now < trials_.Await(About(seen, cluster.name), seen.now) + kAnswerPatience;
+  }
+}
+
+bool PodTrials::IsClosed(const Observation& seen, const std::string& cluster) const {
+  return seen.now < trials_.Of(About(seen, cluster)).again;
+}
+
+std::string PodTrials::ConflictIn(const Observation& seen, const std::string& cluster) const {
+  const std::optional<Refusal> refusal = trials_.Of(About(seen, cluster)).refusal;
+  return refusal.has_value() && refusal->reason == kConflict ? refusal->message : "";
+}
+
+void PodTrials::Try(Member& member, const Observation& seen, ClusterView& here, const std::string& hub, std::stop_token stop) {
+  const Lack lack = LackIn(seen, here);
+  if (!lack.any()) return;
+  const Trials::About about = About(seen, here.name);
+  const Trials::Standing standing = trials_.Of(about);
+  if (standing.refusal.has_value() ? seen.now < standing.again : standing.accepted) return;
+  const absl::StatusOr<std::optional<Refused>> answer =
+      TryPods(member,
+              {.identity = &seen.identity,
+               .job = &seen.job,
+               .images = &images_,
+               .attempt = {.number = seen.memory.attempt, .slots = seen.slots, .hub = hub},
+               .cluster = here.name,
+               .broker = lack.broker,
+               .executor = lack.executor},
+              std::move(stop));
+  if (!answer.ok()) return;  // what is made meets the same
+  here.untried = false;
+  news_ = answer->has_value() ? trials_.Refuse(about, **answer, seen.now) : trials_.Accept(about);
+  if (!answer->has_value()) return;
+  here.refusal = (*answer)->refusal;
+  here.again = seen.now + (*answer)->again;
+}
+
+bool PodTrials::Learn(const Observation& seen, const Decision& decision, const ClusterView& here, const absl::Status& status) {
+  const Trials::About about = About(seen, here.name);
+  if (status.ok()) {
+    const bool tried = (decision.prepare || decision.delete_anchors) && here.again <= seen.now;
+    if (tried && here.refusal.has_value() && trials_.Succeed(about)) news_ = look_again_ = true;
+    return false;
+  }
+  const std::optional<Refused> refused = RefusalOf(status, here.name);
+  if (!refused.has_value()) return false;
+  const bool was_closed = IsClosed(seen, here.name);
+  const bool news = trials_.Refuse(about, *refused, seen.now);
+  news_ = news_ || news;
+  // Something is to be removed, which does not wait: it is tried again as any failure is, ever later.
+  if (was_closed && !news) return false;
+  look_again_ = true;
+  return true;
+}
+
+}  // namespace fusionllm::op
