@@ -39,6 +39,13 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
       queue_("fusioncluster", *context_.clock, context_.queue_metrics),
       clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}),
       writes_(clusters_, *context_.clock),
+      secrets_(hub, *context_.clock, context_.informer_metrics, kSecrets,
+               [this](const kube::ObjectKey& secret) {
+                 for (const kube::ObjectPtr& object : clusters_.All()) {
+                   const std::optional<kubeapi::KubeConfigSource>& source = AsCluster(object).cluster.spec.kube_config;
+                   if (source.has_value() && source->location == secret.name) queue_.Add({"", "", object->meta.name});
+                 }
+               }),
       hub_probe_(hub, *context_.clock) {
   clusters_.AddHandler([this](const kube::InformerEvent& event) { queue_.Add({"", "", event.object->meta.name}); });
 }
@@ -77,6 +84,7 @@ void ClusterRegistry::Stop() {
   clusters_.Stop();
   if (controller_ != nullptr) controller_->Stop(kStopPatience);
   controller_.reset();
+  secrets_.Keep({});
   std::map<std::string, Connected> links;
   {
     const std::lock_guard lock(mutex_);
@@ -91,6 +99,7 @@ void ClusterRegistry::TouchAll() {
 }
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
+  ForgetSecrets();
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
   const ClusterObject& registered = AsCluster(object);
@@ -232,7 +241,7 @@ ClusterRegistry::Finding ClusterRegistry::Judge(const absl::Status& connection) 
 }
 
 absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, hub_.Get(kSecrets, {options_.ns, source.location}, {.stop = std::move(stop)}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, secrets_.Read({options_.ns, source.location}, std::move(stop)));
   const json secret = kube::ParseJson(answer);
   const json& data = kube::At(secret, "data", source.key);
   std::string text;
@@ -240,6 +249,15 @@ absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfi
     return absl::NotFoundError(absl::StrCat("Secret ", options_.ns, "/", source.location, " has no key ", source.key));
   }
   return text;
+}
+
+void ClusterRegistry::ForgetSecrets() {
+  std::set<kube::ObjectKey> named;
+  for (const kube::ObjectPtr& object : clusters_.All()) {
+    const std::optional<kubeapi::KubeConfigSource>& source = AsCluster(object).cluster.spec.kube_config;
+    if (source.has_value() && object->meta.deletion_timestamp.empty()) named.insert({options_.ns, source->location});
+  }
+  secrets_.Keep(named);
 }
 
 void ClusterRegistry::JudgeLoss(const ClusterObject& object, const Finding& finding) {

@@ -1,6 +1,6 @@
 // The member clusters: what FusionClusters on the hub name, connected with what their Secrets hold, and their status.
 //
-// One key of a queue is one FusionCluster; it is looked at again every so often, so that rotated credentials are taken up, and within a
+// One key of a queue is one FusionCluster; it is looked at when it or its Secret has changed, every so often besides, and within a
 // second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost, whether
 // there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered
 // already, or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nobody waits
@@ -23,6 +23,7 @@
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/federation/cluster_object.h"
 #include "operator/federation/member_link.h"
+#include "operator/federation/watched_objects.h"
 #include "operator/lifecycle/decide.h"
 
 namespace fusionllm::op {
@@ -117,6 +118,8 @@ class ClusterRegistry : public Members {
   // `uid`: of the cluster that is behind it now.
   Identity Identify(const ClusterObject& object, std::string uid) const;
   absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
+  // Those of clusters that are gone, or have another one now, are watched no more.
+  void ForgetSecrets();
   absl::Status Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
@@ -141,6 +144,7 @@ class ClusterRegistry : public Members {
   kube::WorkQueue queue_;
   kube::Informer clusters_;
   kube::WriteBarrier writes_;
+  WatchedObjects secrets_;
   std::unique_ptr<kube::Controller> controller_;
   MemberProbe hub_probe_;
   std::mutex hub_probe_mutex_;  // held while the hub is asked
