@@ -19,8 +19,10 @@ constexpr int kMostCards = 1024;
 
 absl::StatusOr<DeviceChoice> ChooseCard(int index) {
   FUSIONLLM_ASSIGN_OR_RETURN(const cuda::DeviceInfo card, cuda::FindDevice(index));
-  return DeviceChoice{
-      .backend = absl::StrCat("cuda:", index), .description = card.ToString(), .memory_bytes = static_cast<int64_t>(card.memory_bytes)};
+  return DeviceChoice{.backend = absl::StrCat("cuda:", index),
+                      .description = card.ToString(),
+                      .memory_bytes = static_cast<int64_t>(card.memory_bytes),
+                      .pci_bus_id = card.pci_bus_id};
 }
 
 absl::StatusOr<DeviceChoice> ChooseAny() {

@@ -14,7 +14,8 @@ struct DeviceChoice {
   std::string backend;  // for CreateBackend: "cpu" or "cuda:N"
   std::string
       description;  // one line for logs and lists: the card's name, memory, compute capability and driver; for the CPU why it is that
-  int64_t memory_bytes = 0;  // the card's; 0: the machine's
+  int64_t memory_bytes = 0;     // the card's; 0: the machine's
+  std::string pci_bus_id = {};  // the card's, for what the driver knows of it; empty: no card
 };
 
 // OK for "auto", "cpu" and "cuda:N". Errors: InvalidArgument saying what there is to choose from.

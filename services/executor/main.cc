@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
@@ -11,10 +12,12 @@
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "lib/kernels/devices.h"
+#include "lib/nvml/nvml.h"
 #include "services/credentials.h"
 #include "services/executor/broker_session.h"
 #include "services/executor/checkpoint_client.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/gpu_metrics.h"
 #include "services/executor/stage_host.h"
 #include "services/version.h"
 
@@ -85,6 +88,13 @@ int Main(int argc, char** argv) {
 
   metrics::Registry registry(kProgram, kBuildVersion);
   daemon::AddProcessMetrics(registry);
+  std::shared_ptr<const nvml::Gpu> gpu;
+  if (!chosen->pci_bus_id.empty()) {
+    absl::StatusOr<std::unique_ptr<nvml::Gpu>> opened = nvml::Gpu::Open(chosen->pci_bus_id);
+    if (!opened.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("no metrics of the card: ", opened.status().message()));
+    if (opened.ok()) gpu = *std::move(opened);
+  }
+  AddGpuMetrics(registry, gpu);
   StageProbe probe(registry, host_options.name);
   BrokerSession session(session_options);
   CheckpointClient checkpoints({.address = session_options.address, .credentials = credentials->channel, .executor = host_options.name});

@@ -48,6 +48,8 @@ absl::StatusOr<std::vector<DeviceInfo>> Devices() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, i), absl::StrCat("asking about CUDA device ", i)));
+    char bus[32] = {};
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaDeviceGetPCIBusId(bus, sizeof(bus), i), absl::StrCat("asking where CUDA device ", i, " is")));
     devices.push_back({.index = i,
                        .name = properties.name,
                        .memory_bytes = properties.totalGlobalMem,
@@ -55,7 +57,8 @@ absl::StatusOr<std::vector<DeviceInfo>> Devices() {
                        .minor = properties.minor,
                        .multiprocessors = properties.multiProcessorCount,
                        .driver_version = driver,
-                       .runtime_version = runtime});
+                       .runtime_version = runtime,
+                       .pci_bus_id = bus});
   }
   return devices;
 }

@@ -28,6 +28,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   int driver_version = 0, runtime_version = 0;  // as CUDA counts: 13020 is 13.2
+  std::string pci_bus_id;                       // "0000:3b:00.0"
   std::string ToString() const;
 };
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "lib/base/shared_library.h"
 #include "lib/base/status_macros.h"
-#include "lib/kernels/cuda/shared_library.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -36,7 +36,7 @@ absl::Status ToStatus(cublasStatus_t status, absl::string_view what) {
 }
 
 absl::StatusOr<CublasLt> Load() {
-  FUSIONLLM_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Open({"libcublasLt.so.13", "libcublasLt.so"}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::SharedLibrary library, base::SharedLibrary::Open({"libcublasLt.so.13", "libcublasLt.so"}));
   CublasLt l;
   FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtCreate", l.create));
   FUSIONLLM_RETURN_IF_ERROR(library.Find("cublasLtMatmulDescCreate", l.desc_create));

@@ -108,6 +108,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->sharedMemPerBlockOptin = 227 * 1024;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int device) {
+  if (device != 0) return cudaErrorInvalidDevice;
+  std::snprintf(bus, static_cast<size_t>(length), "0000:00:00.0");
+  return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = e::Absent() ? 0 : 13000;
   return cudaSuccess;

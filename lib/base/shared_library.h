@@ -1,4 +1,4 @@
-// Libraries that are loaded when they are first needed, so that a program built for GPUs starts on machines without them.
+// Libraries that are loaded when they are first needed, such as those of a GPU, so that a program starts on machines without them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace fusionllm::kernels::cuda {
+namespace fusionllm::base {
 
 // Stays loaded until the process ends: such libraries hold threads and state of their own. Thread-safe.
 class SharedLibrary {
@@ -34,4 +34,4 @@ class SharedLibrary {
   void* handle_;
 };
 
-}  // namespace fusionllm::kernels::cuda
+}  // namespace fusionllm::base

@@ -1,11 +1,11 @@
-#include "lib/kernels/cuda/shared_library.h"
+#include "lib/base/shared_library.h"
 
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace fusionllm::kernels::cuda {
+namespace fusionllm::base {
 
 absl::StatusOr<SharedLibrary> SharedLibrary::Open(const std::vector<std::string>& names) {
   std::string said;
@@ -23,4 +23,4 @@ absl::Status SharedLibrary::Lookup(const char* symbol, void*& found) const {
   return absl::FailedPreconditionError(absl::StrCat(name_, " has no function '", symbol, "': another version is needed"));
 }
 
-}  // namespace fusionllm::kernels::cuda
+}  // namespace fusionllm::base

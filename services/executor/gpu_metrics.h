@@ -1,0 +1,15 @@
+// What an executor tells of its card as metrics. docs/metrics.md lists them.
+#pragma once
+
+#include <memory>
+
+#include "lib/metrics/registry.h"
+#include "lib/nvml/nvml.h"
+
+namespace fusionllm::services {
+
+// Declares them; the card is asked in each Text(), and what it does not tell has no series. `gpu` may be null: there is none, or nothing
+// to ask it by. Of a card that is lost the log tells once, and all series are gone.
+void AddGpuMetrics(metrics::Registry& registry, std::shared_ptr<const nvml::Gpu> gpu);
+
+}  // namespace fusionllm::services
