@@ -1,0 +1,83 @@
+// The codecs of codec.h for tensors wherever they live: on the host, or in a device's memory, where lib/compression/cuda encodes them so
+// that only the encoded bytes cross to the host.
+//
+// Every implementation writes the same bytes for the same numbers, and decodes the same numbers from the same bytes: the two ends of a link
+// need not compute on the same kind of device. One conformance suite holds them to it (testing/conformance.h).
+//
+// Tensor addresses (spans of floats and integers) are those of memory(); messages are always the host's. Encode waits for what computes the
+// tensor; Decode may return before the tensor is there, in the order of the memory's other copies and kernels. What comes from a peer is
+// checked on the host before Decode returns. Not thread-safe: one thread uses a TensorCodec and what it made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/compression/codec.h"
+#include "lib/compression/guard.h"
+#include "lib/compression/mask.h"
+#include "lib/compression/spec.h"
+#include "lib/tensor/memory.h"
+
+namespace fusionllm::compression {
+
+// What a forward top-k message kept, until its backward message; dense when it kept all. Of use to the codec that filled it alone, which
+// must outlive it.
+struct Selection {
+  Mask mask;  // of codecs on the host
+  // Of codecs on a device: the kept elements' numbers there, ascending 32-bit integers, 4 bytes for each.
+  tensor::MemoryBlock indices;
+  int64_t elements = 0;
+  int64_t kept = 0;
+};
+
+// What one sender keeps for one edge between its messages. One caller at a time; of use to one codec, which must outlive it.
+struct SenderState {
+  EncoderState host;  // of codecs on the host
+  // Of codecs on a device: as EncoderState::residual and corrected. No residual yet: 0 elements.
+  tensor::MemoryBlock residual, corrected;
+  int64_t residual_elements = 0;
+};
+
+class TensorCodec {
+ public:
+  virtual ~TensorCodec() = default;
+  // Where the tensors live. Outlives the codec.
+  virtual tensor::Memory& memory() const = 0;
+
+  // As compression::Encode: `selection` is the forward's for the gradient of a top-k edge (null or dense otherwise), selection_out (may be
+  // null) receives that of a forward message, `state` may be null without error feedback. *out, the host's, keeps its capacity. Errors:
+  // Encode's; ResourceExhausted for memory of the device; those that kernels found before it.
+  virtual absl::Status Encode(const CodecSpec& spec, Direction direction, std::span<const float> values, const Selection* selection,
+                              SenderState* state, std::vector<std::byte>* out, Selection* selection_out) = 0;
+  // As compression::Decode, into a tensor of memory().
+  virtual absl::Status Decode(Direction direction, std::span<const std::byte> encoded, const Selection* selection, std::span<float> out,
+                              Selection* selection_out) = 0;
+
+  // Labels and ids. They are coded on the host, by way of a copy where they live elsewhere: they are few, and come from the host.
+  absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);
+  absl::Status DecodeIntegers(std::span<const std::byte> encoded, std::span<int32_t> out);
+
+  // How far what the receiver decodes from `encoded` is from the original; of a gradient of a top-k edge, of the elements kept. Done on the
+  // host, by way of a copy of the tensor: for samples.
+  absl::StatusOr<CompressionError> Compare(Direction direction, std::span<const float> original, std::span<const std::byte> encoded,
+                                           const Selection* selection);
+
+  // Error feedback's residual as the checkpoint has it; empty before the first message.
+  absl::Status ReadResidual(const SenderState& state, std::vector<float>* out);
+  absl::Status WriteResidual(std::span<const float> residual, SenderState* state);
+
+ protected:
+  // The host's form of a selection.
+  absl::StatusOr<Mask> MaskOf(const Selection& selection);
+  absl::StatusOr<std::vector<float>> CopyToHost(std::span<const float> values);
+};
+
+// compression::Encode and Decode themselves, for tensors in the host's memory.
+std::unique_ptr<TensorCodec> HostTensorCodec();
+
+}  // namespace fusionllm::compression
