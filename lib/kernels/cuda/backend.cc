@@ -34,6 +34,7 @@ class CudaBackend final : public Backend {
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
   absl::Status Finish() override { return device_->Finish(); }
+  Device& device() { return *device_; }
 
  private:
   const std::unique_ptr<Device> device_;
@@ -53,6 +54,11 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open(index));
   return std::make_unique<CudaBackend>(std::move(device));
+}
+
+Device* DeviceOf(Backend& backend) {
+  auto* const cuda = dynamic_cast<CudaBackend*>(&backend);
+  return cuda == nullptr ? nullptr : &cuda->device();
 }
 
 }  // namespace fusionllm::kernels::cuda

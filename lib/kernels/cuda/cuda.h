@@ -46,6 +46,8 @@ std::unique_ptr<OptimizerKernels> MakeOptimizer(Device& device);
 
 // On CUDA device `index` of this machine. Errors: Device::Open's.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index);
+// The device of such a back end, which owns it; null for any other back end. For what computes beside the kernels, in the same stream.
+Device* DeviceOf(Backend& backend);
 
 class DeviceKernel : public Kernel {
  public:

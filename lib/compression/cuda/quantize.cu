@@ -1,0 +1,182 @@
+// Bytes of memory for each value, read and written: fp16 4 + 4 + 2 (the greatest comes first), bf16 4 + 2, int8 4 + 1, int4 4 + 0.5;
+// decoding as many as the code and 4.
+#include "lib/compression/cuda/quantize.h"
+
+#include <algorithm>
+
+#include "lib/compression/cuda/device_code.h"
+#include "lib/kernels/cuda/launch.h"
+
+namespace fusionllm::compression::cuda {
+namespace {
+
+using kernels::cuda::BlocksFor;
+using kernels::cuda::ElementStride;
+using kernels::cuda::FirstElement;
+using kernels::cuda::kThreads;
+using kernels::cuda::Launch;
+
+constexpr int kInt8Block = 64;
+constexpr int kInt4Block = 32;
+
+// Round to nearest even in integer arithmetic, as on the host.
+__device__ inline uint16_t ToHalf(float x) {
+  const uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu, sign = (bits ^ magnitude) >> 16;
+  // Below 2^-14 a half counts in units of 2^-24, as does a float in [0.5, 1): the addition rounds for us.
+  if (magnitude < (113u << 23))
+    return static_cast<uint16_t>(sign | (__float_as_uint(__fadd_rn(__uint_as_float(magnitude), 0.5f)) - (126u << 23)));
+  return static_cast<uint16_t>(sign | (((magnitude + 0xfffu + ((magnitude >> 13) & 1u)) >> 13) - (112u << 10)));
+}
+
+// Of a finite half.
+__device__ inline float OfHalf(uint16_t half) {
+  const uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
+  if (magnitude >= 0x400u) return __uint_as_float(sign | ((magnitude << 13) + (112u << 23)));
+  return __uint_as_float(sign | __float_as_uint(__fmul_rn(static_cast<float>(magnitude), 0x1p-24f)));
+}
+
+// magnitude / codes as a float whose lower 16 bits are zero, rounded up; 0 where it would be subnormal.
+__device__ inline float BlockScale(uint32_t magnitude, float codes) {
+  const uint32_t bits = (__float_as_uint(__fdiv_rn(__uint_as_float(magnitude), codes)) + 0xffffu) & 0xffff0000u;
+  return bits < (1u << 23) ? 0.0f : __uint_as_float(bits);
+}
+
+__device__ inline float InverseOf(float scale) { return scale == 0 ? 0.0f : __fdiv_rn(1.0f, scale); }
+
+__device__ inline float Difference(const float* minuend, int64_t i, float decoded) {
+  return minuend == nullptr ? decoded : minuend[i] - decoded;
+}
+
+__global__ void FindGreatest(const float* values, int64_t n, uint32_t* greatest) {
+  uint32_t own = 0;
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) own = std::max(own, MagnitudeOf(values[i]));
+  MaxOfGrid(own, greatest);
+}
+
+__global__ void WriteHalves(const float* values, int64_t n, const uint32_t* greatest, uint16_t* out) {
+  // HalfExponent's e; 2^-e is a normal float.
+  const int exponent = std::min(std::max(static_cast<int>(*greatest >> 23) - 127 - 14, -126), 106);
+  const float factor = __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = ToHalf(__fmul_rn(values[i], factor));
+}
+
+__global__ void WriteBfloats(const float* values, int64_t n, uint16_t* out, uint32_t* greatest) {
+  uint32_t own = 0;
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
+    const uint32_t bits = __float_as_uint(values[i]);
+    own = std::max(own, bits & 0x7fffffffu);
+    out[i] = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  }
+  MaxOfGrid(own, greatest);
+}
+
+// A warp for each block: two values a lane.
+__global__ void WriteInt8(const float* values, int64_t n, uint16_t* scales, int8_t* codes, uint32_t* greatest) {
+  const int lane = threadIdx.x % 32;
+  const int64_t blocks = (n + kInt8Block - 1) / kInt8Block;
+  uint32_t own = 0;
+  for (int64_t block = FirstElement() / 32; block < blocks; block += ElementStride() / 32) {
+    const int64_t low = block * kInt8Block + lane, high = low + 32;
+    const float a = low < n ? values[low] : 0.0f, b = high < n ? values[high] : 0.0f;
+    const uint32_t magnitude = MaxOfWarp(std::max(MagnitudeOf(a), MagnitudeOf(b)));
+    const float scale = BlockScale(magnitude, 127.0f), inverse = InverseOf(scale);
+    if (lane == 0) scales[block] = static_cast<uint16_t>(__float_as_uint(scale) >> 16);
+    if (low < n) codes[low] = static_cast<int8_t>(__float2int_rn(__fmul_rn(a, inverse)));
+    if (high < n) codes[high] = static_cast<int8_t>(__float2int_rn(__fmul_rn(b, inverse)));
+    own = std::max(own, magnitude);
+  }
+  MaxOfGrid(own, greatest);
+}
+
+// A warp for each block: one value a lane; the lower half of the lanes write.
+__global__ void WriteInt4(const float* values, int64_t n, uint16_t* scales, uint8_t* codes, uint32_t* greatest) {
+  const int lane = threadIdx.x % 32;
+  const int64_t blocks = (n + kInt4Block - 1) / kInt4Block;
+  uint32_t own = 0;
+  for (int64_t block = FirstElement() / 32; block < blocks; block += ElementStride() / 32) {
+    const int64_t i = block * kInt4Block + lane;
+    const float x = i < n ? values[i] : 0.0f;
+    const uint32_t magnitude = MaxOfWarp(MagnitudeOf(x));
+    const float scale = BlockScale(magnitude, 7.0f);
+    const int code = __float2int_rn(__fmul_rn(x, InverseOf(scale))) + 8;
+    const int above = __shfl_down_sync(0xffffffffu, code, kInt4Block / 2);
+    if (lane == 0) scales[block] = static_cast<uint16_t>(__float_as_uint(scale) >> 16);
+    if (lane < kInt4Block / 2) codes[block * (kInt4Block / 2) + lane] = static_cast<uint8_t>(code | (above << 4));
+    own = std::max(own, magnitude);
+  }
+  MaxOfGrid(own, greatest);
+}
+
+__global__ void AddResidual(const float* values, const float* residual, int64_t n, float* corrected) {
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) corrected[i] = residual == nullptr ? values[i] : values[i] + residual[i];
+}
+
+__global__ void ReadHalves(const uint16_t* halves, int64_t n, float factor, const float* minuend, float* out) {
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = Difference(minuend, i, __fmul_rn(OfHalf(halves[i]), factor));
+}
+
+__global__ void ReadBfloats(const uint16_t* bfloats, int64_t n, const float* minuend, float* out) {
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
+    out[i] = Difference(minuend, i, __uint_as_float(static_cast<uint32_t>(bfloats[i]) << 16));
+  }
+}
+
+__global__ void ReadInt8(const uint16_t* scales, const int8_t* codes, int64_t n, const float* minuend, float* out) {
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
+    const float scale = __uint_as_float(static_cast<uint32_t>(scales[i / kInt8Block]) << 16);
+    out[i] = Difference(minuend, i, __fmul_rn(static_cast<float>(codes[i]), scale));
+  }
+}
+
+__global__ void ReadInt4(const uint16_t* scales, const uint8_t* codes, int64_t n, const float* minuend, float* out) {
+  constexpr int kHalf = kInt4Block / 2;
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
+    const int64_t block = i / kInt4Block;
+    const int within = static_cast<int>(i % kInt4Block);
+    const int both = codes[block * kHalf + within % kHalf];
+    const int code = (within < kHalf ? both & 15 : both >> 4) - 8;
+    const float scale = __uint_as_float(static_cast<uint32_t>(scales[block]) << 16);
+    out[i] = Difference(minuend, i, __fmul_rn(static_cast<float>(code), scale));
+  }
+}
+
+uint16_t* Words(std::byte* bytes) { return reinterpret_cast<uint16_t*>(bytes); }
+const uint16_t* Words(const std::byte* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
+
+}  // namespace
+
+cudaError_t GreatestMagnitude(cudaStream_t stream, const float* values, int64_t n, uint32_t* greatest) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, FindGreatest, values, n, greatest);
+}
+cudaError_t FloatToHalf(cudaStream_t stream, const float* values, int64_t n, const uint32_t* greatest, std::byte* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteHalves, values, n, greatest, Words(out));
+}
+cudaError_t FloatToBfloat(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteBfloats, values, n, Words(out), greatest);
+}
+cudaError_t QuantizeInt8(cudaStream_t stream, const float* values, int64_t n, std::byte* scales, std::byte* codes, uint32_t* greatest) {
+  return Launch(stream, BlocksFor((n + 1) / 2), kThreads, 0, WriteInt8, values, n, Words(scales), reinterpret_cast<int8_t*>(codes),
+                greatest);
+}
+cudaError_t QuantizeInt4(cudaStream_t stream, const float* values, int64_t n, std::byte* scales, std::byte* codes, uint32_t* greatest) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteInt4, values, n, Words(scales), reinterpret_cast<uint8_t*>(codes), greatest);
+}
+cudaError_t Correct(cudaStream_t stream, const float* values, const float* residual, int64_t n, float* corrected) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, AddResidual, values, residual, n, corrected);
+}
+cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, float factor, const float* minuend, float* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, factor, minuend, out);
+}
+cudaError_t BfloatToFloat(cudaStream_t stream, const std::byte* bfloats, int64_t n, const float* minuend, float* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadBfloats, Words(bfloats), n, minuend, out);
+}
+cudaError_t DequantizeInt8(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
+                           float* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt8, Words(scales), reinterpret_cast<const int8_t*>(codes), n, minuend, out);
+}
+cudaError_t DequantizeInt4(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
+                           float* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt4, Words(scales), reinterpret_cast<const uint8_t*>(codes), n, minuend, out);
+}
+
+}  // namespace fusionllm::compression::cuda
