@@ -2,8 +2,11 @@
 
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
-#include "lib/compression/codec.h"
+#ifdef FUSIONLLM_CUDA
+#include "lib/compression/cuda/codec.h"
+#endif
 #include "lib/compression/guard.h"
+#include "lib/compression/tensor_codec.h"
 #include "lib/runtime/edge_codec.h"
 
 namespace fusionllm::runtime {
@@ -11,20 +14,22 @@ namespace {
 
 using compression::CodecSpec;
 using compression::Direction;
-using compression::Mask;
+using compression::Selection;
 
 // An edge of this stage, seen from either end: the forward value and the other stage.
 using EdgeId = std::pair<opdag::ValueId, int>;
 
 class Compressed : public EdgeCodec {
  public:
-  Compressed(int stage, LinkCodecs links, int64_t comparison_period)
-      : stage_(stage), links_(std::move(links)), comparison_period_(comparison_period) {}
+  Compressed(int stage, LinkCodecs links, int64_t comparison_period, std::unique_ptr<compression::TensorCodec> codec)
+      : stage_(stage), links_(std::move(links)), comparison_period_(comparison_period), codec_(std::move(codec)) {}
+
+  tensor::Memory& memory() const override { return codec_->memory(); }
 
   absl::StatusOr<Payload> Encode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) override {
     Payload out;
     if (value.type.dtype == tensor::DType::kI32) {
-      FUSIONLLM_RETURN_IF_ERROR(compression::EncodeIntegers(Integers(value), &out));
+      FUSIONLLM_RETURN_IF_ERROR(codec_->EncodeIntegers(Integers(value), &out));
       return out;
     }
     if (value.type.dtype != tensor::DType::kF32) return Unsupported(edge, value.type);
@@ -32,21 +37,37 @@ class Compressed : public EdgeCodec {
     const std::span<const float> floats = {value.f32(), static_cast<size_t>(value.type.elements())};
     if (edge.gradient) {
       const CodecSpec spec = SpecOf(edge.peer, stage_);
-      const Mask* const mask = MaskOf(spec, id, slot);
-      FUSIONLLM_RETURN_IF_ERROR(compression::Encode(spec, Direction::kBackward, floats, mask, nullptr, &out, nullptr));
-      Watch(edge, spec, Direction::kBackward, floats, mask, out);
+      const Selection* const selection = SelectionOf(spec, id, slot);
+      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, Direction::kBackward, floats, selection, nullptr, &out, nullptr));
+      Watch(edge, spec, Direction::kBackward, floats, selection, out);
     } else {
       CodecSpec spec = SpecOf(stage_, edge.peer);
       spec.error_feedback = spec.error_feedback && training;
-      compression::EncoderState& state = training ? senders_[id] : evaluators_[id];
-      FUSIONLLM_RETURN_IF_ERROR(compression::Encode(spec, Direction::kForward, floats, nullptr, &state, &out, &masks_[{id, slot}]));
+      compression::SenderState& state = training ? senders_[id] : evaluators_[id];
+      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, Direction::kForward, floats, nullptr, &state, &out, &selections_[{id, slot}]));
       if (training) Watch(edge, spec, Direction::kForward, floats, nullptr, out);
     }
     return out;
   }
 
   std::vector<float>* Residual(const CutEdge& edge) override {
-    return !edge.gradient && SpecOf(stage_, edge.peer).error_feedback ? &senders_[{edge.of, edge.peer}].residual : nullptr;
+    if (edge.gradient || !SpecOf(stage_, edge.peer).error_feedback) return nullptr;
+    const EdgeId id = {edge.of, edge.peer};
+    return memory().on_host() ? &senders_[id].host.residual : &residuals_[id];
+  }
+
+  absl::Status PullResiduals() override {
+    for (auto& [id, residual] : residuals_) {
+      FUSIONLLM_RETURN_IF_ERROR(codec_->ReadResidual(senders_[id], &residual));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PushResiduals() override {
+    for (const auto& [id, residual] : residuals_) {
+      FUSIONLLM_RETURN_IF_ERROR(codec_->WriteResidual(residual, &senders_[id]));
+    }
+    return absl::OkStatus();
   }
 
   std::map<int, LinkCompression> Compression() const override {
@@ -83,15 +104,15 @@ class Compressed : public EdgeCodec {
 
   absl::Status Decode(const CutEdge& edge, int slot, const Payload& payload, tensor::TensorView out) override {
     if (out.type.dtype == tensor::DType::kI32) {
-      return compression::DecodeIntegers(payload, {out.as<int32_t>(), static_cast<size_t>(out.type.elements())});
+      return codec_->DecodeIntegers(payload, {out.as<int32_t>(), static_cast<size_t>(out.type.elements())});
     }
     if (out.type.dtype != tensor::DType::kF32) return Unsupported(edge, out.type);
     const EdgeId id = {edge.of, edge.peer};
     const std::span<float> floats = {out.f32(), static_cast<size_t>(out.type.elements())};
     if (edge.gradient) {
-      return compression::Decode(Direction::kBackward, payload, MaskOf(SpecOf(stage_, edge.peer), id, slot), floats, nullptr);
+      return codec_->Decode(Direction::kBackward, payload, SelectionOf(SpecOf(stage_, edge.peer), id, slot), floats, nullptr);
     }
-    return compression::Decode(Direction::kForward, payload, nullptr, floats, &masks_[{id, slot}]);
+    return codec_->Decode(Direction::kForward, payload, nullptr, floats, &selections_[{id, slot}]);
   }
 
  private:
@@ -109,25 +130,14 @@ class Compressed : public EdgeCodec {
     compression::CompressionError last{};
   };
 
-  void Watch(const CutEdge& edge, const CodecSpec& spec, Direction direction, std::span<const float> original, const Mask* mask,
+  void Watch(const CutEdge& edge, const CodecSpec& spec, Direction direction, std::span<const float> original, const Selection* selection,
              const Payload& encoded) {
     Sent& sent = sent_.try_emplace({edge.peer, edge.of, edge.gradient}, comparison_period_).first->second;
     sent.dense_bytes += static_cast<int64_t>(original.size_bytes());
     sent.encoded_bytes += static_cast<int64_t>(encoded.size());
     if (spec.kind == compression::CodecKind::kExact || !sent.sampler.Next()) return;
-    decoded_.resize(original.size());
     // What was encoded just now decodes; if it did not, the receiver would say so.
-    if (!compression::Decode(direction, encoded, mask, decoded_, nullptr).ok()) return;
-    std::span<const float> decoded = decoded_;
-    if (mask != nullptr && !mask->dense()) {  // what the forward message did not send has no gradient that could be lost
-      kept_original_.resize(mask->kept());
-      kept_decoded_.resize(mask->kept());
-      mask->Gather(original, kept_original_);
-      mask->Gather(decoded_, kept_decoded_);
-      original = kept_original_;
-      decoded = kept_decoded_;
-    }
-    const auto error = compression::CompareTensors(original, decoded);
+    const auto error = codec_->Compare(direction, original, encoded, selection);
     if (!error.ok()) return;
     sent.last = *error;
     ++sent.compared;
@@ -147,26 +157,36 @@ class Compressed : public EdgeCodec {
   }
 
   // The forward message's choice, when the codec made one.
-  const Mask* MaskOf(const CodecSpec& spec, const EdgeId& id, int slot) const {
+  const Selection* SelectionOf(const CodecSpec& spec, const EdgeId& id, int slot) const {
     if (spec.kind != compression::CodecKind::kTopK) return nullptr;
-    const auto found = masks_.find({id, slot});
-    return found == masks_.end() ? nullptr : &found->second;
+    const auto found = selections_.find({id, slot});
+    return found == selections_.end() ? nullptr : &found->second;
   }
 
   const int stage_;
   const LinkCodecs links_;
   const int64_t comparison_period_;
-  std::map<EdgeId, compression::EncoderState> senders_;
-  std::map<EdgeId, compression::EncoderState> evaluators_;
-  std::map<std::pair<EdgeId, int>, Mask> masks_;
+  const std::unique_ptr<compression::TensorCodec> codec_;  // outlives what it filled
+  std::map<EdgeId, compression::SenderState> senders_;
+  std::map<EdgeId, compression::SenderState> evaluators_;
+  std::map<EdgeId, std::vector<float>> residuals_;  // the host's copies, where tensors live on a device
+  std::map<std::pair<EdgeId, int>, Selection> selections_;
   std::map<SentKey, Sent> sent_;
-  std::vector<float> decoded_, kept_original_, kept_decoded_;  // buffers of Watch
 };
 
 }  // namespace
 
-EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period) {
-  return std::make_unique<Compressed>(stage, std::move(links), comparison_period);
+EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period,
+                               std::unique_ptr<compression::TensorCodec> tensor_codec) {
+  if (tensor_codec == nullptr) tensor_codec = compression::HostTensorCodec();
+  return std::make_unique<Compressed>(stage, std::move(links), comparison_period, std::move(tensor_codec));
+}
+
+std::unique_ptr<compression::TensorCodec> TensorCodecFor(kernels::Backend& backend) {
+#ifdef FUSIONLLM_CUDA
+  if (std::unique_ptr<compression::TensorCodec> codec = compression::cuda::TensorCodecOn(backend); codec != nullptr) return codec;
+#endif
+  return compression::HostTensorCodec();
 }
 
 }  // namespace fusionllm::runtime

@@ -1,12 +1,17 @@
 // Whole trainings on the CUDA back end: the same bits on any number of stages, and the losses of the reference. Where there is neither
 // toolkit nor card the kernels are carried out by the processor (lib/kernels/cuda/emulated).
 #include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/compression/cuda/codec.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/device.h"
 #include "lib/runtime/testing/small_networks.h"
@@ -77,6 +82,122 @@ TEST_F(CudaStageTest, AMixedPipelineLearnsAsTheReference) {
   const PipelineResult got = MustRun(training, mixed);
   EXPECT_EQ(made, 2);
   for (size_t i = 0; i < want.steps.size(); ++i) EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, kLossTolerance * want.steps[i].loss);
+}
+
+LinkCodecs AllLinks(int stages, const char* text) {
+  LinkCodecs links;
+  for (int from = 0; from < stages; ++from) {
+    for (int to = 0; to < stages; ++to) links[{from, to}] = *compression::ParseCodecSpec(text);
+  }
+  return links;
+}
+
+// Codecs of every link, on the device where the back end is one.
+void CompressOnDevice(PipelineOptions& options, const char* text) {
+  options.codecs_on = [links = AllLinks(options.stages, text)](int stage, kernels::Backend& backend) {
+    return CompressedEdgeCodec(stage, links, 2, compression::cuda::TensorCodecOn(backend));
+  };
+}
+
+PipelineOptions WithHostCodecs(PipelineOptions options, const char* text) {
+  options.codecs = [links = AllLinks(options.stages, text)](int stage) { return CompressedEdgeCodec(stage, links, 2); };
+  return options;
+}
+
+TEST_F(CudaStageTest, CompressionOnTheDeviceDoesNotChangeABit) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  const PipelineResult exact = MustRun(training, OnCuda(training, 2));
+  for (const char* text : {"fp32", "fp16", "int4+ef", "topk@5:int8"}) {
+    PipelineOptions on_device = OnCuda(training, 2);
+    CompressOnDevice(on_device, text);
+    std::map<int, LinkCompression> on_host_links, on_device_links;
+    on_device.finish = [&](int stage, StageExecutor& executor) {
+      if (stage == 1) on_device_links = executor.compression();
+    };
+    PipelineOptions on_host = WithHostCodecs(OnCuda(training, 2), text);
+    on_host.finish = [&](int stage, StageExecutor& executor) {
+      if (stage == 1) on_host_links = executor.compression();
+    };
+    const PipelineResult got = MustRun(training, on_device), want = MustRun(training, on_host);
+    EXPECT_EQ(LossBits(got), LossBits(want)) << text;
+    EXPECT_EQ(got.parameters, want.parameters) << text;
+    if (std::string(text) != "fp32") {
+      EXPECT_NE(LossBits(got), LossBits(exact)) << text << ": nothing was compressed";
+    }
+    ASSERT_EQ(on_device_links.size(), on_host_links.size());
+    for (const auto& [peer, link] : on_host_links) {
+      EXPECT_EQ(on_device_links.at(peer).ratio, link.ratio) << text;
+      EXPECT_EQ(on_device_links.at(peer).compared_messages, link.compared_messages) << text;
+      EXPECT_EQ(on_device_links.at(peer).relative_error, link.relative_error) << text;
+    }
+  }
+}
+
+// The two ends of a link code on different devices. Which stage has the card is up to the threads, so the losses are compared with the
+// reference's, as those of a mixed pipeline without compression are; the bytes are the same by the codecs' conformance.
+TEST_F(CudaStageTest, ALinkCompressesOnTheDeviceAtOneEndAndOnTheCpuAtTheOther) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions mixed = OnCuda(training, 2);
+  std::atomic<int> made{0};
+  mixed.make_backend = [&made]() -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+    return made++ == 0 ? kernels::cuda::CreateCudaBackend(0) : kernels::CreateBackend("ref", {.threads = 1});
+  };
+  CompressOnDevice(mixed, "fp16");
+  const PipelineResult got = MustRun(training, mixed);
+  EXPECT_EQ(made, 2);
+  const PipelineResult want = MustRun(training, WithHostCodecs(SmallOptions(training, 2, "ref"), "fp16"));
+  ASSERT_EQ(want.steps.size(), got.steps.size());
+  for (size_t i = 0; i < want.steps.size(); ++i) EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, kLossTolerance * want.steps[i].loss);
+}
+
+// What error feedback keeps on the device goes through a checkpoint.
+TEST_F(CudaStageTest, ResidualsOnTheDeviceBelongToTheCheckpoint) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions options = OnCuda(training, 2);
+  options.config.optimizer.kind = kernels::OptimizerConfig::Kind::kSgd;  // its state is the parameters
+  options.steps = 4;
+  CompressOnDevice(options, "topk@5:fp16+ef");
+  const PipelineResult undisturbed = MustRun(training, options);
+
+  std::map<std::string, std::vector<std::byte>> stored;
+  const auto for_each = [](StageExecutor& executor, const std::function<void(const std::string&, tensor::TensorView)>& visit) {
+    executor.store().ForEachParameter(visit, /*owned_only=*/false);
+    for (const std::string& name : executor.residual_names()) visit(name, executor.residual(name));
+  };
+  PipelineOptions first_half = options;
+  first_half.steps = 2;
+  first_half.finish = [&](int, StageExecutor& executor) {
+    for_each(executor, [&](const std::string& name, tensor::TensorView view) {
+      const auto bytes = view.bytes();
+      stored[name].assign(bytes.begin(), bytes.end());
+    });
+  };
+  MustRun(training, first_half);
+
+  PipelineOptions second_half = options;
+  second_half.first_step = 3;
+  const auto restore = [&](bool with_residuals) {
+    return [&, with_residuals](int, StageExecutor& executor) {
+      for_each(executor, [&](const std::string& name, tensor::TensorView view) {
+        if (!with_residuals && name.starts_with("residual:")) return;
+        std::memcpy(view.data, stored.at(name).data(), view.type.bytes());
+      });
+    };
+  };
+  second_half.prepare = restore(true);
+  EXPECT_EQ(MustRun(training, second_half).parameters, undisturbed.parameters);
+  second_half.prepare = restore(false);
+  EXPECT_NE(MustRun(training, second_half).parameters, undisturbed.parameters) << "the residuals made no difference";
+}
+
+TEST_F(CudaStageTest, ACodecOfAnotherDeviceIsRefused) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  const auto other = kernels::cuda::CreateCudaBackend(0);
+  ASSERT_TRUE(other.ok()) << other.status();
+  PipelineOptions options = OnCuda(training, 1);
+  options.codecs = [&other](int stage) { return CompressedEdgeCodec(stage, {}, 0, compression::cuda::TensorCodecOn(**other)); };
+  const auto source = testing::SyntheticSource(7, testing::kSmallClasses);
+  EXPECT_THAT(testing::RunPipeline(training, options, *source).status().message(), HasSubstr("tensors of another device"));
 }
 
 // A token beyond the vocabulary is found by the device after the kernel was asked for; it must end the step all the same.

@@ -12,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/compression/spec.h"
+#include "lib/compression/tensor_codec.h"
+#include "lib/kernels/backend.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/stage_program.h"
 #include "lib/tensor/tensor.h"
@@ -32,6 +34,8 @@ struct LinkCompression {
 class EdgeCodec {
  public:
   virtual ~EdgeCodec() = default;
+  // Where the tensors live that Encode and Decode take: the host's memory, or that of the stage's back end.
+  virtual tensor::Memory& memory() const { return tensor::HostMemory(); }
   // `slot` tells micro-batches under way apart. `training` false: a message of an evaluation, which leaves no trace in those of training.
   // Errors: InvalidArgument (a lossy codec met a value that is not finite, naming the index).
   virtual absl::StatusOr<Payload> Encode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) = 0;
@@ -39,8 +43,11 @@ class EdgeCodec {
   virtual absl::Status Decode(const CutEdge& edge, int slot, const Payload& payload, tensor::TensorView out) = 0;
 
   // What error feedback keeps of a forward edge between messages: belongs to the checkpoint. Empty until the first message; null: the edge
-  // has none.
+  // has none. Where memory() is a device's it shows what was there at the last PullResiduals, and what is written to it counts after
+  // PushResiduals.
   virtual std::vector<float>* Residual(const CutEdge& edge) { return nullptr; }
+  virtual absl::Status PullResiduals() { return absl::OkStatus(); }
+  virtual absl::Status PushResiduals() { return absl::OkStatus(); }
   // By receiving stage, for those that floats were sent to.
   virtual std::map<int, LinkCompression> Compression() const { return {}; }
 };
@@ -58,6 +65,12 @@ using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
 inline constexpr int64_t kComparisonPeriod = 64;
 
 // lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none), integers without loss.
-EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod);
+// tensor_codec: TensorCodecFor's, or the host's where it is null.
+EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
+                               std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr);
+
+// The codec for tensors in the memory of `backend`, which must outlive it: on its device where it has one that codes, else the host's, to
+// which the runtime then brings the tensors.
+std::unique_ptr<compression::TensorCodec> TensorCodecFor(kernels::Backend& backend);
 
 }  // namespace fusionllm::runtime

@@ -60,6 +60,9 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::T
                                                                int slots, ParameterStore& store, kernels::Backend& backend,
                                                                EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer,
                                                                FillPlaceholder fill) {
+  if (!codec.memory().on_host() && &codec.memory() != &backend.memory()) {
+    return absl::InvalidArgumentError("the codec of the stage's edges is for tensors of another device");
+  }
   std::unique_ptr<PassRunner> runner(new PassRunner(training, program, store, backend, codec, port, inbox, pacer, std::move(fill)));
   FUSIONLLM_RETURN_IF_ERROR(runner->Allocate(slots));
   FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.forward, slots, runner->forward_));
@@ -166,11 +169,11 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
         inbox_.Take({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}));
     const int64_t begin = CpuNow();
     const tensor::TensorView view = ViewOf(pass, edge.value, context.slot);
-    const tensor::TensorView room = HostRoom(view);
+    const tensor::TensorView room = CodecTakesTensors() ? view : HostRoom(view);
     if (absl::Status status = codec_.Decode(edge, context.slot, payload, room); !status.ok()) {
       return WithOp(status, training_.graph.op(training_.graph.value(edge.value).producer));
     }
-    if (!memory_.on_host()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
+    if (room.data != view.data) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
     pacer_.ChargeCpu(CpuNow() - begin);
   }
   return absl::OkStatus();
@@ -179,10 +182,13 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
 absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context) {
   for (const CutEdge& edge : op.sends) {
     const int64_t begin = CpuNow();
-    const absl::StatusOr<tensor::ConstTensorView> value = ReadableByHost(ViewOf(pass, edge.value, context.slot));
+    const tensor::TensorView view = ViewOf(pass, edge.value, context.slot);
+    absl::StatusOr<tensor::ConstTensorView> value = view;
+    if (!CodecTakesTensors()) value = ReadableByHost(view);
     if (!value.ok()) return WithOp(value.status(), training_.graph.op(op.op));
     absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, *value, /*training=*/context.kind == MessageKind::kValue);
-    if (!payload.ok() && !FitForCodecs(*value)) {
+    if (!payload.ok() && CodecTakesTensors()) value = ReadableByHost(view);
+    if (!payload.ok() && value.ok() && !FitForCodecs(*value)) {
       return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
                                             training_.graph.op(op.op).name, training_.graph.op(op.op).type, edge.peer, context.step,
                                             context.micro_batch, std::string(payload.status().message())));

@@ -34,7 +34,8 @@ class PassRunner {
   // Fills the placeholders that the pass meets.
   using FillPlaceholder = std::function<absl::Status(const PassContext&, const opdag::Op&, tensor::TensorView)>;
 
-  // Every reference must outlive the runner. Errors: what Backend::Prepare says.
+  // Every reference must outlive the runner. Errors: what Backend::Prepare says; InvalidArgument for a codec whose tensors live neither on
+  // the host nor in the back end's memory.
   static absl::StatusOr<std::unique_ptr<PassRunner>> Create(const autodiff::TrainingGraph& training, const StageProgram& program, int slots,
                                                             ParameterStore& store, kernels::Backend& backend, EdgeCodec& codec,
                                                             MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
@@ -78,6 +79,7 @@ class PassRunner {
   absl::Status TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken);
   absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);
   tensor::TensorView ViewOf(const Pass& pass, opdag::ValueId value, int slot) const;
+  bool CodecTakesTensors() const { return &codec_.memory() == &memory_; }  // as they are
   // For what the host reads and writes: the tensor itself, or room for a copy of it, good until the next call.
   tensor::TensorView HostRoom(const tensor::TensorView& view);
   // A tensor as the host can read it. Waits for what computes it.

@@ -127,6 +127,15 @@ class StageExecutor::Impl {
     return times;
   }
 
+  absl::Status PullToHost() {
+    FUSIONLLM_RETURN_IF_ERROR(store_->PullToHost());
+    return codecs_->PullResiduals();
+  }
+  absl::Status PushToDevice() {
+    FUSIONLLM_RETURN_IF_ERROR(store_->PushToDevice());
+    return codecs_->PushResiduals();
+  }
+
   ParameterStore& store() { return *store_; }
   const StageProgram& program() const { return program_; }
   PassRunner& runner() { return *runner_; }
@@ -329,6 +338,8 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
 }
 
 ParameterStore& StageExecutor::store() { return impl_->store(); }
+absl::Status StageExecutor::PullToHost() { return impl_->PullToHost(); }
+absl::Status StageExecutor::PushToDevice() { return impl_->PushToDevice(); }
 const StageProgram& StageExecutor::program() const { return impl_->program(); }
 StageMemory StageExecutor::memory() const { return impl_->memory(); }
 const std::vector<int64_t>& StageExecutor::sent_bytes() const { return impl_->runner().sent_bytes(); }

@@ -121,6 +121,9 @@ class StageExecutor {
   ~StageExecutor();
 
   ParameterStore& store();
+  // The store's, and the residuals': before a checkpoint is written, and after one was read.
+  absl::Status PullToHost();
+  absl::Status PushToDevice();
   const StageProgram& program() const;
   StageMemory memory() const;
   // Wire bytes of encoded messages handed to the port since creation, by receiving stage.
@@ -133,7 +136,8 @@ class StageExecutor {
   // and optimizer state are. A name tells the edge whatever the stages are: "residual:PRODUCER:OUTPUT->FIRST READER:SHAPE", the reader
   // being the first op on the other side; so a cut in the same place on other stages finds its residual again, another does not.
   const std::vector<std::string>& residual_names() const;
-  // Zero before the first message. `name`: one of residual_names().
+  // Zero before the first message. `name`: one of residual_names(). On a device: what was there at the last PullToHost; what is written to
+  // it counts after PushToDevice.
   tensor::TensorView residual(const std::string& name);
 
   // Times every op of the stage, placeholders included, while micro-batches go through all slots as in training: caches are as warm or

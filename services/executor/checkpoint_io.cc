@@ -77,7 +77,7 @@ absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const 
   FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, shared_.Has(checkpoint)
                                                                     ? ReadFiles(checkpoint, wanted)
                                                                     : client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, wanted));
-  FUSIONLLM_RETURN_IF_ERROR(stage.store().PushToDevice());
+  FUSIONLLM_RETURN_IF_ERROR(stage.PushToDevice());
   return position;
 }
 
@@ -108,7 +108,7 @@ void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int6
   Wait();
   const int64_t begin_ns = runtime::MonotonicNanoseconds();
   runtime::ParameterStore& store = executor.store();
-  if (const absl::Status pulled = store.PullToHost(); !pulled.ok()) {
+  if (const absl::Status pulled = executor.PullToHost(); !pulled.ok()) {
     v1::ShardReport report;
     report.set_epoch(epoch);
     report.set_step(step);

@@ -80,16 +80,17 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
       if (options.after_step) options.after_step(step.step, *inboxes.front());
       return StageCallbacks::Decision{};
     };
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
-                               StageExecutor::Create(training, placement, stage, options.stages, options.config, options.codecs(stage),
-                                                     *backend, port, *inboxes[stage], source, pacer, callbacks));
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const auto executor, StageExecutor::Create(training, placement, stage, options.stages, options.config,
+                                                   options.codecs_on ? options.codecs_on(stage, *backend) : options.codecs(stage), *backend,
+                                                   port, *inboxes[stage], source, pacer, callbacks));
     FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(options.parameter_seed));
     if (options.prepare) {
       options.prepare(stage, *executor);
-      FUSIONLLM_RETURN_IF_ERROR(executor->store().PushToDevice());
+      FUSIONLLM_RETURN_IF_ERROR(executor->PushToDevice());
     }
     FUSIONLLM_RETURN_IF_ERROR(executor->Run(options.first_step, options.steps).status());
-    FUSIONLLM_RETURN_IF_ERROR(executor->store().PullToHost());
+    FUSIONLLM_RETURN_IF_ERROR(executor->PullToHost());
     const std::lock_guard lock(mutex);
     executor->store().ForEachParameter(
         [&](const std::string& name, tensor::TensorView view) {

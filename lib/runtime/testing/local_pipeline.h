@@ -23,6 +23,7 @@ struct PipelineOptions {
   int64_t first_step = 1;
   int64_t steps = 3;  // the last
   std::function<EdgeCodecs(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
+  std::function<EdgeCodecs(int stage, kernels::Backend& backend)> codecs_on;  // instead of `codecs`
   // Called after each step, with the inbox of the first stage.
   std::function<void(int64_t step, Inbox&)> after_step;
   // Called on each stage before its first step, after initialisation.
