@@ -1,6 +1,7 @@
 // Whole trainings on the CUDA back end: the same bits on any number of stages, and the losses of the reference. Where there is neither
 // toolkit nor card the kernels are carried out by the processor (lib/kernels/cuda/emulated).
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include "lib/compression/cuda/codec.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/device.h"
+#include "lib/runtime/not_finite.h"
 #include "lib/runtime/testing/small_networks.h"
 
 namespace fusionllm::runtime {
@@ -188,6 +190,19 @@ TEST_F(CudaStageTest, ResidualsOnTheDeviceBelongToTheCheckpoint) {
   EXPECT_EQ(MustRun(training, second_half).parameters, undisturbed.parameters);
   second_half.prepare = restore(false);
   EXPECT_NE(MustRun(training, second_half).parameters, undisturbed.parameters) << "the residuals made no difference";
+}
+
+TEST_F(CudaStageTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions options = OnCuda(training, 2);
+  CompressOnDevice(options, "topk@5:int8");
+  options.prepare = [](int, StageExecutor& executor) {
+    executor.store().ForEachParameter([](const std::string&, tensor::TensorView view) { view.f32()[0] = NAN; }, /*owned_only=*/false);
+  };
+  const auto source = testing::SyntheticSource(7, testing::kSmallClasses);
+  const absl::Status status = testing::RunPipeline(training, options, *source).status();
+  EXPECT_TRUE(IsNotFinite(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("is not fit to be sent to stage 1 at step 1, micro-batch 0: element "));
 }
 
 TEST_F(CudaStageTest, ACodecOfAnotherDeviceIsRefused) {
