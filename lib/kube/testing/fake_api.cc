@@ -7,46 +7,20 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/time.h"
 #include "lib/kube/testing/fake_objects.h"
-#include "lib/kube/testing/selectors.h"
 
 namespace fusionllm::kube::testing {
 namespace {
-
-std::optional<int64_t> Version(const std::string& text) {
-  int64_t version = 0;
-  if (!absl::SimpleAtoi(text, &version) || version < 0) return std::nullopt;
-  return version;
-}
 
 FieldManager Manager(const FakeRequest& request) {
   std::string name = request.Query("fieldManager");
   if (name.empty()) name = request.user_agent.substr(0, request.user_agent.find('/'));
   return {name.empty() ? "unknown" : name, request.verb == "apply", request.subresource};
-}
-
-// Parses "VERSION:NS/NAME".
-std::optional<std::pair<int64_t, ObjectKey>> ReadContinue(const std::string& token) {
-  std::string text;
-  if (!absl::WebSafeBase64Unescape(token, &text)) return std::nullopt;
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
-  const std::optional<int64_t> version = Version(parts[0]);
-  if (parts.size() != 2 || !version.has_value()) return std::nullopt;
-  const std::vector<std::string> key = absl::StrSplit(parts[1], absl::MaxSplits('/', 1));
-  if (key.size() != 2) return std::nullopt;
-  return std::pair(*version, ObjectKey{key[0], key[1]});
-}
-
-std::string WriteContinue(int64_t version, const ObjectKey& last) {
-  return absl::WebSafeBase64Escape(absl::StrCat(version, ":", last.ns, "/", last.name));
 }
 
 }  // namespace
@@ -142,50 +116,6 @@ absl::StatusOr<FakeAnswer> FakeApi::Get(const FakeKind& kind, const FakeRequest&
   const SharedJson object = store_.Find(kind.collection(), request.key);
   if (object == nullptr) return NotFound(kind.resource, request.key.name);
   return FakeAnswer{200, Shown(request, *object)};
-}
-
-absl::StatusOr<FakeAnswer> FakeApi::List(const FakeKind& kind, const FakeRequest& request) const {
-  int64_t at = store_.version();
-  ObjectKey after;
-  const std::optional<int64_t> asked = Version(request.Query("resourceVersion"));
-  if (asked.value_or(0) > store_.version()) {
-    return Refuse(504, "Timeout", absl::StrCat("Too large resource version: ", *asked, ", current: ", store_.version()),
-                  {{"ResourceVersionTooLarge", "", "Too large resource version"}});
-  }
-  if (const std::string token = request.Query("continue"); !token.empty()) {
-    const auto place = ReadContinue(token);
-    if (!place.has_value()) return Refuse(400, "BadRequest", "continue key is not valid");
-    std::tie(at, after) = *place;
-  } else if (request.Query("resourceVersionMatch") == "Exact" && asked.has_value()) {
-    at = *asked;
-  }
-  if (at < store_.compacted()) return Refuse(410, "Expired", "The provided continue parameter or resource version is too old");
-  // The server's cache takes no notice of a limit when it is asked for what is at hand.
-  int64_t limit = asked == 0 ? 0 : Version(request.Query("limit")).value_or(0);
-  Json items = Json::array();
-  Json metadata = {{"resourceVersion", absl::StrCat(at)}};
-  ObjectKey last;
-  for (const auto& [key, object] : store_.At(kind.collection(), at)) {
-    if (!request.key.ns.empty() && key.ns != request.key.ns) continue;
-    if (!after.name.empty() && key <= after) continue;
-    const absl::StatusOr<bool> selected = Selects(request.Query("labelSelector"), request.Query("fieldSelector"), *object);
-    if (!selected.ok()) return Refuse(400, "BadRequest", std::string(selected.status().message()));
-    if (!*selected) continue;
-    if (limit > 0 && static_cast<int64_t>(items.size()) == limit) {
-      metadata["continue"] = WriteContinue(at, last);
-      break;
-    }
-    Json item = Shown(request, *object);
-    if (kind.options.builtin && !request.metadata_only) {
-      item.erase("kind");
-      item.erase("apiVersion");
-    }
-    items.push_back(std::move(item));
-    last = key;
-  }
-  const std::string list_kind = request.metadata_only ? "PartialObjectMetadataList" : kind.resource.kind + "List";
-  const std::string api_version = request.metadata_only ? "meta.k8s.io/v1" : kind.resource.ApiVersion();
-  return FakeAnswer{200, {{"kind", list_kind}, {"apiVersion", api_version}, {"metadata", metadata}, {"items", std::move(items)}}};
 }
 
 absl::StatusOr<SharedJson> FakeApi::Existing(const Write& write) const {
@@ -400,6 +330,7 @@ void FakeApi::BeginDelete(const FakeKind& kind, const ObjectKey& key, std::optio
 void FakeApi::Remove(const std::string& collection, const ObjectKey& key) {
   const std::string uid = UidOf(*store_.Find(collection, key));
   store_.Remove(collection, key);
+  items_[collection].erase(key);
   owners_.erase(uid);
   CollectDependents(uid);
   FinishNamespaces();

@@ -26,7 +26,7 @@ struct FakeKind {
 
 struct FakeAnswer {
   int code = 200;
-  Json body;
+  Json body;  // a string: as it is, whatever it is the text of
 };
 
 // A refusal as the server words it.
@@ -59,6 +59,8 @@ class FakeApi {
   absl::StatusOr<FakeAnswer> Path(const FakeRequest& request) const;
   absl::StatusOr<FakeAnswer> Get(const FakeKind& kind, const FakeRequest& request) const;
   absl::StatusOr<FakeAnswer> List(const FakeKind& kind, const FakeRequest& request) const;
+  // The object as an element of a list.
+  const std::string& ItemText(const FakeKind& kind, const ObjectKey& key, const SharedJson& object) const;
   absl::StatusOr<FakeAnswer> Create(const Write& write, Json object);
   absl::StatusOr<FakeAnswer> Update(const Write& write, Json object);
   absl::StatusOr<FakeAnswer> Patch(const Write& write, const Json& patch);
@@ -88,8 +90,14 @@ class FakeApi {
   void FillService(const Json& old, Json& service);
   std::string Timestamp() const;
 
+  struct Item {
+    SharedJson of;
+    std::string text;
+  };
+
   Clock& clock_;
-  std::map<std::string, FakeKind> kinds_;  // by collection
+  std::map<std::string, FakeKind> kinds_;                           // by collection
+  mutable std::map<std::string, std::map<ObjectKey, Item>> items_;  // by collection: as lists last showed them
   FakeStore store_;
   std::map<std::string, FieldOwners> owners_;                                      // by uid
   std::map<std::string, std::set<std::pair<std::string, ObjectKey>>> dependents_;  // collection and key, by the owner's uid

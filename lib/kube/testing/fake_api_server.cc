@@ -82,11 +82,12 @@ class FakeApiServer::Impl {
   absl::Status CheckVersion(const FakeRequest& read) const;
   // All lines that are due now; empty if none.
   std::string Due(const FakeRequest& read, const FakeKind& kind, Session& session);
-  std::string InitialEvents(const FakeRequest& read, const FakeKind& kind);
+  std::string InitialEvents(const FakeRequest& read, const FakeKind& kind, const Selector& selector);
   std::string Bookmark(const FakeRequest& read, const FakeKind& kind, bool end_of_initial) const;
 };
 
 struct FakeApiServer::Impl::Session {
+  Selector selector;
   int64_t cursor = 0;  // delivered up to here
   int64_t bookmarks = 0;
   int64_t breaks = 0;
@@ -157,13 +158,11 @@ std::string FakeApiServer::Impl::Bookmark(const FakeRequest& read, const FakeKin
   return Event("BOOKMARK", FakeApi::Shown(read, object));
 }
 
-std::string FakeApiServer::Impl::InitialEvents(const FakeRequest& read, const FakeKind& kind) {
+std::string FakeApiServer::Impl::InitialEvents(const FakeRequest& read, const FakeKind& kind, const Selector& selector) {
   std::string lines;
   for (const auto& [key, object] : api.store().All(kind.collection())) {
     if (!read.key.ns.empty() && key.ns != read.key.ns) continue;
-    if (Selects(read.Query("labelSelector"), read.Query("fieldSelector"), *object).value_or(false)) {
-      lines += Event("ADDED", FakeApi::Shown(read, *object));
-    }
+    if (selector.Holds(*object)) lines += Event("ADDED", FakeApi::Shown(read, *object));
   }
   if (read.Query("sendInitialEvents") == "true") lines += Bookmark(read, kind, /*end_of_initial=*/true);
   return lines;
@@ -181,9 +180,7 @@ std::string FakeApiServer::Impl::Due(const FakeRequest& read, const FakeKind& ki
                                       [](int64_t cursor, const Change& change) { return cursor < change.version; });
   for (auto change = first; change != history.end(); ++change) {
     if (change->collection != kind.collection() || (!read.key.ns.empty() && change->key.ns != read.key.ns)) continue;
-    const auto selects = [&](const SharedJson& object) {
-      return object != nullptr && Selects(read.Query("labelSelector"), read.Query("fieldSelector"), *object).value_or(false);
-    };
+    const auto selects = [&](const SharedJson& object) { return object != nullptr && session.selector.Holds(*object); };
     const bool before = selects(change->before);
     const bool after = selects(change->after);
     if (after) lines += Event(before ? "MODIFIED" : "ADDED", FakeApi::Shown(read, *change->after));
@@ -216,22 +213,21 @@ absl::StatusOr<HttpResponse> FakeApiServer::Impl::Watch(const HttpRequest& reque
   }
   const absl::StatusOr<const FakeKind*> kind = api.FindKind(read);
   absl::Status refusal = kind.ok() ? CheckVersion(read) : kind.status();
-  if (refusal.ok() && !Selects(read.Query("labelSelector"), read.Query("fieldSelector"), Json::object()).ok()) {
-    refusal = Refuse(400, "BadRequest", "unable to parse requirement");
-  }
+  absl::StatusOr<Selector> selector = Selector::Parse(read.Query("labelSelector"), read.Query("fieldSelector"));
+  if (refusal.ok() && !selector.ok()) refusal = Refuse(400, "BadRequest", "unable to parse requirement");
   if (!refusal.ok()) {
     HttpResponse response = Refused(refusal);
     Record(request, read, response.code);
     return response;
   }
   Record(request, read, 200);
-  Session session = {.bookmarks = bookmarks, .breaks = breaks};
+  Session session = {.selector = *std::move(selector), .bookmarks = bookmarks, .breaks = breaks};
   const std::string version = read.Query("resourceVersion");
   std::string lines;
   if (raw) {
     lines = fault->body;
   } else if (version.empty() || version == "0" || read.Query("sendInitialEvents") == "true") {
-    lines = InitialEvents(read, **kind);
+    lines = InitialEvents(read, **kind, session.selector);
     session.cursor = api.store().version();
   } else {
     (void)absl::SimpleAtoi(version, &session.cursor);

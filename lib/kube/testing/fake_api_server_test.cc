@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_clock.h"
@@ -49,6 +50,25 @@ class FakeApiServerTest : public ::testing::Test {
   RestClient client_{{server_.NewTransport(), FixedCredentials({}), "fake", "default"}, {.user_agent = "test/1"}, clock_};
   ApiClient& api_ = client_;
 };
+
+TEST_F(FakeApiServerTest, AListShowsObjectsAsTheyAreWhenItIsAskedFor) {
+  const auto shown = [this] {
+    const Json items = Parsed(api_.List(kJobs, "default"))["items"];
+    std::vector<std::string> each;
+    for (const Json& item : items) each.push_back(absl::StrCat(item["metadata"]["name"].get<std::string>(), " ", item["spec"]["x"].dump()));
+    return each;
+  };
+  Create(kJobs, Object(kJobs, "a"));
+  Create(kJobs, Object(kJobs, "b"));
+  EXPECT_THAT(shown(), ElementsAre("a 1", "b 1"));
+  EXPECT_THAT(shown(), ElementsAre("a 1", "b 1"));
+  ASSERT_TRUE(api_.Patch(kJobs, {"default", "b"}, PatchType::kMerge, R"({"spec":{"x":2}})").ok());
+  EXPECT_THAT(shown(), ElementsAre("a 1", "b 2"));
+  ASSERT_TRUE(api_.Delete(kJobs, {"default", "b"}, {}).ok());
+  EXPECT_THAT(shown(), ElementsAre("a 1"));
+  Create(kJobs, Object(kJobs, "b"));
+  EXPECT_THAT(shown(), ElementsAre("a 1", "b 1"));
+}
 
 TEST_F(FakeApiServerTest, TheGenerationCountsSpecsAlone) {
   Create(kJobs, Object(kJobs, "a"));
