@@ -1,22 +1,17 @@
 #include "operator/members/anchor_view.h"
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/numbers.h"
 #include "lib/base/status_macros.h"
-#include "lib/kube/api/json_fields.h"
-#include "lib/kube/watch/object.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
 
-using nlohmann::json;
-
-absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
-  const kube::ObjectMeta& meta = decoded->meta;
-  const json object = kube::ParseJson(text);
-  const auto annotation = [&](const char* name) { return kube::TextAt(object, "metadata", "annotations", name); };
+absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text, kube::ObjectMeta* into) {
+  kube::ObjectMeta own;
+  kube::ObjectMeta& meta = into == nullptr ? own : *into;
+  kube::Annotations annotations;
+  FUSIONLLM_RETURN_IF_ERROR(kube::ReadAnnotated(text, meta, annotations));
+  const auto annotation = [&](const char* name) { return std::string(kube::AnnotationOf(annotations, name)); };
   int64_t epoch = 0;
   if (!absl::SimpleAtoi(annotation(kEpochAnnotation), &epoch) || epoch < 0) epoch = 0;
   int64_t wanted = 0;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/kube/watch/object.h"
 
 namespace fusionllm::op {
 
@@ -28,7 +29,7 @@ struct AnchorView {
   bool operator==(const AnchorView&) const = default;
 };
 
-// From the JSON of the object as an API server gives it. InvalidArgument when it is none.
-absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text);
+// From the JSON of the object as an API server gives it. `meta`, if given: its metadata. InvalidArgument when it is none.
+absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text, kube::ObjectMeta* meta = nullptr);
 
 }  // namespace fusionllm::op

@@ -1,17 +1,15 @@
 #include "operator/members/cached_objects.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lib/base/status_macros.h"
-#include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
 
 absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
   const auto pod = std::make_shared<CachedPod>();
   FUSIONLLM_RETURN_IF_ERROR(ReadJobPod(text, *pod));
-  FUSIONLLM_ASSIGN_OR_RETURN(PodView view, ReadPod(kube::ParseJson(text), /*cluster=*/""));
+  FUSIONLLM_ASSIGN_OR_RETURN(PodView view, ReadPod(text, /*cluster=*/""));
   pod->broker_ = view.role == kBrokerRole;
   pod->ready_ = view.ready;
   pod->phase_ = view.phase;
@@ -58,12 +56,10 @@ PodView CachedPod::View(const std::string& cluster) const {
 }
 
 absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodeMetadata(text));
-  FUSIONLLM_ASSIGN_OR_RETURN(AnchorView view, ReadAnchor(text));
   const auto anchor = std::make_shared<CachedAnchor>();
-  anchor->meta = decoded->meta;
+  FUSIONLLM_ASSIGN_OR_RETURN(AnchorView view, ReadAnchor(text, &anchor->meta));
+  anchor->job_ = JobRefOf(anchor->meta);
   anchor->meta.DropLabels();
-  anchor->job_ = JobRefOf(decoded->meta);
   anchor->epoch_ = view.epoch;
   anchor->preserved_ = view.preserved;
   anchor->prepared_ = std::move(view.prepared);

@@ -84,7 +84,7 @@ TEST(CachedPodTest, SaysWhatThePodSays) {
     for (const json& pod : Mutations(whole).All()) {
       const absl::StatusOr<kube::ObjectPtr> cached = CachedPod::Decode(pod.dump());
       if (!cached.ok()) continue;
-      const absl::StatusOr<PodView> read = ReadPod(pod, "paris");
+      const absl::StatusOr<PodView> read = ReadPod(pod.dump(), "paris");
       ASSERT_TRUE(read.ok()) << read.status() << "\n" << pod.dump(1);
       ASSERT_EQ(ViewOf(*cached), *read) << pod.dump(1);
       ++same;

@@ -1,28 +1,19 @@
 #include "operator/members/pod_view.h"
 
-#include <climits>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "lib/kube/api/json_fields.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/watch/object.h"
 
 namespace fusionllm::op {
 namespace {
 
-using kube::At;
-using kube::ListOf;
-using kube::TextAt;
-using nlohmann::json;
+using kube::ContainerState;
 
-// What no int holds is not what Kubernetes writes there.
-int Integer(const json& object, const char* key, int otherwise) {
-  const int64_t value = kube::IntegerOf(At(object, key), otherwise);
-  return value < INT_MIN || value > INT_MAX ? otherwise : static_cast<int>(value);
-}
-
-PodPhase PhaseOf(const std::string& text) {
+PodPhase PhaseOf(absl::string_view text) {
   if (text == "Pending") return PodPhase::kPending;
   if (text == "Running") return PodPhase::kRunning;
   if (text == "Succeeded") return PodPhase::kSucceeded;
@@ -30,76 +21,68 @@ PodPhase PhaseOf(const std::string& text) {
   return PodPhase::kUnknown;
 }
 
-const json& Condition(const json& status, const char* type) {
-  static const json kNothing;
-  for (const json& condition : ListOf(At(status, "conditions"))) {
-    if (TextAt(condition, "type") == type) return condition;
+const kube::PodCondition& Condition(const kube::Pod& pod, absl::string_view type) {
+  static const auto* const kNone = new kube::PodCondition;
+  for (const kube::PodCondition& condition : pod.conditions) {
+    if (condition.type == type) return condition;
   }
-  return kNothing;
+  return *kNone;
 }
 
-const json& MainContainer(const json& status, const std::string& role) {
-  static const json kNothing;
-  for (const json& container : ListOf(At(status, "containerStatuses"))) {
-    if (TextAt(container, "name") == role) return container;
+const kube::ContainerStatus& MainContainer(const kube::Pod& pod, absl::string_view role) {
+  static const auto* const kNone = new kube::ContainerStatus;
+  for (const kube::ContainerStatus& container : pod.containers) {
+    if (container.name == role) return container;
   }
-  return kNothing;
+  return *kNone;
 }
 
 // Why it is not where it should be: of the container first, then of the pod, then of the scheduler.
-void ReadReason(const json& status, const json& container, PodView& view) {
-  const json& state = At(container, "state");
-  for (const char* kind : {"terminated", "waiting"}) {
-    const json& what = At(state, kind);
-    if (!what.is_object()) continue;
-    view.reason = TextAt(what, "reason");
-    view.message = TextAt(what, "message");
-    if (kind == std::string("terminated") && At(what, "exitCode").is_number_integer()) view.exit_code = Integer(what, "exitCode", -1);
-  }
+void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, PodView& view) {
+  const ContainerState &state = container.state, &last = container.last_state;
+  view.reason = state.reason;
+  view.message = state.message;
+  if (state.kind == ContainerState::Kind::kTerminated) view.exit_code = state.exit_code;
   // A container that crashes again and again says so, and not what it crashed of.
-  if (view.reason == "CrashLoopBackOff") {
-    const json& last = At(container, "lastState", "terminated");
-    if (last.is_object()) {
-      view.message = absl::StrCat("exit code ", Integer(last, "exitCode", -1), ", ", TextAt(last, "reason"),
-                                  TextAt(last, "message").empty() ? "" : ": ", TextAt(last, "message"));
-    }
+  if (view.reason == "CrashLoopBackOff" && last.kind == ContainerState::Kind::kTerminated) {
+    view.message =
+        absl::StrCat("exit code ", last.exit_code.value_or(-1), ", ", last.reason, last.message.empty() ? "" : ": ", last.message);
   }
   if (view.reason == "ContainerCreating" || view.reason == "PodInitializing") view.reason.clear();  // on its way
-  if (!TextAt(status, "reason").empty()) {  // of the pod as a whole: Evicted, NodeLost
-    view.reason = TextAt(status, "reason");
-    view.message = TextAt(status, "message");
+  if (!pod.reason.empty()) {  // of the pod as a whole: Evicted, NodeLost
+    view.reason = pod.reason;
+    view.message = pod.message;
   }
-  const json& scheduled = Condition(status, "PodScheduled");
-  if (view.reason.empty() && TextAt(scheduled, "status") == "False") {
-    view.reason = TextAt(scheduled, "reason");
-    view.message = TextAt(scheduled, "message");
+  const kube::PodCondition& scheduled = Condition(pod, "PodScheduled");
+  if (view.reason.empty() && scheduled.status == "False") {
+    view.reason = scheduled.reason;
+    view.message = scheduled.message;
   }
 }
 
 }  // namespace
 
-std::string JobUidOf(const json& pod) { return TextAt(pod, "metadata", "labels", kJobUidLabel); }
-
-absl::StatusOr<PodView> ReadPod(const json& pod, const std::string& cluster) {
-  const json &metadata = At(pod, "metadata"), &labels = At(metadata, "labels"), &status = At(pod, "status");
+absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& cluster) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodePod(json));
+  const auto& pod = static_cast<const kube::Pod&>(*decoded);
   PodView view;
-  view.name = TextAt(metadata, "name");
-  view.uid = TextAt(metadata, "uid");
-  view.role = TextAt(labels, kRoleLabel);
+  view.name = pod.meta.name;
+  view.uid = pod.meta.uid;
+  view.role = std::string(pod.meta.Label(kRoleLabel));
   view.cluster = cluster;
-  if (view.name.empty() || view.uid.empty()) return absl::InvalidArgumentError("a pod without a name or uid");
+  if (view.uid.empty()) return absl::InvalidArgumentError("a pod without a uid");
   if (view.role != kBrokerRole && view.role != kExecutorRole) {
     return absl::InvalidArgumentError(absl::StrCat("pod ", view.name, " has no label ", kRoleLabel, " of the operator's"));
   }
-  if (!absl::SimpleAtoi(TextAt(labels, kAttemptLabel), &view.attempt)) view.attempt = -1;
-  if (!absl::SimpleAtoi(TextAt(labels, kIndexLabel), &view.index)) view.index = -1;
-  view.phase = PhaseOf(TextAt(status, "phase"));
-  view.ready = TextAt(Condition(status, "Ready"), "status") == "True";
-  view.address = TextAt(status, "podIP");
-  if (absl::Time at; absl::ParseTime(absl::RFC3339_full, TextAt(metadata, "deletionTimestamp"), &at, nullptr)) view.deleted_at = at;
-  const json& container = MainContainer(status, view.role);
-  view.container_restarts = Integer(container, "restartCount", 0);
-  ReadReason(status, container, view);
+  if (!absl::SimpleAtoi(pod.meta.Label(kAttemptLabel), &view.attempt)) view.attempt = -1;
+  if (!absl::SimpleAtoi(pod.meta.Label(kIndexLabel), &view.index)) view.index = -1;
+  view.phase = PhaseOf(pod.phase);
+  view.ready = Condition(pod, "Ready").status == "True";
+  view.address = pod.pod_ip;
+  if (absl::Time at; absl::ParseTime(absl::RFC3339_full, pod.meta.deletion_timestamp, &at, nullptr)) view.deleted_at = at;
+  const kube::ContainerStatus& container = MainContainer(pod, view.role);
+  view.container_restarts = container.restarts;
+  ReadReason(pod, container, view);
   if (view.role == kBrokerRole && absl::StartsWith(view.message, "{")) {
     if (const auto report = ParseProgress(view.message); report.ok()) {
       view.report = *report;

@@ -14,12 +14,13 @@ json Pod(const char* role, const json& status) {
   return {{"metadata",
            {{"name", "train-paris-1-r2"},
             {"uid", "u"},
+            {"resourceVersion", "1"},
             {"labels", {{kJobUidLabel, "j"}, {kRoleLabel, role}, {kAttemptLabel, "2"}, {kIndexLabel, "1"}, {kClusterLabel, "elsewhere"}}}}},
           {"status", status}};
 }
 
 PodView Read(const json& pod) {
-  const auto view = ReadPod(pod, "paris");
+  const auto view = ReadPod(pod.dump(), "paris");
   EXPECT_TRUE(view.ok()) << view.status();
   return view.value_or(PodView{});
 }
@@ -34,7 +35,6 @@ TEST(PodViewTest, ReadsWhoItIs) {
   EXPECT_EQ(view.phase, PodPhase::kRunning);
   EXPECT_TRUE(view.ready);
   EXPECT_EQ(view.address, "10.1.2.3");
-  EXPECT_EQ(JobUidOf(pod), "j");
 }
 
 TEST(PodViewTest, ReadsHowTheMainContainerEnded) {
@@ -88,10 +88,21 @@ TEST(PodViewTest, TerminatingSinceWhen) {
 }
 
 TEST(PodViewTest, StrangePodsAreRefused) {
-  EXPECT_FALSE(ReadPod(json::object(), "paris").ok());
-  EXPECT_FALSE(ReadPod(json::array(), "paris").ok());
-  EXPECT_FALSE(ReadPod(Pod("impostor", json::object()), "paris").ok());
-  EXPECT_TRUE(ReadPod(Pod("executor", json("nonsense")), "paris").ok()) << "a status that is none says nothing";
+  EXPECT_FALSE(ReadPod("{}", "paris").ok());
+  EXPECT_FALSE(ReadPod("[]", "paris").ok());
+  EXPECT_FALSE(ReadPod(Pod("impostor", json::object()).dump(), "paris").ok());
+  EXPECT_FALSE(ReadPod(Pod("executor", json("nonsense")).dump(), "paris").ok());
+  EXPECT_TRUE(ReadPod(Pod("executor", json::object()).dump(), "paris").ok()) << "nothing is said of it yet";
+}
+
+TEST(PodViewTest, AnEndWithoutAnExitCodeIsNoGoodEnd) {
+  const auto ended = [](const json& terminated) {
+    return Read(
+        Pod("executor", {{"phase", "Failed"}, {"containerStatuses", {{{"name", "executor"}, {"state", {{"terminated", terminated}}}}}}}));
+  };
+  EXPECT_EQ(ended({{"exitCode", 0}}).exit_code, 0);
+  EXPECT_FALSE(ended({{"reason", "Error"}}).exit_code.has_value());
+  EXPECT_EQ(ended({{"exitCode", int64_t{1} << 32}}).exit_code, -1) << "not 0, which is what an int would make of it";
 }
 
 }  // namespace

@@ -5,14 +5,16 @@
 
 namespace fusionllm::kube {
 
-absl::string_view ObjectMeta::Label(absl::string_view name) const {
-  for (const auto& [key, value] : labels) {
+absl::string_view ObjectMeta::Label(absl::string_view name) const { return AnnotationOf(labels, name); }
+
+absl::string_view AnnotationOf(const Annotations& annotations, absl::string_view name) {
+  for (const auto& [key, value] : annotations) {
     if (key == name) return value;
   }
   return {};
 }
 
-void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields) {
+void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields, Annotations* annotations) {
   ForEachField(metadata, [&](std::string_view field, JsonValue value) {
     if (field == "namespace") {
       meta.ns = TextOf(value);
@@ -27,6 +29,10 @@ void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* manage
     } else if (field == "labels") {
       ForEachField(value, [&](std::string_view label, JsonValue text) { meta.labels.emplace_back(label, TextOf(text)); });
       meta.labels.shrink_to_fit();
+    } else if (field == "annotations" && annotations != nullptr) {
+      ForEachField(value, [&](std::string_view name, JsonValue text) {
+        if (text.type() == simdjson::ondemand::json_type::string) annotations->emplace_back(name, TextOf(text));
+      });
     } else if (field == "managedFields" && managed_fields != nullptr && !value.is_null()) {
       *managed_fields = value.get_array().value().raw_json();
     }
@@ -49,16 +55,27 @@ size_t Object::Bytes() const {
   return bytes;
 }
 
-absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json) {
-  const auto object = std::make_shared<Object>();
-  absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
+namespace {
+
+absl::Status ReadMeta(absl::string_view json, ObjectMeta& meta, Annotations* annotations) {
+  const absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
     for (auto field : root) {
-      if (field.unescaped_key().value() == "metadata") ReadMetadata(field.value(), object->meta);
+      if (field.unescaped_key().value() == "metadata") ReadMetadata(field.value(), meta, nullptr, annotations);
     }
   });
-  if (status.ok()) status = CheckMetadata(object->meta);
-  if (!status.ok()) return status;
+  return status.ok() ? CheckMetadata(meta) : status;
+}
+
+}  // namespace
+
+absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json) {
+  const auto object = std::make_shared<Object>();
+  if (absl::Status status = ReadMeta(json, object->meta, nullptr); !status.ok()) return status;
   return object;
+}
+
+absl::Status ReadAnnotated(absl::string_view json, ObjectMeta& meta, Annotations& annotations) {
+  return ReadMeta(json, meta, &annotations);
 }
 
 absl::StatusOr<ObjectPtr> DecodeJson(absl::string_view json) {

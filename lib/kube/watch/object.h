@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,10 @@
 #include "lib/kube/api/resource.h"
 
 namespace fusionllm::kube {
+
+using Annotations = std::vector<std::pair<std::string, std::string>>;
+// Empty where there is none of that name.
+absl::string_view AnnotationOf(const Annotations& annotations, absl::string_view name);
 
 struct ObjectMeta {
   std::string ns, name, uid;
@@ -44,6 +49,8 @@ using DecodeObject = std::function<absl::StatusOr<ObjectPtr>(absl::string_view j
 
 // The metadata alone. Takes any kind, and PartialObjectMetadata.
 absl::StatusOr<ObjectPtr> DecodeMetadata(absl::string_view json);
+// As that, with those annotations that are texts. No object keeps them all.
+absl::Status ReadAnnotated(absl::string_view json, ObjectMeta& meta, Annotations& annotations);
 
 // All of it as compact as the server sent it, managedFields emptied.
 struct JsonObject : Object {
@@ -52,13 +59,16 @@ struct JsonObject : Object {
 };
 absl::StatusOr<ObjectPtr> DecodeJson(absl::string_view json);
 
+struct ContainerState {
+  enum class Kind { kUnknown, kWaiting, kRunning, kTerminated };
+  Kind kind = Kind::kUnknown;
+  std::string reason, message;   // of waiting or having ended
+  std::optional<int> exit_code;  // when terminated; -1: no int holds what is said
+};
+
 struct ContainerStatus {
-  enum class State { kUnknown, kWaiting, kRunning, kTerminated };
   std::string name;
-  State state = State::kUnknown;
-  std::string reason, message;  // of waiting or having ended
-  int exit_code = 0;            // when terminated
-  int signal = 0;
+  ContainerState state, last_state;
   int restarts = 0;
   bool ready = false;
 };

@@ -6,8 +6,8 @@
 
 namespace fusionllm::kube {
 
-// Fills in `meta`. `managed_fields`, if asked for: the text of that array within the document.
-void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields = nullptr);
+// Fills in `meta`. If asked for: `managed_fields`, the text of that array within the document, and `annotations`.
+void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields = nullptr, Annotations* annotations = nullptr);
 
 // InvalidArgument when what every object has is not there.
 absl::Status CheckMetadata(const ObjectMeta& meta);

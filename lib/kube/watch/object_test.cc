@@ -34,6 +34,23 @@ TEST(ObjectTest, MetadataIsRead) {
   ExpectMetadata((*object)->meta);
 }
 
+TEST(ObjectTest, AnnotationsAreReadOnRequest) {
+  ObjectMeta meta;
+  Annotations annotations;
+  ASSERT_TRUE(
+      ReadAnnotated(R"({"metadata":{"name":"a","annotations":{"x/y":"caf\u00e9","none":null},"resourceVersion":"5"}})", meta, annotations)
+          .ok());
+  EXPECT_EQ(meta.name, "a");
+  EXPECT_EQ(AnnotationOf(annotations, "x/y"), "café");
+  EXPECT_EQ(AnnotationOf(annotations, "none"), "");
+  EXPECT_EQ(AnnotationOf(annotations, "other"), "");
+  annotations.clear();
+  ASSERT_TRUE(ReadAnnotated(R"({"metadata":{"name":"a","annotations":{"x":5,"y":"z"},"resourceVersion":"5"}})", meta, annotations).ok());
+  EXPECT_EQ(AnnotationOf(annotations, "x"), "");
+  EXPECT_EQ(AnnotationOf(annotations, "y"), "z");
+  EXPECT_FALSE(ReadAnnotated(R"({"metadata":{"name":"a","annotations":[],"resourceVersion":"5"}})", meta, annotations).ok());
+}
+
 TEST(ObjectTest, WholeObjectsAreKeptWithoutTheirManagedFields) {
   const auto decoded = DecodeJson(absl::StrCat(R"({"spec":{"a":[1,"]"]},)", kMetadata, R"(,"status":{"b":"ü"}})"));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -72,16 +89,19 @@ TEST(ObjectTest, PodsTellWhereTheyAreAndHowTheirContainersFare) {
   EXPECT_EQ(pod.conditions[1].reason, "PodFailed");
   ASSERT_EQ(pod.init_containers.size(), 1u);
   ASSERT_EQ(pod.containers.size(), 4u);
-  EXPECT_EQ(pod.containers[0].state, ContainerStatus::State::kTerminated);
-  EXPECT_EQ(pod.containers[0].exit_code, 137);  // of the present state, not of the one before
-  EXPECT_EQ(pod.containers[0].signal, 9);
-  EXPECT_EQ(pod.containers[0].reason, "OOMKilled");
+  EXPECT_EQ(pod.containers[0].state.kind, ContainerState::Kind::kTerminated);
+  EXPECT_EQ(pod.containers[0].state.exit_code, 137);
+  EXPECT_EQ(pod.containers[0].state.reason, "OOMKilled");
+  EXPECT_EQ(pod.containers[0].last_state.kind, ContainerState::Kind::kTerminated);
+  EXPECT_EQ(pod.containers[0].last_state.exit_code, 1);
+  EXPECT_EQ(pod.containers[0].last_state.reason, "Error");
   EXPECT_EQ(pod.containers[0].restarts, 4);
-  EXPECT_EQ(pod.containers[1].state, ContainerStatus::State::kRunning);
+  EXPECT_EQ(pod.containers[1].state.kind, ContainerState::Kind::kRunning);
+  EXPECT_FALSE(pod.containers[1].state.exit_code.has_value());
   EXPECT_TRUE(pod.containers[1].ready);
-  EXPECT_EQ(pod.containers[2].state, ContainerStatus::State::kWaiting);
-  EXPECT_EQ(pod.containers[2].reason, "ImagePullBackOff");
-  EXPECT_EQ(pod.containers[3].state, ContainerStatus::State::kUnknown);
+  EXPECT_EQ(pod.containers[2].state.kind, ContainerState::Kind::kWaiting);
+  EXPECT_EQ(pod.containers[2].state.reason, "ImagePullBackOff");
+  EXPECT_EQ(pod.containers[3].state.kind, ContainerState::Kind::kUnknown);
 }
 
 TEST(ObjectTest, WhatIsNoObjectIsRefused) {

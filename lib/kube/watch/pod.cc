@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <climits>
 
 #include "lib/kube/watch/object.h"
 #include "lib/kube/watch/object_metadata.h"
@@ -6,17 +7,22 @@
 namespace fusionllm::kube {
 namespace {
 
-void ReadState(JsonValue state, ContainerStatus& container) {
-  ForEachField(state, [&](std::string_view which, JsonValue detail) {
+int IntOf(JsonValue value) {
+  const int64_t number = value.get_int64();
+  return number < INT_MIN || number > INT_MAX ? -1 : static_cast<int>(number);
+}
+
+void ReadState(JsonValue value, ContainerState& state) {
+  using Kind = ContainerState::Kind;
+  ForEachField(value, [&](std::string_view which, JsonValue detail) {
     if (detail.is_null()) return;
-    if (which == "waiting") container.state = ContainerStatus::State::kWaiting;
-    if (which == "running") container.state = ContainerStatus::State::kRunning;
-    if (which == "terminated") container.state = ContainerStatus::State::kTerminated;
-    ForEachField(detail, [&](std::string_view field, JsonValue value) {
-      if (field == "reason") container.reason = TextOf(value);
-      if (field == "message") container.message = TextOf(value);
-      if (field == "exitCode") container.exit_code = static_cast<int>(value.get_int64());
-      if (field == "signal") container.signal = static_cast<int>(value.get_int64());
+    if (which == "waiting") state.kind = Kind::kWaiting;
+    if (which == "running") state.kind = Kind::kRunning;
+    if (which == "terminated") state.kind = Kind::kTerminated;
+    ForEachField(detail, [&](std::string_view field, JsonValue of_state) {
+      if (field == "reason") state.reason = TextOf(of_state);
+      if (field == "message") state.message = TextOf(of_state);
+      if (field == "exitCode") state.exit_code = IntOf(of_state);
     });
   });
 }
@@ -27,8 +33,9 @@ void ReadContainers(JsonValue statuses, std::vector<ContainerStatus>& containers
     ForEachField(status, [&](std::string_view field, JsonValue value) {
       if (field == "name") container.name = TextOf(value);
       if (field == "ready") container.ready = value.get_bool();
-      if (field == "restartCount") container.restarts = static_cast<int>(value.get_int64());
-      if (field == "state") ReadState(value, container);
+      if (field == "restartCount") container.restarts = IntOf(value);
+      if (field == "state") ReadState(value, container.state);
+      if (field == "lastState") ReadState(value, container.last_state);
     });
   });
   containers.shrink_to_fit();

@@ -82,7 +82,7 @@ class DirectMember : public Member {
     std::vector<PodView> views;
     const json pods = List(kPods, absl::StrCat(kJobUidLabel, "=", uid));
     for (const json& pod : pods) {
-      if (pod["metadata"]["name"] != hidden_) views.push_back(ReadPod(pod, name_).value());
+      if (pod["metadata"]["name"] != hidden_) views.push_back(ReadPod(pod.dump(), name_).value());
     }
     return views;
   }
