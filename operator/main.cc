@@ -271,6 +271,7 @@ int Main(int argc, char** argv) {
   kube::WorkQueue house("hub", clock, &queue_metrics);
   // Before, and in a standby, members are connected and listed, so that it can go on at once; nothing else is done.
   std::atomic<bool> leads = false;
+  std::atomic<bool> ready = false;  // the hub's caches are complete
   const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
   ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
   JobCache jobs(flags.namespaces, flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
@@ -303,6 +304,7 @@ int Main(int argc, char** argv) {
        .changed_for_all = [&] { jobs.TouchAll(); },
        .status_written = [&] { job_metrics.WroteStatus(kFusionClusters.plural); },
        .left = [&](const std::string& cluster) { collector.Leave(cluster); },
+       .may_list = [&] { return ready.load(); },
        .may_tell = [&] { return leads.load(); },
        .record = [&](const kube::ObjectMeta& cluster, const Note& note) { events.RecordOf(cluster, note); }},
       hub_client,
@@ -366,7 +368,6 @@ int Main(int argc, char** argv) {
   const FleetMetrics fleet_metrics(
       registry, [&] { return jobs.All(); }, [&] { return registry_of_clusters.Connections(); });
 
-  std::atomic<bool> ready = false;
   const auto monitoring = daemon::StartMonitoring(
       common, registry,
       [&] {
@@ -391,6 +392,7 @@ int Main(int argc, char** argv) {
         kExitFailed);
   }
   ready = true;  // a standby is ready to take over
+  registry_of_clusters.TouchAll();
   base::Log(base::LogLevel::kInfo, absl::StrCat("watching FusionJobs on ", (*client)->server()));
   if (flags.elect) {
     const absl::Status acquired = elector.Acquire(stop.get_token());

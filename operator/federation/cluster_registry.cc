@@ -182,7 +182,7 @@ ClusterRegistry::Finding ClusterRegistry::Look(const ClusterObject& object, cons
     if (link->admitted()) Drop(cluster.metadata.name);
     return {absl::OkStatus(), absl::FailedPreconditionError(identity.message), "", std::move(identity)};
   }
-  link->Admit();
+  if (options_.may_list()) link->Admit();
   Finding finding = Judge(link->Connection());
   finding.identity = std::move(identity);
   finding.facts = facts;

@@ -47,6 +47,9 @@ struct RegistryOptions {
   std::function<void()> status_written = [] {};
   // A cluster is a member no more: nothing is known of it from now on. Does not block.
   std::function<void(const std::string& cluster)> left = [](const auto&) {};
+  // Whether members are listed. They are connected and asked who they are before: that is the way there and back a few times, lists are
+  // work that would hold up the hub's own. Once it has become true, TouchAll() makes it known at once.
+  std::function<bool()> may_list = [] { return true; };
   // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
   std::function<bool()> may_tell = [] { return true; };
   // What has happened to a FusionCluster, for people. Does not block.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "operator/manifests/resources.h"
@@ -65,6 +67,7 @@ class ClusterRegistryTest : public ::testing::Test {
                         .changed_for_all = [this] { ++losses_told_; },
                         .status_written = [this] { ++statuses_written_; },
                         .left = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); },
+                        .may_list = [this] { return may_list_.load(); },
                         .may_tell = [this] { return may_tell_.load(); },
                         .record =
                             [this](const kube::ObjectMeta& cluster, const Note& note) {
@@ -134,7 +137,7 @@ class ClusterRegistryTest : public ::testing::Test {
   std::vector<int64_t> limits_;  // of the connections made
   std::map<std::string, std::string> conflicts_;
   std::atomic<int> losses_told_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
-  std::atomic<bool> may_tell_ = true;
+  std::atomic<bool> may_list_ = true, may_tell_ = true;
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
 
@@ -191,6 +194,26 @@ TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
       EXPECT_TRUE(Eventually([&] { return Condition(name, "Connected") == "False not listed yet"; })) << Condition(name, "Connected");
     }
   }
+}
+
+TEST_F(ClusterRegistryTest, MembersAreAskedWhoTheyAreAndListedOnceTheyMayBe) {
+  may_list_ = false;
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  const auto asked = [this](const std::string& verb, const std::string& what) {
+    const std::vector<kube::testing::RecordedRequest> requests = paris_.requests();
+    return std::any_of(requests.begin(), requests.end(),
+                       [&](const auto& request) { return request.verb == verb && absl::StrContains(request.target, what); });
+  };
+  // The last question of all, and a look at the cluster after it.
+  ASSERT_TRUE(Eventually([&] { return asked("path", "/apis") && Condition("paris", "Connected") == "False not listed yet"; }));
+  EXPECT_FALSE(asked("list", ""));
+  EXPECT_TRUE(registry_->Connecting().contains("paris")) << "what is there is not known yet";
+  may_list_ = true;
+  registry_->TouchAll();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(asked("list", "/pods"));
 }
 
 TEST_F(ClusterRegistryTest, WithClustersTheHubLendsOnlyWhereOneSaysSo) {
@@ -435,14 +458,16 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
     conflicts_["paris"] = what;
   };
   set("ConfigMap x belongs to somebody else");
-  EXPECT_TRUE(registry_->Reconcile("paris", {}).status.ok());
-  EXPECT_EQ(Condition("paris", "Conflict"), "True ConfigMap x belongs to somebody else");
-  set("");
   // The cache must have the status that it is to change.
-  EXPECT_TRUE(Eventually([&] {
-    (void)registry_->Reconcile("paris", {});
-    return Condition("paris", "Conflict") == "False ";
-  }));
+  const auto comes_to_be = [&](const std::string& condition) {
+    return Eventually([&] {
+      (void)registry_->Reconcile("paris", {});
+      return Condition("paris", "Conflict") == condition;
+    });
+  };
+  EXPECT_TRUE(comes_to_be("True ConfigMap x belongs to somebody else"));
+  set("");
+  EXPECT_TRUE(comes_to_be("False "));
 }
 
 TEST_F(ClusterRegistryTest, AKubeconfigThatIsRefusedLeavesTheConnectionThatThereIs) {
