@@ -193,6 +193,7 @@ struct Executors {
   int64_t spares = 0;
   int64_t threads = 0;  // of one executor; 0: what its device has
   int64_t stabilization_seconds = 300;
+  int64_t broker_lost_timeout_seconds = 3600;
   Opaque pod_template;  // "template"
   bool operator==(const Executors&) const = default;
 };

@@ -202,6 +202,11 @@ void Visit(V& v, Executors& e) {
   v.Field("stabilizationSeconds", e.stabilization_seconds, {.min = 0, .max = 86400, .kubernetes_only = true},
           "How long there must be room for more executors, where a job runs with fewer than it wants, before it starts again from a "
           "checkpoint with more.");
+  v.Field(
+      "brokerLostTimeoutSeconds", e.broker_lost_timeout_seconds, {.min = 600, .max = 604800, .kubernetes_only = true},
+      "How long an executor may be without contact with its broker until its Pod ends and gives its device back, some minutes sooner or "
+      "later. Longer than workerLostTimeoutSeconds of the clusters, and than the hub may take to come back. Of Pods that are made from "
+      "then on.");
   v.Field("template", e.pod_template, {.kubernetes_only = true}, "PodTemplateSpec.");
 }
 

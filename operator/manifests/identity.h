@@ -37,6 +37,9 @@ inline constexpr char kWaitingAnnotation[] = "fusionllm.io/waiting-for";
 // Of an executor's pod: where it is reached from other clusters.
 inline constexpr char kAdvertisedAnnotation[] = "fusionllm.io/advertised-address";
 
+// Of an executor that has ended because it was without contact with its broker for too long (adr/0013); its termination message begins so.
+inline constexpr char kBrokerLostReason[] = "BrokerLost";
+
 inline constexpr char kBrokerRole[] = "broker";
 inline constexpr char kExecutorRole[] = "executor";
 inline constexpr char kAnchorRole[] = "anchor";

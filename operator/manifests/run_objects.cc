@@ -20,7 +20,9 @@ using nlohmann::json;
 constexpr char kJobFolder[] = "/etc/fusionllm/job";
 constexpr char kTlsFolder[] = "/etc/fusionllm/tls";
 constexpr char kOutputFolder[] = "/var/lib/fusionllm";
-constexpr char kFinalReport[] = "/dev/termination-log";
+constexpr char kTerminationLog[] = "/dev/termination-log";
+// In the Pod's own volume, which stays when a container is started again.
+constexpr char kContactFile[] = "/tmp/broker-contact";
 // For a last checkpoint, after the end of the step in progress.
 constexpr int64_t kBrokerGraceSeconds = 120;
 constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that checkpoint
@@ -262,7 +264,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    "--open",
                    "--resume-journal",
                    "--final-report",
-                   kFinalReport,
+                   kTerminationLog,
                    "--metrics-address",
                    absl::StrCat("0.0.0.0:", kMetricsPort)};
   if (const std::string device = DataDevice(job, attempt.slots); !device.empty()) {
@@ -335,7 +337,13 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
     if (!addresses.advertised.empty()) parts.command.insert(parts.command.end(), {"--advertise", addresses.advertised});
   }
   if (slot.spare) parts.command.push_back("--spare");
-  if (BrokerNeedsStore(job.spec)) parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});
+  int64_t broker_lost_seconds = job.spec.executors.broker_lost_timeout_seconds;
+  if (BrokerNeedsStore(job.spec)) {
+    parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});
+    broker_lost_seconds += kFetchPatienceSeconds;
+  }
+  parts.command.insert(parts.command.end(), {"--contact-file", kContactFile, "--broker-lost-seconds", absl::StrCat(broker_lost_seconds),
+                                             "--termination-log", kTerminationLog});
   if (DataLieInStore(job.spec.data) && HoldsData(job.spec.data, slot.cluster)) {
     AddStoreVariables(parts, job.spec);
     parts.env.push_back({{"name", "FUSIONLLM_SCRATCH"}, {"value", kScratchFolder}});
@@ -346,7 +354,8 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   AddJobVolumes(parts, job, slot.cluster);
   AddSecretFiles(parts, ExecutorSecretName(identity), {"ca.pem", absl::StrCat(device, ".pem"), absl::StrCat(device, ".key")});
   parts.readiness_probe = ReadinessProbe();
-  // In its place: an executor that crashed joins again and is given a stage, the others are left alone.
+  // In its place: an executor that crashed joins again and is given a stage, the others are left alone. One whose broker is gone for good
+  // ends with 0, and its Pod with it.
   parts.restart_policy = "OnFailure";
   parts.grace_period_seconds = kExecutorGraceSeconds;
   absl::StatusOr<json> pod = Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);

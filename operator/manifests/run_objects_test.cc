@@ -67,6 +67,26 @@ std::map<std::string, json> Variables(const json& pod) {
   return variables;
 }
 
+TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) {
+  job::FusionJob job = Job();
+  job.spec.executors.broker_lost_timeout_seconds = 1800;
+  const json pod = Executor(job);
+  EXPECT_EQ(After(Command(pod), "--broker-lost-seconds"), "1800");
+  EXPECT_EQ(After(Command(pod), "--termination-log"), "/dev/termination-log");
+  EXPECT_EQ(pod["spec"]["restartPolicy"], "OnFailure") << "started again after a failure, not when it gives up with 0";
+  const std::string file = After(Command(pod), "--contact-file");
+  const json& mounts = pod["spec"]["containers"][0]["volumeMounts"];
+  EXPECT_TRUE(std::any_of(mounts.begin(), mounts.end(),
+                          [&](const json& mount) {
+                            return file.starts_with(absl::StrCat(mount["mountPath"].get<std::string>(), "/")) && mount["name"] == "tmp";
+                          }))
+      << file << " must outlive the container";
+  // Its broker may fetch for hours before it listens.
+  job.spec.checkpoint->path = "s3://bucket/run1";
+  EXPECT_GT(std::stoll(After(Command(Executor(job)), "--broker-lost-seconds")),
+            std::stoll(After(Command(Executor(job)), "--patience-seconds")));
+}
+
 TEST(RunObjectsTest, UrisStayAsTheyAreAndOnlyWhoNeedsTheStoreGetsItsVariables) {
   const auto store_job = [](const std::string& data, const std::string& checkpoint) {
     return Job(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: train}\nspec:\n",

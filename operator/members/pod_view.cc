@@ -37,6 +37,15 @@ const kube::ContainerStatus& MainContainer(const kube::Pod& pod, absl::string_vi
   return *kNone;
 }
 
+// It ended with 0 only for the kubelet to leave it alone: its work is not done, so it counts as failed.
+void TellApartWhoGaveUp(PodView& view) {
+  const std::string prefix = absl::StrCat(kBrokerLostReason, ": ");
+  if (view.role != kExecutorRole || view.exit_code != 0 || !absl::StartsWith(view.message, prefix)) return;
+  view.phase = PodPhase::kFailed;
+  view.reason = kBrokerLostReason;
+  view.message = view.message.substr(prefix.size());
+}
+
 // Why it is not where it should be: of the container first, then of the pod, then of the scheduler.
 void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, PodView& view) {
   const ContainerState &state = container.state, &last = container.last_state;
@@ -83,6 +92,7 @@ absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& clust
   const kube::ContainerStatus& container = MainContainer(pod, view.role);
   view.container_restarts = container.restarts;
   ReadReason(pod, container, view);
+  TellApartWhoGaveUp(view);
   if (view.role == kBrokerRole && absl::StartsWith(view.message, "{")) {
     if (const auto report = ParseProgress(view.message); report.ok()) {
       view.report = *report;

@@ -55,6 +55,21 @@ TEST(PodViewTest, TakesUpWhatTheBrokerLeftBehind) {
   EXPECT_EQ(view.message, "InsufficientMemory: needs 8 GiB");
 }
 
+TEST(PodViewTest, AnExecutorThatGaveUpWaitingForItsBrokerHasFailedThoughItEndedInOrder) {
+  const auto ended = [](const char* role, const char* message) {
+    return Read(
+        Pod(role, {{"phase", "Succeeded"},
+                   {"containerStatuses",
+                    {{{"name", role}, {"state", {{"terminated", {{"exitCode", 0}, {"reason", "Completed"}, {"message", message}}}}}}}}}));
+  };
+  const PodView gave_up = ended("executor", "BrokerLost: no contact for 3600 s");
+  EXPECT_EQ(gave_up.phase, PodPhase::kFailed);
+  EXPECT_EQ(gave_up.reason, "BrokerLost");
+  EXPECT_EQ(gave_up.message, "no contact for 3600 s");
+  EXPECT_EQ(ended("executor", "").phase, PodPhase::kSucceeded) << "its work is done";
+  EXPECT_EQ(ended("broker", "BrokerLost: no contact for 3600 s").phase, PodPhase::kSucceeded);
+}
+
 TEST(PodViewTest, SaysWhyItWaits) {
   const json unschedulable = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", "0/1 nodes"}};
   EXPECT_EQ(Read(Pod("executor", {{"phase", "Pending"}, {"conditions", {unschedulable}}})).reason, "Unschedulable");

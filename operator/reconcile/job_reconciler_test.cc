@@ -154,6 +154,33 @@ TEST_F(JobReconcilerTest, AnExecutorThatRestartsTheJobCountsOnce) {
   EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 1);
 }
 
+// As a hub that was away for long finds them.
+TEST_F(JobReconcilerTest, AnExecutorThatGaveUpWaitingForItsBrokerIsReplacedOnce) {
+  Submit();
+  Settle();
+  const auto uid = [this](const std::string& name) {
+    const json pods = Pods();
+    for (const json& pod : pods) {
+      if (pod["metadata"]["name"] == name) return pod["metadata"]["uid"].get<std::string>();
+    }
+    return std::string("none");
+  };
+  const std::string gave_up = uid("train-local-0-r0"), stays = uid("train-local-1-r0");
+  const json ended = {{"exitCode", 0}, {"reason", "Completed"}, {"message", "BrokerLost: no contact with the broker for 3600 s"}};
+  Patch(kPods, "train-local-0-r0",
+        {{"status", {{"phase", "Succeeded"}, {"containerStatuses", {{{"name", "executor"}, {"state", {{"terminated", ended}}}}}}}}},
+        "status");
+  Settle();
+  EXPECT_THAT(PodNames(), ElementsAre("train-broker-r0", "train-local-0-r0", "train-local-1-r0")) << "in the running attempt";
+  const std::string replacement = uid("train-local-0-r0");
+  EXPECT_NE(replacement, gave_up);
+  EXPECT_EQ(uid("train-local-1-r0"), stays);
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "ExecutorLost"), 1);
+  Settle();
+  EXPECT_EQ(uid("train-local-0-r0"), replacement);
+  EXPECT_EQ(Condition("Complete"), "none");
+}
+
 TEST_F(JobReconcilerTest, AJobThatIsOverTellsWhatRan) {
   Submit();
   Settle();

@@ -11,6 +11,8 @@
 namespace fusionllm::services {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr auto kRedialPause = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -18,7 +20,6 @@ constexpr auto kRedialPause = std::chrono::milliseconds(200);
 absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunction& on_message) {
   const auto channel = BrokerChannel(options_.address, options_.credentials, /*own_connection=*/false);
   const auto stub = v1::Broker::NewStub(channel);
-  using Clock = std::chrono::steady_clock;
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.patience_seconds));
   Clock::time_point give_up = Clock::now() + patience;
   bool away = false;  // and said so
@@ -70,12 +71,20 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   v1::ExecutorMessage first;
   *first.mutable_hello() = hello();
   std::thread writer([&] {
+    const auto every = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.contact_seconds));
+    Clock::time_point tell_at = Clock::now() + every;
     bool good = stream->Write(first);
     while (good) {
+      if (Clock::now() >= tell_at) {
+        tell_at = Clock::now() + every;
+        if (attending_) options_.on_contact();
+      }
       v1::ExecutorMessage next;
       {
         std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size() || !tasks_.empty(); });
+        const bool news = news_.wait_until(
+            lock, tell_at, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size() || !tasks_.empty(); });
+        if (!news) continue;
         RunTasks(lock);
         if (!stream_up_ || stopped_) break;
         if (written_ == unacknowledged_.size()) continue;
@@ -86,8 +95,11 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
     stream->WritesDone();
   });
   absl::Status refusal;
+  bool answered = false;
   v1::BrokerMessage message;
   while (stream->Read(&message)) {
+    if (!answered) options_.on_contact();
+    answered = true;
     attending_ = !message.has_refusal();
     if (message.has_ack()) {
       Acknowledge(message.ack().sequence());
@@ -102,7 +114,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
       }
     }
   }
-  attending_ = false;
+  if (attending_.exchange(false)) options_.on_contact();
   {
     const std::lock_guard lock(mutex_);
     stream_up_ = false;

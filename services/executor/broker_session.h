@@ -23,6 +23,10 @@ struct SessionOptions {
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   // How long the broker may stay away before the executor gives up.
   double patience_seconds = 120;
+  // Called when the broker has answered, at least every `contact_seconds` while their stream is up, and when it ends; on threads of the
+  // session, perhaps two at once. Must not block long.
+  std::function<void()> on_contact = [] {};
+  double contact_seconds = 30;
 };
 
 class BrokerSession {

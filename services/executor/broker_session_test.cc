@@ -162,6 +162,44 @@ TEST(BrokerSessionTest, SaysOnceThatTheBrokerIsAwayAndOnceThatItIsBack) {
   EXPECT_LT(log.find("cannot be reached"), log.find("is back"));
 }
 
+TEST(BrokerSessionTest, TellsOfContactAsLongAsTheStreamIsUpAndNotWithoutABroker) {
+  std::promise<void> end;
+  const std::shared_future<void> when = end.get_future().share();
+  ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage hello;
+    stream.Read(&hello);
+    stream.Write(Welcome());
+    when.wait();
+    v1::BrokerMessage shutdown;
+    shutdown.mutable_shutdown()->set_reason("done");
+    stream.Write(shutdown);
+    return grpc::Status::OK;
+  });
+  std::atomic<int> contacts = 0;
+  std::promise<void> often;
+  SessionOptions options = broker.Options();
+  options.contact_seconds = 0.001;
+  options.on_contact = [&] {
+    if (++contacts == 10) often.set_value();  // the broker has said one thing
+  };
+  BrokerSession session(options);
+  std::thread runner([&] { EXPECT_TRUE(session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {}).ok()); });
+  // The session has more to do than that, and tells of it all the same.
+  for (int i = 0; i < 10; ++i) Ask(session);
+  EXPECT_EQ(often.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  end.set_value();
+  runner.join();
+
+  contacts = 0;
+  BrokerSession nobody({.address = "127.0.0.1:0",
+                        .credentials = grpc::InsecureChannelCredentials(),
+                        .patience_seconds = 0,
+                        .on_contact = [&] { ++contacts; },
+                        .contact_seconds = 0});
+  EXPECT_FALSE(nobody.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {}).ok());
+  EXPECT_EQ(contacts, 0);
+}
+
 TEST(BrokerSessionTest, ABrokerThatStaysAwayIsGivenUp) {
   BrokerSession session({.address = "127.0.0.1:0", .credentials = grpc::InsecureChannelCredentials(), .patience_seconds = 0});
   const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});

@@ -9,7 +9,10 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lib/base/source_file.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/testing/http_get.h"
 #include "lib/daemon/testing/program.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
@@ -46,10 +49,28 @@ TEST(ExecutorProgram, WithoutMetricsNothingIsServedOrSaid) {
   EXPECT_EQ(program.Wait(), 1) << "the broker stays away";
 }
 
+TEST(ExecutorProgram, WhoseBrokerIsGoneForGoodEndsSoThatTheKubeletLeavesItAlone) {
+  const base::TempFolder folder;
+  const auto start = [&](const char* lost_seconds) {
+    return Program("fusion-executor",
+                   {"--broker", kNobody, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0", "--contact-file",
+                    folder / "contact", "--broker-lost-seconds", lost_seconds, "--termination-log", folder / "message"})
+        .Wait();
+  };
+  const auto message = [&] { return base::ReadSmallFile(folder / "message", 1000).value_or("none"); };
+  EXPECT_EQ(start("3600"), 1) << "not yet";
+  EXPECT_EQ(message(), "none");
+  // As after an hour of starting again and again.
+  folder.Write("contact", absl::StrCat(absl::ToUnixSeconds(absl::Now() - absl::Hours(1))));
+  EXPECT_EQ(start("3600"), 0);
+  EXPECT_THAT(message(), testing::StartsWith("BrokerLost: "));
+}
+
 // Takes one executor's greeting.
 class Greeted final : public v1::Broker::Service {
  public:
-  Greeted() {
+  // `refuse`: in words, on the stream.
+  explicit Greeted(bool refuse = false) : refuse_(refuse) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -71,8 +92,14 @@ class Greeted final : public v1::Broker::Service {
     v1::ExecutorMessage message;
     stream->Read(&message);
     if (!greeted_.exchange(true)) greeting_.set_value(message.hello());
+    if (refuse_) {
+      v1::BrokerMessage refusal;
+      refusal.mutable_refusal()->set_reason("NotExpected");
+      stream->Write(refusal);
+    }
     return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "one is enough");
   }
+  const bool refuse_;
   std::promise<v1::Hello> greeting_;
   std::atomic<bool> greeted_ = false;
   std::unique_ptr<grpc::Server> server_;
@@ -87,6 +114,16 @@ TEST(ExecutorProgram, TellsItsBrokerWhatItAdvertisesAndWhereItListens) {
   ASSERT_TRUE(hello.has_value()) << "it never dialled";
   EXPECT_EQ(hello->data_address(), "lab.example.org:17001");
   EXPECT_THAT(hello->site_address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+}
+
+TEST(ExecutorProgram, TouchWithItsBrokerIsWrittenDown) {
+  const base::TempFolder folder;
+  folder.Write("contact", "1000\n");
+  Greeted broker(/*refuse=*/true);
+  Program program("fusion-executor", {"--broker", broker.address(), "--name", "a", "--metrics-address", "off", "--contact-file",
+                                      folder / "contact", "--broker-lost-seconds", "3600"});
+  EXPECT_EQ(program.Wait(), 1) << "refused by a broker that is there, so its failure stays one";
+  EXPECT_NE(base::ReadSmallFile(folder / "contact", 100).value_or(""), "1000\n");
 }
 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {

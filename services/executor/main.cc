@@ -4,8 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lib/base/host_port.h"
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/process_metrics.h"
@@ -14,6 +17,7 @@
 #include "lib/kernels/devices.h"
 #include "lib/nvml/nvml.h"
 #include "services/credentials.h"
+#include "services/executor/broker_contact.h"
 #include "services/executor/broker_session.h"
 #include "services/executor/checkpoint_client.h"
 #include "services/executor/data_plane.h"
@@ -32,56 +36,70 @@ constexpr int kExitRunFailed = 5;  // the run, not this executor
 
 constexpr char kProgram[] = "fusion-executor";
 
-int Main(int argc, char** argv) {
-  HostOptions host_options{.build_version = kBuildVersion};
-  DataPlaneOptions data_options;
-  SessionOptions session_options;
-  std::string tls_directory;
-  bool relay = false;
+struct Flags {
+  HostOptions host{.build_version = kBuildVersion};
+  DataPlaneOptions data;
+  SessionOptions session;
+  BrokerContact::Options contact;
+  double broker_lost_seconds = 0;
+  std::string tls_directory, device = "auto";
+  bool listens = false, relay = false;
   daemon::CommonFlags common;
-  CLI::App app("Runs stages of a training run on this machine's device");
-  app.add_option("--broker", session_options.address, "Address of the broker")->required();
-  app.add_option("--name", host_options.name, "Name of this device")->required();
-  app.add_option("--site", host_options.site, "Site of this device, when no topology says");
-  app.add_option("--tls", tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
-  CLI::Option* const listen = app.add_option("--listen", data_options.listen_address, "Address for other executors")
+};
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--broker", flags.session.address, "Address of the broker")->required();
+  app.add_option("--name", flags.host.name, "Name of this device")->required();
+  app.add_option("--site", flags.host.site, "Site of this device, when no topology says");
+  app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
+  CLI::Option* const listen = app.add_option("--listen", flags.data.listen_address, "Address for other executors")
                                   ->capture_default_str()
                                   ->check([](const std::string& text) { return std::string(base::CheckListenable(text).message()); });
-  app.add_option("--advertise", data_options.advertised_address,
+  app.add_option("--advertise", flags.data.advertised_address,
                  "HOST:PORT that executors of other sites dial instead, when that leads to --listen: a forwarded port, a load balancer")
       ->needs(listen)
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
-  app.add_flag("--relay", relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
-  app.add_option("--memory-bytes", host_options.memory_bytes, "Memory this device may use; 0: all");
-  app.add_option("--incarnation", host_options.incarnation, "Grows with every start; 0: from the clock");
-  std::string device = "auto";
-  CLI::Option* const device_option =
-      app.add_option("--device", device, "What computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
-          ->capture_default_str()
-          ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
-  app.add_flag("--spare", host_options.spare, "Stay in the backup pool");
-  app.add_option("--patience-seconds", session_options.patience_seconds, "How long the broker may stay away")->capture_default_str();
-  daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
-  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
+  app.add_flag("--relay", flags.relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
+  app.add_option("--memory-bytes", flags.host.memory_bytes, "Memory this device may use; 0: all");
+  app.add_option("--incarnation", flags.host.incarnation, "Grows with every start; 0: from the clock");
+  app.add_option("--device", flags.device, "What computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
+      ->capture_default_str()
+      ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
+  app.add_flag("--spare", flags.host.spare, "Stay in the backup pool");
+  app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")->capture_default_str();
+  CLI::Option* const file =
+      app.add_option("--contact-file", flags.contact.file,
+                     "File that keeps, from one start of this program to the next, when the broker was last heard of");
+  app.add_option("--broker-lost-seconds", flags.broker_lost_seconds,
+                 "Where it was not for so long, an end with a failure becomes one with exit code 0, that nobody starts it again; 0: never")
+      ->needs(file)
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--termination-log", flags.contact.termination_log, "File that then gets the reason, as Kubernetes shows it");
+}
+
+int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact) {
+  SessionOptions session_options = flags.session;
+  DataPlaneOptions data_options = flags.data;
   if (host_options.incarnation == 0) {
     host_options.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   }
-  const absl::StatusOr<kernels::DeviceChoice> chosen = kernels::ChooseDevice(device);
+  const absl::StatusOr<kernels::DeviceChoice> chosen = kernels::ChooseDevice(flags.device);
   if (!chosen.ok()) return Complain(chosen.status(), kExitBadInput);
   host_options.device = chosen->backend;
-  host_options.device_by_default = device_option->count() == 0 || device == "auto";
+  host_options.device_by_default = flags.device == "auto";
   host_options.device_description = chosen->description;
   host_options.device_memory_bytes = chosen->memory_bytes;
   base::Log(base::LogLevel::kInfo, absl::StrCat("computing on ", chosen->description));
   daemon::HoldStopSignals();
-  absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, host_options.name);
+  absl::StatusOr<Credentials> credentials = LoadCredentials(flags.tls_directory, host_options.name);
   if (!credentials.ok()) return Complain(credentials.status(), kExitBadInput);
   session_options.credentials = credentials->channel;
+  session_options.on_contact = [&contact] { contact.Note(); };
   data_options.name = host_options.name;
   data_options.incarnation = host_options.incarnation;
-  if (relay) {
+  if (flags.relay) {
     data_options.relay_address = session_options.address;
-    data_options.reachable = listen->count() > 0;
+    data_options.reachable = flags.listens;
   }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
@@ -107,7 +125,7 @@ int Main(int argc, char** argv) {
     });
   });
   const auto monitoring = daemon::StartMonitoring(
-      common, registry, [&] { return alive.Check(); },
+      flags.common, registry, [&] { return alive.Check(); },
       [&] { return session.attending() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
   if (!monitoring.ok()) return Complain(monitoring.status());
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
@@ -125,6 +143,18 @@ int Main(int argc, char** argv) {
   (*data_plane)->Close();
   if (!status.ok() && !absl::IsCancelled(status)) return Complain(status, kExitFailed);
   return run_failed ? kExitRunFailed : kExitDone;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Runs stages of a training run on this machine's device");
+  AddFlags(app, flags);
+  daemon::AddCommonFlags(app, kProgram, kBuildVersion, flags.common);
+  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, flags.common)) return *code;
+  flags.listens = app.count("--listen") > 0;
+  if (flags.broker_lost_seconds > 0) flags.contact.lost_after = absl::Seconds(flags.broker_lost_seconds);
+  BrokerContact contact(flags.contact, absl::Now);
+  return contact.Ending(Attend(flags, flags.host, contact));
 }
 
 }  // namespace
