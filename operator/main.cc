@@ -33,6 +33,7 @@
 #include "operator/hooks/chart_hooks.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
+#include "operator/members/log_fields.h"
 #include "operator/placement/advisor.h"
 #include "operator/placement/measured_ways.h"
 #include "operator/placement/plan_call.h"
@@ -410,7 +411,8 @@ int Main(int argc, char** argv) {
       registry_of_clusters.Poke(part.name, {job->identity.ns, job->identity.name});
     }
   }
-  kube::Controller controller(queue, clock, &controller_metrics, reconcile, {.workers = flags.workers, .report = LogFailure});
+  kube::Controller controller(queue, clock, &controller_metrics, reconcile,
+                              {.workers = flags.workers, .report = LogFailure, .describe = LogFieldsOf});
   const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
     for (const kube::ObjectKey& job : jobs.ShortOfRoom()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);
     return kube::ReconcileResult::Done();
@@ -427,7 +429,9 @@ int Main(int argc, char** argv) {
                                  }
                                  return collector.Collect(hub, std::move(stop_token));
                                },
-                               {.workers = 1, .report = LogFailure});
+                               {.workers = 1, .report = LogFailure, .describe = [](const kube::WorkKey& key) {
+                                  return base::LogFields{{"cluster", key.name}};
+                                }});
   house.Add({"", "", flags.cluster});
   stopped.get_future().wait();
   ready = false;

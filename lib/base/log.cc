@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <ctime>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "lib/base/log_context.h"
 
 namespace fusionllm::base {
 namespace {
@@ -18,6 +21,7 @@ std::string& Program() {
   return program;
 }
 std::atomic<LogLevel> least_level = LogLevel::kWarning;
+std::atomic<LogFormat> line_format = LogFormat::kText;
 
 // RFC 3339 in UTC.
 std::string Now() {
@@ -27,6 +31,18 @@ std::string Now() {
   gmtime_r(&now.tv_sec, &parts);
   return absl::StrFormat("%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
                          parts.tm_min, parts.tm_sec, now.tv_nsec / 1'000'000);
+}
+
+std::string TextLine(LogLevel level, absl::string_view sentence) {
+  return absl::StrCat(Now(), " ", Name(level), " ", Program(), Program().empty() ? "" : ": ",
+                      absl::StrReplaceAll(sentence, {{"\n", "\\n"}, {"\r", "\\r"}}), "\n");
+}
+
+std::string JsonLine(LogLevel level, absl::string_view sentence) {
+  nlohmann::ordered_json line = {{"time", Now()}, {"level", std::string(Name(level))}, {"program", Program()}};
+  for (const auto& [name, text] : LogContext::Current()) line[name] = text;
+  line["message"] = std::string(sentence);
+  return line.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -40,17 +56,28 @@ std::optional<LogLevel> ParseLogLevel(absl::string_view name) {
   return std::nullopt;
 }
 
-void StartLog(std::string program, LogLevel least) {
+absl::string_view Name(LogFormat format) { return format == LogFormat::kJson ? "json" : "text"; }
+
+std::optional<LogFormat> ParseLogFormat(absl::string_view name) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    if (name == Name(format)) return format;
+  }
+  return std::nullopt;
+}
+
+void StartLog(std::string program, LogLevel least, LogFormat format) {
   Program() = std::move(program);
   least_level = least;
+  line_format = format;
 }
+
+void SetLogLevel(LogLevel least) { least_level = least; }
 
 bool Logs(LogLevel level) { return level >= least_level; }
 
 void Log(LogLevel level, absl::string_view sentence) {
   if (!Logs(level)) return;
-  const std::string line = absl::StrCat(Now(), " ", Name(level), " ", Program(), Program().empty() ? "" : ": ",
-                                        absl::StrReplaceAll(sentence, {{"\n", "\\n"}, {"\r", "\\r"}}), "\n");
+  const std::string line = line_format == LogFormat::kJson ? JsonLine(level, sentence) : TextLine(level, sentence);
   std::fwrite(line.data(), 1, line.size(), stderr);  // unbuffered, so one write
 }
 

@@ -1,5 +1,8 @@
 // Lines for whoever runs a program, on stderr: time, level, program, sentence. Lines below the level asked for are not written.
 //
+// For programs that collect them each line can be an object of JSON instead, with `time`, `level`, `program`, `message` and what the line
+// belongs to (log_context.h), all of them texts.
+//
 // Thread-safe; a line is written in one piece. Before StartLog the program has no name and warnings and errors are written.
 #pragma once
 
@@ -17,12 +20,21 @@ absl::string_view Name(LogLevel level);
 // Nothing for other words.
 std::optional<LogLevel> ParseLogLevel(absl::string_view name);
 
+enum class LogFormat { kText, kJson };
+
+// "text", "json".
+absl::string_view Name(LogFormat format);
+// Nothing for other words.
+std::optional<LogFormat> ParseLogFormat(absl::string_view name);
+
 // Call once, before other threads log.
-void StartLog(std::string program, LogLevel least);
+void StartLog(std::string program, LogLevel least, LogFormat format = LogFormat::kText);
+// From now on.
+void SetLogLevel(LogLevel least);
 
 // Whether a line of this level is written: asked first where the sentence is costly to make.
 bool Logs(LogLevel level);
-// Line breaks inside the sentence become "\n", so that a line stays a line whatever a peer sent.
+// Line breaks inside the sentence become "\n", and in JSON what is not UTF-8 U+FFFD, so that a line stays a line whatever a peer sent.
 void Log(LogLevel level, absl::string_view sentence);
 
 }  // namespace fusionllm::base

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "lib/base/log_context.h"
+
 namespace fusionllm::base {
 namespace {
 
@@ -42,7 +47,58 @@ TEST(LogTest, ALineIsALineWhateverIsSaid) {
   EXPECT_THAT(text, Not(HasSubstr("\r")));
 }
 
-TEST(LogTest, LevelsHaveTheirNames) {
+std::string JsonLogged(const std::string& sentence) {
+  StartLog("probe", LogLevel::kInfo, LogFormat::kJson);
+  testing::internal::CaptureStderr();
+  Log(LogLevel::kWarning, sentence);
+  std::string text = testing::internal::GetCapturedStderr();
+  StartLog("probe", LogLevel::kInfo);
+  return text;
+}
+
+TEST(LogTest, ALineOfJsonIsOneObjectWhateverIsSaid) {
+  for (const std::string sentence : {"plain", "a \"quoted\" one\n{\"level\":\"error\"}", "\xff\xfe", "tab\t, null \x01"}) {
+    const std::string text = JsonLogged(sentence);
+    EXPECT_EQ(text.find('\n'), text.size() - 1) << text;
+    const nlohmann::json line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(line.is_object()) << text;
+    EXPECT_EQ(line["level"], "warning");
+    EXPECT_EQ(line["program"], "probe");
+    EXPECT_THAT(line["time"].get<std::string>(), MatchesRegex("[0-9-]+T[0-9:]+[.][0-9]+Z"));
+    if (sentence[0] != '\xff') {
+      EXPECT_EQ(line["message"], sentence);
+    }
+    EXPECT_EQ(line.size(), 4);
+  }
+}
+
+TEST(LogTest, LinesOfJsonSayWhatTheyBelongTo) {
+  const auto parse = [] { return nlohmann::json::parse(JsonLogged("x"), nullptr, /*allow_exceptions=*/false); };
+  const LogContext outer({{"cluster", "paris"}, {"reconcileID", "1"}});
+  {
+    const LogContext inner({{"job", "team/train"}, {"reconcileID", "2"}});
+    const nlohmann::json line = parse();
+    EXPECT_EQ(line["cluster"], "paris");
+    EXPECT_EQ(line["job"], "team/train");
+    EXPECT_EQ(line["reconcileID"], "2");
+  }
+  const nlohmann::json line = parse();
+  EXPECT_FALSE(line.contains("job"));
+  EXPECT_EQ(line["reconcileID"], "1");
+  LogFields elsewhere = {{"not", "asked"}};
+  std::thread([&] { elsewhere = LogContext::Current(); }).join();
+  EXPECT_TRUE(elsewhere.empty()) << "of its own thread alone";
+}
+
+TEST(LogTest, TheLevelCanChange) {
+  StartLog("probe", LogLevel::kInfo);
+  SetLogLevel(LogLevel::kDebug);
+  EXPECT_TRUE(Logs(LogLevel::kDebug));
+}
+
+TEST(LogTest, LevelsAndFormatsHaveTheirNames) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) EXPECT_EQ(ParseLogFormat(Name(format)), format);
+  EXPECT_EQ(ParseLogFormat("xml"), std::nullopt);
   for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
     EXPECT_EQ(ParseLogLevel(Name(level)), level);
   }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/daemon/standard_files.h"
 
@@ -16,6 +17,9 @@ void AddCommonFlags(CLI::App& app, const std::string& program, const std::string
   app.add_option("--log-level", flags.log_level, "How much is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
+  app.add_option("--log-format", flags.log_format, "Lines of the log, on stderr: text, or an object of JSON each")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
 }
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags) {
@@ -25,7 +29,8 @@ std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::s
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitDone : kExitBadInput;
   }
-  base::StartLog(program, base::ParseLogLevel(flags.log_level).value_or(base::LogLevel::kInfo));
+  base::StartLog(program, base::ParseLogLevel(flags.log_level).value_or(base::LogLevel::kInfo),
+                 base::ParseLogFormat(flags.log_format).value_or(base::LogFormat::kText));
   return std::nullopt;
 }
 
@@ -48,6 +53,8 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFl
     return absl::Status(server.status().code(), absl::StrCat("--metrics-address: ", std::string(server.status().message())));
   }
   base::Log(base::LogLevel::kInfo, absl::StrCat("metrics on http://", (*server)->address(), "/metrics"));
+  const bool collected = flags.log_format == base::Name(base::LogFormat::kJson);
+  if (collected && !absl::EndsWith(flags.metrics_address, ":0")) return server;
   std::printf("metrics on http://%s/metrics\n", (*server)->address().c_str());
   std::fflush(stdout);
   return server;

@@ -25,9 +25,10 @@ using base::kExitFailed;
 struct CommonFlags {
   std::string metrics_address = "127.0.0.1:0";
   std::string log_level = "info";
+  std::string log_format = "text";
 };
 
-// --metrics-address, --log-level and --version.
+// --metrics-address, --log-level, --log-format and --version.
 void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags);
 
 // Parses, holds the standard files (standard_files.h) and starts the log. An exit code when the program is to end now: 0 after --help and
@@ -39,9 +40,9 @@ int Complain(const absl::Status& status, int code);
 // With the code that base::ExitCodeFor gives it.
 int Complain(const absl::Status& status);
 
-// Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout; nothing for
-// "off". `progress`, if given, is the page of that name. `registry` must outlive the result. Errors name the flag and the address; see
-// MonitoringServer::Start.
+// Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout (but among
+// lines of JSON only where the port was not said); nothing for "off". `progress`, if given, is the page of that name. `registry` must
+// outlive the result. Errors name the flag and the address; see MonitoringServer::Start.
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
                                                                   std::function<absl::Status()> alive, std::function<absl::Status()> ready,
                                                                   std::function<std::string()> progress = {});

@@ -45,6 +45,17 @@ TEST(ProgramTest, FlagsHaveDefaults) {
   EXPECT_FALSE(base::Logs(base::LogLevel::kWarning));
 }
 
+TEST(ProgramTest, LinesAreOfTheFormatAskedFor) {
+  EXPECT_EQ(Parse({"--log-format", "json"}).code, std::nullopt);
+  testing::internal::CaptureStderr();
+  base::Log(base::LogLevel::kInfo, "a line");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::StartsWith("{\"time\":"));
+  EXPECT_EQ(Parse({}).code, std::nullopt);
+  const Parsed xml = Parse({"--log-format", "xml"});
+  EXPECT_EQ(xml.code, kExitBadInput);
+  EXPECT_THAT(xml.err, AllOf(HasSubstr("--log-format"), HasSubstr("xml")));
+}
+
 TEST(ProgramTest, BadUsageIsExitCodeTwoAndNamesTheFlag) {
   const Parsed level = Parse({"--log-level", "loud"});
   EXPECT_EQ(level.code, kExitBadInput);

@@ -60,6 +60,7 @@ void ClusterRegistry::Start() {
   options.report = [](const kube::WorkKey& key, const absl::Status& status) {
     base::Log(base::LogLevel::kWarning, absl::StrCat("cluster ", key.name, ": ", std::string(status.message())));
   };
+  options.describe = [](const kube::WorkKey& key) { return base::LogFields{{"cluster", key.name}}; };
   controller_ = std::make_unique<kube::Controller>(
       queue_, *context_.clock, context_.controller_metrics,
       [this](const kube::WorkKey& key, std::stop_token stop) { return Reconcile(key.name, std::move(stop)); }, options);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "operator/members/log_fields.h"
 
 namespace fusionllm::op {
 namespace {
@@ -48,6 +49,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
     const std::string what = key.ns.empty() ? absl::StrCat("cluster ", name) : absl::StrCat("job ", key.ToString());
     base::Log(base::LogLevel::kWarning, absl::StrCat(what, ": ", std::string(status.message())));
   };
+  options.describe = LogFieldsOf;
   const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
     if (key == ProbeKey(name_)) return Probe(context, stop);
     return key.ns.empty() ? KeepHouse(context, stop) : context.reconcile(key, std::move(stop));

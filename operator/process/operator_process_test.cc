@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,33 @@ TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   EXPECT_LT(Now() - begin, kGrace);
   EXPECT_EQ(Holder(fleet), "") << "the next one need not wait for the Lease to expire";
   for (const auto& member : fleet.members()) member->front().Freeze(false);
+}
+
+TEST(OperatorProcessTest, LinesOfJsonTellWhichJobAndClusterTheyAreOf) {
+  Federation fleet(1);
+  std::vector<std::string> arguments = fleet.Arguments(/*elect=*/false);
+  arguments.insert(arguments.end(), {"--log-format", "json", "--log-level", "debug"});
+  {
+    OperatorProcess process(arguments, fleet.log());
+    process.WaitReady();
+    fleet.Submit("job", 2);
+    Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 0);
+  }
+  std::ifstream log(fleet.log());
+  json of_job, of_cluster;
+  for (std::string text; std::getline(log, text);) {
+    const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(line.is_object()) << text;
+    EXPECT_EQ(line["program"], "fusion-operator");
+    if (line.contains("job")) of_job = line;
+    if (line.contains("cluster") && !line.contains("job")) of_cluster = line;
+  }
+  EXPECT_EQ(of_job.value("job", ""), "training/job");
+  EXPECT_NE(of_job.value("reconcileID", ""), "");
+  EXPECT_NE(of_cluster.value("cluster", ""), "");
+  EXPECT_NE(of_cluster.value("reconcileID", ""), of_job.value("reconcileID", ""));
 }
 
 TEST(OperatorProcessTest, ItStopsWhileTheHubIsStillBeingListed) {

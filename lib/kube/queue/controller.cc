@@ -2,7 +2,9 @@
 
 #include <exception>
 
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -28,7 +30,12 @@ ControllerMetrics::ControllerMetrics(metrics::Registry& registry)
                                       1.75, 2,   2.5,  3,   3.5, 4,   4.5, 5,   6,  7,   8,  9,   10, 15, 20, 25, 30, 40, 50,   60})) {}
 
 Controller::Controller(WorkQueue& queue, Clock& clock, ControllerMetrics* metrics, Reconcile reconcile, Options options)
-    : queue_(queue), clock_(clock), metrics_(metrics), reconcile_(std::move(reconcile)), options_(std::move(options)) {
+    : queue_(queue),
+      clock_(clock),
+      metrics_(metrics),
+      reconcile_(std::move(reconcile)),
+      options_(std::move(options)),
+      run_(absl::Uniform<uint64_t>(absl::BitGen())) {
   if (metrics_ != nullptr) {
     metrics_->most_workers_.Set(options_.workers, {queue_.name()});
     metrics_->active_workers_.Set(0, {queue_.name()});
@@ -60,6 +67,7 @@ void Controller::Work() {
 }
 
 void Controller::WorkOn(const WorkKey& key) {
+  const base::LogContext context(FieldsOf(key));
   const absl::Duration started = clock_.Monotonic();
   if (metrics_ != nullptr) metrics_->active_workers_.Set(++active_, {queue_.name()});
   const ReconcileResult result = Call(key);
@@ -89,6 +97,12 @@ void Controller::WorkOn(const WorkKey& key) {
   if (!result.status.ok() && result.terminal) metrics_->terminal_errors_.Add(1, {queue_.name()});
   metrics_->seconds_.Observe(absl::ToDoubleSeconds(clock_.Monotonic() - started), {queue_.name()});
   metrics_->active_workers_.Set(--active_, {queue_.name()});
+}
+
+base::LogFields Controller::FieldsOf(const WorkKey& key) {
+  base::LogFields fields = options_.describe ? options_.describe(key) : base::LogFields();
+  fields.emplace_back("reconcileID", absl::StrFormat("%016x-%d", run_, ++begun_));
+  return fields;
 }
 
 // Libraries below may throw; one object that makes them do so must not end the process with all the others.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lib/base/log_context.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/work_queue.h"
 #include "lib/metrics/registry.h"
@@ -51,9 +53,13 @@ class Controller {
   // A key that failed, with what was said of it. For logs; called on the worker's thread.
   using Report = std::function<void(const WorkKey& key, const absl::Status& status)>;
 
+  // What lines belong to that are logged while a key is worked on or reported, besides `reconcileID`, which is another one each time.
+  using Describe = std::function<base::LogFields(const WorkKey& key)>;
+
   struct Options {
     int workers = 4;  // one slow key does not hold up the others
     Report report = {};
+    Describe describe = {};
   };
 
   // Everything passed by reference must outlive the controller; `metrics` may be null. Workers start at once.
@@ -71,12 +77,15 @@ class Controller {
   void Work();
   void WorkOn(const WorkKey& key);
   ReconcileResult Call(const WorkKey& key);
+  base::LogFields FieldsOf(const WorkKey& key);
 
   WorkQueue& queue_;
   Clock& clock_;
   ControllerMetrics* const metrics_;
   const Reconcile reconcile_;
   const Options options_;
+  const uint64_t run_;  // with the count of keys worked on it makes a reconcileID
+  std::atomic<uint64_t> begun_ = 0;
   std::atomic<int> active_ = 0;
   std::stop_source stop_;
   std::vector<std::thread> workers_;

@@ -89,6 +89,29 @@ TEST_F(ControllerTest, AnExceptionCostsItsKeyATryAndNothingElse) {
   EXPECT_THAT(registry_.Text(), HasSubstr("result=\"success\"} 1\n"));
 }
 
+TEST_F(ControllerTest, LinesOfAReconcileSayWhatItIsOfAndThatTheyBelongTogether) {
+  std::vector<base::LogFields> worked, reported;  // one worker
+  const auto describe = [](const WorkKey& key) { return base::LogFields{{"job", key.name}}; };
+  Controller controller(queue_, clock_, &metrics_,
+                        [&](const WorkKey&, std::stop_token) {
+                          worked.push_back(base::LogContext::Current());
+                          return ReconcileResult::Hopeless(absl::UnavailableError("refused"));
+                        },
+                        {.workers = 1,
+                         .report = [&](const WorkKey&, const absl::Status&) { reported.push_back(base::LogContext::Current()); },
+                         .describe = describe});
+  for (const char* name : {"a", "b"}) queue_.Add(Key(name));
+  EXPECT_TRUE(controller.Stop(absl::InfiniteDuration()));
+  ASSERT_EQ(worked.size(), 2);
+  EXPECT_EQ(worked, reported);
+  for (int i : {0, 1}) {
+    ASSERT_EQ(worked[i].size(), 2);
+    EXPECT_EQ(worked[i][0].second, i == 0 ? "a" : "b");
+    EXPECT_EQ(worked[i][1].first, "reconcileID");
+  }
+  EXPECT_NE(worked[0][1].second, worked[1][1].second);
+}
+
 TEST_F(ControllerTest, WhatIsNotDoneInTimeIsCountedApart) {
   Controller controller(queue_, clock_, &metrics_, [](const WorkKey& key, std::stop_token) {
     return ReconcileResult::Failed(key.name == "late" ? absl::DeadlineExceededError("no answer") : absl::UnavailableError("refused"));
