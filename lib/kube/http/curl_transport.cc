@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,6 +12,8 @@
 
 namespace fusionllm::kube {
 namespace {
+
+absl::Duration Now() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
 // libcurl wants this once, before other threads use it.
 bool StartCurl() {
@@ -46,12 +49,12 @@ absl::StatusOr<std::shared_ptr<const TlsMaterial>> CurlTransport::Material() con
   return options_.tls();
 }
 
-absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<const TlsMaterial> material) {
+absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<const TlsMaterial> material, absl::Duration longest) {
   std::vector<std::unique_ptr<CurlHandle>> outdated;  // closed after the lock is given up
   {
     const std::lock_guard lock(mutex_);
-    while (!idle_.empty()) {
-      std::unique_ptr<CurlHandle> handle = std::move(idle_.back());
+    while (!idle_.empty() && Now() - idle_.back().since < longest) {
+      std::unique_ptr<CurlHandle> handle = std::move(idle_.back().handle);
       idle_.pop_back();
       if (handle->material() == material || *handle->material() == *material) return handle;
       outdated.push_back(std::move(handle));
@@ -64,12 +67,12 @@ absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<
 
 void CurlTransport::GiveBack(std::unique_ptr<CurlHandle> handle) {
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < options_.max_idle_connections) idle_.push_back(std::move(handle));
+  if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(handle), Now()});
 }
 
 absl::StatusOr<HttpResponse> CurlTransport::Send(const HttpRequest& request, const UnaryLimits& limits, std::stop_token stop) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsMaterial> material, Material());
-  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<CurlHandle> handle, Take(std::move(material)));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<CurlHandle> handle, Take(std::move(material), absl::InfiniteDuration()));
   const CallLimits call_limits = {.total_timeout = limits.timeout, .max_body_bytes = limits.max_response_bytes};
   absl::StatusOr<HttpResponse> response = CurlCall(*handle, options_, server_, request, call_limits, nullptr).Run(stop);
   // A connection in an unknown state is closed, not kept.
@@ -80,13 +83,14 @@ absl::StatusOr<HttpResponse> CurlTransport::Send(const HttpRequest& request, con
 absl::StatusOr<HttpResponse> CurlTransport::Stream(const HttpRequest& request, const StreamLimits& limits, StreamSink& sink,
                                                    std::stop_token stop) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsMaterial> material, Material());
-  const std::unique_ptr<CurlHandle> handle = CurlHandle::Make(std::move(material));
-  if (handle == nullptr) return absl::ResourceExhaustedError("out of memory for a connection");
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<CurlHandle> handle, Take(std::move(material), options_.fresh_for));
   const CallLimits call_limits = {.header_timeout = limits.header_timeout,
                                   .body_timeout = limits.body_timeout,
                                   .max_body_bytes = limits.max_error_bytes,
                                   .compressed = limits.compressed};
-  return CurlCall(*handle, options_, server_, request, call_limits, &sink).Run(stop);
+  absl::StatusOr<HttpResponse> response = CurlCall(*handle, options_, server_, request, call_limits, &sink).Run(stop);
+  if (response.ok()) GiveBack(std::move(handle));
+  return response;
 }
 
 }  // namespace fusionllm::kube

@@ -1,10 +1,11 @@
 // HTTP/1.1 to one server by libcurl, an API server say; or HTTP/2 where the server is known to speak it.
 //
-// Unary calls share a pool of kept-alive connections, one call at a time on each; every stream has a connection of its own. Certificates
-// and keys come from memory and never touch a disk. The server's name is always verified along with its chain unless `insecure` is set.
-// Redirects are not followed: credentials go to the server that was named. A peer that is gone without a word is noticed by TCP
-// (keepalive, TCP_USER_TIMEOUT), one that is silent by the deadlines of the call. A request with a body is sent once: a connection that
-// breaks while the answer is awaited is an error, for the server may have carried it out. Proxies come from `proxy_url`, else from
+// Unary calls share a pool of kept-alive connections, one call at a time on each; every stream has a connection of its own while it lasts,
+// new unless one has carried an answer to its end a moment before: a watch goes on where its list ended, without another handshake.
+// Certificates and keys come from memory and never touch a disk. The server's name is always verified along with its chain unless
+// `insecure` is set. Redirects are not followed: credentials go to the server that was named. A peer that is gone without a word is noticed
+// by TCP (keepalive, TCP_USER_TIMEOUT), one that is silent by the deadlines of the call. A request with a body is sent once: a connection
+// that breaks while the answer is awaited is an error, for the server may have carried it out. Proxies come from `proxy_url`, else from
 // HTTPS_PROXY, HTTP_PROXY (lower case for http://) and NO_PROXY, as libcurl reads them.
 //
 // Thread-safe. Destroy it after the last call has returned.
@@ -42,6 +43,9 @@ struct CurlTransportOptions {
   absl::Duration connect_timeout = absl::Seconds(30);  // name, TCP and TLS together
   absl::Duration tls_timeout = absl::Seconds(10);      // the TLS handshake alone
   size_t max_idle_connections = 8;
+  // Of idle connections a stream takes one that has been idle for less than this: an older one may have nobody behind it any more, which a
+  // call finds out by a deadline, and whoever has lost a stream is better off with a new one.
+  absl::Duration fresh_for = absl::Seconds(1);
 };
 
 class CurlHandle;
@@ -59,14 +63,18 @@ class CurlTransport : public Transport {
  private:
   CurlTransport(CurlTransportOptions options, ServerUrl server);
   absl::StatusOr<std::shared_ptr<const TlsMaterial>> Material() const;
-  // A handle with these certificates: one that is idle, or a new one.
-  absl::StatusOr<std::unique_ptr<CurlHandle>> Take(std::shared_ptr<const TlsMaterial> material);
+  struct Idle {
+    std::unique_ptr<CurlHandle> handle;
+    absl::Duration since;
+  };
+  // A handle with these certificates: one that has been idle for less than `longest`, or a new one.
+  absl::StatusOr<std::unique_ptr<CurlHandle>> Take(std::shared_ptr<const TlsMaterial> material, absl::Duration longest);
   void GiveBack(std::unique_ptr<CurlHandle> handle);
 
   const CurlTransportOptions options_;
   const ServerUrl server_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<CurlHandle>> idle_;  // the most recently used last
+  std::vector<Idle> idle_;  // the most recently used last
 };
 
 }  // namespace fusionllm::kube

@@ -100,6 +100,24 @@ TEST(CurlTransport, UnaryCallsShareAConnection) {
   EXPECT_EQ(server.connections(), 1);
 }
 
+TEST(CurlTransport, AStreamGoesOnWhereAnotherHasJustEnded) {
+  const RawServer server(Echo);
+  const auto client = Client(server, {.fresh_for = absl::InfiniteDuration()}),
+             careful = Client(server, {.fresh_for = absl::ZeroDuration()});
+  for (const char* target : {"/list", "/watch"}) {
+    Collector sink;
+    ASSERT_TRUE(client->Stream(Get(target), {}, sink, {}).ok());
+    EXPECT_THAT(sink.data, HasSubstr(absl::StrCat("GET ", target, " HTTP/1.1\r\n")));
+  }
+  EXPECT_EQ(server.connections(), 1);
+  ASSERT_TRUE(client->Send(Get("/"), {}, {}).ok());
+  EXPECT_EQ(server.connections(), 1) << "nor do other calls need one of their own then";
+  Collector sink;
+  ASSERT_TRUE(careful->Send(Get("/"), {}, {}).ok());
+  ASSERT_TRUE(careful->Stream(Get("/list"), {}, sink, {}).ok());
+  EXPECT_EQ(server.connections(), 3);
+}
+
 TEST(CurlTransport, AStuckStreamHoldsUpNoOtherCall) {
   const RawServer server([](RawConnection& connection) {
     if (!absl::StrContains(connection.ReadRequest(), "watch")) {
