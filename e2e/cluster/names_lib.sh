@@ -49,8 +49,6 @@ enter() {
 }
 inside() { (enter "$@"); }
 
-kubectl_of() {
-  local name=$1
-  shift
-  "$state_root/bin/kubectl" --kubeconfig="$state_root/$name/admin.kubeconfig" "$@"
-}
+kubeconfig_of() { echo "$state_root/$1/admin.kubeconfig"; }
+tool() { echo "$state_root/bin/$1"; }  # kubectl, helm
+kubectl_of() { "$(tool kubectl)" --kubeconfig="$(kubeconfig_of "$1")" "${@:2}"; }

@@ -6,12 +6,12 @@ set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
 bring_up fhub milan paros
-for member in "${members[@]}"; do "$cluster_scripts/link.sh" shape "$hub" "$member" 50mbit 20ms; done
+shape_links 50mbit 20ms "$hub" "${members[@]}"
 prepare_hub
 install_operator --set scheduler.enabled=true
 for member in "${members[@]}"; do
   prepare_member "$member"
-  register "$member" "$state_root/$member/admin.kubeconfig"
+  register "$member" "$(for_hub "$member")"
 done
 kubectl_of "$hub" patch fusioncluster milan --type=merge --patch \
   '{"spec": {"network": {"links": [{"to": "paros", "bandwidth": "10Mbit", "latency": "100ms"}]}}}' >/dev/null

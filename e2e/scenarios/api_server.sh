@@ -1,16 +1,17 @@
 #!/bin/bash
 # api_server.sh: a real API server is as crds/ and the client library take it to be: crd/crd_test.sh, and the conformance suite that the
 # server in memory passes, under which everything else of the operator is tested.
-# Needs the images (make images) and build/tests (make all), though no image runs.
+# Needs the images (make images) and build/tests (make all), though no image runs. Of an API server that is given (HUB_KUBECONFIG) no image is
+# asked for.
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
 tests=("$build_folder/tests/kube_api_conformance_test" "$build_folder/tests/kube_controller_parts_test")
 for test in "${tests[@]}"; do [ -x "$test" ] || die "$test is not there: make all"; done
 bring_up ehub
-kubeconfig=$state_root/ehub/admin.kubeconfig
+kubeconfig=$(kubeconfig_of ehub)
 before=$(kubectl_of ehub get namespaces --output name)
-HUB_KUBECONFIG=$kubeconfig KUBECTL=$state_root/bin/kubectl "$scenario_folder/../crd/crd_test.sh"
+HUB_KUBECONFIG=$kubeconfig KUBECTL=$(tool kubectl) "$scenario_folder/../crd/crd_test.sh"
 took "the definitions"
 for test in "${tests[@]}"; do
   # Of the suites' servers the real one; what cannot be asked of it is skipped, and said.
@@ -25,8 +26,4 @@ done
 namespaces_as_before() { [ "$(kubectl_of ehub get namespaces --output name)" = "$before" ]; }
 until_true "the tests' namespaces to go" namespaces_as_before
 took "the client library"
-"$cluster_scripts/down.sh" "${machines[@]}"
-rm -rf "$scratch"
-trap - EXIT
-expect_nothing_left "$places_before" "${machines[@]}"
-echo "api server: passed in $((SECONDS - started)) s"
+leave "api server"

@@ -56,10 +56,12 @@ rights_used() {
 rights_folder=$build_folder/e2e/rights
 
 # keep_rights: before the release goes, whose rights go a moment before its operator does; once in a scenario. Fails where something was asked
-# for that the chart would not have allowed, whoever was asked: most scenarios reach members as their administrators.
+# for that the chart would not have allowed, whoever was asked: most scenarios reach members as their administrators. Clusters that were given
+# show no audit logs.
 rights_kept=
 keep_rights() {
   local cluster role refused beyond scenario
+  if given; then return; fi
   scenario=$(basename "$0" .sh)
   rights_kept=yes
   mkdir -p "$rights_folder"

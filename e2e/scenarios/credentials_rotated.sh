@@ -10,12 +10,12 @@ set -euo pipefail
 # shellcheck source=../cluster/credentials_lib.sh
 . "$cluster_scripts/credentials_lib.sh"
 bring_up chub quito turin
-for member in "${members[@]}"; do "$cluster_scripts/link.sh" shape "$hub" "$member" 50mbit 20ms; done
+shape_links 50mbit 20ms "$hub" "${members[@]}"
 prepare_hub
 install_operator
 for member in "${members[@]}"; do
   prepare_member "$member"
-  restricted_namespace "$member" fusionllm
+  make_namespace "$member" fusionllm
   helm_in "$member" install fusion "$source_folder/helm/fusionllm" --set role=member,rbac.jobNamespaces='{team}' --wait --timeout "$patience" >/dev/null
 done
 took "a hub and two members with accounts for it"
@@ -29,7 +29,7 @@ token_kubeconfig() {
   until_true "a token in $2 of $1" has_token "$1" "$2"
   kubectl_of "$1" --namespace fusionllm get secret "$2" --output 'jsonpath={.data.ca\.crt}' | base64 -d >"$scratch/ca.crt"
   rm -f "$3"
-  "${config[@]}" set-cluster "$1" --server "https://$(node_address "$1"):6443" --certificate-authority "$scratch/ca.crt" --embed-certs >/dev/null
+  "${config[@]}" set-cluster "$1" --server "$(server_of "$1")" --certificate-authority "$scratch/ca.crt" --embed-certs >/dev/null
   "${config[@]}" set-credentials hub --token "$(token_of "$1" "$2")" >/dev/null
   "${config[@]}" set-context "$1" --cluster "$1" --user hub >/dev/null
   "${config[@]}" use-context "$1" >/dev/null
@@ -86,28 +86,33 @@ undisturbed
 took "quito has another token, and the old one is revoked"
 
 # ---- a certificate in place of a token ----
-name=system:serviceaccount:fusionllm:rotated
-for kind in watch work; do
-  for role in $(kubectl_of turin get clusterrolebinding,rolebinding --all-namespaces --output name | grep "fusion-fusionllm-$kind" | cut -d/ -f1 | sort -u); do
-    case $role in
-      clusterrolebinding*) kubectl_of turin create clusterrolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
-      rolebinding*) kubectl_in turin create rolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
-    esac
+# Signed by the member's own authority, and seen in its audit log.
+certificate_in_place_of_token() {
+  local name=system:serviceaccount:fusionllm:rotated
+  local kind role
+  for kind in watch work; do
+    for role in $(kubectl_of turin get clusterrolebinding,rolebinding --all-namespaces --output name | grep "fusion-fusionllm-$kind" | cut -d/ -f1 | sort -u); do
+      case $role in
+        clusterrolebinding*) kubectl_of turin create clusterrolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
+        rolebinding*) kubectl_in turin create rolebinding "rotated-$kind" --clusterrole="$account-$kind" --user=$name >/dev/null ;;
+      esac
+    done
   done
-done
-(
-  cd "$state_root/turin/credentials"
-  certificate "$scratch/rotated" "/CN=$name" DNS:rotated
-  kubeconfig "$scratch/certificate.kubeconfig" "$scratch/rotated" "https://$(node_address turin):6443"
-)
-register turin "$scratch/certificate.kubeconfig"
-uses_certificate() { [ "$(used_by_operator turin $name)" -gt 0 ]; }
-until_true "requests to turin with the certificate" uses_certificate
-kubectl_of turin --namespace fusionllm delete secret $account-token >/dev/null
-until_true "the connection to turin" connected turin
-works_in turin
-undisturbed
-took "turin has a certificate in place of a token"
+  (
+    cd "$state_root/turin/credentials"
+    certificate "$scratch/rotated" "/CN=$name" DNS:rotated
+    kubeconfig "$scratch/certificate.kubeconfig" "$scratch/rotated" "$(server_of turin)"
+  )
+  register turin "$scratch/certificate.kubeconfig"
+  uses_certificate() { [ "$(used_by_operator turin $name)" -gt 0 ]; }
+  until_true "requests to turin with the certificate" uses_certificate
+  kubectl_of turin --namespace fusionllm delete secret $account-token >/dev/null
+  until_true "the connection to turin" connected turin
+  works_in turin
+  undisturbed
+  took "turin has a certificate in place of a token"
+}
+if here "a certificate in place of a token: it takes the key of the member's authority"; then certificate_in_place_of_token; fi
 
 # ---- what must not be used, and what is refused ----
 says() { [[ $(condition_of "fusioncluster/$1" CredentialsValid message) == *$2* ]]; }

@@ -7,10 +7,11 @@
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
+only_on_own "it puts a firewall on a member's machine"
 bring_up xhub malmo vigo
 members_behind 50mbit 20ms
-"$cluster_scripts/link.sh" shape malmo vigo 50mbit 20ms
-register vigo "$state_root/vigo/admin.kubeconfig" "network: {egressOnly: true}"
+shape_links 50mbit 20ms malmo vigo
+register vigo "$(for_hub vigo)" "network: {egressOnly: true}"
 # What comes in by the links to other clusters and belongs to no connection that began here goes no further: not to Pods, not by node ports,
 # which are Pods' addresses by then, and of the machine itself to the API server alone.
 firewall() {
@@ -23,7 +24,6 @@ firewall() {
 firewall -I
 took "a hub and two members, behind links of 50 Mbit/s and 20 ms; vigo lets nobody in but to its API server"
 
-sent() { ip netns exec "$(prefixed "$1")" cat "/sys/class/net/to-$2/statistics/tx_bytes"; }
 network_mode=NodePort
 stages=3
 job closed 1000000 "{name: malmo, min: 2, max: 2}, {name: vigo, min: 1, max: 1}" "{replicas: 3, threads: 1}" "$with_checkpoints"

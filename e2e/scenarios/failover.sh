@@ -8,6 +8,7 @@ set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
 graceful_limit=2.5 crash_limit=17  # seconds: docs/perf/operator.md
+only_on_own "it kills and freezes operators, and reads audit logs"
 bring_up hhub genoa
 members_behind 50mbit 20ms
 helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set operator.replicas=2 \

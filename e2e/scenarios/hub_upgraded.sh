@@ -10,9 +10,17 @@ bring_up "${1:-uphub}"
 prepare_hub with-executors
 # The same programs under another tag, as a registry has the next release.
 version=$(sed -n 's/^project(fusionllm VERSION \([0-9.]*\).*/\1/p' "$source_folder/CMakeLists.txt")
-for name in operator broker scheduler executor; do
-  ctr --address "$state_root/$hub/run/containerd.sock" --namespace k8s.io images tag "localhost/fusionllm/$name:$version" "localhost/fusionllm/$name:next" >/dev/null
-done
+registry=localhost/fusionllm
+if given; then
+  registry=$IMAGE_REGISTRY
+  version=${IMAGE_TAG:-$version} next=${IMAGE_NEXT_TAG:-}
+  [ -n "$next" ] || echo "  not here: other images: IMAGE_NEXT_TAG does not name them; the upgrade is one of values"
+else
+  next=next
+  for name in operator broker scheduler executor; do
+    ctr --address "$state_root/$hub/run/containerd.sock" --namespace k8s.io images tag "localhost/fusionllm/$name:$version" "localhost/fusionllm/$name:$next" >/dev/null
+  done
+fi
 install_operator
 k apply --filename - >/dev/null <<'CLUSTER'
 apiVersion: fusionllm.io/v1alpha1
@@ -29,7 +37,7 @@ pods=$(pods_of "$hub")
 took "the job trains"
 
 operator_image() { own get pods --selector app.kubernetes.io/instance=fusion --output 'jsonpath={.items[*].spec.containers[0].image}'; }
-image_is() { [ "$(operator_image)" = "localhost/fusionllm/operator:$1" ]; }
+image_is() { [ "$(operator_image)" = "$registry/operator:$1" ]; }
 # carried_on WHAT LEADER_BEFORE: another operator leads, the status tells of further steps, and the Pods of the job are the same.
 carried_on() {
   until_true "another operator to lead" another_leads "$2"
@@ -49,9 +57,9 @@ kubectl_of "$hub" patch crd fusionjobs.fusionllm.io --type=json --patch '[{"op":
 [ "$(columns)" != "$all_columns" ] || fail "the definition was not made older"
 
 former=$(leader)
-helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set image.tag=next,operator.workers=3,operator.logLevel=debug \
+helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set "image.tag=${next:-$version}" --set operator.workers=3,operator.logLevel=debug \
   --wait --timeout "$patience" >/dev/null || fail "helm upgrade"
-until_true "the next operator alone" image_is next
+until_true "the next operator alone" image_is "${next:-$version}"
 carried_on "helm upgrade" "$former"
 [ "$(columns)" = "$all_columns" ] || fail "helm upgrade left the definition with the columns $(columns)"
 

@@ -7,9 +7,10 @@
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
+only_on_own "it plays the cloud that gives load balancers their addresses, and routes them"
 bring_up bhub bern riga
 members_behind 50mbit 20ms
-"$cluster_scripts/link.sh" shape bern riga 50mbit 20ms
+shape_links 50mbit 20ms bern riga
 balancer_of() { echo "10.77.$(index_of "$1").100"; }
 for cluster in "${machines[@]}"; do
   for other in "${machines[@]}"; do
@@ -21,11 +22,7 @@ for cluster in "${machines[@]}"; do
 done
 took "a hub and two members, behind links of 50 Mbit/s and 20 ms, each with an address for load balancers"
 
-# sent FROM TO: bytes that have left FROM for TO, of everything that is there.
-sent() { ip netns exec "$(prefixed "$1")" cat "/sys/class/net/to-$2/statistics/tx_bytes"; }
-direct=$(sent bern riga)
-by_hub=$(sent bern "$hub")
-
+count_sent bern riga "$hub"
 network_mode=LoadBalancer
 job balanced 60 "$(one_in_each)"
 asked_for() { [ -n "$(kubectl_in "$1" get service "$2" --ignore-not-found --output name)" ]; }
@@ -46,8 +43,6 @@ give_address "$hub" balanced-broker
 for member in "${members[@]}"; do give_address "$member" "balanced-$member-0"; done
 wait_for balanced condition=Complete
 expect_trained balanced
-direct=$(($(sent bern riga) - direct))
-by_hub=$(($(sent bern "$hub") - by_hub))
 took "$(k get fusionjob balanced --output wide --no-headers), loss $(status_of balanced trainerStatus.loss)"
 
 status_is balanced endpoint "$(balancer_of "$hub"):7000" || fail "the status says that the broker is at $(status_of balanced endpoint)"
@@ -61,10 +56,7 @@ for member in "${members[@]}"; do
   status_is balanced "clusterStatuses[?(@.name==\"$member\")].endpoint" "$address" ||
     fail "the status says that $member is reached at $(status_of balanced "clusterStatuses[?(@.name==\"$member\")].endpoint")"
 done
-# Link probes alone are some megabytes each way. By the relay nothing would go from member to member.
-[ "$direct" -gt 1000000 ] || fail "bern has sent riga $direct bytes"
-[ "$by_hub" -lt "$direct" ] || fail "bern has sent the hub $by_hub bytes, and riga $direct"
-took "bern has sent riga $direct bytes, and the hub $by_hub"
+expect_sent bern riga "$hub"
 
 delete_job balanced
 took "deleted, nothing is left in any cluster"

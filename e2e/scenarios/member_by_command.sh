@@ -8,21 +8,22 @@ set -euo pipefail
 fusionctl=$build_folder/bin/fusionctl
 [ -x "$fusionctl" ] || die "$fusionctl is not there: make build"
 bring_up dhub porto
-"$cluster_scripts/link.sh" shape dhub porto 50mbit 20ms
+shape_links 50mbit 20ms dhub porto
 prepare_hub
 install_operator
 prepare_member porto
 took "a hub, and a cluster that it does not know"
 
-servers=(--kubeconfig "$state_root/dhub/admin.kubeconfig" --member-kubeconfig "$state_root/porto/admin.kubeconfig")
+servers=(--kubeconfig "$(kubeconfig_of dhub)" --member-kubeconfig "$(kubeconfig_of porto)")
+adding=(--job-namespace team --server "$(server_of porto)" --wait-seconds "${patience%s}")
 made_in_member() {
   kubectl_of porto get clusterroles,clusterrolebindings,serviceaccounts,secrets,rolebindings --all-namespaces \
     --selector app.kubernetes.io/managed-by=fusionctl --output name
 }
-"$fusionctl" cluster add porto "${servers[@]}" --job-namespace team --wait-seconds "${patience%s}" || fail "porto is no member"
+"$fusionctl" cluster add porto "${servers[@]}" "${adding[@]}" || fail "porto is no member"
 condition_is fusioncluster/porto Ready True || fail "FusionCluster porto is not ready"
 made=$(made_in_member)
-"$fusionctl" cluster add porto "${servers[@]}" --job-namespace team --wait-seconds "${patience%s}" || fail "added twice"
+"$fusionctl" cluster add porto "${servers[@]}" "${adding[@]}" || fail "added twice"
 [ "$(made_in_member)" = "$made" ] || fail "the second time made something else"
 took "porto is a member"
 

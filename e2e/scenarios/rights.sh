@@ -4,6 +4,7 @@
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
+only_on_own "it takes the audit logs of clusters of one's own"
 shopt -s nullglob
 for role in hub member; do
   kept=("$rights_folder/used.$role."*)

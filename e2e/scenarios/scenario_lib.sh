@@ -7,6 +7,8 @@ scenario_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$scenario_folder/../smoke/checks_lib.sh"
 # shellcheck source=audit_lib.sh
 . "$scenario_folder/audit_lib.sh"
+# shellcheck source=given_lib.sh
+. "$scenario_folder/given_lib.sh"
 cluster_scripts=$scenario_folder/../cluster
 source_folder=$(cd "$scenario_folder/../.." && pwd)
 patience=${FUSIONLLM_E2E_PATIENCE:-600}s  # for anything; the machine may do other things, too
@@ -19,19 +21,24 @@ took() {
   step_started=$SECONDS
 }
 
-# bring_up HUB [MEMBER...]: the first one is the hub. All of them go when the script ends, however it ends.
+# bring_up HUB [MEMBER...]: the first one is the hub. All of them go when the script ends, however it ends. Where HUB_KUBECONFIG gives clusters
+# nothing is brought up: those are used under the names of these, and left as they were.
 bring_up() {
   local name
-  for name in operator broker scheduler executor; do
-    [ -r "$build_folder/images/$name.tar" ] || die "$build_folder/images/$name.tar is not there: make images"
-  done
   hub=$1
   hubs=("$hub")
   members=("${@:2}")
   machines=("$@")
-  places_before=$(shared_places)
   scratch=$(mktemp -d)  # for the scenario's own files; goes with the clusters
   trap 'end_badly $?' EXIT
+  if given; then
+    take_given "$@"
+    return
+  fi
+  for name in operator broker scheduler executor; do
+    [ -r "$build_folder/images/$name.tar" ] || die "$build_folder/images/$name.tar is not there: make images"
+  done
+  places_before=$(shared_places)
   "$cluster_scripts/up.sh" "$@" >/dev/null
 }
 
@@ -39,8 +46,7 @@ bring_up() {
 end_badly() {
   local status=$1
   [ "$BASHPID" = $$ ] || return 0  # a subshell's end is not the scenario's
-  rm -rf "$scratch"
-  if [ "$status" -ne 0 ]; then
+  if [ "$status" -ne 0 ] && { ! given || [ -n "$given_are_ours" ]; }; then
     echo "---- the operator:" >&2
     for hub in "${hubs[@]}"; do
       own logs --all-pods --prefix --tail=60 "deployment/$account" >&2 || true
@@ -49,13 +55,30 @@ end_badly() {
     done
     for cluster in "${hubs[@]}" "${members[@]}"; do kubectl_of "$cluster" get pods --all-namespaces --output wide >&2 || true; done
   fi
-  if [ "$status" -eq 0 ] || [ -z "${FUSIONLLM_E2E_KEEP:-}" ]; then "$cluster_scripts/down.sh" "${machines[@]}"; fi
+  if [ "$status" -eq 0 ] || [ -z "${FUSIONLLM_E2E_KEEP:-}" ]; then
+    if ! given; then
+      "$cluster_scripts/down.sh" "${machines[@]}"
+    elif [ -n "$given_are_ours" ]; then
+      (leave_given) || status=1
+    fi
+  fi
+  rm -rf "$scratch"
+  exit "$status"
+}
+
+# shape_links RATE DELAY FROM TO...: what joins the first cluster with each of the others. Links of clusters that were given are as they are.
+behind=", behind links of 50 Mbit/s and 20 ms"  # for the scenarios' words
+if given; then behind=", as they were given"; fi
+shape_links() {
+  local other
+  if given; then return; fi
+  for other in "${@:4}"; do "$cluster_scripts/link.sh" shape "$3" "$other" "$1" "$2"; done
 }
 
 k() { kubectl_of "$hub" --namespace team "$@"; }
 own() { kubectl_of "$hub" --namespace fusionllm "$@"; }  # where the operator is
 kubectl_in() { kubectl_of "$1" --namespace team "${@:2}"; }
-helm_in() { "$state_root/bin/helm" --kubeconfig "$state_root/$1/admin.kubeconfig" --namespace fusionllm "${@:2}"; }
+helm_in() { "$(tool helm)" --kubeconfig "$(kubeconfig_of "$1")" --namespace fusionllm "${@:2}"; }
 
 # until_true WHAT COMMAND...
 until_true() {
@@ -70,18 +93,29 @@ until_true() {
 # ---- what a cluster needs ----
 # prepare_hub [WITH_EXECUTORS]: images, the namespaces, the data. Executors run on a hub that is a member of itself alone.
 prepare_hub() {
-  local images=("$build_folder/images/"{operator,broker,scheduler}.tar)
-  if [ -n "${1:-}" ]; then images+=("$build_folder/images/executor.tar"); fi
-  "$cluster_scripts/import-image.sh" "$hub" "${images[@]}"
-  restricted_namespace "$hub" fusionllm
+  local images=(operator broker scheduler)
+  if [ -n "${1:-}" ]; then images+=(executor); fi
+  import_images "$hub" "${images[@]}"
+  make_namespace "$hub" fusionllm
   prepare_team "$hub"
 }
 prepare_member() {
-  "$cluster_scripts/import-image.sh" "$1" "$build_folder/images/executor.tar"
+  import_images "$1" executor
   prepare_team "$1"
 }
+# Those that are given pull theirs.
+import_images() {
+  local name archives=()
+  if given; then return; fi
+  for name in "${@:2}"; do archives+=("$build_folder/images/$name.tar"); done
+  "$cluster_scripts/import-image.sh" "$1" "${archives[@]}"
+}
+# One that was found stays as it is.
+make_namespace() {
+  if ! given || ! has_namespace "$1" "$2"; then restricted_namespace "$1" "$2"; fi
+}
 prepare_team() {
-  restricted_namespace "$1" team
+  make_namespace "$1" team
   kubectl_in "$1" create configmap text --from-file="$source_folder/README.md" >/dev/null
   make_claim "$1"
 }
@@ -89,6 +123,10 @@ prepare_team() {
 # A claim `checkpoints` on a folder of the node's, as an administrator provides one; Pods that may not use a host's folder may use a claim.
 make_claim() {
   local folder=$state_root/$1/volumes/checkpoints
+  if given; then
+    make_given_claim "$1"
+    return
+  fi
   mkdir -p "$folder"
   chmod 777 "$folder"
   kubectl_in "$1" apply --filename - >/dev/null <<CLAIM
@@ -111,9 +149,17 @@ CLAIM
 
 # install_operator [HELM_OPTION...]
 install_operator() {
-  helm_in "$hub" install fusion "$source_folder/helm/fusionllm" --set image.pullPolicy=Never "$@" --wait --timeout "$patience" >/dev/null
+  local values=(--set image.pullPolicy=Never)
+  if given; then
+    [ -n "${IMAGE_REGISTRY:-}" ] || die "IMAGE_REGISTRY does not say where the clusters pull the images"
+    mapfile -t values < <(given_chart_values)
+  fi
+  helm_in "$hub" install fusion "$source_folder/helm/fusionllm" "${values[@]}" "$@" --wait --timeout "$patience" >/dev/null
 }
 
+# for_hub MEMBER: a file with the kubeconfig of the member's administrator, as the hub's Pods can use it.
+for_hub() { if given; then echo "$scratch/given/$1.for-hub"; else kubeconfig_of "$1"; fi; }
+server_of() { "$(tool kubectl)" --kubeconfig="$(for_hub "$1")" config view --output 'jsonpath={.clusters[0].cluster.server}'; }
 # register MEMBER KUBECONFIG [MORE]; again, with another kubeconfig: its Secret is replaced. MORE: further fields of the spec.
 register() {
   own create secret generic "$1" --from-file="kubeconfig=$2" --dry-run=client --output yaml |
@@ -129,17 +175,18 @@ CLUSTER
 # members_behind RATE DELAY: the members' links, the operator on the hub, and all members connected with it as their administrators.
 members_behind() {
   local member
-  for member in "${members[@]}"; do "$cluster_scripts/link.sh" shape "$hub" "$member" "$1" "$2"; done
+  shape_links "$1" "$2" "$hub" "${members[@]}"
   prepare_hub
   for member in "${members[@]}"; do prepare_member "$member"; done
   install_operator
-  for member in "${members[@]}"; do register "$member" "$state_root/$member/admin.kubeconfig"; done
+  for member in "${members[@]}"; do register "$member" "$(for_hub "$member")"; done
   for member in "${members[@]}"; do until_true "the connection to $member" condition_is "fusioncluster/$member" Connected True; done
 }
 
 # ---- jobs ----
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
-# They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2.
+# They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2; it trains with $data, else the text
+# that each cluster has in a ConfigMap.
 job() {
   k apply --filename - >/dev/null <<JOB
 apiVersion: fusionllm.io/v1alpha1
@@ -147,7 +194,7 @@ kind: FusionJob
 metadata: {name: $1}
 spec:
   model: {family: gpt2, config: {nLayer: 2, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 64}}
-  data: {kind: text, path: README.md, volume: {configMap: {name: text}}}
+  data: ${data:-$text_data}
   training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
   strategy: {stages: ${stages:-2}}
   compression: {policy: adatopk, codec: auto}
@@ -157,6 +204,7 @@ spec:
 ${5:-}
 JOB
 }
+text_data="{kind: text, path: README.md, volume: {configMap: {name: text}}}"
 two_executors="{replicas: 2, threads: 1}"
 one_in_each() {
   local list
@@ -205,6 +253,25 @@ end_soon() {
   status_is "$1" trainerStatus.step $steps || fail "the status tells of step $(step_of "$1") of $steps"
 }
 
+# sent FROM TO: bytes that have left FROM for TO, of everything that is there.
+sent() { ip netns exec "$(prefixed "$1")" cat "/sys/class/net/to-$2/statistics/tx_bytes"; }
+# count_sent FROM TO HUB, and later expect_sent FROM TO HUB: meanwhile tensors have gone from member to member, not by way of the hub. What
+# passes the links of clusters that were given nobody counts.
+count_sent() {
+  if given; then return; fi
+  sent_direct=$(sent "$1" "$2")
+  sent_by_hub=$(sent "$1" "$3")
+}
+expect_sent() {
+  local direct by_hub
+  here "how many bytes went where: it takes counts of the links" || return 0
+  direct=$(($(sent "$1" "$2") - sent_direct)) by_hub=$(($(sent "$1" "$3") - sent_by_hub))
+  # Link probes alone are some megabytes each way. By the relay nothing would go from member to member.
+  [ "$direct" -gt 1000000 ] || fail "$1 has sent $2 $direct bytes"
+  [ "$by_hub" -lt "$direct" ] || fail "$1 has sent the hub $by_hub bytes, and $2 $direct"
+  took "$1 has sent $2 $direct bytes, and the hub $by_hub"
+}
+
 # ---- operators ----
 # The Pod of the operator that leads; nothing while nobody does.
 leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}' | cut -d_ -f1; }
@@ -244,10 +311,21 @@ delete_job() {
 take_down() {
   [ -n "$rights_kept" ] || keep_rights
   for hub in "${hubs[@]}"; do helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
-  "$cluster_scripts/down.sh" "${machines[@]}"
-  rm -rf "$scratch"
+  leave "$1"
+}
+# leave NAME_OF_SCENARIO: the clusters, which have no release any more.
+leave() {
+  if given; then
+    leave_given
+    took "left as they were found"
+  else
+    "$cluster_scripts/down.sh" "${machines[@]}"
+    trap - EXIT
+    rm -rf "$scratch"
+    expect_nothing_left "$places_before" "${machines[@]}"
+    took "down, nothing left"
+  fi
   trap - EXIT
-  expect_nothing_left "$places_before" "${machines[@]}"
-  took "down, nothing left"
+  rm -rf "$scratch"
   echo "$1: passed in $((SECONDS - started)) s"
 }

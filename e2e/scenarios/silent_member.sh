@@ -8,6 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/scenario_lib.sh"
 rounds=${1:-3}
 limit=45  # seconds: docs/perf/operator.md
+only_on_own "it stops a member's API server"
 bring_up shub delft
 members_behind 50mbit 20ms
 job long 1000000 "{name: delft, min: 2}" "$two_executors" "$with_checkpoints"

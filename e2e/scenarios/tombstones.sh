@@ -8,6 +8,7 @@
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
+only_on_own "it cuts links and kills an operator"
 bring_up thub lagos sofia
 members_behind 50mbit 20ms
 took "a hub and two members, behind links of 50 Mbit/s and 20 ms"

@@ -15,13 +15,13 @@ origins=("${1:-north}" "${2:-south}")
 prepare_member shared
 for index in 0 1; do
   hub=${hubs[$index]}
-  "$cluster_scripts/link.sh" shape "$hub" shared 50mbit 20ms
+  shape_links 50mbit 20ms "$hub" shared
   prepare_hub
   install_operator --set operator.origin="${origins[$index]}"
-  register shared "$state_root/shared/admin.kubeconfig"
+  register shared "$(for_hub shared)"
 done
 for hub in "${hubs[@]}"; do until_true "the connection of $hub" condition_is fusioncluster/shared Connected True; done
-took "two hubs with one member, behind links of 50 Mbit/s and 20 ms"
+took "two hubs with one member$behind"
 
 # pods_of_job JOB: NAME UID RESTARTS of its Pods in the member.
 pods_of_job() {
@@ -77,7 +77,7 @@ until_true "the second twin to be told what is in its way" reason_is fusionjob/t
 echo "  the job: $(condition_of fusionjob/twin Ready message)"
 until_true "the FusionCluster to tell of it" condition_is fusioncluster/shared Conflict True
 echo "  its FusionCluster: $(condition_of fusioncluster/shared Conflict message)"
-[ -z "$(kubectl_of narvik get fusioncluster shared --output 'jsonpath={.status.conditions[?(@.type=="Conflict")].status}')" ] ||
+[ "$(kubectl_of narvik get fusioncluster shared --output 'jsonpath={.status.conditions[?(@.type=="Conflict")].status}')" != True ] ||
   fail "narvik tells of a conflict, too"
 [ "$(objects_of twin)" = "$objects" ] && [ "$(pods_of_job twin)" = "$twin" ] || fail "the later twin has changed what is of the other: $(objects_of twin)"
 undisturbed "two jobs of one name"
@@ -108,13 +108,16 @@ until_true "another operator of narvik to lead" another_leads "$former"
 looks() {
   operator_requests narvik | awk -v since="$since" '$1 > since && $2 == "list" && $3 == "configmaps" && $4 == "fusionllm"' | wc -l
 }
-since=$(audit_time)
-looked_thrice() { [ "$(looks)" -ge 6 ]; }  # for the member, and for the hub itself
-until_true "three looks for leftovers" looked_thrice
+if here "three looks for leftovers: they are counted by audit logs"; then
+  since=$(audit_time)
+  looked_thrice() { [ "$(looks)" -ge 6 ]; }  # for the member, and for the hub itself
+  until_true "three looks for leftovers" looked_thrice
+  hub=quebec
+  undisturbed "three looks for leftovers"
+  written=$(operator_writes shared | awk '{ print $6 }' | sort -u | wc -l)
+  took "a new operator of one hub has looked for leftovers three times, the other's job trains on; $written operators have written in the member"
+fi
 hub=quebec
-undisturbed "three looks for leftovers"
-written=$(operator_writes shared | awk '{ print $6 }' | sort -u | wc -l)
-took "a new operator of one hub has looked for leftovers three times, the other's job trains on; $written operators have written in the member"
 
 end_soon beta 20
 expect_trained beta

@@ -10,7 +10,7 @@ set -euo pipefail
 [ "${1:-short}" = short ] || die "usage: two_members_job.sh [short]"
 bring_up fhub paris tokyo
 members_behind 50mbit 20ms
-took "a hub and two members, behind links of 50 Mbit/s and 20 ms, the operator is connected to both"
+took "a hub and two members$behind, the operator is connected to both"
 
 # ---- to its end ----
 job short 60 "$(one_in_each)"
@@ -22,7 +22,7 @@ expect_trained short
 took "$(k get fusionjob short --output wide --no-headers), loss $(status_of short trainerStatus.loss)"
 delete_job short
 took "deleted, nothing is left in any cluster"
-if [ "${1:-}" = short ]; then
+if [ "${1:-}" = short ] || ! here "a member's API server that hangs: it takes power over its machine"; then
   take_down "two members, one job"
   exit
 fi

@@ -119,6 +119,10 @@ bool ClusterInventory::WaitForFirstLists(absl::Duration patience) const {
   return nodes_.WaitForFirstList(patience) && others_.WaitForFirstList(patience) && ours_.WaitForFirstList(patience);
 }
 
+bool ClusterInventory::WaitForSync(absl::Duration patience) const {
+  return nodes_.WaitForSync(patience) && others_.WaitForSync(patience) && ours_.WaitForSync(patience);
+}
+
 std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
   if (!Status().ok()) return nullptr;
   // Versions before contents: what changes in between makes it anew the next time.

@@ -125,8 +125,9 @@ TEST_F(ChartTest, ASchedulerBesideTheOperatorIsOnLoopbackAndHasNoToken) {
 TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
   const auto rights = RightsByRole(Objects("--set rbac.aggregateUserRoles=false"));
   ASSERT_EQ(rights.size(), 4);  // that of helm test is a hook's
-  EXPECT_THAT(rights.at("fusion-fusionllm-own"), UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets",
-                                                                      "create configmaps", "delete configmaps"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-own"),
+              UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets", "list secrets", "watch secrets",
+                                   "create configmaps", "delete configmaps"));
   EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
               UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
                                    "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes",
