@@ -1,0 +1,151 @@
+// How attempts end, and what follows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/lifecycle/testing/decide_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using testing::DecideTest;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::kStart;
+
+TEST_F(DecideTest, AFailedBrokerRestartsTheJobOnceTheOldPodsAreGone) {
+  AddRunning();
+  FailBroker(1);
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.memory.restarts, 1);
+  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(decision.remove.size(), 3);
+  EXPECT_FALSE(decision.create_broker);
+  EXPECT_THAT(decision.create, IsEmpty());
+
+  seen_.memory = decision.memory;
+  pods().erase(pods().begin(), pods().begin() + 2);
+  decision = Decide(seen_);
+  EXPECT_THAT(decision.create, IsEmpty()) << "one of the attempt before is left";
+  EXPECT_EQ(decision.memory.attempt, 1) << "counted once";
+
+  pods().clear();
+  decision = Decide(seen_);
+  EXPECT_TRUE(decision.create_broker);
+  EXPECT_EQ(decision.create, seen_.slots);
+  EXPECT_EQ(decision.state, JobState::kStarting);
+}
+
+TEST_F(DecideTest, AJobIsRestartingFromTheFailureUntilItsNextAttemptMakesSteps) {
+  AddRunning();
+  FailBroker(1);
+  const Decision failed = Decide(seen_);
+  EXPECT_EQ(failed.restart, RestartCause::kBrokerFailed);
+  EXPECT_EQ(Reason(failed, "Restarting"), "BrokerFailed");
+  seen_.memory = failed.memory;
+  seen_.memory.restarting_since = kStart;
+  pods().clear();
+  AddBroker(PodPhase::kRunning, 1);
+  for (const int index : {0, 1}) AddExecutor(index, PodPhase::kRunning, true, 1);
+  const Decision ready = Decide(seen_);
+  EXPECT_EQ(ready.state, JobState::kRunning);
+  EXPECT_EQ(Reason(ready, "Restarting"), "none") << "it stays as it is";
+  EXPECT_FALSE(ready.steps_again || ready.restart.has_value());
+  seen_.stepped = true;
+  const Decision steps = Decide(seen_);
+  EXPECT_TRUE(steps.steps_again);
+  EXPECT_EQ(Reason(steps, "Restarting"), "!MakesSteps");
+  seen_.memory.restarting_since.reset();
+  EXPECT_FALSE(Decide(seen_).steps_again) << "once";
+}
+
+TEST_F(DecideTest, AJobThatStartsAgainNoMoreIsNotRestarting) {
+  AddRunning();
+  seen_.memory.restarting_since = kStart;
+  FailBroker(2);
+  const Decision failed = Decide(seen_);
+  EXPECT_EQ(Reason(failed, "Restarting"), "!InvalidInput");
+  EXPECT_FALSE(failed.restart.has_value());
+  pods().clear();
+  spec().suspend = true;
+  EXPECT_EQ(Reason(Decide(seen_), "Restarting"), "!Suspended");
+}
+
+TEST_F(DecideTest, WhyAnAttemptEndedIsTold) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kFailed;
+  pods()[1].exit_code = 137;
+  spec().failure_policy.rules = {{.name = "oom", .action = job::FailureAction::kRestartJob, .on_exit_codes = {137}}};
+  EXPECT_EQ(Decide(seen_).restart, RestartCause::kExecutorFailed);
+  pods().erase(pods().begin());
+  EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost);
+}
+
+TEST_F(DecideTest, RestartsAreBounded) {
+  AddRunning();
+  FailBroker(1);
+  seen_.memory.attempt = 0;
+  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kFailed);
+  EXPECT_EQ(Reason(decision, "Failed"), "BackoffLimitExceeded");
+  EXPECT_TRUE(decision.memory.failed);
+}
+
+TEST_F(DecideTest, WhatWouldEndTheSameIsNotTriedAgain) {
+  AddRunning();
+  FailBroker(2);
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "InvalidInput");
+  FailBroker(3);
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PlacementFailed");
+}
+
+TEST_F(DecideTest, RulesDecideBeforeDefaults) {
+  AddRunning();
+  FailBroker(1, "OOMKilled");
+  spec().failure_policy.rules = {{.name = "oom", .action = job::FailureAction::kFailJob, .on_reasons = {"OOMKilled"}}};
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Failed"), "FailurePolicy");
+  EXPECT_THAT(Find(decision, "Failed")->message, HasSubstr("rule oom"));
+
+  spec().failure_policy.rules = {{.name = "spot", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_exit_codes = {1}}};
+  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.memory.counted_restarts, spec().failure_policy.max_restarts);
+}
+
+TEST_F(DecideTest, AnExecutorMayRestartTheJobWhereARuleSaysSo) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kFailed;
+  pods()[1].exit_code = 137;
+  pods().pop_back();  // the other one is missing: it must not be made in the attempt to come before the old pods are gone
+  spec().failure_policy.rules = {{.name = "all", .action = job::FailureAction::kRestartJob, .on_exit_codes = {137}}};
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_THAT(decision.create, IsEmpty());
+}
+
+TEST_F(DecideTest, ABrokerThatIsGoneAfterItRanCountsAsARestart) {
+  AddRunning();
+  pods().erase(pods().begin());
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(Removed(decision).size(), 2);
+}
+
+TEST_F(DecideTest, AStatusThatWasLostDoesNotEndThePodsOfALaterAttempt) {
+  AddRunning();
+  for (PodView& pod : pods()) pod.attempt = 3;
+  seen_.memory = {};
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.memory.attempt, 3);
+  EXPECT_THAT(decision.remove, IsEmpty());
+  EXPECT_EQ(decision.state, JobState::kRunning);
+}
+
+}  // namespace
+}  // namespace fusionllm::op
