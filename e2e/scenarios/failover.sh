@@ -3,6 +3,7 @@
 # is killed with SIGKILL; how long until the other one leads is measured by the API server's clock. Then a leader is frozen, just when there is
 # something to do, for longer than its Lease lasts: the standby takes over and does it; the old one wakes up, ends, and by the audit logs of
 # hub and member it has written nothing after it had lost the Lease. All the while the job trains, and none of its Pods is replaced.
+# The chart's admission policies are in force from the second half on: what they are for is refused, by hub and member, and was not before.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
@@ -69,6 +70,47 @@ done
 undisturbed
 took "the leader was killed three times"
 
+# ---- the admission policies ----
+epoch_in() { kubectl_in "$1" get configmap long-anchor --output 'jsonpath={.metadata.annotations.fusionllm\.io/epoch}'; }
+# as_of CLUSTER EPOCH: does the API server take a Pod of the job from an operator that leads by this epoch? Its words go to $scratch/said.
+as_of() {
+  local marks
+  marks="labels: {fusionllm.io/origin: hub, fusionllm.io/job-uid: $(field_of fusionjob/long metadata.uid)}, annotations: {fusionllm.io/epoch: \"$2\"}"
+  restricted_pod late localhost/fusionllm/executor late | sed "s#labels: {app: late}#$marks#" |
+    kubectl_in "$1" create --dry-run=server --filename - >"$scratch/said" 2>&1
+}
+refuses() { ! as_of "$@" && grep -q "of an operator that leads no more: its epoch is $2" "$scratch/said"; }
+for cluster in "${machines[@]}"; do
+  epoch=$(epoch_in "$cluster")
+  [ "$epoch" -gt 1 ] || fail "after six changes of leaders the epoch in $cluster is '$epoch'"
+  as_of "$cluster" $((epoch - 1)) || fail "$cluster refuses an older epoch without a policy: $(cat "$scratch/said")"
+done
+helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set admission.fence=true,admission.executorLimits=true \
+  --wait --timeout "$patience" >/dev/null
+make_namespace genoa fusionllm
+helm_in genoa install fusion "$source_folder/helm/fusionllm" --set role=member,admission.fence=true --wait --timeout "$patience" >/dev/null
+for cluster in "${machines[@]}"; do
+  epoch=$(epoch_in "$cluster")
+  # The server takes a moment to know a policy.
+  until_true "$cluster to refuse a Pod of an older epoch" refuses "$cluster" $((epoch - 1))
+  echo "  $cluster: $(grep -o 'of an operator that leads no more.*' "$scratch/said")"
+  as_of "$cluster" "$epoch" || fail "$cluster refuses a Pod of the leader: $(cat "$scratch/said")"
+done
+kubectl_of "$hub" annotate namespace team fusionllm.io/max-executors=2 >/dev/null
+limited() { job more 20 "{name: genoa, min: 3}" "{replicas: 3, threads: 1}" 2>"$scratch/said" && return 1 || grep -q "allows a job 2 executors" "$scratch/said"; }
+takes_no_more() {
+  if limited; then return; fi
+  k delete fusionjob more --ignore-not-found >/dev/null
+  return 1
+}
+until_true "a job with three executors to be refused" takes_no_more
+echo "  $hub: $(grep -o 'spec.executors: .*' "$scratch/said")"
+refused=$(k scale fusionjob long --replicas=3 2>&1) && fail "kubectl scale went beyond what the namespace allows"
+[[ $refused == *"allows a job 2 executors"* ]] || fail "the refusal of kubectl scale does not say why: $refused"
+until_true "two operators" operators_ready 2
+undisturbed
+took "with the admission policies on, older epochs and more executors than allowed are refused, and the job trains on"
+
 # ---- a leader that is frozen, and wakes up ----
 former=$(leader)
 frozen=$(instance)
@@ -115,5 +157,6 @@ end_soon long 20
 expect_trained long
 for number in 1 2 3; do k delete fusionjob "late-$number" --timeout="$patience" >/dev/null; done
 delete_job long
+helm_in genoa uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
 took "deleted, nothing is left in any cluster"
 take_down "leaders come and go"
