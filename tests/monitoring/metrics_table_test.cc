@@ -21,6 +21,7 @@
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/reconcile/job_metrics.h"
 #include "services/broker/run_probe.h"
+#include "services/executor/gpu_metrics.h"
 #include "services/executor/stage_probe.h"
 #include "services/scheduler/plan_probe.h"
 
@@ -36,6 +37,7 @@ std::map<std::string, Exported> AllFamilies() {
   metrics::Registry broker("fusion-broker", "0"), executor("fusion-executor", "0"), scheduler("fusion-scheduler", "0");
   const services::RunProbe run(broker, {});
   const services::StageProbe stage(executor, "a");
+  services::AddGpuMetrics(executor, nullptr);
   const services::PlanProbe plan(scheduler);
   // As operator/main.cc.
   metrics::Registry op("fusion-operator", "0");
