@@ -138,7 +138,8 @@ TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
 }
 
 TEST_F(WatchTest, ALossThatIsNoNumberIsTriedWithGentlerCodecsAndThenWithoutAnyBeforeTheRunFails) {
-  auto run = Start({"spec.compression={policy: uniform, codec: int8}",
+  // On the reference back end: whether gradients or outputs leave the range first is a matter of the last bits.
+  auto run = Start({"spec.strategy.backend=ref", "spec.compression={policy: uniform, codec: int8}",
                     "spec.training.optimizer={name: sgd, learningRate: 1000, weightDecay: 1000}", "spec.training.gradientClipNorm=0",
                     "spec.checkpoint={path: checkpoints, everySteps: 1}"});
   ExpectEnd(*run, 1);
