@@ -371,8 +371,9 @@ void FakeApi::OrphanDependents(const std::string& uid) {
 
 void FakeApi::FinishNamespaces() {
   const ObjectMap namespaces = store_.All("namespaces");
-  for (const auto& [ns, object] : namespaces) {
-    if (!IsBeingDeleted(*object) || store_.Find("namespaces", ns) == nullptr) continue;
+  for (const auto& listed : namespaces) {
+    const auto& ns = listed.first;
+    if (!IsBeingDeleted(*listed.second) || store_.Find("namespaces", ns) == nullptr) continue;
     const bool empty = std::none_of(store_.collections().begin(), store_.collections().end(), [&](const auto& collection) {
       return std::any_of(collection.second.begin(), collection.second.end(), [&](const auto& entry) { return entry.first.ns == ns.name; });
     });

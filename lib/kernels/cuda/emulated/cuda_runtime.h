@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <functional>
 
-using std::isnan;
+using std::isnan;  // NOLINT(google-global-names-in-headers): CUDA has it there
 
 // ---- The language ----------------------------------------------------------------------------------------------------------------------
 
