@@ -2,7 +2,6 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -11,7 +10,6 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
@@ -25,6 +23,7 @@
 #include "lib/kube/watch/pulsed_client.h"
 #include "operator/cleanup/orphan_collector.h"
 #include "operator/cleanup/tombstones.h"
+#include "operator/features/feature_gates.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/leader_fence.h"
 #include "operator/federation/member_client.h"
@@ -38,6 +37,8 @@
 #include "operator/placement/measured_ways.h"
 #include "operator/placement/plan_call.h"
 #include "operator/process/build_commit.h"
+#include "operator/process/config_reload.h"
+#include "operator/process/flags.h"
 #include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
@@ -52,7 +53,6 @@ using daemon::kExitBadInput;
 using daemon::kExitDone;
 using daemon::kExitFailed;
 
-constexpr char kProgram[] = "fusion-operator";
 constexpr absl::Duration kSyncPatience = absl::Minutes(2);
 // After a signal to stop: with what members (a second, all at once), events and the Lease take besides it stays below the 30 s that
 // Kubernetes gives a Pod.
@@ -62,61 +62,6 @@ constexpr absl::Duration kFetchPatience = absl::Seconds(2);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);
 // Pods end in swarms: jobs that wait for room are looked at once for all that ended within this.
 constexpr absl::Duration kGrowthPause = absl::Seconds(1);
-
-struct Flags {
-  std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, scheduler, ask_ready;
-  Images images{.broker = "fusionllm/broker:latest", .scheduler = "fusionllm/scheduler:latest", .executor = "fusionllm/executor:latest"};
-  int workers = 8;
-  double hub_qps = 500;
-  int hub_burst = 1000;
-  int member_cache_mib = 48;
-  std::vector<std::string> exec_programs;
-  bool elect = false;
-  std::vector<std::string> namespaces;
-  HookFlags hooks;
-};
-
-void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--kubeconfig", flags.kubeconfig, "Of the hub; default: that of the pod, else $KUBECONFIG or ~/.kube/config");
-  app.add_option("--origin", flags.origin, "Names this hub in the labels of what it makes; one for each hub that shares members")
-      ->capture_default_str();
-  app.add_option("--cluster-name", flags.cluster, "Name of the hub as a cluster that lends devices, where no FusionCluster names it")
-      ->capture_default_str();
-  app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig");
-  app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say");
-  app.add_option("--scheduler", flags.scheduler,
-                 "Ask the scheduler at HOST:PORT, without TLS, which clusters make the fastest run; default: room and preference decide")
-      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
-  app.add_option("--broker-image", flags.images.broker, "Image of the broker")->capture_default_str();
-  app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->capture_default_str();
-  app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")->capture_default_str();
-  app.add_option("--executor-cuda-image", flags.images.executor_cuda,
-                 "Image of executors that ask for an NVIDIA device; empty: --executor-image")
-      ->capture_default_str();
-  app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
-      ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
-  app.add_option("--ask-ready", flags.ask_ready,
-                 "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes");
-  app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");
-  app.add_option("--kube-api-qps", flags.hub_qps, "Requests a second to the hub's API server, in the long run")
-      ->check(CLI::Range(1.0, 10'000.0))
-      ->capture_default_str();
-  app.add_option("--kube-api-burst", flags.hub_burst, "Requests at once to the hub's API server when there were none before")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  app.add_option("--watch-namespaces", flags.namespaces, "Namespaces whose FusionJobs are watched, and worked on; default: all")
-      ->delimiter(',');
-  AddHookFlags(app, flags.hooks);
-  app.add_option("--member-cache-mib", flags.member_cache_mib,
-                 "MiB that what is kept of one member may take; one that has, or sends, more is not used. With a higher one, raise the "
-                 "container's memory limit by twice the difference")
-      ->check(CLI::Range(4, 65'536))
-      ->capture_default_str();
-  app.add_option("--exec-program", flags.exec_programs,
-                 "A program, as kubeconfigs of members name it, that these may have the operator run for credentials; may be given again. "
-                 "Default: none");
-  app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
-}
 
 // A page of a program's monitoring server.
 absl::StatusOr<std::string> FetchPage(const std::string& address, const char* page) {
@@ -213,11 +158,7 @@ void StopLeading(const std::string& why) {
 int Main(int argc, char** argv) {
   LimitHeap();
   Flags flags;
-  daemon::CommonFlags common;
-  CLI::App app("Brings FusionJobs of a Kubernetes cluster to their end");
-  AddFlags(app, flags);
-  daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, common);
-  if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
+  if (const auto code = ParseFlags(argc, argv, flags)) return *code;
   if (!flags.ask_ready.empty()) {
     if (const int code = AskReady(flags.ask_ready); code != kExitDone || flags.hooks.try_job.empty()) return code;
   }
@@ -234,17 +175,28 @@ int Main(int argc, char** argv) {
   const kube::LeaderMetrics leader_metrics(registry);
   const OrphanMetrics orphan_metrics(registry);
   const JobMetrics job_metrics(registry);
+  const ConfigMetrics config_metrics(registry);
+  const FeatureMetrics feature_metrics(registry);
+  feature_metrics.Set(flags.features);
 
   // The name by which this process leads is in all that it asks, too: an audit log tells what the leader before has written.
   const std::string identity = kube::NewLeaderIdentity();
   const std::string commit = BuildCommit();
   const std::string user_agent =
       kube::UserAgent(kProgram, services::kBuildVersion, commit.empty() ? identity : absl::StrCat(commit, " ", identity));
-  auto client = kube::Connect(
-      {.kubeconfig = flags.kubeconfig, .rest = {.user_agent = user_agent, .requests_per_second = flags.hub_qps, .burst = flags.hub_burst}},
-      clock, &rest_metrics);
+  auto client =
+      kube::Connect({.kubeconfig = flags.kubeconfig,
+                     .rest = {.user_agent = user_agent, .requests_per_second = flags.hub_qps, .burst = static_cast<int>(flags.hub_burst)}},
+                    clock, &rest_metrics);
   if (!client.ok()) return Complain(client.status());
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
+
+  const auto apply = [&](const Flags& now) {
+    base::SetLogLevel(base::ParseLogLevel(now.common.log_level).value_or(base::LogLevel::kInfo));
+    (*client)->SetRate(now.hub_qps, static_cast<int>(now.hub_burst));
+  };
+  std::optional<ConfigReload> reload;
+  if (!flags.config.empty()) reload.emplace(flags, CommandLine{argc, argv}, apply, clock, config_metrics).Start();
 
   std::stop_source stop;
   std::promise<void> stopped;
@@ -344,9 +296,10 @@ int Main(int argc, char** argv) {
   };
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
-      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); }, learn);
+      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); },
+      flags.features.measured_links ? ProgressWatch::Told(learn) : nullptr);
   std::unique_ptr<Advisor> advisor;
-  if (!flags.scheduler.empty()) {
+  if (!flags.scheduler.empty() && flags.features.scheduler_advice) {
     advisor = std::make_unique<Advisor>(
         AskSchedulerAt(flags.scheduler),
         [&](const JobIdentity& job) {
@@ -363,6 +316,7 @@ int Main(int argc, char** argv) {
                                                                  .fence = flags.elect ? &fence : nullptr,
                                                                  .advisor = advisor.get(),
                                                                  .measured = &measured,
+                                                                 .features = flags.features,
                                                                  .metrics = &job_metrics},
                                                jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 
@@ -370,7 +324,7 @@ int Main(int argc, char** argv) {
       registry, [&] { return jobs.All(); }, [&] { return registry_of_clusters.Connections(); });
 
   const auto monitoring = daemon::StartMonitoring(
-      common, registry,
+      flags.common, registry,
       [&] {
         absl::Status at_work = CheckAtWork({&queue, &growth, &house});
         return at_work.ok() ? elector.Check() : at_work;
@@ -412,7 +366,7 @@ int Main(int argc, char** argv) {
     }
   }
   kube::Controller controller(queue, clock, &controller_metrics, reconcile,
-                              {.workers = flags.workers, .report = LogFailure, .describe = LogFieldsOf});
+                              {.workers = static_cast<int>(flags.workers), .report = LogFailure, .describe = LogFieldsOf});
   const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
     for (const kube::ObjectKey& job : jobs.ShortOfRoom()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);
     return kube::ReconcileResult::Done();

@@ -5,8 +5,10 @@
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
 #include "operator/load/federation.h"
 #include "operator/load/operator_process.h"
 #include "operator/manifests/resources.h"
@@ -15,9 +17,13 @@ namespace fusionllm::op::load {
 namespace {
 
 using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // terminationGracePeriodSeconds of the chart is 30.
 constexpr absl::Duration kGrace = absl::Seconds(25);
+// Its file is looked at every five seconds.
+constexpr absl::Duration kReloadPatience = absl::Minutes(1);
 
 std::string Holder(Federation& fleet) {
   const kube::Resource leases{"coordination.k8s.io", "v1", "leases", "Lease", true};
@@ -74,6 +80,63 @@ TEST(OperatorProcessTest, LinesOfJsonTellWhichJobAndClusterTheyAreOf) {
   EXPECT_NE(of_job.value("reconcileID", ""), "");
   EXPECT_NE(of_cluster.value("cluster", ""), "");
   EXPECT_NE(of_cluster.value("reconcileID", ""), of_job.value("reconcileID", ""));
+}
+
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
+  Federation fleet(1);
+  const base::TempFolder folder;
+  const auto write = [&](const std::string& settings) {
+    return folder.Write("operator.yaml", absl::StrCat("apiVersion: config.fusionllm.io/v1alpha1\nkind: OperatorConfig\n", settings));
+  };
+  std::vector<std::string> arguments = fleet.Arguments(/*elect=*/false);
+  arguments.insert(arguments.end(), {"--config", write("logLevel: error\nworkers: 4\n")});
+  OperatorProcess process(arguments, fleet.log());
+  process.WaitReady();
+  EXPECT_THAT(TextOf(fleet.log()), IsEmpty());
+  EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 1"));
+  EXPECT_THAT(process.Metrics(), HasSubstr("controller_runtime_max_concurrent_reconciles{controller=\"fusionjob\"} 4"));
+  const auto logged = [&](const std::string& what) {
+    return [&fleet, what] { return TextOf(fleet.log()).find(what) != std::string::npos; };
+  };
+  write("logLevel: info\nworkers: 5\nkubeApiQps: 20\n");
+  // A line that the level before would not have let pass.
+  Federation::Await("the new level holds", logged("changed, and in force: kubeApiQps, logLevel"), kReloadPatience);
+  Federation::Await("what waits is named", logged("changed, and needs a restart: workers"), kReloadPatience);
+  EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 1"));
+  write("logLevel: info\nworkers: none\n");
+  Federation::Await("what is wrong is named", logged("operator.yaml:4: workers: must be a whole number, got \"none\""), kReloadPatience);
+  EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 0"));
+  const absl::Duration begin = Now();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_LT(Now() - begin, kGrace);
+}
+
+TEST(OperatorProcessTest, AFeatureGateReachesWhatItIsThereFor) {
+  for (const bool on : {true, false}) {
+    Federation fleet(1);
+    std::vector<std::string> arguments = fleet.Arguments(/*elect=*/false);
+    arguments.push_back(absl::StrCat("--feature-gates=DryRunTrials=", on ? "true" : "false"));
+    OperatorProcess process(arguments, fleet.log());
+    process.WaitReady();
+    EXPECT_THAT(process.Metrics(), HasSubstr(absl::StrCat("fusionllm_feature_enabled{name=\"DryRunTrials\",stage=\"BETA\"} ", on ? 1 : 0)));
+    fleet.Submit("job", 2);
+    Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
+    int tried = 0;
+    for (SimCluster* cluster : {&fleet.hub(), fleet.members()[0].get()}) {
+      for (const auto& request : fleet.OperatorRequests(*cluster)) tried += request.target.find("dryRun") != std::string::npos;
+    }
+    EXPECT_EQ(tried > 0, on) << tried;
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 0);
+  }
 }
 
 TEST(OperatorProcessTest, ItStopsWhileTheHubIsStillBeingListed) {

@@ -463,7 +463,7 @@ class JobReconciler::Pass {
   std::string version_ = view_.resource_version;
   std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
   bool awaits_advice_ = false;
-  PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images};
+  PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images, owner_.options_.features.dry_run_trials};
 };
 
 JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones,
@@ -472,7 +472,8 @@ JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member&
       jobs_(jobs),
       hub_(hub),
       members_(members),
-      placer_(hub, members, options_.advisor, options_.measured),
+      placer_(hub, members, options_.features.scheduler_advice ? options_.advisor : nullptr,
+              options_.features.measured_links ? options_.measured : nullptr),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

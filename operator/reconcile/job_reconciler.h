@@ -21,6 +21,7 @@
 #include "lib/kube/queue/controller.h"
 #include "operator/cleanup/tombstones.h"
 #include "operator/credentials/authority_cache.h"
+#include "operator/features/feature_gates.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/run_objects.h"
 #include "operator/members/conflicts.h"
@@ -69,7 +70,8 @@ struct ReconcilerOptions {
   Fence* fence = nullptr;                  // null: nobody is elected
   Advisor* advisor = nullptr;              // null: the scheduler is not asked where jobs run fastest
   const MeasuredWays* measured = nullptr;  // null: nothing has been measured
-  const JobMetrics* metrics = nullptr;     // null: none
+  FeatureGates features = {};
+  const JobMetrics* metrics = nullptr;  // null: none
 };
 
 class JobReconciler {

@@ -42,7 +42,7 @@ void PodTrials::LookAt(Observation& seen) const {
       cluster.refusal = standing.refusal;
       cluster.again = standing.again;
     }
-    if (IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
+    if (!asks_ || IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
     // Before the hub's anchor says where the attempt is placed no member knows what it would have to take.
     cluster.untried = !seen.placed || seen.now < trials_.Await(About(seen, cluster.name), seen.now) + kAnswerPatience;
   }
@@ -58,6 +58,7 @@ std::string PodTrials::ConflictIn(const Observation& seen, const std::string& cl
 }
 
 void PodTrials::Try(Member& member, const Observation& seen, ClusterView& here, const std::string& hub, std::stop_token stop) {
+  if (!asks_) return;
   const Lack lack = LackIn(seen, here);
   if (!lack.any()) return;
   const Trials::About about = About(seen, here.name);

@@ -13,11 +13,13 @@ namespace {
 using kube::testing::Fault;
 using nlohmann::json;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::JobObject;
 using ::testing::Not;
+using ::testing::StartsWith;
 using testing::TwoClustersTest;
 
 std::string Answer(int code, const std::string& reason, const std::string& message, const std::string& cause = "") {
@@ -113,6 +115,20 @@ TEST_F(RefusedJobTest, ABrokerTemplateOfWhichNoPodCanBeMadeIsSaid) {
   EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("spec.broker.template"));
   EXPECT_EQ(Reconcile().after, absl::InfiniteDuration());
   EXPECT_THAT(PodNames(), IsEmpty());
+}
+
+TEST_F(RefusedJobTest, WithoutTheGateNobodyIsAskedBeforeAndWhatIsRefusedIsSaidAllTheSame) {
+  features_.dry_run_trials = false;
+  Restart();
+  tokyo_server_.AddFault(Quota(1));
+  Submit2();
+  SettleBoth();
+  EXPECT_EQ(Condition("Dispatched"), "False QuotaExceeded");
+  EXPECT_THAT(PodNames(), Not(IsEmpty())) << "nobody waits for an answer that does not come";
+  clock_.Advance(absl::Minutes(1));
+  SettleBoth();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  for (const testing::FakeApiServer* server : {&server_, &tokyo_server_}) EXPECT_THAT(Writes(*server), Each(Not(StartsWith("dry"))));
 }
 
 TEST_F(RefusedJobTest, AQuotaIsAskedAgainSlowlyAndWithoutWritingAnything) {

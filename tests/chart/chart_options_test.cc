@@ -100,9 +100,9 @@ TEST_F(ChartTest, APodIsPlacedAndFurnishedAsToldTo) {
   const YAML::Node spread = pod["topologySpreadConstraints"][0];
   EXPECT_EQ(spread["topologyKey"].as<std::string>(), "zone");
   EXPECT_EQ(spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"].as<std::string>(), "operator");
-  ASSERT_EQ(pod["volumes"].size(), 2);
-  EXPECT_EQ(pod["volumes"][1]["configMap"]["name"].as<std::string>(), "ca");
-  EXPECT_EQ(pod["containers"][0]["volumeMounts"][1]["mountPath"].as<std::string>(), "/ca");
+  ASSERT_EQ(pod["volumes"].size(), 3);
+  EXPECT_EQ(pod["volumes"][2]["configMap"]["name"].as<std::string>(), "ca");
+  EXPECT_EQ(pod["containers"][0]["volumeMounts"][2]["mountPath"].as<std::string>(), "/ca");
   EXPECT_EQ(pod["containers"][0]["env"][0]["name"].as<std::string>(), "HTTPS_PROXY");
   EXPECT_FALSE(pod["containers"][1]["volumeMounts"].IsDefined()) << "the scheduler is given nothing of it";
 }
@@ -128,12 +128,6 @@ TEST_F(ChartTest, TheBudgetIsForSeveralReplicas) {
   EXPECT_FALSE(least["maxUnavailable"].IsDefined()) << "a server takes only one of them";
   EXPECT_THAT(Kinds(Objects("")), Not(Contains("PodDisruptionBudget"))) << "it would only hold up whoever drains the node";
   EXPECT_THAT(Kinds(Objects(three + ",operator.podDisruptionBudget.enabled=false")), Not(Contains("PodDisruptionBudget")));
-}
-
-TEST_F(ChartTest, RequestsToTheHubAreBounded) {
-  EXPECT_THAT(Arguments(""), IsSupersetOf({"--kube-api-qps=500", "--kube-api-burst=1000"})) << "as operator/main.cc has it";
-  EXPECT_THAT(Arguments("--set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5"),
-              IsSupersetOf({"--kube-api-qps=2.5", "--kube-api-burst=5"}));
 }
 
 // The rights go with it: what the operator may not list it does not try to.

@@ -18,7 +18,9 @@
 #include "lib/kube/queue/controller.h"
 #include "lib/kube/watch/informer_metrics.h"
 #include "operator/cleanup/orphan_collector.h"
+#include "operator/features/feature_gates.h"
 #include "operator/fleet/fleet_metrics.h"
+#include "operator/process/config_reload.h"
 #include "operator/reconcile/job_metrics.h"
 #include "services/broker/run_probe.h"
 #include "services/executor/gpu_metrics.h"
@@ -51,6 +53,8 @@ std::map<std::string, Exported> AllFamilies() {
       op, [] { return std::vector<std::shared_ptr<const op::JobView>>(); }, [] { return std::map<std::string, op::Presence>(); });
   const op::JobMetrics jobs(op);
   const op::OrphanMetrics orphans(op);
+  const op::ConfigMetrics config(op);
+  const op::FeatureMetrics features(op);
   for (metrics::Registry* registry : {&broker, &executor, &scheduler, &op}) daemon::AddProcessMetrics(*registry);
   std::map<std::string, Exported> all;
   const std::pair<const char*, const metrics::Registry*> programs[] = {

@@ -18,11 +18,16 @@ class RequestLimiter {
   // Blocks until the next request may go; the time that took. Infinite when `stop` was requested first.
   absl::Duration Wait(const std::stop_token& stop);
 
+  // For all that ask from now on; those that wait keep what they were promised. What the bucket holds stays, up to the new burst.
+  void SetRate(double per_second, int burst);
+
  private:
-  const absl::Duration interval_;  // between two requests
-  const absl::Duration ahead_;     // how far the bucket may be ahead of the clock
+  absl::Duration Ahead() const { return interval_ * (burst_ - 1); }  // how far the bucket may be ahead of the clock
+
   Clock& clock_;
   std::mutex mutex_;
+  absl::Duration interval_;  // between two requests
+  int burst_;
   absl::Duration next_;  // when the request after all granted ones may go, if the bucket were empty
 };
 

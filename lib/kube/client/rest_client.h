@@ -67,6 +67,9 @@ class RestClient : public ApiClient {
                      std::stop_token stop) override;
   absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override;
 
+  // In place of requests_per_second and burst, from now on (RequestLimiter::SetRate).
+  void SetRate(double requests_per_second, int burst) { limiter_.SetRate(requests_per_second, burst); }
+
   const std::string& server() const { return access_.server; }
   const std::string& default_namespace() const { return access_.ns; }
 

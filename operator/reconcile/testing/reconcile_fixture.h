@@ -275,6 +275,8 @@ class JobReconcilerTest : public ::testing::Test {
         ReconcilerOptions{.images = {"b", "s", "e", ""},
                           .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); },
                           .advisor = advisor_,
+                          .measured = measured_,
+                          .features = features_,
                           .metrics = metrics_},
         *jobs_, *hub_, members_, *tombstones_, progress_, events_, clock_);
   }
@@ -375,7 +377,9 @@ class JobReconcilerTest : public ::testing::Test {
   std::set<std::string> poked_;
   ScriptedProgress progress_;
   NotedEvents events_;
-  Advisor* advisor_ = nullptr;           // of the next operator; must outlive it
+  Advisor* advisor_ = nullptr;              // of the next operator; must outlive it
+  const MeasuredWays* measured_ = nullptr;  // as that
+  FeatureGates features_;
   const JobMetrics* metrics_ = nullptr;  // as that
   std::unique_ptr<JobReconciler> reconciler_;
 };

@@ -1,0 +1,136 @@
+// What the file of --config may say, and what becomes of it beside the command line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/job/describer.h"
+#include "operator/process/config_fields.h"
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
+
+constexpr char kHead[] = "apiVersion: config.fusionllm.io/v1alpha1\nkind: OperatorConfig\n";
+
+absl::StatusOr<Flags> Merge(const std::string& yaml, std::vector<const char*> arguments = {}) {
+  arguments.insert(arguments.begin(), kProgram);
+  return MergeFlags(absl::StrCat(kHead, yaml), "operator.yaml", {static_cast<int>(arguments.size()), arguments.data()});
+}
+
+std::string Refusal(const std::string& yaml) {
+  const absl::StatusOr<Flags> flags = Merge(yaml);
+  EXPECT_FALSE(flags.ok()) << yaml;
+  return std::string(flags.status().message());
+}
+
+// --kube-api-qps: kubeApiQps.
+std::string SettingOf(const std::string& flag) {
+  std::string name;
+  for (size_t i = 0; i < flag.size(); ++i) {
+    if (flag[i] == '-') continue;
+    name.push_back(i > 0 && flag[i - 1] == '-' ? static_cast<char>(std::toupper(flag[i])) : flag[i]);
+  }
+  return name;
+}
+
+TEST(ConfigFileTest, ItHasEveryFlagByItsNameButThoseThatAreCommands) {
+  Flags flags;
+  CLI::App app;
+  AddFlags(app, flags);
+  std::vector<std::string> of_flags, of_file = {"config", "askReady", "stopJobs", "stopPatience", "tryJob", "help", "version"};
+  for (const CLI::Option* option : app.get_options()) of_flags.push_back(SettingOf(option->get_lnames().at(0)));
+  for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
+    if (!field.constant.empty()) continue;
+    of_file.push_back(field.name);
+    EXPECT_EQ(SettingOf(field.doc.substr(2)), field.name);
+  }
+  EXPECT_THAT(of_file, UnorderedElementsAreArray(of_flags));
+}
+
+TEST(ConfigFileTest, BoundsAreThoseOfTheFlags) {
+  int compared = 0;
+  for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
+    if (!std::isfinite(field.rule.max)) continue;
+    ++compared;
+    for (const double value : {field.rule.min - 1, field.rule.min, field.rule.max, field.rule.max + 1}) {
+      Flags flags;
+      CLI::App app;
+      AddFlags(app, flags);
+      const std::string argument = absl::StrCat(field.doc, "=", value);
+      const char* const argv[] = {kProgram, argument.c_str()};
+      bool taken = true;
+      try {
+        app.parse(2, argv);
+      } catch (const CLI::ParseError&) {
+        taken = false;
+      }
+      EXPECT_EQ(taken, value >= field.rule.min && value <= field.rule.max) << argument;
+      EXPECT_EQ(taken, Merge(absl::StrCat(field.name, ": ", value)).ok()) << argument;
+    }
+  }
+  EXPECT_EQ(compared, 4);
+}
+
+TEST(ConfigFileTest, TheCommandLineGoesBeforeTheFileAndThatBeforeDefaults) {
+  const auto flags = Merge(
+      "workers: 3\nkubeApiQps: 2.5\norigin: lab\nleaderElect: true\nwatchNamespaces: [a, b]\nexecProgram: [aws]\nlogLevel: debug\n"
+      "featureGates: {MeasuredLinks: false, DryRunTrials: false}\n",
+      {"--origin=here", "--watch-namespaces=c", "--feature-gates=DryRunTrials=true"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->workers, 3);
+  EXPECT_EQ(flags->hub_qps, 2.5);
+  EXPECT_EQ(flags->hub_burst, 1000);
+  EXPECT_EQ(flags->origin, "here");
+  EXPECT_TRUE(flags->elect);
+  EXPECT_THAT(flags->namespaces, ElementsAre("c"));
+  EXPECT_THAT(flags->exec_programs, ElementsAre("aws"));
+  EXPECT_EQ(flags->common.log_level, "debug");
+  EXPECT_EQ(flags->features, FeatureGates{.measured_links = false}) << "each gate by itself";
+}
+
+TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
+  EXPECT_THAT(Refusal("worker: 3"), HasSubstr("operator.yaml:3: worker: unknown field; did you mean workers?"));
+  EXPECT_EQ(Refusal("origin: x\nworkers: many"), "operator.yaml:4: workers: must be a whole number, got \"many\"");
+  EXPECT_EQ(Refusal("workers: 0"), "operator.yaml:3: workers: must be at least 1, got 0");
+  EXPECT_EQ(Refusal("kubeApiQps: 1e9"), "operator.yaml:3: kubeApiQps: must be at most 10000, got 1e9");
+  EXPECT_EQ(Refusal("leaderElect: 1"), "operator.yaml:3: leaderElect: must be true or false, got 1");
+  EXPECT_EQ(Refusal("logLevel: loud"), "operator.yaml:3: logLevel: must be debug, info, warning or error, got \"loud\"");
+  EXPECT_EQ(Refusal("logFormat: xml"), "operator.yaml:3: logFormat: must be text or json, got \"xml\"");
+  EXPECT_THAT(Refusal("imagePullPolicy: never"), HasSubstr("operator.yaml:3: imagePullPolicy: must be Always, IfNotPresent or Never"));
+  EXPECT_THAT(Refusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
+  EXPECT_THAT(Refusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
+  const std::string gate = Refusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
+  EXPECT_THAT(gate, HasSubstr("operator.yaml:4: featureGates.Dry: unknown field"));
+  EXPECT_THAT(gate, HasSubstr("operator.yaml:5: featureGates.MeasuredLinks: must be true or false, got 2"));
+  EXPECT_THAT(gate, HasSubstr("the gates are SchedulerAdvice, MeasuredLinks, DryRunTrials"));
+  EXPECT_THAT(std::string(MergeFlags("kind: FusionJob", "f", {}).status().message()), HasSubstr("f:1: kind: must be OperatorConfig"));
+}
+
+TEST(ConfigFileTest, TheProgramEndsWithTwoForAFileThatIsWrongOrAway) {
+  const base::TempFolder folder;
+  const std::string path = folder.Write("operator.yaml", absl::StrCat(kHead, "workers: 0\n"));
+  const auto run = [](const std::string& config, int& code) {
+    std::string program = kProgram, flag = absl::StrCat("--config=", config);
+    char* const argv[] = {program.data(), flag.data(), nullptr};
+    Flags flags;
+    ::testing::internal::CaptureStderr();
+    code = ParseFlags(2, const_cast<char**>(argv), flags).value_or(-1);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  int code = 0;
+  EXPECT_THAT(run(path, code), HasSubstr(absl::StrCat(path, ":3: workers: must be at least 1, got 0")));
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(run(folder / "none.yaml", code), HasSubstr("none.yaml"));
+  EXPECT_EQ(code, 2);
+}
+
+}  // namespace
+}  // namespace fusionllm::op

@@ -1,0 +1,81 @@
+#include "operator/process/flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
+#include "services/version.h"
+
+namespace fusionllm::op {
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.add_option(
+      "--config", flags.config,
+      "Settings as YAML, each flag under its name in camelCase; flags go before it. Read anew when it changes: the log level and "
+      "--kube-api-* then hold at once, other changes are logged and await a restart");
+  app.add_option("--kubeconfig", flags.kubeconfig, "Of the hub; default: that of the pod, else $KUBECONFIG or ~/.kube/config");
+  app.add_option("--origin", flags.origin, "Names this hub in the labels of what it makes; one for each hub that shares members")
+      ->capture_default_str();
+  app.add_option("--cluster-name", flags.cluster, "Name of the hub as a cluster that lends devices, where no FusionCluster names it")
+      ->capture_default_str();
+  app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig");
+  app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say");
+  app.add_option("--scheduler", flags.scheduler,
+                 "Ask the scheduler at HOST:PORT, without TLS, which clusters make the fastest run; default: room and preference decide")
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
+  app.add_option("--broker-image", flags.images.broker, "Image of the broker")->capture_default_str();
+  app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->capture_default_str();
+  app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")->capture_default_str();
+  app.add_option("--executor-cuda-image", flags.images.executor_cuda,
+                 "Image of executors that ask for an NVIDIA device; empty: --executor-image")
+      ->capture_default_str();
+  app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
+      ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
+  app.add_option("--ask-ready", flags.ask_ready,
+                 "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes");
+  app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");
+  app.add_option("--kube-api-qps", flags.hub_qps, "Requests a second to the hub's API server, in the long run")
+      ->check(CLI::Range(1.0, 10'000.0))
+      ->capture_default_str();
+  app.add_option("--kube-api-burst", flags.hub_burst, "Requests at once to the hub's API server when there were none before")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app.add_option("--watch-namespaces", flags.namespaces, "Namespaces whose FusionJobs are watched, and worked on; default: all")
+      ->delimiter(',');
+  AddHookFlags(app, flags.hooks);
+  app.add_option("--member-cache-mib", flags.member_cache_mib,
+                 "MiB that what is kept of one member may take; one that has, or sends, more is not used. With a higher one, raise the "
+                 "container's memory limit by twice the difference")
+      ->check(CLI::Range(4, 65'536))
+      ->capture_default_str();
+  app.add_option("--exec-program", flags.exec_programs,
+                 "A program, as kubeconfigs of members name it, that these may have the operator run for credentials; may be given again. "
+                 "Default: none");
+  app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
+  app.add_option_function<std::string>(
+      "--feature-gates",
+      [&flags](const std::string& text) {
+        const absl::Status status = SetFeatureGates(text, flags.features);
+        if (!status.ok()) throw CLI::ValidationError("--feature-gates", std::string(status.message()));
+      },
+      "Name=true,Other=false: features that are turned on or off, of those below");
+  app.footer(absl::StrCat("Feature gates:\n", DescribeFeatureGates()));
+  daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, flags.common);
+}
+
+std::optional<int> ParseFlags(int argc, char** argv, Flags& flags) {
+  CLI::App app("Brings FusionJobs of a Kubernetes cluster to their end");
+  AddFlags(app, flags);
+  // Before the log starts, which the file has a say in.
+  app.final_callback([&] {
+    if (flags.config.empty()) return;
+    const absl::StatusOr<std::string> yaml = ReadConfigFile(flags.config);
+    if (!yaml.ok()) throw CLI::ValidationError(std::string(yaml.status().message()));
+    absl::StatusOr<Flags> merged = MergeFlags(*yaml, flags.config, {argc, argv});
+    if (!merged.ok()) throw CLI::ValidationError(std::string(merged.status().message()));
+    flags = *std::move(merged);
+  });
+  return daemon::ParseFlags(app, argc, argv, kProgram, flags.common);
+}
+
+}  // namespace fusionllm::op

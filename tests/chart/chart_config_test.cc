@@ -1,0 +1,116 @@
+// The file of settings that the chart gives the operator, against what the operator reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include "absl/strings/str_cat.h"
+#include "lib/job/describer.h"
+#include "operator/process/config_fields.h"
+#include "tests/chart/helm_chart.h"
+
+namespace fusionllm {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAreArray;
+
+std::string FileIn(const std::string& options) {
+  return Named(Objects(options), "ConfigMap", "fusion-fusionllm-config")["data"]["operator.yaml"].as<std::string>();
+}
+
+// As the operator reads it, with no flags.
+op::Flags Read(const std::string& options) {
+  const char* const argv[] = {op::kProgram};
+  const absl::StatusOr<op::Flags> flags = op::MergeFlags(FileIn(options), "operator.yaml", {1, argv});
+  EXPECT_TRUE(flags.ok()) << flags.status();
+  return flags.value_or(op::Flags());
+}
+
+std::vector<std::string> Keys(const YAML::Node& map) {
+  std::vector<std::string> keys;
+  for (const auto& entry : map) keys.push_back(entry.first.as<std::string>());
+  return keys;
+}
+
+YAML::Node OperatorSchema() { return YAML::LoadFile(ChartFolder() + "/values.schema.json")["properties"]["operator"]["properties"]; }
+
+std::string DeploymentOf(const std::string& options) { return YAML::Dump(OfKind(Objects(options), "Deployment").at(0)); }
+
+TEST_F(ChartTest, TheOperatorUnderstandsItsFile) {
+  const op::Flags usual = Read(""), defaults;
+  EXPECT_EQ(usual.common.log_level, "info");
+  EXPECT_EQ(usual.hub_qps, defaults.hub_qps);
+  EXPECT_EQ(usual.hub_burst, defaults.hub_burst);
+  const op::Flags told = Read(
+      "--set operator.logLevel=debug --set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5 "
+      "--set operator.config.memberCacheMib=96,operator.config.scheduler=sched:80 --set 'operator.config.execProgram={aws,gke}'");
+  EXPECT_EQ(told.common.log_level, "debug");
+  EXPECT_EQ(told.hub_qps, 2.5);
+  EXPECT_EQ(told.hub_burst, 5);
+  EXPECT_EQ(told.member_cache_mib, 96);
+  EXPECT_EQ(told.scheduler, "sched:80");
+  EXPECT_THAT(told.exec_programs, testing::ElementsAre("aws", "gke"));
+}
+
+TEST_F(ChartTest, TheFileIsMountedAsAFolderSoThatChangesArrive) {
+  const YAML::Node pod = OfKind(Objects(""), "Deployment").at(0)["spec"]["template"]["spec"];
+  EXPECT_THAT(Arguments(""), Contains("--config=/etc/fusionllm/operator.yaml"));
+  const YAML::Node mount = pod["containers"][0]["volumeMounts"][0];
+  EXPECT_EQ(mount["mountPath"].as<std::string>(), "/etc/fusionllm");
+  EXPECT_FALSE(mount["subPath"].IsDefined()) << "the kubelet does not bring such a file up to date";
+  EXPECT_EQ(pod["volumes"][0]["name"].as<std::string>(), mount["name"].as<std::string>());
+  EXPECT_EQ(pod["volumes"][0]["configMap"]["name"].as<std::string>(), "fusion-fusionllm-config");
+  EXPECT_THAT(Kinds(Objects("--set role=member")), Not(Contains("ConfigMap")));
+}
+
+TEST_F(ChartTest, WhatHoldsAtOnceRestartsNothing) {
+  for (const std::string& scheduler : {std::string("--set scheduler.enabled=true"), std::string("--set scheduler.enabled=false")}) {
+    const std::string changed = scheduler + ",operator.logLevel=debug,operator.clientConnection.qps=3,operator.clientConnection.burst=4";
+    EXPECT_EQ(DeploymentOf(scheduler), DeploymentOf(changed));
+    EXPECT_NE(FileIn(scheduler), FileIn(changed));
+    EXPECT_EQ(DeploymentOf(scheduler), DeploymentOf(scheduler + ",operator.config.memberCacheMib=96")) << "the log says that it waits";
+  }
+}
+
+TEST_F(ChartTest, FeatureGatesAreGivenAsAFlag) {
+  EXPECT_THAT(Arguments(""), Each(Not(StartsWith("--feature-gates"))));
+  const std::string some = "--set operator.featureGates.DryRunTrials=false,operator.featureGates.MeasuredLinks=true";
+  EXPECT_THAT(Arguments(some), Contains("--feature-gates=DryRunTrials=false,MeasuredLinks=true"));
+  std::vector<std::string> gates;
+  for (const op::FeatureGate& gate : op::kFeatureGates) gates.emplace_back(gate.name);
+  EXPECT_THAT(Keys(OperatorSchema()["featureGates"]["properties"]), UnorderedElementsAreArray(gates));
+  const Outcome unknown = Render("--set operator.featureGates.Nothing=true");
+  EXPECT_NE(unknown.code, 0);
+  EXPECT_THAT(unknown.text, HasSubstr("Nothing"));
+}
+
+// Two places for one setting, and the file would lose against the flag without a word.
+TEST_F(ChartTest, EachSettingHasOnePlace) {
+  const std::string all =
+      "--set scheduler.enabled=true,operator.hubAddress=x,operator.featureGates.DryRunTrials=true --set 'watchNamespaces={a}'";
+  std::vector<std::string> placed = Keys(OperatorSchema()["config"]["properties"]), settings;
+  for (const std::string& key : Keys(YAML::Load(FileIn("")))) placed.push_back(key);
+  const std::vector<std::string> arguments = Arguments(all);
+  for (const job::FieldSchema& field : job::Describer::Root<op::Flags>().children) {
+    settings.push_back(field.name);
+    // The chart's own scheduler goes before another, which is refused then.
+    if (field.name == "scheduler") continue;
+    for (const std::string& argument : arguments) {
+      if (argument.substr(0, argument.find('=')) == field.doc) placed.push_back(field.name);
+    }
+  }
+  EXPECT_THAT(placed, UnorderedElementsAreArray(settings));
+  const Outcome two = Render("--set scheduler.enabled=true,operator.config.scheduler=sched:80");
+  EXPECT_NE(two.code, 0);
+  EXPECT_THAT(two.text, HasSubstr("scheduler.enabled gives the operator one already"));
+  for (const char* setting : {"workers=3", "logLevel=debug", "nothing=1"}) {
+    EXPECT_NE(Render(absl::StrCat("--set operator.config.", setting)).code, 0) << setting;
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm
