@@ -28,6 +28,13 @@ struct KubeConfigSource {
   bool operator==(const KubeConfigSource&) const = default;
 };
 
+// A ClusterProfile (multicluster.x-k8s.io/v1alpha1) on the hub.
+struct ClusterProfileRef {
+  std::string name;
+  std::optional<std::string> ns;  // omitted: the operator's own
+  bool operator==(const ClusterProfileRef&) const = default;
+};
+
 // The cluster that the operator runs in.
 struct LocalSource {
   bool operator==(const LocalSource&) const = default;
@@ -49,7 +56,9 @@ struct ClusterNetwork {
 };
 
 struct FusionClusterSpec {
-  std::optional<KubeConfigSource> kube_config;  // exactly one of kube_config and local
+  // Exactly one of these three.
+  std::optional<KubeConfigSource> kube_config;
+  std::optional<ClusterProfileRef> cluster_profile_ref;
   std::optional<LocalSource> local;
   std::optional<std::string> region, zone, provider;
   int64_t max_concurrent_requests = 32;

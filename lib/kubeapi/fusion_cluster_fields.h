@@ -13,6 +13,12 @@ void Visit(V& v, KubeConfigSource& k) {
 }
 
 template <class V>
+void Visit(V& v, ClusterProfileRef& r) {
+  v.Field("name", r.name, {.required = true, .max_length = 253}, "Name of the ClusterProfile.");
+  v.Field("namespace", r.ns, {.max_length = 63}, "Its namespace. Omitted: the operator's own.");
+}
+
+template <class V>
 void Visit(V& v, LocalSource& l) {}
 
 template <class V>
@@ -35,7 +41,10 @@ void Visit(V& v, ClusterNetwork& n) {
 
 template <class V>
 void Visit(V& v, FusionClusterSpec& s) {
-  v.Field("kubeConfig", s.kube_config, {}, "How to reach it: a kubeconfig in a Secret. Exactly one of kubeConfig and local.");
+  v.Field("kubeConfig", s.kube_config, {},
+          "How to reach it: a kubeconfig in a Secret. Exactly one of kubeConfig, clusterProfileRef and local.");
+  v.Field("clusterProfileRef", s.cluster_profile_ref, {},
+          "How to reach it: a ClusterProfile (multicluster.x-k8s.io) and one of the access providers that the operator is given.");
   v.Field("local", s.local, {}, "It is the cluster that the operator runs in: `local: {}`.");
   v.Field("region", s.region, {.max_length = kMaxShortText}, "Region, for people and selectors.");
   v.Field("zone", s.zone, {.max_length = kMaxShortText}, "Zone.");

@@ -54,7 +54,9 @@ absl::Status ReadTolerantly(const json& value, const std::function<void(const T&
 
 void CheckCluster(const FusionCluster& cluster, job::Problems& problems) {
   const FusionClusterSpec& spec = cluster.spec;
-  if (spec.kube_config.has_value() == spec.local.has_value()) problems.Add("spec", "must have exactly one of kubeConfig and local");
+  if (int{spec.kube_config.has_value()} + int{spec.cluster_profile_ref.has_value()} + int{spec.local.has_value()} != 1) {
+    problems.Add("spec", "must have exactly one of kubeConfig, clusterProfileRef and local");
+  }
   if (spec.burst < spec.qps) problems.Add("spec.burst", absl::StrCat("must be at least spec.qps, which is ", spec.qps));
   std::set<std::string> names;
   for (const ClusterLink& link : spec.network.links) {

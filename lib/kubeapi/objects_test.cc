@@ -154,8 +154,13 @@ TEST(FusionClusterObjectTest, TheLocalClusterIsAnEmptyMapping) {
 
 TEST(FusionClusterObjectTest, ABadClusterIsAFindingWithItsPath) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({})", "spec: must have exactly one of kubeConfig and local"},
-      {R"({"local": {}, "kubeConfig": {"location": "x"}})", "spec: must have exactly one of kubeConfig and local"},
+      {R"({})", "spec: must have exactly one of kubeConfig, clusterProfileRef and local"},
+      {R"({"local": {}, "kubeConfig": {"location": "x"}})", "spec: must have exactly one of kubeConfig, clusterProfileRef and local"},
+      {R"({"clusterProfileRef": {"name": "x"}, "kubeConfig": {"location": "x"}})",
+       "spec: must have exactly one of kubeConfig, clusterProfileRef and local"},
+      {R"({"clusterProfileRef": {"name": "x"}, "kubeConfig": {"location": "x"}, "local": {}})",
+       "spec: must have exactly one of kubeConfig, clusterProfileRef and local"},
+      {R"({"clusterProfileRef": {"namespace": "fleet"}})", "spec.clusterProfileRef.name: required"},
       {R"({"kubeConfig": {}})", "spec.kubeConfig.location: required"},
       {R"({"local": {}, "qps": 0})", "spec.qps: must be at least 1, got 0"},
       {R"({"local": {}, "qps": 600})", "spec.burst: must be at least spec.qps, which is 600"},

@@ -49,7 +49,8 @@ constexpr ConditionDoc kClusterConditions[] = {
     {kConnected,
      "Its API server answers and is watched; otherwise the message says why. It is tried again all the time, which a status does not "
      "count."},
-    {kCredentialsValid, "The kubeconfig can be used and is allowed what jobs need; the message names what is missing."},
+    {kCredentialsValid,
+     "The kubeconfig, or what the ClusterProfile says, can be used and is allowed what jobs need; the message names what is missing."},
     {kControlPlaneHealthy, "Its API server calls itself ready (`/readyz`). Absent: it does not say."},
     {kConflict,
      "It is the hub, or registered already, or another cluster stands behind the name than before (clusterUID): it is not used. The "

@@ -13,6 +13,8 @@ inline const kube::Resource kNamespaces{"", "v1", "namespaces", "Namespace", fal
 inline const kube::Resource kNodes{"", "v1", "nodes", "Node", false};
 inline const kube::Resource kFusionJobs{"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
 inline const kube::Resource kFusionClusters{"fusionllm.io", "v1alpha1", "fusionclusters", "FusionCluster", false};
+// Of SIG-Multicluster's cluster-inventory-api.
+inline const kube::Resource kClusterProfiles{"multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile", true};
 
 // Who writes: the same for ever, or fields of an earlier writer would stay behind.
 inline constexpr char kFieldManager[] = "fusion-operator";

@@ -36,6 +36,8 @@ struct ClientConfig {
   std::string token;
   std::string token_file;  // goes before `token`
   std::optional<ExecConfig> exec;
+  // JSON that a program which wants to know about the cluster is told besides: the cluster's extension client.authentication.k8s.io/exec.
+  std::string exec_cluster_config;
   std::string ns;  // where objects without one belong; empty: "default"
   // Ways to say who we are that are not supported: to leave them out would make us somebody else.
   bool basic_auth = false, auth_provider = false, impersonation = false;

@@ -35,6 +35,7 @@ std::string ExecInfo(const ExecConfig& exec, const ClientConfig& config) {
     if (config.insecure) cluster["insecure-skip-tls-verify"] = true;
     if (!config.proxy_url.empty()) cluster["proxy-url"] = config.proxy_url;
     if (!config.ca.data.empty()) cluster["certificate-authority-data"] = absl::Base64Escape(config.ca.data);
+    if (!config.exec_cluster_config.empty()) cluster["config"] = json::parse(config.exec_cluster_config, nullptr, false);
     spec["cluster"] = std::move(cluster);
   }
   return json({{"kind", "ExecCredential"}, {"apiVersion", exec.api_version}, {"spec", std::move(spec)}})

@@ -95,12 +95,13 @@ TEST_F(ExecPluginTest, ArgumentsAndEnvironmentReachItWithoutAShell) {
   ClientConfig config;
   config.server = "https://paris:6443";
   config.ca.data = "CA";
+  config.exec_cluster_config = R"({"audience":"a"})";
   EXPECT_THAT(Token(*Source(exec, config)), HasSubstr("ended with 3"));
   EXPECT_EQ(Read("args"), "a b|$(touch pwned)|; rm -rf /|");
   EXPECT_EQ(Read("region"), "eu west");
   EXPECT_EQ(
       Read("info"),
-      R"({"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"certificate-authority-data":"Q0E=","server":"https://paris:6443"},"interactive":false}})");
+      R"({"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"certificate-authority-data":"Q0E=","config":{"audience":"a"},"server":"https://paris:6443"},"interactive":false}})");
   EXPECT_EQ(Read("stdin"), "");
   EXPECT_EQ(getenv("KUBERNETES_EXEC_INFO"), nullptr);
 }

@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -16,6 +17,37 @@ namespace fusionllm::kube {
 namespace {
 
 constexpr size_t kMaxEntries = 1000;
+// The extension of a cluster that is for programs which print credentials.
+constexpr char kExecExtension[] = "client.authentication.k8s.io/exec";
+// It goes into one variable of their environment, which may take 128 KiB. Counted while it is read: aliases make much of little.
+constexpr size_t kMaxExtensionBytes = size_t{64} << 10;
+constexpr int kMaxExtensionDepth = 32;
+
+// As kubectl makes JSON of YAML. False: it is more, or deeper, than it may be.
+bool ToJson(const YAML::Node& node, int depth, size_t& room, nlohmann::json& value) {
+  const size_t size = 1 + (node.IsScalar() ? node.Scalar().size() : 0);
+  if (depth > kMaxExtensionDepth || size > room) return false;
+  room -= size;
+  if (node.IsScalar()) {
+    const bool quoted = node.Tag() == "!";
+    value = quoted ? nlohmann::json() : nlohmann::json::parse(node.Scalar(), nullptr, /*allow_exceptions=*/false);
+    if (!value.is_number() && !value.is_boolean()) value = node.Scalar();
+  } else if (node.IsSequence()) {
+    value = nlohmann::json::array();
+    for (const YAML::Node& item : node) {
+      if (!ToJson(item, depth + 1, room, value.emplace_back())) return false;
+    }
+  } else if (node.IsMap()) {
+    value = nlohmann::json::object();
+    for (const auto& entry : node) {
+      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      if (key.size() > room) return false;
+      room -= key.size();
+      if (!ToJson(entry.second, depth + 1, room, value[key])) return false;
+    }
+  }
+  return true;
+}
 
 // Reads fields and remembers the first thing that is wrong.
 class Reader {
@@ -87,6 +119,25 @@ class Reader {
     return value;
   }
 
+  // Of a cluster's extensions the one that is for programs, as JSON; empty: there is none.
+  std::string ExecExtension(const YAML::Node& map, const std::string& path) {
+    const YAML::Node extensions = List(map, "extensions", path);
+    for (const YAML::Node& one : extensions) {
+      const std::string one_path = path + ".extensions";
+      if (!one.IsMap()) {
+        Fail(one, one_path, "must be a list of names and extensions");
+        return "";
+      }
+      const YAML::Node extension = one["extension"];
+      if (Text(one, "name", one_path) != kExecExtension || !extension.IsDefined() || extension.IsNull()) continue;
+      nlohmann::json value;
+      size_t room = kMaxExtensionBytes;
+      if (ToJson(extension, 0, room, value)) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      Fail(extension, one_path, absl::StrCat("must be at most ", kMaxExtensionBytes, " bytes and ", kMaxExtensionDepth, " levels deep"));
+    }
+    return "";
+  }
+
   // A list of {name, `inner`: {...}} into a map by name.
   template <class T, class Read>
   void Named(const YAML::Node& root, const char* list, const char* inner, std::map<std::string, T>& out, const Read& read) {
@@ -141,6 +192,7 @@ Kubeconfig::Cluster ReadCluster(Reader& reader, const YAML::Node& map, const std
   cluster.proxy_url = reader.Text(map, "proxy-url", path);
   cluster.insecure = reader.Bool(map, "insecure-skip-tls-verify", path);
   cluster.ca = reader.Pem(map, "certificate-authority", path);
+  cluster.exec_config = reader.ExecExtension(map, path);
   return cluster;
 }
 
@@ -241,6 +293,7 @@ absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::stri
   client.proxy_url = cluster->second.proxy_url;
   client.insecure = cluster->second.insecure;
   client.ca = cluster->second.ca;
+  client.exec_cluster_config = cluster->second.exec_config;
   client.ns = found->second.ns;
   if (found->second.user.empty()) return client;
   const auto user = config.users.find(found->second.user);

@@ -1,7 +1,8 @@
 // Kubeconfig files: clusters, users, and contexts that join one of each.
 //
-// Limits: 1 MiB a file, 1,000 entries of a kind. Unknown fields are left alone, as kubectl does; a known field of the wrong type, data that
-// is no base64 and a second cluster, user or context of a name are errors that name the file, the line and the field.
+// Limits: 1 MiB a file, 1,000 entries of a kind, 64 KiB of what a program is told of a cluster. Unknown fields are left alone, as kubectl
+// does; a known field of the wrong type, data that is no base64 and a second cluster, user or context of a name are errors that name the
+// file, the line and the field.
 #pragma once
 
 #include <map>
@@ -21,6 +22,7 @@ struct Kubeconfig {
     std::string server, tls_server_name, proxy_url;
     bool insecure = false;
     PemSource ca;
+    std::string exec_config;  // ClientConfig::exec_cluster_config
   };
   struct User {
     PemSource certificate, key;

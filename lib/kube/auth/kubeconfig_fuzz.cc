@@ -12,7 +12,8 @@ kind: Config
 current-context: hub
 clusters:
 - name: hub
-  cluster: {server: "https://10.0.0.1:6443", certificate-authority-data: Q0EgUEVN, tls-server-name: k, proxy-url: "socks5://p:1"}
+  cluster: {server: "https://10.0.0.1:6443", certificate-authority-data: Q0EgUEVN, tls-server-name: k, proxy-url: "socks5://p:1",
+            extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: "7", list: [1, true, ~]}}]}
 users:
 - name: admin
   user: {client-certificate-data: Q0VSVA==, client-key-data: S0VZ, token: abc}
@@ -28,7 +29,7 @@ contexts:
 }
 
 std::vector<std::string> Words() {
-  return {"clusters:", "users:", "user:", "exec:", "tokenFile:", "auth-provider:", "certificate-authority:",
+  return {"clusters:", "users:", "user:", "exec:", "tokenFile:", "extensions:", "auth-provider:", "certificate-authority:",
           "- name: ",  "&a ",    "*a",    "{",     "[",          "!!binary "};
 }
 

@@ -132,6 +132,30 @@ TEST(Kubeconfig, ErrorsNameFileLineAndField) {
   }
 }
 
+std::string WithExtension(const std::string& yaml) {
+  return absl::StrCat("x: &text \"", std::string(1000, 'x'), "\"\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n",
+                      "clusters:\n- name: c\n  cluster:\n    server: https://c\n    extensions:\n",
+                      "    - {name: other, extension: {a: b}}\n    - {name: client.authentication.k8s.io/exec, extension: ", yaml, "}\n");
+}
+
+TEST(Kubeconfig, AProgramIsToldTheClustersExtensionForPrograms) {
+  const auto config = ParseKubeconfig(WithExtension("{audience: \"7\", ports: [1, true, null, ~], deep: {a: yes}}"), "config", "");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(ResolveContext(*config)->exec_cluster_config, R"({"audience":"7","deep":{"a":"yes"},"ports":[1,true,null,null]})");
+  EXPECT_EQ(ResolveContext(*ParseKubeconfig(WithExtension("~"), "config", ""))->exec_cluster_config, "");
+}
+
+TEST(Kubeconfig, AnExtensionIsBounded) {
+  std::string aliases = "[*text";
+  for (int i = 0; i < 70; ++i) aliases += ", *text";
+  const std::string deep = std::string(40, '[') + std::string(40, ']');
+  for (const std::string& yaml : {aliases + "]", deep, std::string("&me {again: *me, and: *me}")}) {
+    EXPECT_THAT(std::string(ParseKubeconfig(WithExtension(yaml), "config", "").status().message()),
+                HasSubstr("must be at most 65536 bytes"))
+        << yaml;
+  }
+}
+
 TEST(Kubeconfig, HugeAndDeepTextIsRefused) {
   EXPECT_FALSE(ParseKubeconfig(std::string(kMaxKubeconfigBytes + 1, ' '), "config", "").ok());
   EXPECT_FALSE(ParseKubeconfig(std::string(100'000, '['), "config", "").ok());
