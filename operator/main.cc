@@ -24,6 +24,7 @@
 #include "operator/cleanup/orphan_collector.h"
 #include "operator/cleanup/tombstones.h"
 #include "operator/features/feature_gates.h"
+#include "operator/federation/access_providers.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/leader_fence.h"
 #include "operator/federation/member_client.h"
@@ -198,6 +199,13 @@ int Main(int argc, char** argv) {
   std::optional<ConfigReload> reload;
   if (!flags.config.empty()) reload.emplace(flags, CommandLine{argc, argv}, apply, clock, config_metrics).Start();
 
+  AccessProviders access_providers;
+  if (!flags.profile_providers.empty()) {
+    absl::StatusOr<AccessProviders> loaded = LoadAccessProviders(flags.profile_providers);
+    if (!loaded.ok()) return Complain(loaded.status());
+    access_providers = *std::move(loaded);
+  }
+
   std::stop_source stop;
   std::promise<void> stopped;
   const daemon::OnStopSignal on_stop([&] {
@@ -238,7 +246,8 @@ int Main(int argc, char** argv) {
   OrphanCollector collector(hub_client, *hub_uid, tombstones, knows_job, &orphan_metrics);
   const MemberClientOptions member_options{.user_agent = user_agent,
                                            .limits = {.cache_bytes = static_cast<size_t>(flags.member_cache_mib) << 20},
-                                           .exec_allowed = {flags.exec_programs.begin(), flags.exec_programs.end()}};
+                                           .exec_allowed = {flags.exec_programs.begin(), flags.exec_programs.end()},
+                                           .profile_exec_allowed = CommandsOf(access_providers)};
   std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
   const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {
     if (!leads) return kube::ReconcileResult::Done();
@@ -246,6 +255,7 @@ int Main(int argc, char** argv) {
   };
   ClusterRegistry registry_of_clusters(
       {.ns = ns,
+       .access_providers = access_providers,
        .local_name = flags.cluster,
        .hub_uid = *hub_uid,
        .connect =

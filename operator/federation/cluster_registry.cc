@@ -5,7 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/cut_text.h"
@@ -39,13 +38,15 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
       queue_("fusioncluster", *context_.clock, context_.queue_metrics),
       clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}),
       writes_(clusters_, *context_.clock),
-      secrets_(hub, *context_.clock, context_.informer_metrics, kSecrets,
-               [this](const kube::ObjectKey& secret) {
-                 for (const kube::ObjectPtr& object : clusters_.All()) {
-                   const std::optional<kubeapi::KubeConfigSource>& source = AsCluster(object).cluster.spec.kube_config;
-                   if (source.has_value() && source->location == secret.name) queue_.Add({"", "", object->meta.name});
-                 }
-               }),
+      kubeconfigs_({.ns = options_.ns,
+                    .providers = options_.access_providers,
+                    .changed =
+                        [this](const auto& concerned) {
+                          for (const kube::ObjectPtr& object : clusters_.All()) {
+                            if (concerned(AsCluster(object).cluster.spec)) queue_.Add({"", "", object->meta.name});
+                          }
+                        }},
+                   hub, *context_.clock, context_.informer_metrics),
       hub_probe_(hub, *context_.clock) {
   clusters_.AddHandler([this](const kube::InformerEvent& event) { queue_.Add({"", "", event.object->meta.name}); });
 }
@@ -85,7 +86,7 @@ void ClusterRegistry::Stop() {
   clusters_.Stop();
   if (controller_ != nullptr) controller_->Stop(kStopPatience);
   controller_.reset();
-  secrets_.Keep({});
+  kubeconfigs_.Keep({});
   std::map<std::string, Connected> links;
   {
     const std::lock_guard lock(mutex_);
@@ -100,7 +101,7 @@ void ClusterRegistry::TouchAll() {
 }
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
-  ForgetSecrets();
+  kubeconfigs_.Keep(clusters_.All());
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
   const ClusterObject& registered = AsCluster(object);
@@ -131,19 +132,20 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
 ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
-  if (!cluster.spec.kube_config.has_value()) {  // the hub, to which there is a connection already
+  if (cluster.spec.local.has_value()) {  // the hub, to which there is a connection already
     Drop(name);
     Finding finding{.identity = Identify(object, options_.hub_uid), .facts = HubFacts(stop)};
     if (!finding.identity.conflict.empty()) finding.connection = absl::FailedPreconditionError(finding.identity.message);
     return finding;
   }
-  const absl::StatusOr<std::string> kubeconfig = Kubeconfig(*cluster.spec.kube_config, stop);
+  const kubeapi::FusionClusterSpec& spec = cluster.spec;
+  const Kubeconfigs::Found found = kubeconfigs_.Read(spec, stop);
+  const absl::StatusOr<std::string>& kubeconfig = found.text;
   if (!kubeconfig.ok()) {
     // A Secret that cannot be read now is no reason to leave a cluster that works.
     const std::shared_ptr<MemberLink> link = Link(name);
-    return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), "SecretUnavailable"};
+    return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), found.reason};
   }
-  const kubeapi::FusionClusterSpec& spec = cluster.spec;
   const Terms terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
   std::shared_ptr<MemberLink> known;
   {
@@ -157,7 +159,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, s
     // As above: what is wrong with the new one says nothing of the one in use.
     const std::shared_ptr<MemberLink> link = Link(name);
     return {client.status(), link == nullptr ? absl::UnavailableError("its kubeconfig is refused") : link->Connection(),
-            "KubeconfigRefused"};
+            spec.cluster_profile_ref.has_value() ? "ProfileRefused" : "KubeconfigRefused"};
   }
   auto link = std::make_shared<MemberLink>(name, *std::move(client), context_, [this, name] { queue_.Add({"", "", name}); });
   Connected before;
@@ -218,7 +220,7 @@ ClusterRegistry::Identity ClusterRegistry::Identify(const ClusterObject& object,
                     absl::StrCat("behind its kubeconfig there is another cluster, with UID ", uid, ", than the one that was registered, ",
                                  *cluster.status.cluster_uid, ": if that is meant, delete the FusionCluster and make it anew"));
   }
-  if (cluster.spec.kube_config.has_value() && uid == options_.hub_uid) {
+  if (!cluster.spec.local.has_value() && uid == options_.hub_uid) {
     return conflict("SameCluster", "it is the hub itself, which lends devices by a FusionCluster with `local: {}`");
   }
   for (const kube::ObjectPtr& one : clusters_.All()) {
@@ -241,30 +243,10 @@ ClusterRegistry::Finding ClusterRegistry::Judge(const absl::Status& connection) 
   return {absl::OkStatus(), connection, ""};
 }
 
-absl::StatusOr<std::string> ClusterRegistry::Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, secrets_.Read({options_.ns, source.location}, std::move(stop)));
-  const json secret = kube::ParseJson(answer);
-  const json& data = kube::At(secret, "data", source.key);
-  std::string text;
-  if (!data.is_string() || !absl::Base64Unescape(kube::TextOf(data), &text)) {
-    return absl::NotFoundError(absl::StrCat("Secret ", options_.ns, "/", source.location, " has no key ", source.key));
-  }
-  return text;
-}
-
-void ClusterRegistry::ForgetSecrets() {
-  std::set<kube::ObjectKey> named;
-  for (const kube::ObjectPtr& object : clusters_.All()) {
-    const std::optional<kubeapi::KubeConfigSource>& source = AsCluster(object).cluster.spec.kube_config;
-    if (source.has_value() && object->meta.deletion_timestamp.empty()) named.insert({options_.ns, source->location});
-  }
-  secrets_.Keep(named);
-}
-
 void ClusterRegistry::JudgeLoss(const ClusterObject& object, const Finding& finding) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
-  if (!cluster.spec.kube_config.has_value()) return;
+  if (cluster.spec.local.has_value()) return;
   const std::shared_ptr<MemberLink> link = Link(name);
   if (!finding.connection.ok() && link != nullptr && link->Age() < options_.loss_patience) return;  // it stays what it was
   bool lost = false;
@@ -462,7 +444,7 @@ std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {
 std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
   std::map<std::string, absl::Duration> connecting;
   for (const kube::ObjectPtr& object : clusters_.All()) {
-    if (!AsCluster(object).cluster.spec.kube_config.has_value() || !object->meta.deletion_timestamp.empty()) continue;
+    if (AsCluster(object).cluster.spec.local.has_value() || !object->meta.deletion_timestamp.empty()) continue;
     const std::string& name = object->meta.name;
     const std::lock_guard lock(mutex_);
     if (const auto at = links_.find(name); at != links_.end()) {

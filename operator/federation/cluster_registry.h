@@ -1,8 +1,8 @@
-// The member clusters: what FusionClusters on the hub name, connected with what their Secrets hold, and their status.
+// The member clusters: what FusionClusters on the hub name, connected as their Secrets or ClusterProfiles say, and their status.
 //
-// One key of a queue is one FusionCluster; it is looked at when it or its Secret has changed, every so often besides, and within a
-// second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost, whether
-// there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered
+// One key of a queue is one FusionCluster; it is looked at when it, its Secret or ClusterProfile has changed, every so often besides, and
+// within a second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost,
+// whether there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered
 // already, or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nobody waits
 // for one. Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
 #pragma once
@@ -22,16 +22,17 @@
 #include "lib/kube/watch/write_barrier.h"
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/federation/cluster_object.h"
+#include "operator/federation/kubeconfigs.h"
 #include "operator/federation/member_link.h"
-#include "operator/federation/watched_objects.h"
 #include "operator/lifecycle/decide.h"
 
 namespace fusionllm::op {
 
 struct RegistryOptions {
-  std::string ns;                    // of the operator: where the Secrets are
-  std::string local_name = "local";  // of the hub where no FusionCluster names it
-  std::string hub_uid = {};          // ReadClusterUid() of the hub
+  std::string ns;                         // of the operator: where the Secrets are
+  AccessProviders access_providers = {};  // for ClusterProfiles; empty: none is used
+  std::string local_name = "local";       // of the hub where no FusionCluster names it
+  std::string hub_uid = {};               // ReadClusterUid() of the hub
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
@@ -120,9 +121,6 @@ class ClusterRegistry : public Members {
   Finding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
   // `uid`: of the cluster that is behind it now.
   Identity Identify(const ClusterObject& object, std::string uid) const;
-  absl::StatusOr<std::string> Kubeconfig(const kubeapi::KubeConfigSource& source, std::stop_token stop);
-  // Those of clusters that are gone, or have another one now, are watched no more.
-  void ForgetSecrets();
   absl::Status Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
@@ -147,7 +145,7 @@ class ClusterRegistry : public Members {
   kube::WorkQueue queue_;
   kube::Informer clusters_;
   kube::WriteBarrier writes_;
-  WatchedObjects secrets_;
+  Kubeconfigs kubeconfigs_;
   std::unique_ptr<kube::Controller> controller_;
   MemberProbe hub_probe_;
   std::mutex hub_probe_mutex_;  // held while the hub is asked

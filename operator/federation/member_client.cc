@@ -9,7 +9,8 @@ namespace fusionllm::op {
 absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
                                                                const MemberClientOptions& options, kube::Clock& clock,
                                                                const kube::RestMetrics* metrics) {
-  const kube::ConnectOptions connect{.access = {.exec_allowed = options.exec_allowed},
+  const std::set<std::string>& programs = spec.cluster_profile_ref.has_value() ? options.profile_exec_allowed : options.exec_allowed;
+  const kube::ConnectOptions connect{.access = {.exec_allowed = programs},
                                      .rest = {.user_agent = options.user_agent,
                                               .requests_per_second = static_cast<double>(spec.qps),
                                               .burst = static_cast<int>(spec.burst),

@@ -17,6 +17,8 @@ struct MemberClientOptions {
   MemberLimits limits;
   // Programs that print credentials which a kubeconfig may have us run, by the command as it is written there; others are refused.
   std::set<std::string> exec_allowed;
+  // The same of what is made of a ClusterProfile: the programs of access providers, which no kubeconfig in a Secret gets to run.
+  std::set<std::string> profile_exec_allowed = {};
 };
 
 // Does not connect yet. InvalidArgument, with the reasons, for a kubeconfig that must not be used. `clock` and `metrics` (which may be

@@ -51,6 +51,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--exec-program", flags.exec_programs,
                  "A program, as kubeconfigs of members name it, that these may have the operator run for credentials; may be given again. "
                  "Default: none");
+  app.add_option("--cluster-profile-providers", flags.profile_providers,
+                 "JSON file with the access providers, programs that print credentials, by which FusionClusters that name a ClusterProfile "
+                 "are reached. Default: such FusionClusters are not used");
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
   app.add_option_function<std::string>(
       "--feature-gates",

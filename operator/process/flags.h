@@ -25,7 +25,7 @@ struct Flags {
   std::string ask_ready;
   HookFlags hooks;
 
-  std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, scheduler;
+  std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, scheduler, profile_providers;
   Images images{.broker = "fusionllm/broker:latest", .scheduler = "fusionllm/scheduler:latest", .executor = "fusionllm/executor:latest"};
   int64_t workers = 8;
   double hub_qps = 500;
