@@ -110,13 +110,16 @@ function(fusionllm_benchmark)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/benchmarks)
 endfunction()
 
-# fusionllm_fuzzer(NAME foo_fuzz DEPENDS ...): a decoder under random damage, NAME.cc (lib/base/testing/fuzz.h). Makes the test foo_fuzz_test and,
+# fusionllm_fuzzer(NAME foo_fuzz [SOURCE folder/foo_fuzz.cc] DEPENDS ...): a decoder under random damage, by default NAME.cc (lib/base/testing/fuzz.h). Makes the test foo_fuzz_test and,
 # with FUSIONLLM_FUZZ, the libFuzzer program fuzzers/foo_fuzz.
 function(fusionllm_fuzzer)
-  cmake_parse_arguments(ARG "" "NAME" "DEPENDS" ${ARGN})
-  fusionllm_test(NAME ${ARG_NAME}_test SOURCES ${ARG_NAME}.cc DEPENDS ${ARG_DEPENDS} fuzz_driver)
+  cmake_parse_arguments(ARG "" "NAME;SOURCE" "DEPENDS" ${ARGN})
+  if(NOT ARG_SOURCE)
+    set(ARG_SOURCE ${ARG_NAME}.cc)
+  endif()
+  fusionllm_test(NAME ${ARG_NAME}_test SOURCES ${ARG_SOURCE} DEPENDS ${ARG_DEPENDS} fuzz_driver)
   if(FUSIONLLM_FUZZ)
-    add_executable(${ARG_NAME} ${ARG_NAME}.cc)
+    add_executable(${ARG_NAME} ${ARG_SOURCE})
     target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} libfuzzer_driver)
     target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
     set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)

@@ -124,6 +124,8 @@ absl::StatusOr<AccessProviders> ParseAccessProviders(absl::string_view text, abs
   } catch (const json::parse_error& error) {
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(error.byte, text.size())), '\n');
     return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": is no JSON"));
+  } catch (const json::out_of_range&) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": holds a number that is too large"));
   }
   Reader reader(file);
   reader.CheckMap(root, "", {"providers"});

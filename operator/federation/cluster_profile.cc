@@ -47,7 +47,9 @@ Access FindAccess(const json& status, const std::string& provider) {
 std::string NamesOfAccess(const json& status) {
   std::vector<std::string> names;
   for (const char* list : {"accessProviders", "credentialProviders"}) {
-    for (const json& entry : kube::ListOf(kube::At(status, list))) names.push_back(kube::TextAt(entry, "name").substr(0, 100));
+    for (const json& entry : kube::ListOf(kube::At(status, list))) {
+      if (const std::string name = kube::TextAt(entry, "name"); !name.empty()) names.push_back(name.substr(0, 100));
+    }
   }
   if (names.empty()) return "it has none";
   constexpr size_t kNamed = 8;

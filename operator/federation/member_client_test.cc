@@ -30,5 +30,17 @@ TEST(MemberClientTest, OnlyProgramsThatAreAllowedMayBeRunForCredentials) {
   EXPECT_TRUE(allowed.ok()) << allowed.status();
 }
 
+TEST(MemberClientTest, ProgramsOfAccessProvidersAreForClusterProfilesAlone) {
+  kube::Clock& clock = kube::RealClock();
+  kubeapi::FusionClusterSpec by_secret, by_profile;
+  by_secret.kube_config.emplace().location = "paris";
+  by_profile.cluster_profile_ref.emplace().name = "paris";
+  const MemberClientOptions providers{.user_agent = "test", .profile_exec_allowed = {"aws"}};
+  EXPECT_TRUE(ConnectMember(kWithProgram, by_profile, providers, clock, nullptr).ok());
+  EXPECT_FALSE(ConnectMember(kWithProgram, by_secret, providers, clock, nullptr).ok());
+  const MemberClientOptions listed{.user_agent = "test", .exec_allowed = {"aws"}};
+  EXPECT_FALSE(ConnectMember(kWithProgram, by_profile, listed, clock, nullptr).ok());
+}
+
 }  // namespace
 }  // namespace fusionllm::op
