@@ -58,9 +58,9 @@ TEST_F(ChartTest, TheOperatorUnderstandsItsFile) {
 
 TEST_F(ChartTest, TheFileIsMountedAsAFolderSoThatChangesArrive) {
   const YAML::Node pod = OfKind(Objects(""), "Deployment").at(0)["spec"]["template"]["spec"];
-  EXPECT_THAT(Arguments(""), Contains("--config=/etc/fusionllm/operator.yaml"));
+  EXPECT_THAT(Arguments(""), Contains("--config=/etc/fusionllm/config/operator.yaml"));
   const YAML::Node mount = pod["containers"][0]["volumeMounts"][0];
-  EXPECT_EQ(mount["mountPath"].as<std::string>(), "/etc/fusionllm");
+  EXPECT_EQ(mount["mountPath"].as<std::string>(), "/etc/fusionllm/config");
   EXPECT_FALSE(mount["subPath"].IsDefined()) << "the kubelet does not bring such a file up to date";
   EXPECT_EQ(pod["volumes"][0]["name"].as<std::string>(), mount["name"].as<std::string>());
   EXPECT_EQ(pod["volumes"][0]["configMap"]["name"].as<std::string>(), "fusion-fusionllm-config");

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "absl/strings/str_cat.h"
+#include "operator/federation/access_providers.h"
 #include "tests/chart/helm_chart.h"
 
 namespace fusionllm {
@@ -130,6 +131,69 @@ TEST_F(ChartTest, TheBudgetIsForSeveralReplicas) {
   EXPECT_THAT(Kinds(Objects(three + ",operator.podDisruptionBudget.enabled=false")), Not(Contains("PodDisruptionBudget")));
 }
 
+<<<<<<< HEAD
+=======
+TEST_F(ChartTest, RequestsToTheHubAreBounded) {
+  EXPECT_THAT(Arguments(""), IsSupersetOf({"--kube-api-qps=500", "--kube-api-burst=1000"})) << "as operator/main.cc has it";
+  EXPECT_THAT(Arguments("--set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5"),
+              IsSupersetOf({"--kube-api-qps=2.5", "--kube-api-burst=5"}));
+}
+
+constexpr char kProfiles[] =
+    "--set operator.clusterProfiles.enabled=true --set-json 'operator.clusterProfiles.providers=[{\"name\":\"login\",\"execConfig\":"
+    "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"command\":\"/plugins/login\",\"args\":[\"a b\"]},"
+    "\"profileSourcedCLIArgsPolicy\":\"Append\"}]' ";
+
+TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
+  const std::vector<YAML::Node> objects = Objects(kProfiles);
+  const YAML::Node file = Named(objects, "ConfigMap", "fusion-fusionllm-profiles")["data"]["providers.json"];
+  const auto providers = op::ParseAccessProviders(file.as<std::string>(), "providers.json");
+  ASSERT_TRUE(providers.ok()) << providers.status();
+  ASSERT_EQ(providers->size(), 1);
+  EXPECT_EQ(providers->at(0).exec.command, "/plugins/login");
+  EXPECT_THAT(providers->at(0).exec.args, testing::ElementsAre("a b"));
+  EXPECT_TRUE(providers->at(0).append_args);
+  const YAML::Node pod = PodOf(OfKind(objects, "Deployment").at(0));
+  EXPECT_EQ(pod["volumes"][0]["configMap"]["name"].as<std::string>(), "fusion-fusionllm-profiles");
+  EXPECT_EQ(pod["containers"][0]["volumeMounts"][0]["name"].as<std::string>(), pod["volumes"][0]["name"].as<std::string>());
+  EXPECT_THAT(Arguments(kProfiles),
+              Contains(absl::StrCat("--cluster-profile-providers=", pod["containers"][0]["volumeMounts"][0]["mountPath"].as<std::string>(),
+                                    "/providers.json")));
+  const auto checksum = [](const std::string& options) {
+    const YAML::Node deployment = OfKind(Objects(options), "Deployment").at(0);
+    return deployment["spec"]["template"]["metadata"]["annotations"]["checksum/access-providers"].as<std::string>();
+  };
+  EXPECT_EQ(checksum(kProfiles), checksum(std::string(kProfiles) + "--set operator.workers=3"));
+  EXPECT_NE(checksum(kProfiles), checksum(std::string(kProfiles) + "--set operator.clusterProfiles.providers[0].name=other"));
+  const std::vector<YAML::Node> own = Objects("--set operator.clusterProfiles.enabled=true,operator.clusterProfiles.configMap=mine");
+  EXPECT_EQ(PodOf(OfKind(own, "Deployment").at(0))["volumes"][0]["configMap"]["name"].as<std::string>(), "mine");
+  EXPECT_THAT(Kinds(own), Not(Contains("ConfigMap")));
+}
+
+TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
+  const std::string right = "clusterprofiles";
+  for (const auto& [role, rights] : RightsByRole(Objects(""))) EXPECT_THAT(rights, Not(Contains(HasSubstr(right)))) << role;
+  EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--cluster-profile-providers"))));
+  const auto places = [](const std::vector<YAML::Node>& objects, const char* kind) {
+    std::vector<std::string> found;
+    for (const YAML::Node& object : OfKind(objects, kind)) {
+      if (NameOf(object) == "fusion-fusionllm-profiles") found.push_back(object["metadata"]["namespace"].as<std::string>());
+    }
+    return found;
+  };
+  const std::vector<YAML::Node> usual = Objects(kProfiles);
+  EXPECT_THAT(RightsByRole(usual).at("fusion-fusionllm-profiles"),
+              UnorderedElementsAre("get clusterprofiles", "list clusterprofiles", "watch clusterprofiles"));
+  EXPECT_THAT(places(usual, "Role"), testing::ElementsAre("system"));
+  const std::vector<YAML::Node> some = Objects(std::string(kProfiles) + "--set 'operator.clusterProfiles.namespaces={fleet,lab}'");
+  EXPECT_THAT(places(some, "Role"), UnorderedElementsAre("fleet", "lab"));
+  EXPECT_THAT(places(some, "RoleBinding"), UnorderedElementsAre("fleet", "lab"));
+  const Outcome nothing = Render("--set operator.clusterProfiles.enabled=true");
+  EXPECT_NE(nothing.code, 0);
+  EXPECT_THAT(nothing.text, HasSubstr("operator.clusterProfiles.enabled needs operator.clusterProfiles.providers"));
+}
+
+>>>>>>> f1d1300 (helm: access providers for ClusterProfiles, and the right to read them)
 // The rights go with it: what the operator may not list it does not try to.
 TEST_F(ChartTest, JobsOfSomeNamespacesAreWatchedAndNoOthers) {
   EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--watch-namespaces"))));
