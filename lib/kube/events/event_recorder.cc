@@ -1,7 +1,11 @@
 #include "lib/kube/events/event_recorder.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
-#include <functional>
+#include <cstring>
+#include <initializer_list>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-// Series and objects remembered: the oldest are forgotten, at the price of one event more.
+// Series and objects remembered: of the series the oldest are forgotten, at the price of one event more; of the objects those that have
+// most of their burst.
 constexpr size_t kMostSeries = 4096;
 constexpr size_t kMostBudgets = 4096;
 
@@ -31,8 +36,21 @@ json ReferenceJson(const ObjectReference& of) {
   return reference;
 }
 
-std::string ObjectOf(const Event& event) {
-  return absl::StrCat(event.regarding.kind, "/", event.regarding.key.ToString(), "/", event.regarding.uid);
+// Of texts one after the other; with their lengths, so that what moves from one to the next makes a difference.
+std::array<uint64_t, 2> HashOf(std::initializer_list<absl::string_view> texts) {
+  std::string all;
+  for (const absl::string_view text : texts) absl::StrAppend(&all, text.size(), ":", text);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  if (EVP_Digest(all.data(), all.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
+  std::array<uint64_t, 2> hash;
+  static_assert(sizeof hash <= 32, "of the 32 bytes of a SHA-256");
+  std::memcpy(hash.data(), digest.data(), sizeof hash);
+  return hash;
+}
+
+template <class Map, class Earlier>
+void EraseFirst(Map& map, const Earlier& earlier) {
+  map.erase(std::min_element(map.begin(), map.end(), [&](const auto& a, const auto& b) { return earlier(a.second, b.second); }));
 }
 
 }  // namespace
@@ -115,90 +133,95 @@ void EventRecorder::Run(const std::stop_token& stop) {
   }
 }
 
-EventRecorder::Key EventRecorder::KeyOf(const Event& event) {
-  return {ObjectOf(event),    event.regarding.api_version,
-          event.related.kind, event.related.key.ToString(),
-          event.reason,       event.action,
-          event.note,         event.type};
+EventRecorder::Fingerprint EventRecorder::FingerprintOf(const ObjectReference& object) {
+  return HashOf({object.kind, object.key.ns, object.key.name, object.uid});
 }
 
-bool EventRecorder::Affords(const std::string& object) {
+EventRecorder::Fingerprint EventRecorder::FingerprintOf(const Event& event) {
+  const ObjectReference &regarding = event.regarding, &related = event.related;
+  return HashOf({regarding.api_version, regarding.kind, regarding.key.ns, regarding.key.name, regarding.uid, related.kind, related.key.ns,
+                 related.key.name, event.reason, event.action, event.note, event.type == EventType::kNormal ? "N" : "W"});
+}
+
+ObjectKey EventRecorder::NameOf(const Event& event, const Series& series) {
+  // Unique among all events about this object, of this process and of others.
+  const ObjectKey& key = event.regarding.key;
+  return {key.ns.empty() ? "default" : key.ns,
+          absl::StrCat(base::CutText(key.name, 200), ".", absl::StrFormat("%x%x", series.began_ns, series.number))};
+}
+
+bool EventRecorder::Affords(const ObjectReference& object) {
   const absl::Duration now = clock_.Monotonic();
-  const auto found = budget_of_.find(object);
-  if (found != budget_of_.end()) {
-    budgets_.splice(budgets_.begin(), budgets_, found->second);
-  } else {
-    budgets_.push_front({object, now});
-    budget_of_[object] = budgets_.begin();
-    if (budgets_.size() > kMostBudgets) {
-      budget_of_.erase(budgets_.back().object);
-      budgets_.pop_back();
-    }
-  }
-  Budget& budget = budgets_.front();
-  const absl::Duration used_until = std::max(budget.free_at, now) + times_.per_event;
+  const Fingerprint which = FingerprintOf(object);
+  if (budgets_.size() >= kMostBudgets && !budgets_.contains(which)) EraseFirst(budgets_, std::less<>());
+  absl::Duration& free_at = budgets_.emplace(which, now).first->second;
+  const absl::Duration used_until = std::max(free_at, now) + times_.per_event;
   if (used_until > now + times_.burst * times_.per_event) return false;
-  budget.free_at = used_until;
+  free_at = used_until;
   return true;
 }
 
 void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   const Event& event = waiting.event;
-  if (!Affords(ObjectOf(event))) return Count("filtered");
-  const Key key = KeyOf(event);
-  const auto found = series_.find(key);
-  if (found != series_.end() && clock_.Monotonic() - found->second.last_at < times_.series) {
-    Series& series = found->second;
-    ++series.count;
-    series.last_observed = waiting.when;
-    series.last_at = clock_.Monotonic();
-    Count("counted");
-    if (series.count == 2 || series.last_at - series.written_at >= times_.refresh) WriteCount(series, stop);
-    return;
-  }
-  // Unique among all events about this object, of this process and of others.
-  const ObjectKey name = {
-      event.regarding.key.ns.empty() ? "default" : event.regarding.key.ns,
-      absl::StrCat(base::CutText(event.regarding.key.name, 200), ".", absl::StrFormat("%x%x", absl::ToUnixNanos(waiting.when), ++names_))};
+  if (!Affords(event.regarding)) return Count("filtered");
+  const Fingerprint which = FingerprintOf(event);
+  const auto found = series_.find(which);
+  if (found != series_.end() && clock_.Monotonic() - found->second.last_at < times_.series) return Repeat(found->second, waiting, stop);
+  Series series{.began_ns = absl::ToUnixNanos(waiting.when), .number = ++names_};
+  const ObjectKey name = NameOf(event, series);
   const std::string body = Body(event, name, waiting.when);
   const absl::Status status = Try(stop, [&](const CallOptions& call) { return client_.Create(EventResource(), name.ns, body, {}, call); });
   if (!status.ok() && !IsApiAlreadyExists(status)) {  // a try whose answer was lost may have succeeded
-    base::Log(base::LogLevel::kWarning, absl::StrCat("event ", event.reason, " about ", ObjectOf(event), " is lost: ", status.message()));
+    base::Log(base::LogLevel::kWarning,
+              absl::StrCat("event ", event.reason, " about ", event.regarding.kind, "/", event.regarding.key.ToString(), "/",
+                           event.regarding.uid, " is lost: ", status.message()));
     return Count("failed");
   }
   Count("created");
-  if (series_.size() >= kMostSeries) {
-    series_.erase(
-        std::min_element(series_.begin(), series_.end(), [](const auto& a, const auto& b) { return a.second.last_at < b.second.last_at; }));
+  if (series_.size() >= kMostSeries) EraseFirst(series_, [](const Series& a, const Series& b) { return a.last_at < b.last_at; });
+  series.last_at = clock_.Monotonic();
+  series_.insert_or_assign(which, std::move(series));
+}
+
+void EventRecorder::Repeat(Series& series, const Waiting& waiting, const std::stop_token& stop) {
+  if (series.repeats == nullptr) {
+    series.repeats = std::make_unique<Repeats>(Repeats{.name = NameOf(waiting.event, series), .written_at = series.last_at});
   }
-  const absl::Duration now = clock_.Monotonic();
-  series_[key] = {.name = name, .last_observed = waiting.when, .last_at = now, .written_at = now, .event = event};
+  Repeats& repeats = *series.repeats;
+  ++repeats.count;
+  repeats.last_observed = waiting.when;
+  series.last_at = clock_.Monotonic();
+  Count("counted");
+  if (repeats.count == 2 || series.last_at - repeats.written_at >= times_.refresh) WriteCount(repeats, stop);
 }
 
 void EventRecorder::Sweep(bool all, const std::stop_token& stop) {
   const absl::Duration now = clock_.Monotonic();
   for (auto at = series_.begin(); at != series_.end() && !stop.stop_requested();) {
     Series& series = at->second;
+    Repeats* const repeats = series.repeats.get();
     const bool over = now - series.last_at >= times_.series;
-    if (series.written_count < series.count && (all || over)) WriteCount(series, stop);
-    at = over ? series_.erase(at) : std::next(at);
+    if (repeats != nullptr && repeats->written_count < repeats->count && (all || over)) WriteCount(*repeats, stop);
+    const auto looked_at = at++;
+    if (over) series_.erase(looked_at);
   }
+  absl::erase_if(budgets_, [&](const auto& budget) { return budget.second <= now; });
 }
 
 absl::Duration EventRecorder::NextSweep() const {
   absl::Duration next = absl::InfiniteDuration();
-  for (const auto& [key, series] : series_) next = std::min(next, series.last_at + times_.series);
+  for (const auto& [which, series] : series_) next = std::min(next, series.last_at + times_.series);
   return next;
 }
 
-void EventRecorder::WriteCount(Series& series, const std::stop_token& stop) {
-  const std::string patch = json{{"series", {{"count", series.count}, {"lastObservedTime", MicroTimeText(series.last_observed)}}}}.dump();
+void EventRecorder::WriteCount(Repeats& repeats, const std::stop_token& stop) {
+  const std::string patch = json{{"series", {{"count", repeats.count}, {"lastObservedTime", MicroTimeText(repeats.last_observed)}}}}.dump();
   const absl::Status status =
-      Try(stop, [&](const CallOptions& call) { return client_.Patch(EventResource(), series.name, PatchType::kMerge, patch, {}, call); });
+      Try(stop, [&](const CallOptions& call) { return client_.Patch(EventResource(), repeats.name, PatchType::kMerge, patch, {}, call); });
   // The server forgets events after a while; the next of the kind will be a new one.
   if (!status.ok()) Count("failed");
-  series.written_count = series.count;
-  series.written_at = clock_.Monotonic();
+  repeats.written_count = repeats.count;
+  repeats.written_at = clock_.Monotonic();
 }
 
 absl::Status EventRecorder::Try(const std::stop_token& stop, const std::function<absl::StatusOr<std::string>(const CallOptions&)>& write) {

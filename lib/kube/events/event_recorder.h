@@ -2,21 +2,20 @@
 //
 // Record() never waits: a thread of the recorder writes. What repeats becomes one event with a count; what repeats too often about one
 // object is left out; when the server is away, up to kMostWaitingEvents wait and the rest is dropped. Events are for people: nothing may
-// depend on one arriving. Thread-safe.
+// depend on one arriving. What was written is remembered by fingerprints, in some 100 bytes an event. Thread-safe.
 #pragma once
 
+#include <array>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
 #include <tuple>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
@@ -85,32 +84,41 @@ class EventRecorder {
   bool Flush(absl::Duration patience);
 
  private:
-  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string, std::string, std::string, EventType>;
+  // 128 bits of a cryptographic hash. Of the few thousand that are remembered, two of different events or objects are equal with a
+  // probability below 1e-30; if they were, one would be counted as the other.
+  using Fingerprint = std::array<uint64_t, 2>;
   struct Waiting {
     Event event;
     absl::Time when;
   };
-  struct Series {
+  // Of an event that came more than once.
+  struct Repeats {
     ObjectKey name;  // of the Event object
     int count = 1;
     int written_count = 1;
     absl::Time last_observed;
-    absl::Duration last_at, written_at;  // by the monotonic clock
-    Event event;
+    absl::Duration written_at;
   };
-  struct Budget {
-    std::string object;
-    absl::Duration free_at;  // when all of the burst is there again
+  struct Series {
+    // What its Event object's name ends with; the rest is said by each event of the series.
+    int64_t began_ns = 0;
+    uint64_t number = 0;
+    absl::Duration last_at;            // by the monotonic clock, as are the others
+    std::unique_ptr<Repeats> repeats;  // null: it came once
   };
 
-  static Key KeyOf(const Event& event);
+  static Fingerprint FingerprintOf(const Event& event);
+  static Fingerprint FingerprintOf(const ObjectReference& object);
+  static ObjectKey NameOf(const Event& event, const Series& series);
   void Run(const std::stop_token& stop);
-  bool Affords(const std::string& object);
+  bool Affords(const ObjectReference& object);
   void Take(Waiting waiting, const std::stop_token& stop);
+  // Counts one more of a series.
+  void Repeat(Series& series, const Waiting& waiting, const std::stop_token& stop);
   // Ends series that do not go on, and writes the counts that are due. All counts, if asked to.
   void Sweep(bool all, const std::stop_token& stop);
   absl::Duration NextSweep() const;
-  void WriteCount(Series& series, const std::stop_token& stop);
+  void WriteCount(Repeats& repeats, const std::stop_token& stop);
   absl::Status Try(const std::stop_token& stop, const std::function<absl::StatusOr<std::string>(const CallOptions&)>& write);
   std::string Body(const Event& event, const ObjectKey& name, absl::Time when) const;
   void Count(const char* outcome) const;
@@ -128,9 +136,8 @@ class EventRecorder {
   bool flushing_ = false;
 
   // Of the thread alone.
-  std::map<Key, Series> series_;
-  std::list<Budget> budgets_;  // used last first
-  absl::flat_hash_map<std::string, std::list<Budget>::iterator> budget_of_;
+  absl::flat_hash_map<Fingerprint, Series> series_;
+  absl::flat_hash_map<Fingerprint, absl::Duration> budgets_;  // by object: when all of its burst is there again
   uint64_t names_ = 0;
 
   std::jthread thread_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -156,6 +157,40 @@ TEST_F(EventRecorderTest, WhatRepeatsIsOneEventWithACount) {
   ExpectOutcome("counted", 4);
 }
 
+TEST_F(EventRecorderTest, WhatDiffersInAnythingIsAnotherEvent) {
+  std::vector<Event> events(10, Note("lost"));
+  events[1].note = "lost again";
+  events[2].type = EventType::kNormal;
+  events[3].regarding.uid = "uid-of-another";
+  events[4].regarding.key.ns = "elsewhere";
+  events[5].regarding.api_version = "fusionllm.io/v1";
+  events[6].regarding.kind = "FusionCluster";
+  events[7].related = {"v1", "Pod", {"ns", "pod-0"}, "uid-pod"};
+  events[8].related = {"v1", "Pod", {"ns", "pod-1"}, "uid-pod"};
+  events[9].reason = absl::StrCat(events[0].reason, "R");  // the same letters one after the other
+  events[9].action = events[0].action.substr(1);
+  for (const Event& event : events) recorder_->Record(event);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().size(), events.size());
+  EXPECT_THAT(server_.patches(), ::testing::IsEmpty());
+}
+
+TEST_F(EventRecorderTest, SeriesThatComeInTurnsAreCountedEachByItsOwnName) {
+  Event newer = Note("lost");
+  newer.regarding.resource_version = "78";  // the same event all the same
+  for (const Event& event : {Note("lost"), Note("lost", "another job"), Note("slow"), newer, Note("slow"), Note("lost", "another job"),
+                             Note("slow"), Note("slow")}) {
+    recorder_->Record(event);
+  }
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  const std::vector<json> created = server_.created();
+  ASSERT_EQ(created.size(), 3u);
+  std::map<std::string, int> counts;
+  for (const json& patch : server_.patches()) counts[patch["name"]] = patch["series"]["count"];
+  const auto name = [&](size_t i) { return created[i]["metadata"]["name"].get<std::string>(); };
+  EXPECT_EQ(counts, (std::map<std::string, int>{{name(0), 2}, {name(1), 2}, {name(2), 4}}));
+}
+
 TEST_F(EventRecorderTest, ASeriesThatWentOnIsWrittenWhenItIsOver) {
   for (int i = 0; i < 4; ++i) recorder_->Record(Note("lost"));
   while (registry_.Text().find("outcome=\"counted\"} 3") == std::string::npos) Moment();
@@ -196,6 +231,18 @@ TEST_F(EventRecorderTest, OneObjectCannotFloodTheServer) {
   recorder_->Record(Note("even later"));
   ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
   EXPECT_EQ(server_.created().size(), 27u);
+}
+
+TEST_F(EventRecorderTest, AnObjectThatHasUsedUpItsBurstIsNotForgottenForManyThatHaveNot) {
+  for (int i = 0; i < 25; ++i) recorder_->Record(Note(absl::StrCat("lost ", i)));
+  for (int i = 0; i < 5000; ++i) {
+    if (i % 500 == 0) ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+    recorder_->Record(Note("lost", absl::StrCat("job-", i)));
+  }
+  recorder_->Record(Note("one too many"));
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().size(), 25u + 5000u);
+  ExpectOutcome("filtered", 1);
 }
 
 TEST_F(EventRecorderTest, RecordNeverWaitsAndDropsWhenTooManyDo) {
