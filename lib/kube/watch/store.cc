@@ -1,5 +1,6 @@
 #include "lib/kube/watch/store.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -37,9 +38,14 @@ std::vector<ObjectPtr> Store::Find(const std::string& index, const std::string& 
     std::fprintf(stderr, "kube: a store has no index %s\n", index.c_str());
     std::abort();
   }
-  const auto objects = found->second.values.find(value);
-  if (objects == found->second.values.end()) return {};
-  return {objects->second.begin(), objects->second.end()};
+  const auto& [function, entries] = found->second;
+  const size_t hash = absl::HashOf(value);
+  std::vector<ObjectPtr> objects;
+  for (auto at = entries.lower_bound({hash, nullptr}); at != entries.end() && at->first == hash; ++at) {
+    const std::vector<std::string> values = function(*at->second);  // another one may have the same hash
+    if (std::find(values.begin(), values.end(), value) != values.end()) objects.push_back(at->second);
+  }
+  return objects;
 }
 
 std::vector<ObjectPtr> Store::All() const { return {objects_.begin(), objects_.end()}; }
@@ -53,18 +59,13 @@ std::vector<ObjectKey> Store::Keys() const {
 
 void Store::Enter(const ObjectPtr& object) {
   for (auto& [name, index] : indexes_) {
-    for (const std::string& value : index.function(*object)) index.values[value].insert(object);
+    for (const std::string& value : index.function(*object)) index.entries.emplace(absl::HashOf(value), object);
   }
 }
 
 void Store::Leave(const ObjectPtr& object) {
   for (auto& [name, index] : indexes_) {
-    for (const std::string& value : index.function(*object)) {
-      const auto found = index.values.find(value);
-      if (found == index.values.end()) continue;
-      found->second.erase(object);
-      if (found->second.empty()) index.values.erase(found);
-    }
+    for (const std::string& value : index.function(*object)) index.entries.erase({absl::HashOf(value), object});
   }
 }
 

@@ -47,5 +47,31 @@ TEST(StoreTest, IndexesFollowTheirObjects) {
   EXPECT_EQ(store.Get({"ns", "d"})->meta.name, "d");
 }
 
+TEST(StoreTest, AnObjectIsFoundOnceByEachOfItsValues) {
+  Store store;
+  store.AddIndex("jobs", [](const Object& object) {
+    std::vector<std::string> values;
+    for (const auto& [name, value] : object.meta.labels) values.push_back(value);
+    return values;
+  });
+  store.AddIndex("all", [](const Object&) { return std::vector<std::string>{""}; });
+  for (int i = 0; i < 1000; ++i) {
+    const auto object = std::make_shared<Object>();
+    object->meta.name = std::to_string(i);
+    object->meta.labels = {{"a", std::to_string(i % 100)}, {"b", std::to_string(i % 70)}, {"c", "every"}};
+    store.Put(object);
+  }
+  for (int i = 0; i < 1000; i += 2) store.Remove({"", std::to_string(i)});
+  EXPECT_EQ(store.Find("jobs", "every").size(), 500u);
+  EXPECT_EQ(store.Find("all", "").size(), 500u);
+  for (int value = 0; value < 100; ++value) {
+    std::vector<std::string> expected;
+    for (int i = 1; i < 1000; i += 2) {
+      if (i % 100 == value || i % 70 == value) expected.push_back(std::to_string(i));
+    }
+    EXPECT_THAT(Names(store.Find("jobs", std::to_string(value))), ::testing::UnorderedElementsAreArray(expected));
+  }
+}
+
 }  // namespace
 }  // namespace fusionllm::kube
