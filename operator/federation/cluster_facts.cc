@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/cut_text.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 
@@ -76,6 +78,27 @@ kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
     summary.devices.push_back(std::move(device));
   }
   return summary;
+}
+
+std::vector<Note> NewsOf(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
+  struct Kind {
+    absl::string_view type;
+    bool good;          // as True
+    bool from_nothing;  // its first good word is news, too
+  };
+  std::vector<Note> news;
+  for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
+                           Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false}}) {
+    const kubeapi::Condition* const was = FindCondition(before.conditions, kind.type);
+    const kubeapi::Condition* const is = FindCondition(next.conditions, kind.type);
+    if (is == nullptr || (was != nullptr && was->status == is->status)) continue;
+    const bool well = (is->status == kubeapi::ConditionStatus::kTrue) == kind.good;
+    if (well && was == nullptr && !kind.from_nothing) continue;
+    std::string message = is->message;
+    if (message.empty()) message = absl::StrCat(kind.type, " is ", well == kind.good ? "True" : "False", " now.");
+    news.push_back({.warning = !well, .reason = is->reason, .message = std::move(message)});
+  }
+  return news;
 }
 
 }  // namespace fusionllm::op

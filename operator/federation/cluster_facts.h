@@ -1,9 +1,12 @@
-// What is said of a FusionCluster: to those who place jobs, and in its status. Pure functions.
+// What is said of a FusionCluster: to those who place jobs, in its status, and to people. Pure functions.
 #pragma once
+
+#include <vector>
 
 #include "lib/kube/watch/object.h"
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/inventory/capacity.h"
+#include "operator/lifecycle/decide.h"
 #include "operator/members/member.h"
 
 namespace fusionllm::op {
@@ -14,5 +17,8 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
 
 // Of nodes that are ready and take pods; the others are counted and no more.
 kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity);
+
+// What people should know of the way from one status to the next.
+std::vector<Note> NewsOf(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next);
 
 }  // namespace fusionllm::op

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/kubeapi/fusion_job_status.h"
+
 namespace fusionllm::op {
 namespace {
 
@@ -54,6 +59,43 @@ TEST(ClusterFactsTest, TheSummaryIsOfNodesThatTakePods) {
   EXPECT_EQ(summary.allocatable_memory->bytes, int64_t{24} << 30) << "whole Mi";
   EXPECT_EQ(summary.allocated_memory->bytes, int64_t{3} << 30);
   EXPECT_THAT(summary.devices, ElementsAre(kubeapi::DeviceSummary{"NVIDIA-L4", 6, 2}, kubeapi::DeviceSummary{"nvidia.com/gpu", 1, 1}));
+}
+
+kubeapi::FusionClusterStatus Status(std::vector<std::pair<absl::string_view, bool>> conditions) {
+  kubeapi::FusionClusterStatus status;
+  for (const auto& [type, holds] : conditions) {
+    status.conditions.push_back({.type = std::string(type),
+                                 .status = holds ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
+                                 .reason = absl::StrCat(type, holds ? "Now" : "NoMore")});
+  }
+  return status;
+}
+
+std::vector<std::string> NewsBetween(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
+  std::vector<std::string> news;
+  for (const Note& note : NewsOf(before, next)) {
+    news.push_back(absl::StrCat(note.warning ? "warning " : "", note.reason, ": ", note.message));
+  }
+  return news;
+}
+
+TEST(ClusterFactsTest, NewsIsWhatHasTurnedAndOfTheFirstWordsWhatIsBadOrAConnection) {
+  using kubeapi::kConflict, kubeapi::kConnected, kubeapi::kControlPlaneHealthy, kubeapi::kCredentialsValid;
+  const auto good = Status({{kCredentialsValid, true}, {kConflict, false}, {kControlPlaneHealthy, true}, {kConnected, true}});
+  const auto bad = Status({{kCredentialsValid, false}, {kConflict, true}, {kControlPlaneHealthy, false}, {kConnected, false}});
+  EXPECT_THAT(NewsBetween({}, good), ElementsAre("ConnectedNow: Connected is True now."));
+  EXPECT_THAT(NewsBetween(good, good), ElementsAre());
+  const std::vector<std::string> all_bad = {
+      "warning ConnectedNoMore: Connected is False now.", "warning CredentialsValidNoMore: CredentialsValid is False now.",
+      "warning ConflictNow: Conflict is True now.", "warning ControlPlaneHealthyNoMore: ControlPlaneHealthy is False now."};
+  EXPECT_EQ(NewsBetween({}, bad), all_bad);
+  EXPECT_EQ(NewsBetween(good, bad), all_bad);
+  EXPECT_THAT(NewsBetween(bad, good),
+              ElementsAre("ConnectedNow: Connected is True now.", "CredentialsValidNow: CredentialsValid is True now.",
+                          "ConflictNoMore: Conflict is False now.", "ControlPlaneHealthyNow: ControlPlaneHealthy is True now."));
+  kubeapi::FusionClusterStatus said = bad;
+  said.conditions.back().message = "no route";
+  EXPECT_THAT(NewsBetween(good, said), ::testing::Contains("warning ConnectedNoMore: no route"));
 }
 
 }  // namespace

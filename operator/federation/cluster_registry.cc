@@ -325,27 +325,8 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
   writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));
-  RecordChanges(object, status);
+  for (const Note& note : NewsOf(cluster.status, status)) options_.record(object.meta, note);
   return absl::OkStatus();
-}
-
-void ClusterRegistry::RecordChanges(const ClusterObject& object, const kubeapi::FusionClusterStatus& next) const {
-  struct Kind {
-    absl::string_view type;
-    bool good;          // as True
-    bool from_nothing;  // its first good word is news, too
-  };
-  for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
-                           Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false}}) {
-    const kubeapi::Condition* const before = FindCondition(object.cluster.status.conditions, kind.type);
-    const kubeapi::Condition* const now = FindCondition(next.conditions, kind.type);
-    if (now == nullptr || (before != nullptr && before->status == now->status)) continue;
-    const bool well = (now->status == ConditionStatus::kTrue) == kind.good;
-    if (well && before == nullptr && !kind.from_nothing) continue;
-    const std::string message =
-        now->message.empty() ? absl::StrCat(kind.type, " is ", well == kind.good ? "True" : "False", " now.") : now->message;
-    options_.record(object.meta, {.warning = !well, .reason = now->reason, .message = message});
-  }
 }
 
 void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status) {

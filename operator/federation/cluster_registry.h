@@ -128,8 +128,6 @@ class ClusterRegistry : public Members {
   void JudgeLoss(const ClusterObject& object, const Finding& finding);
   // The hub's own; on its API server, if that is due.
   std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);
-  // What people should know of the way from one status to the next.
-  void RecordChanges(const ClusterObject& object, const kubeapi::FusionClusterStatus& next) const;
   // What the cluster has, as far as it is time to say it.
   void Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status);
   // One whose FusionCluster is gone: when it is to be looked at again.
