@@ -5,62 +5,76 @@
 
 namespace fusionllm::op {
 
-void Trials::Renew(const About& about, Entry& entry) {
-  if (entry.generation != about.generation) {
-    entry.standing = {};
-  } else if (entry.attempt != about.attempt) {
-    entry.standing.accepted = false;
-    entry.standing.awaited = absl::InfiniteFuture();
-  }
-  entry.generation = about.generation;
-  entry.attempt = about.attempt;
+const Trials::Entry* Trials::Find(const About& about) const {
+  const auto job = entries_.find(about.job_uid);
+  if (job == entries_.end()) return nullptr;
+  const auto at = std::find_if(job->second.begin(), job->second.end(), [&](const Entry& entry) { return *entry.cluster == about.cluster; });
+  return at == job->second.end() ? nullptr : &*at;
 }
 
 Trials::Entry& Trials::EntryOf(const About& about) {
   if (entries_.size() >= kMostJobs && !entries_.contains(about.job_uid)) entries_.erase(entries_.begin());
-  Entry& entry = entries_[about.job_uid][about.cluster];
-  Renew(about, entry);
+  std::vector<Entry>& job = entries_[about.job_uid];
+  const auto at = std::find_if(job.begin(), job.end(), [&](const Entry& entry) { return *entry.cluster == about.cluster; });
+  if (at == job.end()) {
+    job.reserve(job.size() + 1);  // no room for as many again
+    Entry& made = job.emplace_back();
+    made.cluster = &*clusters_.insert(about.cluster).first;
+    made.generation = about.generation;
+    made.attempt = about.attempt;
+    return made;
+  }
+  Entry& entry = *at;
+  if (entry.generation != about.generation) entry.refusing.reset();
+  if (entry.generation != about.generation || entry.attempt != about.attempt) {
+    entry.accepted = false;
+    entry.awaited = absl::InfiniteFuture();
+  }
+  entry.generation = about.generation;
+  entry.attempt = about.attempt;
   return entry;
 }
 
 Trials::Standing Trials::Of(const About& about) const {
   const std::lock_guard lock(mutex_);
-  const auto job = entries_.find(about.job_uid);
-  if (job == entries_.end()) return {};
-  const auto at = job->second.find(about.cluster);
-  if (at == job->second.end()) return {};
-  Entry entry = at->second;
-  Renew(about, entry);
-  return entry.standing;
+  const Entry* const entry = Find(about);
+  if (entry == nullptr || entry->generation != about.generation) return {};
+  Standing standing;
+  if (entry->refusing != nullptr) {
+    standing.refusal = entry->refusing->refusal;
+    standing.again = entry->refusing->again;
+  }
+  if (entry->attempt != about.attempt) return standing;
+  standing.accepted = entry->accepted;
+  standing.awaited = entry->awaited;
+  return standing;
 }
 
 absl::Time Trials::Await(const About& about, absl::Time now) {
   const std::lock_guard lock(mutex_);
-  Standing& standing = EntryOf(about).standing;
-  standing.awaited = std::min(standing.awaited, now);
-  return standing.awaited;
+  absl::Time& awaited = EntryOf(about).awaited;
+  awaited = std::min(awaited, now);
+  return awaited;
 }
 
 bool Trials::Accept(const About& about) {
   const std::lock_guard lock(mutex_);
-  return !std::exchange(EntryOf(about).standing.accepted, true);
+  return !std::exchange(EntryOf(about).accepted, true);
 }
 
 bool Trials::Refuse(const About& about, const Refused& refused, absl::Time now) {
   const std::lock_guard lock(mutex_);
-  Standing& standing = EntryOf(about).standing;
-  const bool news = standing.refusal != refused.refusal;
-  standing.accepted = false;
-  standing.refusal = refused.refusal;
-  standing.again = now + refused.again;
+  Entry& entry = EntryOf(about);
+  const bool news = entry.refusing == nullptr || entry.refusing->refusal != refused.refusal;
+  entry.accepted = false;
+  entry.refusing = std::make_unique<const Refusing>(Refusing{refused.refusal, now + refused.again});
   return news;
 }
 
 bool Trials::Succeed(const About& about) {
   const std::lock_guard lock(mutex_);
-  const auto job = entries_.find(about.job_uid);
-  if (job == entries_.end() || !job->second.contains(about.cluster)) return false;
-  return std::exchange(EntryOf(about).standing.refusal, std::nullopt).has_value();
+  if (Find(about) == nullptr) return false;
+  return std::exchange(EntryOf(about).refusing, nullptr) != nullptr;
 }
 
 void Trials::Forget(const std::string& job_uid) {

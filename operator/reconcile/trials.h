@@ -1,13 +1,17 @@
 // What clusters have said of jobs' Pods: whether they were asked for this attempt, and what they refuse.
 //
-// Shared by the parts of a job, of which the hub's alone writes the status. In memory alone, and of few jobs: what is not here is asked
-// again, which changes nothing in the cluster. Thread-safe.
+// Shared by the parts of a job, of which the hub's alone writes the status. In memory alone, and of kMostJobs: what is not here is asked
+// again, which changes nothing in the cluster. There is something of every job in each of its clusters for as long as it is there, so what
+// few have, a refusal, is apart. Thread-safe.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "operator/lifecycle/observation.h"
@@ -43,16 +47,24 @@ class Trials {
   void Forget(const std::string& job_uid);
 
  private:
-  struct Entry {
-    int64_t generation = 0, attempt = 0;
-    Standing standing;
+  struct Refusing {
+    Refusal refusal;
+    absl::Time again;
   };
-  // Of that spec and attempt; what is known of others does not hold for it.
+  struct Entry {
+    const std::string* cluster = nullptr;  // in clusters_
+    int64_t generation = 0, attempt = 0;   // of which it is; what is known of others does not hold for these
+    absl::Time awaited = absl::InfiniteFuture();
+    bool accepted = false;
+    std::unique_ptr<const Refusing> refusing;  // null: nothing is refused
+  };
+  const Entry* Find(const About& about) const;
+  // Of that spec and attempt.
   Entry& EntryOf(const About& about);
-  static void Renew(const About& about, Entry& entry);
 
   mutable std::mutex mutex_;
-  std::map<std::string, std::map<std::string, Entry>> entries_;  // by job uid, cluster
+  std::map<std::string, std::vector<Entry>> entries_;  // by job uid
+  std::set<std::string> clusters_;                     // all that were ever asked of
 };
 
 }  // namespace fusionllm::op

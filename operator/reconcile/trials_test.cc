@@ -1,0 +1,90 @@
+#include "operator/reconcile/trials.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+const Refused kQuota = {.refusal = {.reason = kQuotaExceeded, .message = "no more pods"}, .again = absl::Seconds(30)};
+const Refused kTemplate = {.refusal = {.reason = kInvalidTemplate, .message = "no image"}, .again = absl::InfiniteDuration()};
+
+class TrialsTest : public ::testing::Test {
+ protected:
+  static Trials::About Of(const std::string& cluster, int64_t attempt = 0, int64_t generation = 1, const std::string& job = "uid") {
+    return {.job_uid = job, .cluster = cluster, .generation = generation, .attempt = attempt};
+  }
+  void ExpectNothingKnown(const Trials::About& about) {
+    const Trials::Standing standing = trials_.Of(about);
+    EXPECT_FALSE(standing.accepted);
+    EXPECT_FALSE(standing.refusal.has_value());
+    EXPECT_EQ(standing.again, absl::InfinitePast());
+    EXPECT_EQ(standing.awaited, absl::InfiniteFuture());
+  }
+
+  Trials trials_;
+};
+
+TEST_F(TrialsTest, AnAcceptanceIsOfOneAttemptInOneCluster) {
+  EXPECT_TRUE(trials_.Accept(Of("tokyo")));
+  EXPECT_FALSE(trials_.Accept(Of("tokyo"))) << "no news";
+  EXPECT_TRUE(trials_.Of(Of("tokyo")).accepted);
+  ExpectNothingKnown(Of("paris"));
+  ExpectNothingKnown(Of("tokyo", 0, 1, "another"));
+  ExpectNothingKnown(Of("tokyo", 1));
+  ExpectNothingKnown(Of("tokyo", 0, 2));
+  EXPECT_TRUE(trials_.Of(Of("tokyo")).accepted) << "to look changes nothing";
+  EXPECT_TRUE(trials_.Accept(Of("tokyo", 1)));
+  ExpectNothingKnown(Of("tokyo", 0));
+}
+
+TEST_F(TrialsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
+  EXPECT_TRUE(trials_.Accept(Of("tokyo")));
+  EXPECT_TRUE(trials_.Refuse(Of("tokyo"), kQuota, kNow));
+  EXPECT_FALSE(trials_.Refuse(Of("tokyo"), kQuota, kNow + absl::Seconds(1))) << "no news";
+  for (const int64_t attempt : {0, 1}) {
+    const Trials::Standing standing = trials_.Of(Of("tokyo", attempt));
+    EXPECT_FALSE(standing.accepted);
+    EXPECT_EQ(standing.refusal, kQuota.refusal);
+    EXPECT_EQ(standing.again, kNow + absl::Seconds(31));
+  }
+  EXPECT_TRUE(trials_.Accept(Of("tokyo", 1)));
+  EXPECT_EQ(trials_.Of(Of("tokyo", 1)).refusal, kQuota.refusal) << "that it would take them now is no Pod";
+  EXPECT_FALSE(trials_.Succeed(Of("paris", 1)));
+  EXPECT_TRUE(trials_.Succeed(Of("tokyo", 1)));
+  EXPECT_FALSE(trials_.Succeed(Of("tokyo", 1)));
+  EXPECT_FALSE(trials_.Of(Of("tokyo", 1)).refusal.has_value());
+  EXPECT_TRUE(trials_.Of(Of("tokyo", 1)).accepted);
+  EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kTemplate, kNow));
+  EXPECT_EQ(trials_.Of(Of("tokyo", 1)).again, absl::InfiniteFuture());
+  ExpectNothingKnown(Of("tokyo", 1, 2));
+  EXPECT_FALSE(trials_.Succeed(Of("tokyo", 1, 2))) << "of this spec nothing was refused";
+}
+
+TEST_F(TrialsTest, AnAnswerIsAwaitedSinceSomebodyWaitedForItFirst) {
+  EXPECT_EQ(trials_.Await(Of("tokyo"), kNow), kNow);
+  EXPECT_EQ(trials_.Await(Of("tokyo"), kNow + absl::Seconds(3)), kNow);
+  EXPECT_EQ(trials_.Await(Of("paris"), kNow + absl::Seconds(3)), kNow + absl::Seconds(3));
+  EXPECT_EQ(trials_.Of(Of("tokyo")).awaited, kNow);
+  EXPECT_EQ(trials_.Await(Of("tokyo", 1), kNow + absl::Seconds(4)), kNow + absl::Seconds(4)) << "each attempt is asked of anew";
+}
+
+TEST_F(TrialsTest, OfTooManyJobsSomeAreForgottenAndOfTheOthersNothing) {
+  for (size_t i = 0; i < Trials::kMostJobs + 10; ++i) {
+    for (const std::string cluster : {"tokyo", "paris"}) trials_.Accept(Of(cluster, 0, 1, absl::StrCat("uid-", i)));
+  }
+  size_t known = 0;
+  for (size_t i = 0; i < Trials::kMostJobs + 10; ++i) {
+    const bool tokyo = trials_.Of(Of("tokyo", 0, 1, absl::StrCat("uid-", i))).accepted;
+    EXPECT_EQ(trials_.Of(Of("paris", 0, 1, absl::StrCat("uid-", i))).accepted, tokyo);
+    known += tokyo ? 1 : 0;
+  }
+  EXPECT_EQ(known, Trials::kMostJobs);
+  trials_.Forget("uid-0");
+  ExpectNothingKnown(Of("tokyo", 0, 1, "uid-0"));
+}
+
+}  // namespace
+}  // namespace fusionllm::op
