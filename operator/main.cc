@@ -385,6 +385,7 @@ int Main(int argc, char** argv) {
   absl::Duration compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
   kube::Controller housekeeper(house, clock, &controller_metrics,
                                [&](const kube::WorkKey&, std::stop_token stop_token) {
+                                 reconciler->Tidy();
                                  (void)malloc_trim(0);  // what the last burst, or scrape, has left
                                  if (clock.Monotonic() >= compare_at) {
                                    compare_at = clock.Monotonic() + MemberLink::kCompareEvery;

@@ -65,15 +65,34 @@ TEST(JobCredentialsTest, DamageIsNamed) {
 
 TEST(AuthorityCacheTest, TheOldestGoesWhenThereAreTooMany) {
   AuthorityCache cache;
-  const JobCredentials first = JobCredentials::Create("train", absl::Now()).value();
-  const JobCredentials second = JobCredentials::Create("train", absl::Now()).value();
-  EXPECT_FALSE(cache.Find("a").has_value());
-  cache.Put("a", first);
-  cache.Put("a", second);
-  EXPECT_EQ(cache.Find("a").value().AuthorityFiles(), second.AuthorityFiles());
-  for (size_t i = 0; i < AuthorityCache::kMost; ++i) cache.Put(std::to_string(i), first);
-  EXPECT_FALSE(cache.Find("a").has_value());
-  EXPECT_TRUE(cache.Find("0").has_value());
+  const JobCredentials first = JobCredentials::Create("train", kNow).value();
+  const JobCredentials second = JobCredentials::Create("train", kNow).value();
+  EXPECT_FALSE(cache.Find("a", kNow).has_value());
+  cache.Put("a", first, kNow);
+  cache.Put("a", second, kNow);
+  EXPECT_EQ(cache.Find("a", kNow).value().AuthorityFiles(), second.AuthorityFiles());
+  for (size_t i = 0; i < AuthorityCache::kMost; ++i) cache.Put(std::to_string(i), first, kNow);
+  EXPECT_FALSE(cache.Find("a", kNow).has_value());
+  EXPECT_TRUE(cache.Find("0", kNow).has_value());
+}
+
+TEST(AuthorityCacheTest, WhatHasBeenOfNoUseForAWhileGoes) {
+  AuthorityCache cache;
+  const JobCredentials authority = JobCredentials::Create("train", kNow).value();
+  const absl::Duration moment = absl::Seconds(1);
+  cache.Put("unused", authority, kNow);
+  cache.Put("used", authority, kNow);
+  EXPECT_TRUE(cache.Find("used", kNow + moment).has_value());
+  cache.Forget(kNow + AuthorityCache::kKeptFor - moment);
+  EXPECT_TRUE(cache.Find("unused", kNow).has_value());
+  cache.Forget(kNow + AuthorityCache::kKeptFor);
+  EXPECT_FALSE(cache.Find("unused", kNow).has_value());
+  EXPECT_TRUE(cache.Find("used", kNow + moment).has_value());
+  // Its place in the order has gone with it: put anew it is the youngest, and of as many as there may be none is missing.
+  cache.Put("unused", authority, kNow);
+  for (size_t i = 2; i < AuthorityCache::kMost; ++i) cache.Put(std::to_string(i), authority, kNow);
+  EXPECT_TRUE(cache.Find("unused", kNow).has_value());
+  EXPECT_TRUE(cache.Find("used", kNow).has_value());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ void Reservations::Hold(const std::string& job_uid, const std::vector<ExecutorSl
 
 std::vector<kube::Amounts> Reservations::OfOthers(const std::string& cluster, const std::string& job_uid,
                                                   const std::map<std::string, int64_t>& pods_of_job, absl::Time now) {
-  std::erase_if(held_, [&](const auto& entry) { return entry.second.until <= now; });
+  Forget(now);
   std::vector<kube::Amounts> amounts;
   for (const auto& [uid, held] : held_) {
     const auto wanted = held.executors.find(cluster);
@@ -19,6 +19,10 @@ std::vector<kube::Amounts> Reservations::OfOthers(const std::string& cluster, co
     for (int64_t i = there == pods_of_job.end() ? 0 : there->second; i < wanted->second; ++i) amounts.push_back(held.each);
   }
   return amounts;
+}
+
+void Reservations::Forget(absl::Time now) {
+  std::erase_if(held_, [&](const auto& entry) { return entry.second.until <= now; });
 }
 
 }  // namespace fusionllm::op

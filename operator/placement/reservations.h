@@ -25,6 +25,9 @@ class Reservations {
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
   std::vector<kube::Amounts> OfOthers(const std::string& cluster, const std::string& job_uid,
                                       const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
+  // What nobody waits for any more.
+  void Forget(absl::Time now);
+  size_t size() const { return held_.size(); }
 
  private:
   struct Held {

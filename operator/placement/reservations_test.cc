@@ -43,5 +43,14 @@ TEST_F(ReservationsTest, NobodyWaitsForEverForPodsThatDoNotCome) {
   EXPECT_THAT(Seen("paris", "b"), IsEmpty());
 }
 
+TEST_F(ReservationsTest, WhatNobodyWaitsForIsForgottenThoughNobodyAsks) {
+  held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
+  now_ += absl::Seconds(1);
+  held_.Hold("b", {{"paris", 0, false}}, kEach, now_);
+  held_.Forget(kStart + Reservations::kHeldFor);
+  EXPECT_EQ(held_.size(), 1u);
+  EXPECT_THAT(Seen("paris", "c"), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace fusionllm::op

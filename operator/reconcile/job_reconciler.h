@@ -81,6 +81,11 @@ class JobReconciler {
                 EventSink& events, kube::Clock& clock);
 
   kube::ReconcileResult Reconcile(const kube::WorkKey& key, std::stop_token stop);
+  // Drops what is kept for nothing any more; somebody should ask for that every so often.
+  void Tidy() {
+    placer_.Tidy(clock_.Now());
+    authorities_.Forget(clock_.Now());
+  }
   // What was in the way of jobs, by the names of members and of `hub`.
   const Conflicts& conflicts() const { return conflicts_; }
 

@@ -262,12 +262,12 @@ class Preparation {
   }
 
   void Keep(const JobCredentials& authority) {
-    if (request_.authorities != nullptr) request_.authorities->Put(id_.uid, authority);
+    if (request_.authorities != nullptr) request_.authorities->Put(id_.uid, authority, request_.now);
   }
 
   absl::StatusOr<JobCredentials> AuthorityOn(Member& hub) {
     std::optional<JobCredentials> cached;
-    if (request_.authorities != nullptr) cached = request_.authorities->Find(id_.uid);
+    if (request_.authorities != nullptr) cached = request_.authorities->Find(id_.uid, request_.now);
     if (cached.has_value()) return *std::move(cached);
     FUSIONLLM_ASSIGN_OR_RETURN(const Files files, ReadSecret(hub, AuthoritySecretName(id_)));
     FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(files));
