@@ -236,7 +236,9 @@ TEST_F(EventRecorderTest, OneObjectCannotFloodTheServer) {
 TEST_F(EventRecorderTest, AnObjectThatHasUsedUpItsBurstIsNotForgottenForManyThatHaveNot) {
   for (int i = 0; i < 25; ++i) recorder_->Record(Note(absl::StrCat("lost ", i)));
   for (int i = 0; i < 5000; ++i) {
-    if (i % 500 == 0) ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+    if (i % 500 == 0) {
+      ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+    }
     recorder_->Record(Note("lost", absl::StrCat("job-", i)));
   }
   recorder_->Record(Note("one too many"));
