@@ -1,7 +1,7 @@
 // The authorities of the jobs that were prepared last, so that each of a job's clusters need not read its Secret from the hub again.
 //
 // Keyed by the job's uid, whose Secret is made once. Only in memory, of few jobs, and only while their clusters are prepared one after the
-// other: an authority takes 10 kB as OpenSSL keeps it. What is not here is read. Thread-safe.
+// other: an authority takes kilobytes as OpenSSL keeps it. What is not here is read. Thread-safe.
 #pragma once
 
 #include <deque>
