@@ -81,7 +81,8 @@ class Reflector::EventSink : public WatchSink {
   explicit EventSink(Reflector& reflector) : reflector_(reflector), lines_(reflector.limits_.max_object_bytes) {}
   absl::Status OnOpen() override {
     opened = true;
-    reflector_.sink_.Watching(true, absl::OkStatus());
+    // A streaming list is not known to become a watch yet.
+    if (!reflector_.initial_.has_value()) reflector_.sink_.Watching(true, absl::OkStatus());
     return absl::OkStatus();
   }
   absl::Status OnData(absl::string_view chunk) override {
@@ -91,6 +92,7 @@ class Reflector::EventSink : public WatchSink {
     });
   }
   absl::Duration IdleTimeout() const override {
+    if (reflector_.initial_.has_value()) return reflector_.limits_.initial_silence;
     return reflector_.bookmarks_seen_ ? reflector_.limits_.bookmark_silence : absl::InfiniteDuration();
   }
 
@@ -112,11 +114,13 @@ Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeOb
       probe_(std::move(probe)),
       limits_(limits),
       random_(seed),
+      streams_lists_(scope_.streaming_list),
       backoff_(limits.first_backoff),
       header_timeout_(limits.min_header_timeout) {}
 
 void Reflector::Run(std::stop_token stop) {
   while (!stop.stop_requested()) {
+    if (streams_lists_ && StreamAndWatch(stop)) continue;
     const absl::Status listed = List(stop);
     if (listed.ok()) {
       WatchUntilLost(stop);
@@ -128,7 +132,7 @@ void Reflector::Run(std::stop_token stop) {
 }
 
 absl::Status Reflector::List(const std::stop_token& stop) {
-  const std::string from = version_lost_ ? "" : version_.empty() ? "0" : version_;
+  const std::string from = OldestUseful();
   absl::Status status = ListFrom(from, stop);
   if (!from.empty() && (IsApiExpired(status) || IsApiResourceVersionTooLarge(status))) {
     version_lost_ = true;
@@ -182,6 +186,23 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
   }
 }
 
+bool Reflector::StreamAndWatch(const std::stop_token& stop) {
+  initial_.emplace();
+  WatchUntilLost(stop);
+  initial_.reset();
+  return streams_lists_;
+}
+
+void Reflector::EndInitialEvents(const std::string& resource_version) {
+  InitialEvents::All all = std::move(*initial_).Take();
+  initial_.reset();
+  version_lost_ = false;
+  version_ = resource_version;
+  probe_.Listed();
+  sink_.Replace(std::move(all.objects), all.unreadable, version_);
+  sink_.Watching(true, absl::OkStatus());
+}
+
 void Reflector::StartOver() {
   const std::lock_guard lock(mutex_);
   start_over_ = true;
@@ -189,39 +210,52 @@ void Reflector::StartOver() {
 }
 
 void Reflector::WatchUntilLost(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
-    const absl::Duration start = clock_.Monotonic();
-    bool lived = false;
-    const absl::Status status = WatchOnce(stop, lived);
-    if (stop.stop_requested()) return;
-    {
-      const std::lock_guard lock(mutex_);
-      if (std::exchange(start_over_, false)) {
-        version_lost_ = true;  // what the sink has is wrong: only the newest state will do
-        sink_.Watching(false, absl::UnavailableError("listing anew"));
-        return;
-      }
-    }
-    sink_.Watching(false, status);
-    probe_.WatchEnded(ReasonOf(status, lived));
-    if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
-    if (!status.ok() || !lived) {
-      if (!(IsApiExpired(status) && lived)) BackOff(status, stop);
-    }
-    // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
-    if (IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
-        status.code() == absl::StatusCode::kInvalidArgument || std::exchange(full_, false)) {
-      return;
-    }
+  while (!stop.stop_requested() && WatchGoesOn(stop)) {
   }
 }
 
-absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
+bool Reflector::WatchGoesOn(const std::stop_token& stop) {
+  const absl::Duration start = clock_.Monotonic();
+  Fate fate;
+  const absl::Status status = WatchOnce(stop, fate);
+  if (stop.stop_requested()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(start_over_, false)) {
+      version_lost_ = true;  // what the sink has is wrong: only the newest state will do
+      sink_.Watching(false, absl::UnavailableError("listing anew"));
+      return false;
+    }
+  }
+  sink_.Watching(false, status);
+  probe_.WatchEnded(ReasonOf(status, fate.lived));
+  if (initial_.has_value()) {
+    // Servers and proxies that drop the bookmark at its end would have it begun again for ever. Where nobody answers, a list fails as well.
+    const bool unreachable = !fate.opened && !ApiErrorOf(status).has_value() && status.code() == absl::StatusCode::kUnavailable;
+    if (unreachable) {
+      BackOff(status, stop);
+    } else {
+      streams_lists_ = false;
+    }
+    return false;
+  }
+  if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
+  if (!status.ok() || !fate.lived) {
+    if (!(IsApiExpired(status) && fate.lived)) BackOff(status, stop);
+  }
+  // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
+  return !(IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
+           status.code() == absl::StatusCode::kInvalidArgument || std::exchange(full_, false));
+}
+
+absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   const WatchOptions options = {
       .label_selector = scope_.label_selector,
       .field_selector = scope_.field_selector,
-      .resource_version = version_,
+      .resource_version = initial_.has_value() ? OldestUseful() : version_,
+      .resource_version_match = initial_.has_value() ? "NotOlderThan" : "",
+      .send_initial_events = initial_.has_value(),
       .metadata_only = scope_.metadata_only,
       .server_timeout = limits_.min_server_timeout + share * (limits_.max_server_timeout - limits_.min_server_timeout),
       .header_timeout = header_timeout_};
@@ -239,7 +273,7 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
     const std::lock_guard lock(mutex_);
     watch_ = nullptr;
   }
-  lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch;
+  fate = {.opened = sink.opened, .lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch};
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
@@ -260,12 +294,7 @@ absl::Status Reflector::Take(absl::string_view line) {
       return TakeObject(*std::move(event));
     case WatchEventType::kBookmark: {
       absl::StatusOr<Bookmark> bookmark = ParseBookmark(event->object);
-      if (!bookmark.ok()) return bookmark.status();
-      bookmarks_seen_ = true;
-      if (CompareResourceVersions(bookmark->resource_version, version_).value_or(1) <= 0) return absl::OkStatus();
-      version_ = bookmark->resource_version;
-      sink_.Advance(version_);
-      return absl::OkStatus();
+      return bookmark.ok() ? TakeBookmark(*bookmark) : bookmark.status();
     }
     case WatchEventType::kError: {
       absl::Status status = ToStatus(ParseApiError(500, event->object));
@@ -278,12 +307,43 @@ absl::Status Reflector::Take(absl::string_view line) {
   return absl::OkStatus();
 }
 
+absl::Status Reflector::TakeBookmark(const Bookmark& bookmark) {
+  bookmarks_seen_ = true;
+  if (initial_.has_value()) {
+    // What was sent so far is in no order: before the last of it no version says what is there.
+    if (bookmark.initial_events_end) EndInitialEvents(bookmark.resource_version);
+    return absl::OkStatus();
+  }
+  if (CompareResourceVersions(bookmark.resource_version, version_).value_or(1) <= 0) return absl::OkStatus();
+  version_ = bookmark.resource_version;
+  sink_.Advance(version_);
+  return absl::OkStatus();
+}
+
+absl::Status Reflector::TakeInitial(WatchEventType type, absl::StatusOr<ObjectPtr> object, absl::string_view json) {
+  const bool readable = object.ok();
+  if (!readable) {
+    probe_.Unreadable();
+    object = DecodeMetadata(json);  // it is there, though
+    if (!object.ok()) return absl::OkStatus();
+  }
+  if (type == WatchEventType::kDeleted) {
+    initial_->Remove((*object)->meta.Key());
+  } else if (readable) {
+    initial_->Put(*std::move(object));
+  } else {
+    initial_->PutUnreadable(*std::move(object));
+  }
+  return CheckSize(limits_, initial_->size(), initial_->bytes());
+}
+
 absl::Status Reflector::TakeObject(WatchEvent event) {
   const std::string kind = KindOf(event.object);
   if (kind != (scope_.metadata_only ? "PartialObjectMetadata" : scope_.resource.kind)) {
     return absl::InvalidArgumentError(absl::StrCat("the server sent a ", kind, " in a watch of ", scope_.resource.Name()));
   }
   absl::StatusOr<ObjectPtr> object = decode_(event.object);
+  if (initial_.has_value()) return TakeInitial(event.type, std::move(object), event.object);
   if (!object.ok()) {
     probe_.Unreadable();
     if (event.type != WatchEventType::kDeleted) return absl::OkStatus();

@@ -1,0 +1,96 @@
+// A reflector that runs over an API server by script; what it tells is kept as lines, and its waits are over at once.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/watch/reflector.h"
+#include "lib/kube/watch/testing/objects.h"
+#include "lib/kube/watch/testing/scripted_client.h"
+
+namespace fusionllm::kube::testing {
+
+inline absl::Status Error(int code, const std::string& reason) { return ToStatus({.code = code, .reason = reason, .message = reason}); }
+
+// Waits are over at once, as far as real time goes; what was waited for is recorded.
+class LeapingClock : public FakeClock {
+ public:
+  void WaitUntil(std::unique_lock<std::mutex>&, std::condition_variable&, absl::Duration deadline) override {
+    const std::lock_guard lock(mutex_);
+    waits_.push_back(deadline - Monotonic());
+    Advance(waits_.back());
+  }
+  std::vector<absl::Duration> waits() const {
+    const std::lock_guard lock(mutex_);
+    return waits_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<absl::Duration> waits_;
+};
+
+class RecordingSink : public ReflectorSink {
+ public:
+  void Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& version) override {
+    std::string names;
+    for (const ObjectPtr& object : objects) names += " " + object->meta.name;
+    for (const ObjectKey& key : unreadable) names += ", unreadable " + key.name;
+    Add("list" + names + " at " + version);
+  }
+  void Apply(WatchEventType type, ObjectPtr object) override {
+    Add(absl::StrCat(type == WatchEventType::kDeleted ? "delete " : "put ", object->meta.name));
+  }
+  void Advance(const std::string& version) override { Add("at " + version); }
+  void Watching(bool open, const absl::Status& why) override {
+    if (!open && !why.ok()) Add("failed");
+  }
+  std::vector<std::string> lines() {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  void Add(std::string line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(std::move(line));
+  }
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+class ReflectorTest : public ::testing::Test {
+ protected:
+  ~ReflectorTest() override { Stop(); }
+  void Start(WatchScope scope = {.resource = Pods()}, ReflectorLimits limits = {}) {
+    reflector_ = std::make_unique<Reflector>(client_, clock_, std::move(scope), DecodePod, sink_, metrics_.Of("c", "pods"), limits, 7);
+    thread_ = std::jthread([this](std::stop_token stop) { reflector_->Run(std::move(stop)); });
+  }
+  void Stop() {
+    thread_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  // Blocks until so many lists and watches were asked for.
+  void Await(size_t lists, size_t watches) {
+    client_.Lists(lists);
+    client_.Watches(watches);
+  }
+
+  LeapingClock clock_;
+  metrics::Registry registry_{"p", "1"};
+  InformerMetrics metrics_{registry_};
+  ScriptedClient client_;
+  RecordingSink sink_;
+  std::unique_ptr<Reflector> reflector_;
+  std::jthread thread_;
+};
+
+}  // namespace fusionllm::kube::testing
