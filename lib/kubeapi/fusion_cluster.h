@@ -19,6 +19,7 @@ namespace fusionllm::kubeapi {
 inline constexpr absl::string_view kConnected = "Connected";
 inline constexpr absl::string_view kCredentialsValid = "CredentialsValid";
 inline constexpr absl::string_view kControlPlaneHealthy = "ControlPlaneHealthy";
+inline constexpr absl::string_view kClockSynced = "ClockSynced";
 inline constexpr absl::string_view kConflict = "Conflict";
 
 // A key of a Secret in the operator's own namespace.

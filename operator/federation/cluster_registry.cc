@@ -308,11 +308,13 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
   set(kubeapi::kConnected, finding.connection.ok(), reason, connection);
   set(kubeapi::kReady, finding.connection.ok(), reason, connection);
   if (finding.connection.ok()) Describe(cluster, finding, status);
-  if (const MemberFacts* facts = finding.facts.get(); facts != nullptr && facts->healthy.has_value()) {
-    set(kubeapi::kControlPlaneHealthy, *facts->healthy, *facts->healthy ? "Ready" : "NotReady", facts->health);
-  } else {
-    std::erase_if(status.conditions, [](const kubeapi::Condition& condition) { return condition.type == kubeapi::kControlPlaneHealthy; });
-  }
+  const auto say = [&](absl::string_view type, std::optional<bool> holds, const char* yes, const char* no, const std::string& message) {
+    if (holds.has_value()) return set(type, *holds, *holds ? yes : no, message);
+    std::erase_if(status.conditions, [&](const kubeapi::Condition& condition) { return condition.type == type; });
+  };
+  const MemberFacts facts = finding.facts == nullptr ? MemberFacts() : *finding.facts;
+  say(kubeapi::kControlPlaneHealthy, facts.healthy, "Ready", "NotReady", facts.health);
+  say(kubeapi::kClockSynced, facts.synced, "Synced", "Skewed", facts.clock);
   status.observed_generation = object.generation;
   if (status == cluster.status) return absl::OkStatus();
   const json body = {{"apiVersion", kFusionClusters.ApiVersion()},

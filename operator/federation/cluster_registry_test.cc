@@ -89,6 +89,19 @@ TEST_F(ClusterRegistryTest, AClusterIsConnectedAndSaysSo) {
   }));
 }
 
+TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) {
+  const auto ahead = [](absl::Duration by) { return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now() + by, absl::UTCTimeZone()); };
+  paris_.AddFault(
+      {.verb = "path", .target = "/readyz", .times = 1'000'000, .code = 200, .body = "ok", .headers = {{"Date", ahead(absl::Hours(3))}}});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] {
+    return Condition("paris", "ClockSynced") == "False its API server's clock is more than an hour ahead of the operator's";
+  })) << Condition("paris", "ClockSynced");
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+}
+
 TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});

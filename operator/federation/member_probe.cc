@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/cut_text.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
@@ -60,6 +61,7 @@ absl::Status MemberProbe::Ask(const std::stop_token& stop, bool rights) {
   facts.uid = *uid;
   AskHealth(call, facts);
   AskVersions(call, facts);
+  CompareClocks(facts);
   if (rights) AskRights(call, facts);
   const std::lock_guard lock(mutex_);
   facts_ = std::make_shared<const MemberFacts>(std::move(facts));
@@ -90,6 +92,29 @@ void MemberProbe::AskVersions(const kube::CallOptions& call, MemberFacts& facts)
     }
   }
   if (answer.ok() && groups.ok()) versions_at_ = now;
+}
+
+void MemberProbe::CompareClocks(MemberFacts& facts) const {
+  const std::optional<absl::Duration> ahead = api_.ServerAhead();
+  if (!ahead.has_value()) return;
+  const absl::Duration difference = absl::AbsDuration(*ahead);
+  // One at the limit is not told about each minute.
+  const absl::Duration tolerance = facts.synced == false ? kClockTolerance / 2 : kClockTolerance;
+  facts.synced = difference < tolerance;
+  facts.clock.clear();
+  if (*facts.synced) return;
+  // In steps: a text that counted seconds would be a status to be written each minute.
+  constexpr std::pair<absl::Duration, const char*> kSteps[] = {{absl::Hours(24), "more than a day"},
+                                                               {absl::Hours(1), "more than an hour"},
+                                                               {absl::Minutes(10), "more than ten minutes"},
+                                                               {absl::Minutes(1), "more than a minute"},
+                                                               {absl::ZeroDuration(), "some seconds"}};
+  for (const auto& [least, text] : kSteps) {
+    if (difference < least) continue;
+    facts.clock =
+        absl::StrCat("its API server's clock is ", text, *ahead > absl::ZeroDuration() ? " ahead of" : " behind", " the operator's");
+    return;
+  }
 }
 
 void MemberProbe::AskRights(const kube::CallOptions& call, MemberFacts& facts) {

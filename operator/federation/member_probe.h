@@ -27,6 +27,8 @@ struct MemberFacts {
   std::vector<std::string> apis;     // of kOptionalGroups those that it serves, "GROUP/VERSION"
   std::optional<bool> healthy;       // whether it calls itself ready; nothing: it did not say
   std::string health;                // what it says of itself if not
+  std::optional<bool> synced;        // its clock with ours; nothing: it does not say
+  std::string clock;                 // how they differ if not
   std::vector<std::string> missing;  // rights that jobs need there and we do not have: "create pods in namespace team"
   bool operator==(const MemberFacts&) const = default;
 };
@@ -35,6 +37,7 @@ struct MemberFacts {
 class MemberProbe {
  public:
   static constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+  static constexpr absl::Duration kClockTolerance = absl::Seconds(5);
   static constexpr absl::Duration kVersionEvery = absl::Minutes(10);
   // What we may do is asked by writes of a kind, if of nothing that is kept: once, when there are jobs in other namespaces, and while
   // something is missing.
@@ -58,6 +61,7 @@ class MemberProbe {
  private:
   void AskHealth(const kube::CallOptions& call, MemberFacts& facts) const;
   void AskVersions(const kube::CallOptions& call, MemberFacts& facts);
+  void CompareClocks(MemberFacts& facts) const;
   void AskRights(const kube::CallOptions& call, MemberFacts& facts);
 
   kube::ApiClient& api_;

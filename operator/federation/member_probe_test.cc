@@ -74,25 +74,54 @@ TEST_F(MemberProbeTest, WhatItDoesNotSayAnyMoreIsStillKnown) {
   EXPECT_EQ(probe_.Facts()->uid, uid);
 }
 
-TEST_F(MemberProbeTest, RightsThatAreMissingWhereJobsAreAreNamed) {
-  Allow(false, 12);  // everywhere
+TEST_F(MemberProbeTest, AClockThatDiffersIsToldInStepsAndNotAtTheLimitAgainAndAgain) {
+  const auto date = [&](absl::Duration ahead) {
+    server_.AddFault({.verb = "path",
+                      .target = "/readyz",
+                      .times = 1,
+                      .code = 200,
+                      .body = "ok",
+                      .headers = {{"Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", clock_.Now() + ahead, absl::UTCTimeZone())}}});
+  };
   ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 12) << "two for pods, four for config maps, three for secrets and for services";
+  EXPECT_EQ(probe_.Facts()->synced, std::nullopt) << "it does not say";
+  struct Case {
+    absl::Duration ahead;
+    bool synced;
+    const char* told;
+  };
+  for (const Case& one : {Case{absl::ZeroDuration(), true, ""}, Case{absl::Seconds(4), true, ""},
+                          Case{absl::Seconds(20), false, "its API server's clock is some seconds ahead of the operator's"},
+                          Case{absl::Seconds(4), false, "its API server's clock is some seconds ahead of the operator's"},
+                          Case{-absl::Minutes(11), false, "its API server's clock is more than ten minutes behind the operator's"},
+                          Case{-absl::Minutes(12), false, "its API server's clock is more than ten minutes behind the operator's"},
+                          Case{absl::Seconds(2), true, ""}}) {
+    date(one.ahead);
+    ASSERT_TRUE(probe_.Ask({}).ok());
+    EXPECT_EQ(probe_.Facts()->synced, one.synced) << one.ahead;
+    EXPECT_EQ(probe_.Facts()->clock, one.told);
+  }
+}
+
+TEST_F(MemberProbeTest, RightsThatAreMissingWhereJobsAreAreNamed) {
+  Allow(false, 13);  // everywhere
+  ASSERT_TRUE(probe_.Ask({}).ok());
+  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 13) << "two for pods, four for config maps, three for secrets, four for services";
   EXPECT_THAT(probe_.Facts()->missing, IsEmpty()) << "there is no job that would need them";
   namespaces_ = {"team"};
-  Allow(false, 12 + 1);  // everywhere, and the first of those in the namespace
+  Allow(false, 13 + 1);  // everywhere, and the first of those in the namespace
   Allow(true, 11);
   ASSERT_TRUE(probe_.Ask({}).ok());
   EXPECT_THAT(probe_.Facts()->missing, ElementsAre("create pods in namespace team"));
   ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 12 + 24) << "not all the time";
+  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 13 + 26) << "not all the time";
   clock_.Advance(MemberProbe::kRightsAgain);
-  Allow(true, 12);
+  Allow(true, 13);
   ASSERT_TRUE(probe_.Ask({}).ok());
   EXPECT_THAT(probe_.Facts()->missing, IsEmpty());
   clock_.Advance(absl::Hours(1));
   ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 12 + 24 + 12) << "at rest nothing is asked by a write";
+  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 13 + 26 + 13) << "at rest nothing is asked by a write";
 }
 
 }  // namespace

@@ -120,6 +120,10 @@ class ApiClient {
 
   // GET of another path: "/version", "/readyz", "/apis". The query, if any, is part of it and encoded already.
   virtual absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call = {}) = 0;
+
+  // By how much at least the server's clock is ahead of ours, below zero: behind, by its last answer; nothing: it does not say. Does not
+  // block.
+  virtual std::optional<absl::Duration> ServerAhead() const { return std::nullopt; }
 };
 
 }  // namespace fusionllm::kube

@@ -116,13 +116,16 @@ absl::StatusOr<HttpResponse> RestClient::Attempt(HttpRequest request, const Call
   if (!slot) return absl::CancelledError("the call was stopped while others were under way");
   FUSIONLLM_ASSIGN_OR_RETURN(used, Authorize(request, call.stop));
   const absl::Duration start = clock_.Monotonic();
+  const absl::Time sent = clock_.Now();
   absl::StatusOr<HttpResponse> response =
       sink == nullptr
           ? access_.transport->Send(request, {.timeout = call.timeout, .max_response_bytes = options_.max_response_bytes}, call.stop)
           : access_.transport->Stream(request, {.header_timeout = call.timeout, .body_timeout = call.timeout, .compressed = true}, *sink,
                                       call.stop);
   Account(request, response, clock_.Monotonic() - start);
-  if (response.ok()) LogWarnings(*response);
+  if (!response.ok()) return response;
+  LogWarnings(*response);
+  server_clock_.Heard(response->Header("Date"), sent, clock_.Now());
   return response;
 }
 

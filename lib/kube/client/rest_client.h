@@ -21,6 +21,7 @@
 #include "lib/kube/client/request_limiter.h"
 #include "lib/kube/client/request_slots.h"
 #include "lib/kube/client/rest_metrics.h"
+#include "lib/kube/client/server_clock.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/http/transport.h"
 
@@ -66,6 +67,7 @@ class RestClient : public ApiClient {
   absl::Status Watch(const Resource& resource, absl::string_view ns, const WatchOptions& options, WatchSink& sink,
                      std::stop_token stop) override;
   absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override;
+  std::optional<absl::Duration> ServerAhead() const override { return server_clock_.Ahead(); }
 
   // In place of requests_per_second and burst, from now on (RequestLimiter::SetRate).
   void SetRate(double requests_per_second, int burst) { limiter_.SetRate(requests_per_second, burst); }
@@ -100,6 +102,7 @@ class RestClient : public ApiClient {
   const RestMetrics* const metrics_;
   RequestLimiter limiter_;
   RequestSlots slots_;
+  ServerClock server_clock_;
   std::mutex warnings_mutex_;
   std::set<std::string> warnings_;  // logged already
 };

@@ -1,0 +1,25 @@
+// How a server's clock stands to ours, by the `Date` of its answers (RFC 9110, 6.6.1), which tells whole seconds. Thread-safe.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace fusionllm::kube {
+
+class ServerClock {
+ public:
+  // An answer with this header, to what was asked at `sent` and answered at `received` by our clock. What is no date is passed over.
+  void Heard(absl::string_view date, absl::Time sent, absl::Time received);
+  // By how much at least the server is ahead of us, below zero: behind, as of the last answer. Zero where both may be the same. Nothing: it
+  // has never said.
+  std::optional<absl::Duration> Ahead() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<absl::Duration> ahead_;
+};
+
+}  // namespace fusionllm::kube
