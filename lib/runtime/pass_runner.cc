@@ -23,7 +23,9 @@ namespace {
 absl::Status WithOp(const absl::Status& status, const Op& op) {
   const std::string prefix = absl::StrFormat("op '%s' (%s): ", op.name, op.type);
   if (absl::StartsWith(status.message(), prefix)) return status;  // kernels name their op where they find the fault
-  return absl::Status(status.code(), absl::StrCat(prefix, status.message()));
+  absl::Status named(status.code(), absl::StrCat(prefix, status.message()));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
 }
 
 bool FitForCodecs(tensor::ConstTensorView view) {

@@ -9,13 +9,15 @@
 namespace fusionllm::tensor {
 namespace {
 
+constexpr char kOutOfMemory[] = "fusionllm.io/out-of-memory";
+
 class Host final : public Memory {
  public:
   bool on_host() const override { return true; }
   absl::StatusOr<MemoryBlock> Allocate(size_t bytes) override {
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
-    if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat("this machine has no ", bytes, " bytes of memory left"));
+    if (data == nullptr) return OutOfMemoryError(absl::StrCat("this machine has no ", bytes, " bytes of memory left"));
     return MemoryBlock(*this, data, bytes);
   }
   absl::Status Zero(std::byte* to, size_t bytes) override {
@@ -37,6 +39,14 @@ class Host final : public Memory {
 MemoryBlock::~MemoryBlock() {
   if (data_ != nullptr) memory_->Free(data_);
 }
+
+absl::Status OutOfMemoryError(absl::string_view text) {
+  absl::Status status = absl::ResourceExhaustedError(text);
+  status.SetPayload(kOutOfMemory, {});
+  return status;
+}
+
+bool IsOutOfMemory(const absl::Status& status) { return status.GetPayload(kOutOfMemory).has_value(); }
 
 Memory& HostMemory() {
   static Host host;

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace fusionllm::tensor {
 
@@ -47,7 +48,7 @@ class Memory {
   virtual ~Memory() = default;
   // Whether the host may read and write its addresses.
   virtual bool on_host() const = 0;
-  // Uninitialised, aligned to kAlignment at least. Errors: ResourceExhausted, naming what was asked for.
+  // Uninitialised, aligned to kAlignment at least. Errors: OutOfMemoryError, naming what was asked for.
   virtual absl::StatusOr<MemoryBlock> Allocate(size_t bytes) = 0;
   virtual absl::Status Zero(std::byte* to, size_t bytes) = 0;
   // `from` may be reused when it returns.
@@ -62,5 +63,10 @@ class Memory {
 
 // This machine's. Thread-safe.
 Memory& HostMemory();
+
+// What Allocate answers where memory is short, told from other things that can be exhausted. `text` says whose memory, how much was asked
+// for and how much there is.
+absl::Status OutOfMemoryError(absl::string_view text);
+bool IsOutOfMemory(const absl::Status& status);
 
 }  // namespace fusionllm::tensor

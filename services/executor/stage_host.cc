@@ -14,6 +14,7 @@
 #include "lib/wire/profile_json.h"
 #include "services/checkpoint_directory.h"
 #include "services/executor/machine_lock.h"
+#include "services/executor/memory_shortage.h"
 #include "services/executor/process_memory.h"
 #include "services/version.h"
 
@@ -316,9 +317,16 @@ absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& a
     fetching_ = std::stop_source();
     if (shutting_down_) fetching_.request_stop();
   }
-  FUSIONLLM_RETURN_IF_ERROR(BuildStage(Setting(epoch->number), assign, CallbacksOf(*epoch), *epoch));
+  const absl::Status built = BuildStage(Setting(epoch->number), assign, CallbacksOf(*epoch), *epoch);
+  if (!built.ok()) return BesideThePlan(built, *epoch);
   FUSIONLLM_RETURN_IF_ERROR(RestoreEpoch(Setting(epoch->number), assign, *epoch));
   return epoch;
+}
+
+absl::Status StageHost::BesideThePlan(const absl::Status& status, const StageEpoch& epoch) const {
+  const auto& stages = epoch.plan.stages;
+  const auto stage = static_cast<size_t>(epoch.stage);
+  return stage < stages.size() ? services::BesideThePlan(status, stages[stage], memory_bytes_) : status;
 }
 
 runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
@@ -386,6 +394,7 @@ void StageHost::Start(uint32_t number) {
     shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, *epoch_->executor);
   } else if (epoch_->first_step <= total) {
     last = epoch_->executor->Run(epoch_->first_step, total);
+    if (!last.ok()) last = BesideThePlan(last.status(), *epoch_);
   }
   // A lost peer ends the epoch: nobody waits for shards that are still on their way.
   if (!last.ok() && !epoch_->loss->peer().empty()) checkpoints_.Cancel(number);

@@ -71,6 +71,8 @@ class StageHost {
   StageSetting Setting(uint32_t epoch);
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> OpenData(uint32_t epoch);
   absl::StatusOr<std::unique_ptr<StageEpoch>> Build(const v1::Assign& assign);
+  // Where memory is short, with what the plan says of it.
+  absl::Status BesideThePlan(const absl::Status& status, const StageEpoch& epoch) const;
   runtime::StageCallbacks CallbacksOf(StageEpoch& epoch);
   void ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times);
 

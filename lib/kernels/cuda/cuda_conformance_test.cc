@@ -63,6 +63,7 @@ TEST_P(CudaDeviceTest, AnIndexThatDoesNotExistIsToldWithWhatThereIs) {
 TEST_P(CudaDeviceTest, MemoryThatIsNotThereIsToldWithWhatIsFree) {
   const auto block = device_->memory().Allocate(size_t{1} << 45);
   EXPECT_EQ(block.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(tensor::IsOutOfMemory(block.status()));
   EXPECT_THAT(block.status().message(), HasSubstr("out of memory: 32768.00 GiB more were asked for, "));
 }
 

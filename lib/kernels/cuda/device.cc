@@ -22,7 +22,7 @@ std::string Version(int version) { return absl::StrCat(version / 1000, ".", vers
 absl::Status ToStatus(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string text = absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
-  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
+  return error == cudaErrorMemoryAllocation ? tensor::OutOfMemoryError(text) : absl::InternalError(text);
 }
 
 std::string DeviceInfo::ToString() const {
@@ -84,7 +84,7 @@ class Device::StreamMemory final : public tensor::Memory {
       cudaGetLastError();  // so that nobody takes it for his own
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return tensor::OutOfMemoryError(absl::StrFormat(
           "CUDA device %d (%s) is out of memory: %.2f GiB more were asked for, %.2f GiB of %.2f GiB are free", device_.info_.index,
           device_.info_.name, static_cast<double>(bytes) / kGiB, static_cast<double>(free) / kGiB, static_cast<double>(total) / kGiB));
     } else if (error != cudaSuccess) {

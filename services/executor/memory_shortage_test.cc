@@ -1,0 +1,39 @@
+#include "services/executor/memory_shortage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/tensor/memory.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST(MemoryShortageTest, WhatThePlanCountsOnStandsBesideWhatIsShort) {
+  const absl::Status shortage = tensor::OutOfMemoryError("CUDA device 0 (X) is out of memory: 3.20 GiB more were asked for");
+  const absl::Status said = BesideThePlan(shortage, {.index = 2, .memory_bytes = 5 * kGiB}, 8 * kGiB);
+  EXPECT_TRUE(tensor::IsOutOfMemory(said));
+  EXPECT_THAT(std::string(said.message()), AllOf(StartsWith("CUDA device 0 (X) is out of memory: 3.20 GiB more were asked for; "),
+                                                 HasSubstr("the plan counts on 5.00 GiB for stage 2 of a device with 8.00 GiB"),
+                                                 HasSubstr("others may be using the device"), HasSubstr("training.microBatchSize")));
+}
+
+TEST(MemoryShortageTest, APlanThatCannotFitIsSaidToBeTooMuch) {
+  const absl::Status said = BesideThePlan(tensor::OutOfMemoryError("no"), {.memory_bytes = 9 * kGiB}, 8 * kGiB);
+  EXPECT_THAT(std::string(said.message()), HasSubstr("that is too much for it"));
+}
+
+TEST(MemoryShortageTest, OtherFailuresStayAsTheyAre) {
+  for (const absl::Status& status :
+       {absl::OkStatus(), absl::ResourceExhaustedError("No space left on the disk"), absl::InternalError("no")}) {
+    EXPECT_EQ(BesideThePlan(status, {.memory_bytes = kGiB}, kGiB), status);
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::services
