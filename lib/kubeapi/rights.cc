@@ -30,7 +30,7 @@ Json MemberWorkRules() {
   return Json::array({Rule({"pods"}, {"create", "delete"}), Rule({"configmaps"}, {"get", "create", "patch", "delete"}),
                       Rule({"secrets"}, {"get", "create", "patch"}),
                       // Of executors that those of other clusters dial.
-                      Rule({"services"}, {"get", "create", "patch"})});
+                      Rule({"services"}, {"get", "create", "patch", "delete"})});
 }
 
 }  // namespace fusionllm::kubeapi

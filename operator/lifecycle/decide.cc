@@ -122,6 +122,7 @@ void Decider::AfterTheEnd() {
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
     decision_.delete_anchors = std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.anchor; });
   } else if (spec_.clean_pod_policy == job::CleanPodPolicy::kRunning) {
+    decision_.remove_services = true;
     for (const PodView* pod : Pods()) {
       if (!Ended(*pod) || pod->deleted_at.has_value()) Remove(*pod);
     }

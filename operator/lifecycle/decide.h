@@ -62,6 +62,7 @@ struct Decision {
   bool delete_anchors = false;          // everything of the job, in all clusters
   bool preserve_anchors = false;        // marks that all of it stays
   std::vector<std::string> tombstones;  // clusters that may have something left: remembered before the finalizer goes
+  bool remove_services = false;         // the job is over: nobody dials its broker and executors any more
   bool remove_finalizer = false;        // nothing is left, or nothing more can be done
   bool delete_job = false;              // its time after the end is over
   std::optional<RestartCause> restart;  // the memory speaks of a new attempt, for this

@@ -59,7 +59,7 @@ std::string BrokerPodName(const JobIdentity& job, int64_t attempt) { return absl
 std::string AnchorName(const JobIdentity& job) { return absl::StrCat(job.name, "-anchor"); }
 std::string JobDocumentName(const JobIdentity& job) { return absl::StrCat(job.name, "-job"); }
 std::string BrokerServiceName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
-std::string ExecutorServiceName(const JobIdentity& job, const ExecutorSlot& slot) { return absl::StrCat(job.name, "-", DeviceName(slot)); }
+std::string ExecutorServiceName(const JobIdentity& job, const std::string& device) { return absl::StrCat(job.name, "-", device); }
 std::string BrokerSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
 std::string ExecutorSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-executors"); }
 std::string AuthoritySecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-authority"); }

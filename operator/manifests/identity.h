@@ -80,7 +80,7 @@ std::string AnchorName(const JobIdentity& job);         // ConfigMap that owns e
 std::string JobDocumentName(const JobIdentity& job);    // ConfigMap: the job as the broker reads it
 std::string BrokerServiceName(const JobIdentity& job);  // Service
 // Service: "JOB-paris-0", the same for all attempts.
-std::string ExecutorServiceName(const JobIdentity& job, const ExecutorSlot& slot);
+std::string ExecutorServiceName(const JobIdentity& job, const std::string& device);
 std::string BrokerSecretName(const JobIdentity& job);  // Secret of the broker's pod
 std::string ExecutorSecretName(const JobIdentity& job);
 std::string AuthoritySecretName(const JobIdentity& job);  // the job's authority, on the hub alone

@@ -213,7 +213,8 @@ bool ExecutorsNeedRelay(const job::FusionJob& job, const std::vector<ExecutorSlo
 }
 
 json ExecutorServiceObject(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, const Owner& owner) {
-  json service = {{"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", Metadata(identity, ExecutorServiceName(identity, slot), owner)}};
+  json service = {
+      {"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", Metadata(identity, ExecutorServiceName(identity, DeviceName(slot)), owner)}};
   json& labels = service["metadata"]["labels"];
   labels[kRoleLabel] = kExecutorRole;
   labels[kClusterLabel] = slot.cluster;

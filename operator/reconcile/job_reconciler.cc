@@ -307,6 +307,8 @@ class JobReconciler::Pass {
     FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).RemovePods(hub, decision.remove));
     if (decision.delete_anchors) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).DeleteAnchor());
     if (decision.preserve_anchors) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).PreserveAnchor());
+    if (decision.remove_services)
+      FUSIONLLM_RETURN_IF_ERROR(RemoveIdleIn(owner_.hub_, seen, {.cluster = local_, .is_hub = true, .over = true}));
     // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
     if (decision.prepare && decision.memory.attempt == seen.memory.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
     return absl::OkStatus();
@@ -352,12 +354,22 @@ class JobReconciler::Pass {
     if (decision.delete_anchors) return Writes(member).DeleteAnchor();
     if (decision.preserve_anchors) return Writes(member).PreserveAnchor();
     const bool used = std::any_of(seen.slots.begin(), seen.slots.end(), [&](const auto& slot) { return slot.cluster == member.name(); });
+    if (decision.remove_services || (decision.prepare && seen.placed && !used)) {
+      return RemoveIdleIn(member, seen, {.cluster = member.name(), .over = decision.remove_services});
+    }
     if (!decision.prepare || !used) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(
         const Prepared prepared,
         PrepareRemote(member, owner_.hub_,
                       Request(seen, decision.memory.attempt, member.name(), NodeAddressOf(member.name(), /*hub=*/false)), call_.stop));
     return CreateExecutors(member, member.name(), seen, decision, prepared);
+  }
+
+  absl::Status RemoveIdleIn(Member& member, const Observation& seen, const IdleServices& idle) {
+    const auto anchor = member.AnchorOf(view_.identity.uid);
+    if (!anchor.has_value() || !HasIdleServices(*anchor, seen.slots, idle)) return absl::OkStatus();
+    FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
+    return RemoveIdleServices(member, Request(seen, seen.memory.attempt, idle.cluster, ""), idle, call_.stop);
   }
 
   // Whether anything is about to be written there, apart from what is prepared.

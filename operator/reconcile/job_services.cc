@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
@@ -84,6 +85,24 @@ absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside,
     reach.outside = address;
   }
   return reach;
+}
+
+absl::Status JobServices::Remove(const std::string& name) {
+  const kube::ObjectKey key{job_.ns, name};
+  const absl::StatusOr<std::string> answer = client_.Get(kServices, key, call_);
+  if (kube::IsApiNotFound(answer.status())) return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(answer.status());
+  const json there = kube::ParseJson(*answer);
+  if (TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid) return absl::OkStatus();
+  const absl::Status removed = client_.Delete(kServices, key, {.uid = TextAt(there, "metadata", "uid")}, call_).status();
+  if (kube::IsApiForbidden(removed)) {
+    base::Log(
+        base::LogLevel::kWarning,
+        absl::StrCat(Called(there), " stays until its job is deleted: the operator may not delete it: ", std::string(removed.message())));
+    return absl::OkStatus();
+  }
+  // A conflict: it has changed hands since.
+  return kube::IsApiNotFound(removed) || kube::IsApiConflict(removed) ? absl::OkStatus() : removed;
 }
 
 // The Service as the server has it; nothing when `missing` is said.

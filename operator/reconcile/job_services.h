@@ -1,5 +1,5 @@
-// The Services of a job in one cluster: makes them, and says where they are reached. For one preparation (prepare.h). Blocks on the API
-// server; errors are its. What only time or a person can change is none: it is said in `missing`, for the job's status.
+// The Services of a job in one cluster: makes and removes them, and says where they are reached. For one preparation (prepare.h). Blocks on
+// the API server; errors are its. What only time or a person can change is none: it is said in `missing`, for the job's status.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -28,6 +28,8 @@ class JobServices {
   // `wanted`: with one port. With `outside`, by its node port or its load balancer, as its type says; `host` goes before what they say of
   // themselves. A Service of that name that is not the job's is left alone.
   absl::StatusOr<ServiceReach> Make(const nlohmann::json& wanted, bool outside, const std::optional<std::string>& host = std::nullopt);
+  // The job's Service of that name, if there is one. Where we may not, it stays until the job is deleted, which the log says.
+  absl::Status Remove(const std::string& name);
 
  private:
   absl::StatusOr<nlohmann::json> Ensure(const nlohmann::json& wanted, std::string& missing);

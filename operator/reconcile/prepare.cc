@@ -35,6 +35,11 @@ std::string HashOf(const PrepareRequest& request) {
   return absl::StrCat(absl::Hex(base::StableHash(text)));
 }
 
+bool IsTaken(const std::string& device, const std::vector<ExecutorSlot>& slots, const std::string& cluster) {
+  return std::any_of(slots.begin(), slots.end(),
+                     [&](const ExecutorSlot& slot) { return slot.cluster == cluster && DeviceName(slot) == device; });
+}
+
 class Preparation {
  public:
   Preparation(Member& member, const PrepareRequest& request, std::stop_token stop)
@@ -68,6 +73,7 @@ class Preparation {
                                                 {kWantedAnnotation, absl::StrCat(request_.wanted)}};
     if (remote) notes[kRemoteBrokerAnnotation] = broker.outside;
     if (!executors.addresses.empty()) notes[kExecutorAddressesAnnotation] = AddressesText(executors.addresses);
+    FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(services, executors.addresses));
     // Last: an anchor that says so has everything beside it.
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
     return Prepared{owner, broker.inside, executors.addresses};
@@ -91,8 +97,37 @@ class Preparation {
     if (!executors.missing.empty()) return Wait(executors.missing);
     std::map<std::string, std::string> notes = {{kPreparedAnnotation, want}, {kBrokerAnnotation, broker}};
     if (!executors.addresses.empty()) notes[kExecutorAddressesAnnotation] = AddressesText(executors.addresses);
+    FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(services, executors.addresses));
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
     return Prepared{owner, broker, executors.addresses};
+  }
+
+  absl::Status RemoveIdle(const IdleServices& idle) {
+    const absl::StatusOr<std::string> answer = client_.Get(kConfigMaps, {id_.ns, AnchorName(id_)}, call_);
+    if (kube::IsApiNotFound(answer.status())) return absl::OkStatus();
+    FUSIONLLM_RETURN_IF_ERROR(answer.status());
+    FUSIONLLM_RETURN_IF_ERROR(TakeAnchor(*answer));
+    JobServices services = Services(idle.cluster);
+    std::map<std::string, std::string> notes = anchor_.notes, kept;
+    if (!idle.over) {
+      for (const auto& [device, address] : ParseAddresses(notes[kExecutorAddressesAnnotation])) {
+        if (IsTaken(device, request_.slots, idle.cluster)) kept[device] = address;
+      }
+    } else {
+      // Some may have waited for their addresses to the end.
+      for (const ExecutorSlot& slot : request_.slots) {
+        if (slot.cluster == idle.cluster && !anchor_.notes[kWaitingAnnotation].empty()) {
+          FUSIONLLM_RETURN_IF_ERROR(services.Remove(ExecutorServiceName(id_, DeviceName(slot))));
+        }
+      }
+      if (idle.is_hub) FUSIONLLM_RETURN_IF_ERROR(services.Remove(BrokerServiceName(id_)));
+      if (idle.is_hub) notes[kBrokerAnnotation] = notes[kRemoteBrokerAnnotation] = "";
+    }
+    FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(services, kept));
+    notes[kExecutorAddressesAnnotation] = AddressesText(kept);
+    notes[kWaitingAnnotation] = "";
+    std::erase_if(notes, [](const auto& note) { return note.second.empty(); });
+    return Mark(notes);
   }
 
  private:
@@ -119,6 +154,14 @@ class Preparation {
   }
 
   bool ServesExecutors() const { return !request_.egress_only && ExecutorsHaveServices(*request_.job, request_.slots); }
+
+  // Of executors that the attempt before had and this one has not.
+  absl::Status RemoveOthers(JobServices& services, const std::map<std::string, std::string>& kept) {
+    for (const auto& [device, address] : ParseAddresses(anchor_.notes[kExecutorAddressesAnnotation])) {
+      if (!kept.contains(device)) FUSIONLLM_RETURN_IF_ERROR(services.Remove(ExecutorServiceName(id_, device)));
+    }
+    return absl::OkStatus();
+  }
 
   JobServices Services(const std::string& cluster) { return {client_, id_, cluster, request_.node_address, call_}; }
 
@@ -188,7 +231,12 @@ class Preparation {
     if (answer.ok()) member_.Wrote(id_.uid, kConfigMaps, *answer);
     if (!answer.ok() && kube::IsApiAlreadyExists(answer.status())) answer = client_.Get(kConfigMaps, {id_.ns, name}, call_);
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
-    const json anchor = kube::ParseJson(*answer);
+    return TakeAnchor(*answer);
+  }
+
+  absl::Status TakeAnchor(const std::string& text) {
+    const std::string name = AnchorName(id_);
+    const json anchor = kube::ParseJson(text);
     const json& metadata = At(anchor, "metadata");
     if (TextAt(metadata, "labels", kJobUidLabel) != id_.uid) {
       // Of a job of the same name that is no more, and goes with its objects; or somebody's who is none of ours to overwrite.
@@ -314,6 +362,17 @@ class Preparation {
 
 absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop) {
   return Preparation(member, request, std::move(stop)).Remote(hub);
+}
+
+absl::Status RemoveIdleServices(Member& member, const PrepareRequest& request, const IdleServices& idle, std::stop_token stop) {
+  return Preparation(member, request, std::move(stop)).RemoveIdle(idle);
+}
+
+bool HasIdleServices(const AnchorView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle) {
+  if (anchor.terminating) return false;
+  if (idle.over) return !anchor.executor_addresses.empty() || !anchor.waiting.empty() || (idle.is_hub && !anchor.broker_address.empty());
+  return std::any_of(anchor.executor_addresses.begin(), anchor.executor_addresses.end(),
+                     [&](const auto& held) { return !IsTaken(held.first, slots, idle.cluster); });
 }
 
 bool AwaitsAddress(const absl::Status& status) { return status.GetPayload(kAwaitsAddress).has_value(); }

@@ -45,6 +45,17 @@ absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, 
 // In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's authority is read there, unless it
 // is cached.
 absl::StatusOr<Prepared> PrepareRemote(Member& member, Member& hub, const PrepareRequest& request, std::stop_token stop);
+// Whose Services are idle. `is_hub`: it has the broker's. `over`: the job is, and needs none any more; else those of executors in
+// `request.slots` stay.
+struct IdleServices {
+  std::string cluster;
+  bool is_hub = false;
+  bool over = false;
+};
+// Removes what nobody dials any more: load balancers cost.
+absl::Status RemoveIdleServices(Member& member, const PrepareRequest& request, const IdleServices& idle, std::stop_token stop);
+// Whether there are any, by what the anchor says.
+bool HasIdleServices(const AnchorView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle);
 // Whether that is why: nothing is wrong, and nobody tells when there is an address.
 bool AwaitsAddress(const absl::Status& status);
 

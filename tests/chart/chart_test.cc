@@ -132,11 +132,11 @@ TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
               UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
                                    "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes",
                                    "watch nodes", "get namespaces"));
-  EXPECT_THAT(
-      rights.at("fusion-fusionllm-work"),
-      UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps", "delete configmaps",
-                           "get secrets", "create secrets", "patch secrets", "get services", "create services", "patch services",
-                           "create events", "patch events", "patch fusionjobs", "delete fusionjobs", "patch fusionjobs/status"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-work"),
+              UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps",
+                                   "delete configmaps", "get secrets", "create secrets", "patch secrets", "get services", "create services",
+                                   "patch services", "delete services", "create events", "patch events", "patch fusionjobs",
+                                   "delete fusionjobs", "patch fusionjobs/status"));
 }
 
 TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
@@ -146,10 +146,10 @@ TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   const auto rights = RightsByRole(objects);
   EXPECT_THAT(rights.at("fusion-fusionllm-watch"), UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps",
                                                                         "list nodes", "watch nodes", "get namespaces"));
-  EXPECT_THAT(
-      rights.at("fusion-fusionllm-work"),
-      UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps", "delete configmaps",
-                           "get secrets", "create secrets", "patch secrets", "get services", "create services", "patch services"));
+  EXPECT_THAT(rights.at("fusion-fusionllm-work"),
+              UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps",
+                                   "delete configmaps", "get secrets", "create secrets", "patch secrets", "get services", "create services",
+                                   "patch services", "delete services"));
   EXPECT_THAT(Kinds(Objects("--set role=member,member.token=false")), Not(Contains("Secret")));
 }
 

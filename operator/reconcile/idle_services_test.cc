@@ -1,0 +1,150 @@
+// Services that nobody dials any more: load balancers cost as long as they are there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "operator/reconcile/testing/two_clusters_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using testing::TwoClustersTest;
+using ::testing::UnorderedElementsAre;
+
+class IdleServicesTest : public TwoClustersTest {
+ protected:
+  void Start(const json& more = json::object()) {
+    json job = testing::JobObject();
+    job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+    job["spec"].update(more);
+    TwoClustersTest::Submit(job);
+    SettleBoth();
+    ASSERT_EQ(Condition("Ready"), "True AllExecutorsReady");
+    ASSERT_THAT(ServicesOf(*looking_), UnorderedElementsAre("train-broker", "train-local-0"));
+    ASSERT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+  }
+  static std::vector<std::string> ServicesOf(kube::ApiClient& client) {
+    std::vector<std::string> names;
+    const json services = json::parse(client.List(kServices, "default").value());
+    for (const json& service : services["items"]) names.push_back(service["metadata"]["name"]);
+    return names;
+  }
+  size_t Requests() const { return server_.requests().size() + tokyo_server_.requests().size(); }
+};
+
+TEST_F(IdleServicesTest, AJobThatIsOverHasNone) {
+  Start();
+  const json before = Job()["status"];
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_EQ(Condition("Complete"), "True Completed");
+  EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
+  EXPECT_EQ(Job()["status"]["endpoint"], before["endpoint"]) << "where it was reached is still told";
+}
+
+TEST_F(IdleServicesTest, WhoeverKeepsThePodsOfAJobThatIsOverKeepsItsServices) {
+  Start({{"cleanPodPolicy", "None"}});
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_EQ(Condition("Complete"), "True Completed");
+  EXPECT_THAT(ServicesOf(*looking_), UnorderedElementsAre("train-broker", "train-local-0"));
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+}
+
+TEST_F(IdleServicesTest, ASuspendedJobKeepsItsAddresses) {
+  Start();
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_EQ(Condition("Suspended"), "True Suspended");
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+}
+
+TEST_F(IdleServicesTest, AnAttemptWithFewerExecutorsRemovesThoseOfTheOthers) {
+  Start({{"checkpoint", {{"path", "ckpt"}, {"everySteps", 5}}}});
+  Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 1}, {"min", 1}}}}}});
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["attempt"], 1);
+  const size_t left = ServicesOf(*looking_).size() + ServicesOf(*tokyo_client_).size();
+  EXPECT_EQ(left, 1u) << "of the broker; one executor has nobody to dial";
+  EXPECT_THAT(ServicesOf(*looking_), ElementsAre("train-broker"));
+}
+
+TEST_F(IdleServicesTest, ThoseThatWaitedForTheirAddressToTheEndGoToo) {
+  tokyo_balances_ = false;
+  json job = testing::JobObject();
+  job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+  job["spec"]["pendingDeadlineSeconds"] = 60;
+  TwoClustersTest::Submit(job);
+  SettleBoth();
+  ASSERT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+  clock_.Advance(absl::Seconds(61));
+  SettleBoth();
+  EXPECT_EQ(Condition("Failed"), "True PendingDeadlineExceeded");
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
+  EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+}
+
+TEST_F(IdleServicesTest, AnotherJobsServiceOfTheNameIsLeftAlone) {
+  Start();
+  const json theirs = {{"metadata", {{"labels", {{kJobUidLabel, "another"}}}}}};
+  ASSERT_TRUE(tokyo_client_->Patch(kServices, {"default", "train-tokyo-0"}, kube::PatchType::kMerge, theirs.dump()).ok());
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+}
+
+TEST_F(IdleServicesTest, AnAccountOfBeforeThatMayNotDeleteThemLeavesThem) {
+  Start();
+  tokyo_server_.AddFault({.verb = "delete",
+                          .target = "/services",
+                          .times = 1000,
+                          .code = 403,
+                          .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"may not delete services"})"});
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_EQ(Condition("Complete"), "True Completed");
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+  const size_t asked = Requests();
+  (void)Reconcile();
+  (void)ReconcileTokyo();
+  EXPECT_LE(Requests() - asked, 8u) << "once is enough";
+}
+
+TEST_F(IdleServicesTest, WhereverTheOperatorDiesNoneIsLeft) {
+  for (const bool in_tokyo : {false, true}) {
+    bool died = true;
+    for (int request = 0; died; ++request) {
+      SCOPED_TRACE(absl::StrCat(in_tokyo ? "tokyo " : "hub ", request));
+      ASSERT_LT(request, 100);
+      Start();
+      EndBroker(0, 0, "");
+      testing::DyingTransport* const dying = in_tokyo ? tokyo_transport_ : transport_;
+      dying->DieAt(request, /*carried_out=*/request % 2 == 0);
+      died = false;
+      for (int look = 0; look < 20; ++look) {
+        (void)Reconcile();
+        (void)ReconcileTokyo();
+        if (!dying->died()) continue;
+        died = true;
+        dying->Revive();
+        dying->DieAt(-1, false);
+        Restart();
+      }
+      dying->DieAt(-1, false);
+      EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+      EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
+      ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+      SettleBoth();
+      ASSERT_TRUE(Job().is_null());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::op
