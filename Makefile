@@ -108,7 +108,7 @@ e2e-short: build e2e-programs  ## as root: from this checkout to a job over two 
 	@e2e/scenarios/two_members_job.sh short
 
 # The last one looks at what the others have kept.
-E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job suspend_resume executor_lost hub_upgraded \
+E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job suspend_resume object_store_job executor_lost hub_upgraded \
   credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost two_hubs rest rights
 # On clusters that are given (HUB_KUBECONFIG, e2e/README.md) nothing needs root, and nothing of this machine is tried.
 e2e: build $(if $(HUB_KUBECONFIG),,e2e-smoke)  ## as root: the smoke, then what a user does, and what goes wrong (e2e/scenarios); needs the images

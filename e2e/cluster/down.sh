@@ -6,6 +6,11 @@ set -euo pipefail
 # shellcheck source=names_lib.sh
 . "$(dirname "$0")/names_lib.sh"
 check_root
+# One after the other: what one has found, the other must not take away meanwhile.
+if [ -d "$state_root" ]; then
+  exec 8<"$state_root"
+  flock 8
+fi
 
 # Every process among the cluster's daemons, in its Pods, or in its network; not the dead that wait to be reaped.
 processes_of() {
@@ -22,18 +27,23 @@ processes_of() {
   done
 }
 
-end_processes() {
-  local deadline=$((SECONDS + 60)) left freezer
-  # A frozen group does not even die.
+# A frozen group does not even die.
+thaw() {
+  local freezer
   for freezer in $(find /sys/fs/cgroup -path "*/$(prefixed "$1")/*" \( -name freezer.state -o -name cgroup.freeze \) 2>/dev/null); do
     case $freezer in
       *freezer.state) { echo THAWED >"$freezer"; } 2>/dev/null || true ;;
       *) { echo 0 >"$freezer"; } 2>/dev/null || true ;;
     esac
   done
+}
+
+end_processes() {
+  local deadline=$((SECONDS + 60)) left
   while left=$(processes_of "$1") && [ -n "$left" ]; do
     # shellcheck disable=SC2086
     kill -KILL $left 2>/dev/null || true
+    thaw "$1"
     [ $SECONDS -lt $deadline ] || die "these processes of $1 do not end: $(echo "$left" | tr '\n' ' ')"
     sleep 0.1
   done
@@ -78,13 +88,14 @@ take_down() {
   for other in $(existing_clusters); do forget_link "$other" "$name"; done
 }
 
-# What another cluster held for its link to this one.
+# What another cluster held for its link to this one. In its network, but not as a process of its: that one may be frozen, and stays so.
 forget_link() {
-  local pid rule
+  local pid rule network
+  network=$(prefixed "$1")
   if pid=$(cat "$state_root/$1/links/$2.pid" 2>/dev/null) && grep -qz delay_packets "/proc/$pid/cmdline" 2>/dev/null; then kill "$pid"; fi
-  inside "$1" iptables -t mangle -S PREROUTING 2>/dev/null | grep -- " to-$2 " | sed 's/^-A/-D/' | while read -r rule; do
+  ip netns exec "$network" iptables -t mangle -S PREROUTING 2>/dev/null | grep -- " to-$2 " | sed 's/^-A/-D/' | while read -r rule; do
     # shellcheck disable=SC2086
-    inside "$1" iptables -t mangle $rule
+    ip netns exec "$network" iptables -t mangle $rule
   done || true
   rm -f "$state_root/$1/links/$2".*
 }

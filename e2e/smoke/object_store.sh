@@ -10,35 +10,23 @@ fail() {
   exit 1
 }
 [ -x "$bin/fusionctl" ] || fail "$bin/fusionctl is not there: make build"
-program=$(e2e/s3server/build.sh)
+# shellcheck source=../s3server/server_lib.sh
+. e2e/s3server/server_lib.sh
 
 folder=$(mktemp -d)
-server=
 end() {
   local status=$?
-  if [ -n "$server" ]; then kill "$server" 2>/dev/null && wait "$server" 2>/dev/null || true; fi
-  if [ $status -ne 0 ]; then tail -n 20 "$folder"/*.log >&2 || true; fi
+  end_s3
+  if [ $status -ne 0 ]; then tail -n 20 "$folder"/*.log "$folder"/store/*.log >&2 || true; fi
   rm -rf "$folder"
 }
 trap end EXIT
-mkdir -p "$folder/store/models" "$folder/metadata"
+serve_s3 "$folder/store" 127.0.0.1
+export AWS_ACCESS_KEY_ID=$s3_key AWS_SECRET_ACCESS_KEY=$s3_secret AWS_REGION=$s3_region AWS_ENDPOINT_URL_S3=$s3_url
 
-export AWS_ACCESS_KEY_ID=smoke AWS_SECRET_ACCESS_KEY='of/the+store=' AWS_REGION=eu-test-1
-ROOT_ACCESS_KEY=$AWS_ACCESS_KEY_ID ROOT_SECRET_KEY=$AWS_SECRET_ACCESS_KEY "$program" --quiet --port 127.0.0.1:0 --region "$AWS_REGION" \
-  posix --sidecar "$folder/metadata" "$folder/store" >"$folder/server.log" 2>&1 &
-server=$!
-port=
-for _ in $(seq 300); do
-  port=$(ss -Hltnp src 127.0.0.1 | sed -n "s/.* 127\.0\.0\.1:\([0-9]*\) .*pid=$server,.*/\1/p")
-  [ -n "$port" ] && break
-  kill -0 "$server" 2>/dev/null || fail "the S3 server has ended"
-  sleep 0.1
-done
-[ -n "$port" ] || fail "the S3 server does not listen"
-export AWS_ENDPOINT_URL_S3=http://127.0.0.1:$port
-
-mkdir -p "$folder/store/models/corpus"
-cp README.md "$folder/store/models/corpus/"
+models=$folder/store/buckets/models
+mkdir -p "$models/corpus"
+cp README.md "$models/corpus/"
 settings=(--set spec.data.path=s3://models/corpus/ --set spec.strategy.stages=1 --format json)
 here=(--set "spec.data.path=$PWD/README.md" --set spec.strategy.stages=1 --format json)
 kept=(--set 'spec.checkpoint={path: "s3://models/runs/tiny", everySteps: 10, keep: 2}')
@@ -57,12 +45,12 @@ for _ in $(seq 1200); do
 done
 kill -KILL "$(pgrep -P $first -x fusionctl || echo $first)" 2>/dev/null || true
 wait $first 2>/dev/null || true
-[ -f "$folder/store/models/runs/tiny/latest" ] || fail "no checkpoint has got into the store"
+[ -f "$models/runs/tiny/latest" ] || fail "no checkpoint has got into the store"
 
 run second "${settings[@]}" "${kept[@]}" --set spec.training.steps=40 || fail "the run that goes on ended with $?"
 grep -q '"CheckpointFetched"' "$folder/second.jsonl" || fail "the second run did not begin with the store's checkpoint"
-[ "$(cat "$folder/store/models/runs/tiny/latest")" = step-000040 ] || fail "latest is $(cat "$folder/store/models/runs/tiny/latest")"
-"$bin/fusionctl" checkpoint verify "$folder/store/models/runs/tiny/step-000040" || fail "what is in the store is not whole"
+[ "$(cat "$models/runs/tiny/latest")" = step-000040 ] || fail "latest is $(cat "$models/runs/tiny/latest")"
+"$bin/fusionctl" checkpoint verify "$models/runs/tiny/step-000040" || fail "what is in the store is not whole"
 losses "$folder/alone.jsonl" >"$folder/expected"
 losses "$folder/first.jsonl" "$folder/second.jsonl" >"$folder/found"
 [ "$(wc -l <"$folder/expected")" -eq 40 ] || fail "the undisturbed run has $(wc -l <"$folder/expected") losses"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # three_clusters.sh: a hub and two members joined by links of different speeds; a Pod in member a measures, through a NodePort of member b,
 # the rate and the round trip that the link was given; a Pod in b reaches the Service by its name, unshaped; a cut link is cut, and mended
-# it is back; all of it goes and leaves nothing.
+# it is back; all of it goes, by two calls at once and with one machine frozen, and leaves nothing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../cluster/names_lib.sh
@@ -85,8 +85,12 @@ fi
 line=$(nsenter --net="/run/netns/$(prefixed a)" timeout 60 "$build_folder/e2e/probe" measure "$(node_address b)" 30700 1000) || fail "the mended link is still cut"
 echo "cut, and mended: $line"
 
+# A machine that hangs holds up nobody, nor does a second call: two scripts may end at once.
+"$here/../cluster/machine.sh" freeze b
 start=$SECONDS
-"$here/../cluster/down.sh" "${clusters[@]}"
+timeout 150 "$here/../cluster/down.sh" "${clusters[@]}" &
+timeout 150 "$here/../cluster/down.sh" "${clusters[@]}" || fail "with b frozen, one of two calls of down.sh ended with $?"
+wait $! || fail "with b frozen, one of two calls of down.sh ended with $?"
 rm -rf "$scratch"
 trap - EXIT
 expect_nothing_left "$before" "${clusters[@]}"

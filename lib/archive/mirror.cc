@@ -80,6 +80,13 @@ void Mirror::Work() {
     const absl::Status status = gone ? absl::OkStatus() : Copy(next, where);
     if (stop.stop_requested()) return;
     const bool damaged = absl::IsDataLoss(status);  // here: another try changes nothing
+    // Before it counts as done: who waits for it in Finish() has heard of it.
+    if (options_.tell && !gone && (status.ok() || damaged || !told)) {
+      const std::string sentence =
+          absl::StrCat("the copy of step ", next.step, " to ", place_->name(), " failed: ", std::string(status.message()),
+                       damaged ? "; it is passed over" : "; training goes on, and it is tried again until it works");
+      options_.tell({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
+    }
     std::unique_lock lock(mutex_);
     last_error_ = status;
     if (!failing_since_) failing_since_ = absl::Now();
@@ -92,12 +99,6 @@ void Mirror::Work() {
     }
     const bool hurry = hurry_;
     lock.unlock();
-    if (options_.tell && !gone && (status.ok() || damaged || !told)) {
-      const std::string sentence =
-          absl::StrCat("the copy of step ", next.step, " to ", place_->name(), " failed: ", std::string(status.message()),
-                       damaged ? "; it is passed over" : "; training goes on, and it is tried again until it works");
-      options_.tell({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
-    }
     told = !status.ok();
     if (status.ok() || damaged) continue;
     lock.lock();

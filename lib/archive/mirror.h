@@ -34,7 +34,7 @@ struct MirrorOptions {
   int64_t every_steps = 0;     // > 0: only checkpoints of steps that are multiples of it, and what Finish() finds to be the last
   absl::Duration first_pause = absl::Seconds(1);
   absl::Duration longest_pause = absl::Minutes(1);
-  // From the mirror's thread; must not block for long.
+  // From the mirror's thread; must not block for long. What has been copied is told before Finish() returns.
   std::function<void(const MirrorNews&)> tell;
 };
 

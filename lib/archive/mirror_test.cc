@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <future>
 
 #include "absl/strings/str_cat.h"
 #include "lib/archive/folder_place.h"
@@ -67,6 +68,17 @@ TEST_F(MirrorTest, WhatIsOfferedGetsThereAndOnlyTheNewestAreKept) {
   ASSERT_EQ(news_.size(), 3u);
   EXPECT_TRUE(news_[0].copied);
   EXPECT_EQ(news_[0].message, "s3://models/a/step-000010");
+}
+
+TEST_F(MirrorTest, WhoWaitsHasHeardOfAllThatIsThere) {
+  std::promise<void> heard;
+  Mirror mirror([this](Transfer) { return std::make_unique<FolderPlace>(folder_ / "elsewhere", Transfer{}); },
+                {.tell = [go_on = heard.get_future().share()](const MirrorNews&) { go_on.wait(); }});
+  mirror.Offer(Save(10), 10);
+  auto finished = std::async(std::launch::async, [&] { return mirror.Finish(kLongEnough, {}); });
+  EXPECT_EQ(finished.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  heard.set_value();
+  EXPECT_TRUE(finished.get().ok());
 }
 
 TEST_F(MirrorTest, AStoreThatIsAwayIsToldOfOnceAndCaughtUpWith) {

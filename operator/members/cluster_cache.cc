@@ -64,8 +64,15 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
   };
   pods_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsPod(object).job); });
   anchors_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsAnchor(object).job()); });
-  pods_.AddHandler([tell](const kube::InformerEvent& event) { tell(event, Known(event), AsPod(Known(event)).job); });
-  anchors_.AddHandler([tell](const kube::InformerEvent& event) { tell(event, Known(event), AsAnchor(Known(event)).job()); });
+  pods_.AddHandler([this, tell](const kube::InformerEvent& event) {
+    if (event.kind == kube::InformerEvent::Kind::kDeleted) KeepReport(event);
+    tell(event, Known(event), AsPod(Known(event)).job);
+  });
+  anchors_.AddHandler([this, tell](const kube::InformerEvent& event) {
+    const JobRefPtr& job = AsAnchor(Known(event)).job();
+    if (event.kind == kube::InformerEvent::Kind::kDeleted && job != nullptr) ForgetReport(job->uid);
+    tell(event, Known(event), job);
+  });
 }
 
 void ClusterCache::Start() {
@@ -142,6 +149,37 @@ std::optional<AnchorView> ClusterCache::AnchorOf(const std::string& job_uid) con
   const std::vector<kube::ObjectPtr> found = anchors_.Find(kByJob, job_uid);
   if (found.empty()) return std::nullopt;
   return AsAnchor(*found.front()).View();
+}
+
+void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
+  // Deleted with its last state, which may be the first that anybody is told of the end.
+  for (const kube::ObjectPtr& pod : {gone.object, gone.old}) {
+    if (pod == nullptr) continue;
+    const auto* const cached = dynamic_cast<const CachedPod*>(pod.get());
+    if (cached == nullptr || cached->job == nullptr) continue;
+    const PodView view = cached->View(name_);
+    if (view.role != kBrokerRole || !view.report.has_value()) continue;
+    const std::string& uid = cached->job->uid;
+    {
+      const std::lock_guard lock(reports_mutex_);
+      const auto [at, is_new] = reports_.try_emplace(uid, BrokerReport{view.attempt, *view.report});
+      if (!is_new && at->second.attempt <= view.attempt) at->second = {view.attempt, *view.report};
+    }
+    // Whose anchor went first is asked about no more. The other way round, the anchor's own end does it.
+    if (anchors_.Find(kByJob, uid).empty()) ForgetReport(uid);
+    return;
+  }
+}
+
+void ClusterCache::ForgetReport(const std::string& job_uid) {
+  const std::lock_guard lock(reports_mutex_);
+  reports_.erase(job_uid);
+}
+
+std::optional<BrokerReport> ClusterCache::LastReportOf(const std::string& job_uid) const {
+  const std::lock_guard lock(reports_mutex_);
+  const auto at = reports_.find(job_uid);
+  return at == reports_.end() ? std::nullopt : std::optional(at->second);
 }
 
 std::vector<AnchorView> ClusterCache::Anchors() const {

@@ -54,6 +54,7 @@ class ClusterCache : public Member {
   kube::ApiClient& client() const override { return writes_; }
   std::vector<PodView> PodsOf(const std::string& job_uid) const override;
   std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override;
+  std::optional<BrokerReport> LastReportOf(const std::string& job_uid) const override;
   std::vector<AnchorView> Anchors() const override;
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override;
   bool SeenWrites(const std::string& job_uid) override;
@@ -61,6 +62,8 @@ class ClusterCache : public Member {
 
  private:
   bool AllSeenLocked(const std::set<kube::ObjectKey>& keys);
+  void KeepReport(const kube::InformerEvent& gone);
+  void ForgetReport(const std::string& job_uid);
 
   const std::string name_;
   const kube::PulsedClient& reads_;
@@ -72,6 +75,8 @@ class ClusterCache : public Member {
   kube::WriteBarrier pod_writes_, anchor_writes_;
   std::mutex writes_mutex_;
   std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
+  mutable std::mutex reports_mutex_;
+  std::map<std::string, BrokerReport> reports_;  // by job uid, of jobs with an anchor
   ClusterInventory inventory_;
   mutable std::atomic<bool> listed_ = false;  // Listed() was true: it is asked for each look at a job
 };

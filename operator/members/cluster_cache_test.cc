@@ -34,6 +34,16 @@ class ClusterCacheTest : public ::testing::Test {
           {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kAnchorRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}}}}}};
     return client_.Create(kConfigMaps, "default", object.dump(), {}, {}).value();
   }
+  void CreateBroker(const std::string& job) {
+    const json pod = {
+        {"apiVersion", "v1"},
+        {"kind", "Pod"},
+        {"metadata",
+         {{"name", job + "-broker-r3"},
+          {"labels",
+           {{kOriginLabel, "hub"}, {kRoleLabel, kBrokerRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}, {kAttemptLabel, "3"}}}}}};
+    EXPECT_TRUE(client_.Create(kPods, "default", pod.dump(), {}, {}).ok());
+  }
   bool Eventually(const std::function<bool()>& holds) {
     for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
     return holds();
@@ -76,6 +86,28 @@ TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
   cache_.Wrote("c-uid", kConfigMaps, written);
   EXPECT_TRUE(Eventually([&] { return cache_.SeenWrites("c-uid"); }));
   EXPECT_TRUE(cache_.AnchorOf("c-uid").has_value()) << "seen is seen";
+}
+
+TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
+  CreateAnchor("a");
+  CreateBroker("a");
+  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf("a-uid").size() == 1 && cache_.AnchorOf("a-uid").has_value(); }));
+  EXPECT_FALSE(cache_.LastReportOf("a-uid").has_value());
+  // Whoever looks at the pods only now and then has never seen it as it ended.
+  const json ended = {{"exitCode", 4}, {"message", R"({"step":72,"steps":99,"checkpoint_step":72})"}};
+  const json status = {{"phase", "Failed"}, {"containerStatuses", {{{"name", "broker"}, {"state", {{"terminated", ended}}}}}}};
+  const json patch = {{"status", status}};
+  const auto patched =
+      client_.Patch(kPods, {"default", "a-broker-r3"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}, {});
+  ASSERT_TRUE(patched.ok()) << patched.status();
+  ASSERT_TRUE(client_.Delete(kPods, {"default", "a-broker-r3"}, {.grace_period_seconds = 0}, {}).ok());
+  ASSERT_TRUE(Eventually([&] { return cache_.LastReportOf("a-uid").has_value(); }));
+  EXPECT_TRUE(cache_.PodsOf("a-uid").empty());
+  EXPECT_EQ(cache_.LastReportOf("a-uid")->attempt, 3);
+  EXPECT_EQ(cache_.LastReportOf("a-uid")->progress.checkpoint_step, 72);
+  EXPECT_FALSE(cache_.LastReportOf("b-uid").has_value());
+  ASSERT_TRUE(client_.Delete(kConfigMaps, {"default", "a-anchor"}, {}, {}).ok());
+  EXPECT_TRUE(Eventually([&] { return !cache_.LastReportOf("a-uid").has_value(); })) << "the job is gone";
 }
 
 TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {

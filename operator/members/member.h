@@ -1,6 +1,7 @@
 // One cluster that lends devices, as the reconciler sees it: what is cached of it, and a client for writes.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,8 +13,15 @@
 #include "operator/inventory/capacity.h"
 #include "operator/lifecycle/observation.h"
 #include "operator/members/anchor_view.h"
+#include "operator/progress/progress.h"
 
 namespace fusionllm::op {
+
+// The last word of a broker whose pod is gone.
+struct BrokerReport {
+  int64_t attempt = 0;
+  Progress progress;
+};
 
 // Thread-safe. The caches trail the cluster: whoever has written says so, and asks before the next decision whether it can be seen.
 class Member {
@@ -29,6 +37,9 @@ class Member {
   virtual kube::ApiClient& client() const = 0;
   virtual std::vector<PodView> PodsOf(const std::string& job_uid) const = 0;
   virtual std::optional<AnchorView> AnchorOf(const std::string& job_uid) const = 0;
+  // What the newest broker that is gone has left behind: its pod may have gone before anybody looked at it as it was at its end. Nothing:
+  // none was seen to go, or its job has no anchor any more.
+  virtual std::optional<BrokerReport> LastReportOf(const std::string& job_uid) const { return std::nullopt; }
   // Of all jobs, other hubs' of the same origin with them.
   virtual std::vector<AnchorView> Anchors() const = 0;
   // The server's answer to a write of a pod or an anchor of the job.

@@ -16,6 +16,7 @@
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/job_story.h"
 #include "operator/reconcile/member_writes.h"
+#include "operator/reconcile/newest_progress.h"
 #include "operator/reconcile/pod_trials.h"
 #include "operator/reconcile/prepare.h"
 
@@ -144,7 +145,7 @@ class JobReconciler::Pass {
     PlaceExecutors(seen);
     FindEndpoints(seen);
     if (key_.cluster.empty() && seen.memory.restarting_since.has_value()) {
-      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt);
+      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
       seen.stepped = progress.has_value() && progress->step > 0;
     }
     trials_.LookAt(seen);
@@ -203,7 +204,7 @@ class JobReconciler::Pass {
     const bool whole = std::none_of(seen.slots.begin(), seen.slots.end(), lost);
     if (seen.placed && whole && Training(seen.slots) >= seen.wanted) return;
     if (!whole) {
-      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt);
+      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
       if (progress.has_value() && progress->executors > 0) seen.attending = progress->executors;
     }
     // What cannot be made now keeps no room from others.
@@ -284,7 +285,7 @@ class JobReconciler::Pass {
       Measure(seen, decision);
     }
     // The next broker may have the address of this one.
-    if (decision.restart.has_value()) owner_.progress_.Forget(view_.identity.uid);
+    if (decision.memory.attempt != seen.memory.attempt) owner_.progress_.Forget(view_.identity.uid);
     for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
     const absl::Status done = CarryOutOnHub(seen, decision);
     const bool refused = trials_.Learn(seen, decision, seen.clusters.front(), done);
@@ -417,7 +418,8 @@ class JobReconciler::Pass {
   }
 
   absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
-    const std::optional<Progress> progress = ProgressOf(seen, decision.memory.attempt);
+    const std::optional<Progress> progress =
+        NewestProgress(seen, decision.memory.attempt, ask_, owner_.hub_.LastReportOf(view_.identity.uid));
     const kubeapi::FusionJobStatus status = BuildStatus(view_, seen, decision, progress);
     if (status == view_.status) return absl::OkStatus();
     // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.
@@ -441,17 +443,8 @@ class JobReconciler::Pass {
     if (decision.steps_again && !told.resized) metrics->StepsAgain(seen.now - *told.restarting_since);
   }
 
-  std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt) {
-    for (const ClusterView& cluster : seen.clusters) {
-      for (const PodView& pod : cluster.pods) {
-        if (pod.role != kBrokerRole || pod.attempt != attempt) continue;
-        if (pod.report.has_value()) return pod.report;
-        if (pod.phase == PodPhase::kRunning && !pod.address.empty()) {
-          return owner_.progress_.Follow(key_, view_.identity.uid, absl::StrCat(pod.address, ":", kMetricsPort));
-        }
-      }
-    }
-    return std::nullopt;
+  std::optional<Progress> AskBrokerAt(const std::string& address) {
+    return owner_.progress_.Follow(key_, view_.identity.uid, absl::StrCat(address, ":", kMetricsPort));
   }
 
   // The job after a write of ours: later writes of this pass go on from there, and older ones from the cache are not acted upon.
@@ -472,6 +465,7 @@ class JobReconciler::Pass {
   const JobView& view_;
   kube::ApiClient& hub_;
   const kube::CallOptions call_;
+  const AskBroker ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
   std::string version_ = view_.resource_version;
   std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
   bool awaits_advice_ = false;

@@ -117,26 +117,31 @@ kubeapi::TrainerStatus TrainerOf(const Progress& progress, absl::Time now) {
   return trainer;
 }
 
+// Both are told together, no more often than kProgressEvery; but a checkpoint is news by itself, too: the last one of a run is whole only
+// after its last step has been told.
 void TellProgress(const Observation& seen, const Progress& progress, bool ended, kubeapi::FusionJobStatus& status) {
   if (progress.steps == 0) return;  // it knows nothing yet
+  const bool newer_checkpoint =
+      progress.checkpoint_step.has_value() && (!status.checkpoint.has_value() || status.checkpoint->step != *progress.checkpoint_step);
   // A broker that has made no step of its own yet goes on from a checkpoint, or will: what was told before is nearer to the truth.
-  if (progress.step == 0 && status.trainer_status.has_value()) return;
+  const bool made_steps = progress.step > 0 || !status.trainer_status.has_value();
+  if (!newer_checkpoint && !made_steps) return;
   if (status.trainer_status.has_value() && status.trainer_status->last_updated_time.has_value()) {
     kubeapi::TrainerStatus same = TrainerOf(progress, *status.trainer_status->last_updated_time);
     same.progress = status.trainer_status->progress;
     same.eta = status.trainer_status->eta;
-    if (same == *status.trainer_status) return;
+    if (!newer_checkpoint && same == *status.trainer_status) return;
     if (!ended && seen.now < *status.trainer_status->last_updated_time + kProgressEvery) return;
   }
-  status.trainer_status = TrainerOf(progress, seen.now);
-  if (progress.stages > 0) {
+  if (made_steps) status.trainer_status = TrainerOf(progress, seen.now);
+  if (made_steps && progress.stages > 0) {
     kubeapi::PlanStatus plan = status.plan.value_or(kubeapi::PlanStatus());
     plan.epoch = progress.epoch;
     plan.stages = progress.stages;
     plan.predicted_step_milliseconds = Milliseconds(progress.predicted_step_seconds);
     status.plan = plan;
   }
-  if (progress.checkpoint_step.has_value() && (!status.checkpoint.has_value() || status.checkpoint->step != *progress.checkpoint_step)) {
+  if (newer_checkpoint) {
     const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : "";
     status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = ToSecond(seen.now)};
   }

@@ -35,7 +35,8 @@ void Archives::Add(const std::string& path, bool first, int64_t keep, int64_t ev
                                                  objectstore::StoreOptions{.progress = transfer.progress, .stop = transfer.stop});
   };
   archive::MirrorOptions options{.keep = keep, .every_steps = every_steps};
-  options.tell = [this](const archive::MirrorNews& news) {
+  options.tell = [this, first](const archive::MirrorNews& news) {
+    if (first && news.copied && kept_) kept_(news.step);
     if (tell_) tell_({.reason = news.copied ? "CheckpointCopied" : "CheckpointCopyFailed", .step = news.step, .message = news.message});
   };
   copies_.push_back({.first = first, .mirror = std::make_unique<archive::Mirror>(make, std::move(options))});
@@ -69,8 +70,9 @@ std::vector<archive::Place*> Archives::places() const {
   return places;
 }
 
-void Archives::Start(int64_t first_sequence, std::function<void(broker::Announce)> tell) {
+void Archives::Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept) {
   tell_ = std::move(tell);
+  kept_ = std::move(kept);
   progress_ = nullptr;
   for (const Copies& copies : copies_) copies.mirror->RemoveFrom(first_sequence);
 }

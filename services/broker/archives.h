@@ -31,8 +31,9 @@ class Archives {
   // The first goes first; for what comes before Start.
   std::vector<archive::Place*> places() const;
 
-  // From now on `tell` gets the news, on threads of its own. `first_sequence`: of checkpoints that may be removed.
-  void Start(int64_t first_sequence, std::function<void(broker::Announce)> tell);
+  // From now on `tell` gets the news, and `kept` the steps of checkpoints that are where spec.checkpoint.path says if that is a URI, each
+  // on threads of its own. `first_sequence`: of checkpoints that may be removed.
+  void Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept = {});
   // The checkpoints that are in the folder already, for whoever ended before it had copied them.
   void OfferAll(const std::string& directory, int64_t first_sequence);
   // A whole checkpoint. Does not block.
@@ -55,6 +56,7 @@ class Archives {
 
   Progress progress_;
   std::function<void(broker::Announce)> tell_;
+  std::function<void(int64_t step)> kept_;
   std::vector<Copies> copies_;
 };
 

@@ -205,6 +205,14 @@ class Preparation {
     return start_.path.empty() ? GoAboveOthers() : absl::OkStatus();
   }
 
+  bool KeptInStore() const { return job_.spec.checkpoint.has_value() && base::IsUri(job_.spec.checkpoint->path); }
+
+  // With a checkpoint of the run's folder; spec.checkpoint.resume may name another.
+  bool BeginsWithItsOwn() const {
+    const std::filesystem::path start = run_options_.start_checkpoint, own = loop_options_.checkpoint_directory;
+    return !start.empty() && start.parent_path().lexically_normal() == own.lexically_normal();
+  }
+
   bool HasCheckpoints() const {
     const auto newest = checkpoint::FindNewestWhole(loop_options_.checkpoint_directory);
     return newest.ok() && newest->path.has_value();
@@ -288,11 +296,15 @@ class Preparation {
     setup_.probe = std::make_unique<RunProbe>(registry_, RunProbeOptions{.targets_per_step = TargetsPerStep(job_.spec),
                                                                          .samples_per_step = job_.spec.training.global_batch_size,
                                                                          .total_steps = job_.spec.training.steps,
-                                                                         .text = IsText(job_.spec)});
+                                                                         .text = IsText(job_.spec),
+                                                                         .kept_elsewhere = KeptInStore()});
+    if (!KeptInStore() && BeginsWithItsOwn()) setup_.probe->CheckpointKept(run_options_.start_step);
     setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
                                             PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
     if (setup_.archives != nullptr) {
-      setup_.archives->Start(first_sequence, [loop = setup_.loop.get()](broker::Announce news) { loop->Tell(std::move(news)); });
+      setup_.archives->Start(
+          first_sequence, [loop = setup_.loop.get()](broker::Announce news) { loop->Tell(std::move(news)); },
+          [probe = setup_.probe.get()](int64_t step) { probe->CheckpointKept(step); });
       setup_.archives->OfferAll(checkpoints, first_sequence);
     }
     setup_.exchange->OnProgress([loop = setup_.loop.get()] { loop->OnTransferProgress(); });

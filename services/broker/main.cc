@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -20,6 +19,7 @@
 #include "lib/transport/grpc/relay.h"
 #include "services/broker/broker_setup.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/final_report.h"
 #include "services/broker/run_log.h"
 #include "services/grpc_server.h"
 #include "services/version.h"
@@ -92,14 +92,9 @@ void KeepMetrics(const std::string& path, metrics::Registry& registry) {
   if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
 }
 
-// What a container leaves behind of a run: /progress, the exit code, and of a failure the reason and a sentence.
 void LeaveReport(const std::string& path, const std::string& progress, const RunOutcome& outcome) {
-  nlohmann::json report = nlohmann::json::parse(progress, nullptr, /*allow_exceptions=*/false);
-  report["exit_code"] = ExitCodeOf(outcome);
-  if (!outcome.status.ok()) report["error"] = std::string(outcome.status.message());
-  if (!outcome.refusal_reason.empty()) report["reason"] = outcome.refusal_reason;
   std::ofstream out(path, std::ios::trunc);
-  out << report.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
+  out << FinalReport(progress, ExitCodeOf(outcome), outcome) << "\n" << std::flush;
   if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
 }
 

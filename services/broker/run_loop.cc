@@ -398,10 +398,11 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   broker::CheckpointCommitted event{.step = action.step, .status = committed.status()};
   if (committed.ok()) event.path = committed->path;
   if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
-  Post([this, bytes, event] {
+  // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
+  if (committed.ok()) probe_.CheckpointCommitted(action.step, bytes);
+  Post([this, event] {
     Feed(event);  // told first, as with steps
-    if (!event.status.ok() || !Recorded(journal_.RecordCheckpoint(event.step, event.path))) return;
-    probe_.CheckpointCommitted(event.step, bytes);
+    if (event.status.ok()) Recorded(journal_.RecordCheckpoint(event.step, event.path));
   });
 }
 

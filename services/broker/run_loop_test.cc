@@ -9,6 +9,7 @@
 #include <future>
 
 #include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/testing/sample.h"
 #include "lib/wire/profile_json.h"
 #include "services/broker/testing/file_size_limit.h"
 
@@ -91,6 +92,26 @@ TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
   EXPECT_GT(told_before_any_news, 0) << "that a was lost";
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(outcome.interrupted);
+}
+
+// The run is over before the turn of the event that tells of it has come.
+TEST_F(RunLoopTest, ACheckpointThatIsWholeWhenTheRunStopsIsOnThePage) {
+  const std::string checkpoints = folder_ / "checkpoints";
+  const auto staged = checkpoint::StageSample(checkpoints, /*step=*/4, /*stages=*/1);
+  ASSERT_TRUE(staged.ok()) << staged.status();
+  broker::ShardWritten shard{.epoch = 1, .step = 4, .stage = 0};
+  for (const checkpoint::FileEntry& file : staged->files) shard.files.push_back({file.name, file.bytes, file.sha256, file.tensors});
+  broker::RunState state({.expected = {"a"}, .total_steps = 9, .checkpoints = true, .last_epoch = 1, .gone = {"a"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 4, {shard});
+  JournalState past;
+  RunLoopOptions options{.checkpoint_directory = checkpoints};
+  options.job.spec.checkpoint.emplace();
+  RunLoop loop(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  loop.Stop();
+  const RunOutcome outcome = loop.Run(attendance_);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  ASSERT_TRUE(std::filesystem::exists(checkpoints + "/step-000004/manifest.json"));
+  EXPECT_THAT(probe_.ProgressJson(), HasSubstr(R"("checkpoint_step":4)"));
 }
 
 absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {

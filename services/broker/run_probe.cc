@@ -187,7 +187,7 @@ void RunProbe::ShardWritten(int64_t step, double seconds) {
 
 void RunProbe::CheckpointCommitted(int64_t step, int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  progress_page_.CheckpointCommitted(step);
+  if (!options_.kept_elsewhere) progress_page_.CheckpointKept(step);
   checkpoint_at_s_ = now_s_();
   checkpoint_bytes_.Set(static_cast<double>(bytes));
   if (const auto begun = shards_since_s_.find(step); begun != shards_since_s_.end()) {

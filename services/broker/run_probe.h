@@ -25,6 +25,7 @@ struct RunProbeOptions {
   int64_t samples_per_step = 0;
   int64_t total_steps = 0;
   bool text = true;                    // perplexity means something
+  bool kept_elsewhere = false;         // a checkpoint counts, for who looks at the page, when it is in the store that the job names
   std::function<double()> now_s = {};  // a clock that only rises; default: the machine's
 };
 
@@ -38,8 +39,10 @@ class RunProbe {
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   void Sent(const std::string& device, const v1::LinkBytes& link);  // as RunLog has it
   void Event(const broker::Announce& event);
-  void ShardWritten(int64_t step, double seconds);  // since the stage copied its tensors
-  void CheckpointCommitted(int64_t step, int64_t bytes);
+  void ShardWritten(int64_t step, double seconds);        // since the stage copied its tensors
+  void CheckpointCommitted(int64_t step, int64_t bytes);  // whole in the run's folder
+  // It is where the job keeps its checkpoints: what CheckpointCommitted says, too, unless they are kept elsewhere.
+  void CheckpointKept(int64_t step) { progress_page_.CheckpointKept(step); }
   // After every event of the run.
   void State(const broker::RunState& state);
   void Heard(const std::string& device);

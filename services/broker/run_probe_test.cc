@@ -213,6 +213,16 @@ TEST_F(RunProbeTest, CheckpointsHaveAnAgeADurationAndASize) {
   EXPECT_DOUBLE_EQ(Value("checkpoint_seconds_count"), 1);
 }
 
+TEST_F(RunProbeTest, ACheckpointIsOnThePageWhenItIsWhereTheJobKeepsThem) {
+  metrics::Registry registry("test", "0");
+  RunProbe elsewhere(registry, {.kept_elsewhere = true});
+  for (RunProbe* probe : {&probe_, &elsewhere}) probe->CheckpointCommitted(10, 4'096);
+  EXPECT_THAT(probe_.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
+  EXPECT_THAT(elsewhere.ProgressJson(), ::testing::Not(::testing::HasSubstr("checkpoint_step")));
+  elsewhere.CheckpointKept(10);
+  EXPECT_THAT(elsewhere.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
+}
+
 TEST_F(RunProbeTest, AnExecutorHasAnAgeWhileItIsThere) {
   probe_.Heard("a");
   now_s_ = 104;

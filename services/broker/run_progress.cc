@@ -39,7 +39,7 @@ void RunProgress::StageTimes(const std::string& device, const v1::StageTimes& ti
   }
 }
 
-void RunProgress::CheckpointCommitted(int64_t step) {
+void RunProgress::CheckpointKept(int64_t step) {
   const std::lock_guard lock(mutex_);
   checkpoint_step_ = step;
 }

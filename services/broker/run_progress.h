@@ -26,7 +26,8 @@ class RunProgress {
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   // Links whose rate is that of their wire: one of the others is never the slowest.
   void TellingLinks(const broker::PlanWatch::Ends& links);
-  void CheckpointCommitted(int64_t step);
+  // The newest checkpoint that is where the job keeps them.
+  void CheckpointKept(int64_t step);
   void Recovered();
   // After every event of the run.
   void State(const broker::RunState& state);

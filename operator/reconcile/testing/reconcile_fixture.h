@@ -92,6 +92,9 @@ class DirectMember : public Member {
     }
     return std::nullopt;
   }
+  // What a cache has seen to go that a test's kubelet has taken away.
+  std::optional<BrokerReport> LastReportOf(const std::string&) const override { return left_; }
+  std::optional<BrokerReport> left_;
   // As a cache that hears of no anchor any more.
   void KeepAnchors() { kept_ = Anchors(); }
   std::vector<AnchorView> Anchors() const override {
@@ -128,6 +131,7 @@ class WritingMember : public Member {
   kube::ApiClient& client() const override { return client_; }
   std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
   std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
+  std::optional<BrokerReport> LastReportOf(const std::string& uid) const override { return seen_.LastReportOf(uid); }
   std::vector<AnchorView> Anchors() const override { return seen_.Anchors(); }
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return seen_.Capacity(); }
   void Wrote(const std::string& uid, const kube::Resource& resource, const std::string& answer) override {

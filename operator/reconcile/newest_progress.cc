@@ -1,0 +1,34 @@
+#include "operator/reconcile/newest_progress.h"
+
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+namespace {
+
+const PodView* BrokerOf(const Observation& seen, int64_t attempt) {
+  for (const ClusterView& cluster : seen.clusters) {
+    for (const PodView& pod : cluster.pods) {
+      if (pod.role == kBrokerRole && pod.attempt == attempt) return &pod;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt, const AskBroker& ask) {
+  const PodView* const broker = BrokerOf(seen, attempt);
+  if (broker == nullptr) return std::nullopt;
+  if (broker->report.has_value()) return broker->report;
+  return broker->phase == PodPhase::kRunning && !broker->address.empty() ? ask(broker->address) : std::nullopt;
+}
+
+std::optional<Progress> NewestProgress(const Observation& seen, int64_t attempt, const AskBroker& ask,
+                                       const std::optional<BrokerReport>& left) {
+  if (BrokerOf(seen, attempt) != nullptr) return ProgressOf(seen, attempt, ask);
+  if (const PodView* const before = BrokerOf(seen, attempt - 1); before != nullptr) return before->report;
+  // Of an earlier one it would be older than what has been told since.
+  return left.has_value() && left->attempt >= attempt - 1 ? std::optional(left->progress) : std::nullopt;
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,26 @@
+// Where a job's run stands, from what its brokers tell and have left behind.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "operator/lifecycle/observation.h"
+#include "operator/members/member.h"
+
+namespace fusionllm::op {
+
+// What the page of the broker at this address says; nothing: not known yet. Must not block.
+using AskBroker = std::function<std::optional<Progress>(const std::string& address)>;
+
+// Of the broker of this attempt: the report that it has left, or its page.
+std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt, const AskBroker& ask);
+
+// The same, to be told: while that attempt has no broker's pod, any more or yet, the last word of its broker, or of the one before.
+// Attempts are counted as soon as they are decided on, when the former broker may be saving its last checkpoint; and its pod may be gone by
+// the time that somebody looks. `left`: Member::LastReportOf of the hub.
+std::optional<Progress> NewestProgress(const Observation& seen, int64_t attempt, const AskBroker& ask,
+                                       const std::optional<BrokerReport>& left);
+
+}  // namespace fusionllm::op

@@ -1,0 +1,32 @@
+#include "services/broker/final_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lib/base/cut_text.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxSentence = 1024;  // who reads it keeps no more (operator/progress)
+
+std::string Text(const json& report) { return report.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
+  json report = json::parse(progress, nullptr, /*allow_exceptions=*/false);
+  if (!report.is_object()) report = json::object();
+  report.erase("links");
+  report["exit_code"] = exit_code;
+  if (!outcome.status.ok()) report["error"] = base::CutText(std::string(outcome.status.message()), kMaxSentence);
+  if (!outcome.refusal_reason.empty()) report["reason"] = outcome.refusal_reason;
+  for (const char* spare : {"stages", "slowest_link", "error"}) {
+    if (Text(report).size() < kMaxReportBytes) break;
+    report.erase(spare);
+  }
+  return Text(report);
+}
+
+}  // namespace fusionllm::services
