@@ -91,7 +91,8 @@ TEST_F(ChartTest, FeatureGatesAreGivenAsAFlag) {
 // Two places for one setting, and the file would lose against the flag without a word.
 TEST_F(ChartTest, EachSettingHasOnePlace) {
   const std::string all =
-      "--set scheduler.enabled=true,operator.hubAddress=x,operator.featureGates.DryRunTrials=true --set 'watchNamespaces={a}'";
+      "--set scheduler.enabled=true,operator.hubAddress=x,operator.featureGates.DryRunTrials=true,operator.clusterProfiles.enabled=true,"
+      "operator.clusterProfiles.configMap=mine --set 'watchNamespaces={a}'";
   std::vector<std::string> placed = Keys(OperatorSchema()["config"]["properties"]), settings;
   for (const std::string& key : Keys(YAML::Load(FileIn("")))) placed.push_back(key);
   const std::vector<std::string> arguments = Arguments(all);

@@ -131,14 +131,6 @@ TEST_F(ChartTest, TheBudgetIsForSeveralReplicas) {
   EXPECT_THAT(Kinds(Objects(three + ",operator.podDisruptionBudget.enabled=false")), Not(Contains("PodDisruptionBudget")));
 }
 
-<<<<<<< HEAD
-=======
-TEST_F(ChartTest, RequestsToTheHubAreBounded) {
-  EXPECT_THAT(Arguments(""), IsSupersetOf({"--kube-api-qps=500", "--kube-api-burst=1000"})) << "as operator/main.cc has it";
-  EXPECT_THAT(Arguments("--set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5"),
-              IsSupersetOf({"--kube-api-qps=2.5", "--kube-api-burst=5"}));
-}
-
 constexpr char kProfiles[] =
     "--set operator.clusterProfiles.enabled=true --set-json 'operator.clusterProfiles.providers=[{\"name\":\"login\",\"execConfig\":"
     "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"command\":\"/plugins/login\",\"args\":[\"a b\"]},"
@@ -154,11 +146,13 @@ TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
   EXPECT_THAT(providers->at(0).exec.args, testing::ElementsAre("a b"));
   EXPECT_TRUE(providers->at(0).append_args);
   const YAML::Node pod = PodOf(OfKind(objects, "Deployment").at(0));
-  EXPECT_EQ(pod["volumes"][0]["configMap"]["name"].as<std::string>(), "fusion-fusionllm-profiles");
-  EXPECT_EQ(pod["containers"][0]["volumeMounts"][0]["name"].as<std::string>(), pod["volumes"][0]["name"].as<std::string>());
+  const YAML::Node volume = pod["volumes"][1], mount = pod["containers"][0]["volumeMounts"][1];  // after that of its settings
+  EXPECT_EQ(volume["configMap"]["name"].as<std::string>(), "fusion-fusionllm-profiles");
+  EXPECT_EQ(mount["name"].as<std::string>(), volume["name"].as<std::string>());
+  const std::string settings = pod["containers"][0]["volumeMounts"][0]["mountPath"].as<std::string>();
+  EXPECT_THAT(mount["mountPath"].as<std::string>(), Not(::testing::StartsWith(settings + "/"))) << "nothing can be mounted in a read-only volume";
   EXPECT_THAT(Arguments(kProfiles),
-              Contains(absl::StrCat("--cluster-profile-providers=", pod["containers"][0]["volumeMounts"][0]["mountPath"].as<std::string>(),
-                                    "/providers.json")));
+              Contains(absl::StrCat("--cluster-profile-providers=", mount["mountPath"].as<std::string>(), "/providers.json")));
   const auto checksum = [](const std::string& options) {
     const YAML::Node deployment = OfKind(Objects(options), "Deployment").at(0);
     return deployment["spec"]["template"]["metadata"]["annotations"]["checksum/access-providers"].as<std::string>();
@@ -166,8 +160,8 @@ TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
   EXPECT_EQ(checksum(kProfiles), checksum(std::string(kProfiles) + "--set operator.workers=3"));
   EXPECT_NE(checksum(kProfiles), checksum(std::string(kProfiles) + "--set operator.clusterProfiles.providers[0].name=other"));
   const std::vector<YAML::Node> own = Objects("--set operator.clusterProfiles.enabled=true,operator.clusterProfiles.configMap=mine");
-  EXPECT_EQ(PodOf(OfKind(own, "Deployment").at(0))["volumes"][0]["configMap"]["name"].as<std::string>(), "mine");
-  EXPECT_THAT(Kinds(own), Not(Contains("ConfigMap")));
+  EXPECT_EQ(PodOf(OfKind(own, "Deployment").at(0))["volumes"][1]["configMap"]["name"].as<std::string>(), "mine");
+  for (const YAML::Node& map : OfKind(own, "ConfigMap")) EXPECT_EQ(NameOf(map), "fusion-fusionllm-config");
 }
 
 TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
@@ -193,7 +187,6 @@ TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
   EXPECT_THAT(nothing.text, HasSubstr("operator.clusterProfiles.enabled needs operator.clusterProfiles.providers"));
 }
 
->>>>>>> f1d1300 (helm: access providers for ClusterProfiles, and the right to read them)
 // The rights go with it: what the operator may not list it does not try to.
 TEST_F(ChartTest, JobsOfSomeNamespacesAreWatchedAndNoOthers) {
   EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--watch-namespaces"))));
