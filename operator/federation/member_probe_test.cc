@@ -110,7 +110,7 @@ TEST_F(MemberProbeTest, RightsThatAreMissingWhereJobsAreAreNamed) {
   EXPECT_THAT(probe_.Facts()->missing, IsEmpty()) << "there is no job that would need them";
   namespaces_ = {"team"};
   Allow(false, 13 + 1);  // everywhere, and the first of those in the namespace
-  Allow(true, 11);
+  Allow(true, 12);
   ASSERT_TRUE(probe_.Ask({}).ok());
   EXPECT_THAT(probe_.Facts()->missing, ElementsAre("create pods in namespace team"));
   ASSERT_TRUE(probe_.Ask({}).ok());

@@ -32,9 +32,9 @@ std::string DefinitionFile(const YAML::Node& crd) {
 TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
   const std::vector<YAML::Node> objects = Objects("");
   EXPECT_THAT(Kinds(objects),
-              UnorderedElementsAre("ServiceAccount", "CustomResourceDefinition", "CustomResourceDefinition", "ClusterRole", "ClusterRole",
-                                   "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding", "Role",
-                                   "RoleBinding", "Service", "Deployment", "Job", "ServiceAccount", "Role", "RoleBinding", "Pod"))
+              UnorderedElementsAre("ServiceAccount", "ConfigMap", "CustomResourceDefinition", "CustomResourceDefinition", "ClusterRole",
+                                   "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
+                                   "Role", "RoleBinding", "Service", "Deployment", "Job", "ServiceAccount", "Role", "RoleBinding", "Pod"))
       << "the last four are those of helm test";
   for (const YAML::Node& crd : OfKind(objects, "CustomResourceDefinition")) {
     EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
@@ -109,7 +109,9 @@ TEST_F(ChartTest, ASchedulerBesideTheOperatorIsOnLoopbackAndHasNoToken) {
   const YAML::Node pod = OfKind(Objects(on), "Deployment").at(0)["spec"]["template"]["spec"];
   EXPECT_FALSE(pod["automountServiceAccountToken"].as<bool>());
   ASSERT_EQ(pod["containers"].size(), 2);
-  EXPECT_EQ(pod["containers"][0]["volumeMounts"][0]["name"].as<std::string>(), pod["volumes"][0]["name"].as<std::string>());
+  // After that of its settings.
+  EXPECT_EQ(pod["containers"][0]["volumeMounts"][1]["name"].as<std::string>(), pod["volumes"][1]["name"].as<std::string>());
+  EXPECT_TRUE(pod["volumes"][1]["projected"].IsDefined());
   const YAML::Node scheduler = pod["containers"][1];
   EXPECT_EQ(scheduler["image"].as<std::string>(), "localhost/fusionllm/scheduler:0.1.0");
   EXPECT_EQ(scheduler["args"][0].as<std::string>(), absl::StrCat("--listen=", address));
@@ -118,7 +120,8 @@ TEST_F(ChartTest, ASchedulerBesideTheOperatorIsOnLoopbackAndHasNoToken) {
   EXPECT_FALSE(scheduler["ports"].IsDefined());
   const YAML::Node alone = OfKind(Objects(""), "Deployment").at(0)["spec"]["template"]["spec"];
   EXPECT_TRUE(alone["automountServiceAccountToken"].as<bool>());
-  EXPECT_FALSE(alone["volumes"].IsDefined());
+  ASSERT_EQ(alone["volumes"].size(), 1);
+  EXPECT_EQ(alone["volumes"][0]["name"].as<std::string>(), "config");
 }
 
 // What operator/ asks API servers for; the end-to-end scenario compares the roles with an audit log. A right more is a right to be stolen.
@@ -190,12 +193,15 @@ TEST_F(ChartTest, SeriesOfJobsCarryTheirName) {
 }
 
 TEST_F(ChartTest, DashboardsAreThoseOfTheFilesUnchanged) {
-  EXPECT_THAT(Kinds(Objects("")), Not(Contains("ConfigMap")));
+  for (const YAML::Node& map : OfKind(Objects(""), "ConfigMap")) {
+    EXPECT_FALSE(map["metadata"]["labels"]["grafana_dashboard"].IsDefined()) << NameOf(map);
+  }
   EXPECT_THAT(Kinds(Objects("--set role=member,grafana.dashboards.enabled=true")), Not(Contains("ConfigMap")));
   const std::vector<YAML::Node> maps =
       OfKind(Objects("--set grafana.dashboards.enabled=true,grafana.dashboards.folder=ML,grafana.dashboards.namespace=watch"), "ConfigMap");
   std::set<std::string> names;
   for (const YAML::Node& map : maps) {
+    if (NameOf(map) == "fusion-fusionllm-config") continue;
     EXPECT_EQ(map["metadata"]["labels"]["grafana_dashboard"].as<std::string>(), "1");
     EXPECT_EQ(map["metadata"]["annotations"]["grafana_folder"].as<std::string>(), "ML");
     EXPECT_EQ(map["metadata"]["namespace"].as<std::string>(), "watch");
