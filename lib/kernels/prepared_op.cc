@@ -1,25 +1,17 @@
 #include "lib/kernels/prepared_op.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace fusionllm::kernels {
 namespace {
 
-// These move bytes whatever they mean.
-bool MovesBytesOnly(absl::string_view type) {
+bool MovesElements(absl::string_view type) {
   for (absl::string_view mover : {"placeholder", "reshape", "flatten", "transpose", "concat", "split", "slice", "pad_slice"}) {
     if (type == mover) return true;
   }
   return false;
-}
-
-absl::Status CheckTypes(const PreparedOp& op, const std::vector<tensor::TensorType>& types) {
-  for (const tensor::TensorType& type : types) {
-    if (tensor::IsFloating(type.dtype) && type.dtype != tensor::DType::kF32) {
-      return absl::UnimplementedError(absl::StrCat(op.Prefix(), "computes in f32 only, not on ", type.ToString()));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -39,12 +31,25 @@ absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op&
       !collect(op.outputs, graph.values(), prepared.outputs)) {
     return absl::InvalidArgumentError(absl::StrCat(prepared.Prefix(), "names a value or parameter that the graph does not have"));
   }
-  if (!MovesBytesOnly(op.type)) {
-    for (const auto* types : {&prepared.inputs, &prepared.parameters, &prepared.outputs}) {
-      if (absl::Status status = CheckTypes(prepared, *types); !status.ok()) return status;
+  return prepared;
+}
+
+bool MovesBytesOnly(const PreparedOp& op) {
+  if (!MovesElements(op.type)) return false;
+  const tensor::DType dtype = op.outputs[0].dtype;
+  const auto same = [dtype](const tensor::TensorType& type) { return type.dtype == dtype; };
+  return std::all_of(op.inputs.begin(), op.inputs.end(), same) && std::all_of(op.outputs.begin(), op.outputs.end(), same);
+}
+
+absl::Status CheckComputesInF32(const PreparedOp& op) {
+  if (MovesBytesOnly(op)) return absl::OkStatus();
+  for (const auto* types : {&op.inputs, &op.parameters, &op.outputs}) {
+    for (const tensor::TensorType& type : *types) {
+      if (!tensor::IsFloating(type.dtype) || type.dtype == tensor::DType::kF32) continue;
+      return absl::UnimplementedError(absl::StrCat(op.Prefix(), "computes in f32 only, not on ", type.ToString()));
     }
   }
-  return prepared;
+  return absl::OkStatus();
 }
 
 bool Accumulates(const KernelArguments& arguments, int index) {

@@ -31,8 +31,13 @@ struct PreparedOp {
   std::string Prefix() const;
 };
 
-// Errors: Unimplemented when a floating type other than f32 reaches an op that computes; InvalidArgument for ids out of range.
+// Errors: InvalidArgument for ids out of range.
 absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op& op);
+
+// Whether it only puts elements elsewhere, whatever they mean: its type is that of a mover, and all it reads and writes has one dtype.
+bool MovesBytesOnly(const PreparedOp& op);
+// For kernels that know f32 only. Errors: Unimplemented when another floating type reaches an op that computes.
+absl::Status CheckComputesInF32(const PreparedOp& op);
 
 // Whether output `index` is to be added to.
 bool Accumulates(const KernelArguments& arguments, int index);

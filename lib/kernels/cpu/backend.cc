@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <map>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "hwy/targets.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cpu/cpu.h"
+#include "lib/kernels/cpu/vector/bf16.h"
 #include "lib/kernels/cpu/vector/target.h"
 #include "lib/kernels/ref/reference.h"
+#include "lib/kernels/widened_kernel.h"
 #include "oneapi/dnnl/dnnl.h"
 
 namespace fusionllm::kernels::cpu {
@@ -23,6 +27,31 @@ const std::map<std::string, Factory>& Factories() {
   }();
   return *factories;
 }
+
+// In chunks that stay in a core's cache.
+class PooledBf16Conversion final : public Bf16Conversion {
+ public:
+  explicit PooledBf16Conversion(std::shared_ptr<WorkerPool> pool) : pool_(std::move(pool)) {}
+  void Widen(const uint16_t* from, float* to, int64_t count) const override {
+    ForChunks(count, [&](int64_t begin, int64_t size) { WidenBf16(from + begin, to + begin, size); });
+  }
+  void Round(const float* from, uint16_t* to, int64_t count) const override {
+    ForChunks(count, [&](int64_t begin, int64_t size) { RoundToBf16(from + begin, to + begin, size); });
+  }
+  void RoundFloats(const float* from, float* to, int64_t count) const override {
+    ForChunks(count, [&](int64_t begin, int64_t size) { RoundFloatsToBf16(from + begin, to + begin, size); });
+  }
+
+ private:
+  static constexpr int64_t kChunk = 16384;
+  void ForChunks(int64_t count, absl::FunctionRef<void(int64_t begin, int64_t size)> convert) const {
+    pool_->Run(ChunkCount(count, kChunk), [&](int64_t chunk, int) {
+      const int64_t begin = chunk * kChunk;
+      convert(begin, std::min(kChunk, count - begin));
+    });
+  }
+  const std::shared_ptr<WorkerPool> pool_;
+};
 
 class CpuBackend : public Backend {
  public:
@@ -72,6 +101,11 @@ MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (found == Factories().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cpu' has no kernel for this op type"));
   }
+  if (NeedsWidening(op)) {
+    return MakeWidened(
+        op, [&pool](PreparedOp in_f32) { return MakeKernel(std::move(in_f32), pool); }, std::make_shared<PooledBf16Conversion>(pool));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));
   return found->second(std::move(op), std::move(pool));
 }
 

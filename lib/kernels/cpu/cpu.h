@@ -34,7 +34,7 @@ std::span<const Entry> ReductionKernels();
 
 MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
-// Any op type in the tables. Errors: Unimplemented naming op type and back end.
+// Any op type in the tables, on f32 and bf16 tensors. Errors: Unimplemented naming op type and back end, or a dtype.
 MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 // What most kernels are: an op, the pool and a Run.

@@ -48,6 +48,7 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
   if (found == Factories().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cuda' has no kernel for this op type"));
   }
+  FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));
   return found->second(std::move(op), device);
 }
 

@@ -54,6 +54,16 @@ TEST_P(CudaDeviceTest, HasAKernelForEveryOpOfTheSchemas) {
   for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
 }
 
+TEST_P(CudaDeviceTest, AnOpOnBf16IsRefusedByItsName) {
+  const PreparedOp op{.name = "s",
+                      .type = "scale",
+                      .inputs = {{tensor::DType::kBF16, tensor::Shape{4}}},
+                      .outputs = {{tensor::DType::kF32, tensor::Shape{4}}}};
+  const auto kernel = target_.make(op);
+  EXPECT_EQ(kernel.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(kernel.status().message(), HasSubstr("op 's' (scale): computes in f32 only, not on bf16[4]"));
+}
+
 TEST_P(CudaDeviceTest, AnIndexThatDoesNotExistIsToldWithWhatThereIs) {
   const auto device = Device::Open(7);
   EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);

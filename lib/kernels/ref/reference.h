@@ -32,7 +32,7 @@ std::span<const Entry> ReductionKernels();
 
 // nullptr when there is no such op.
 const Entry* Find(absl::string_view type);
-// The kernel of any op type in the tables. Errors: Unimplemented naming op type and back end.
+// The kernel of any op type in the tables, on f32 and bf16 tensors. Errors: Unimplemented naming op type and back end, or a dtype.
 absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(PreparedOp op);
 
 std::unique_ptr<Backend> CreateReferenceBackend();

@@ -1,5 +1,7 @@
 // Vector functions against libm in double, over their whole range, at lengths that no register divides, on every instruction set that this
 // machine has.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -7,9 +9,11 @@
 
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
+#include "lib/kernels/cpu/vector/bf16.h"
 #include "lib/kernels/cpu/vector/rows.h"
 #include "lib/kernels/cpu/vector/spans.h"
 #include "lib/kernels/cpu/vector/target.h"
+#include "lib/tensor/bf16.h"
 
 namespace fusionllm::kernels::cpu {
 namespace {
@@ -124,6 +128,37 @@ TEST_P(VectorTest, NormalizesRowsOfAnyLength) {
     EXPECT_NEAR(mean, exact_mean, 1e-6) << n;
     EXPECT_NEAR(rstd * std::sqrt(variance + 1e-5), 1, 1e-5) << n;
     for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(y[i], 2 * (x[i] - exact_mean) / std::sqrt(variance + 1e-5) + 1, 1e-4) << n << " " << i;
+  }
+}
+
+// Every bf16, and for each the floats around it up to the next: ties, both their neighbours, NaNs.
+TEST_P(VectorTest, Bf16HasTheBitsOfThePlainConversionAtAnyLength) {
+  std::vector<uint16_t> all;
+  std::vector<float> floats;
+  for (uint32_t bits = 0; bits < 1u << 16; ++bits) {
+    all.push_back(static_cast<uint16_t>(bits));
+    for (const uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) floats.push_back(std::bit_cast<float>(bits << 16 | lower));
+  }
+  const auto bits_of = [](float x) { return std::bit_cast<uint32_t>(x); };
+  std::vector<float> wide(all.size()), rounded(floats.size());
+  std::vector<uint16_t> narrow(floats.size());
+  WidenBf16(all.data(), wide.data(), static_cast<int64_t>(all.size()));
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(bits_of(wide[i]), bits_of(tensor::WidenBf16(all[i]))) << i;
+  RoundToBf16(floats.data(), narrow.data(), static_cast<int64_t>(floats.size()));
+  RoundFloatsToBf16(floats.data(), rounded.data(), static_cast<int64_t>(floats.size()));
+  for (size_t i = 0; i < floats.size(); ++i) {
+    ASSERT_EQ(narrow[i], tensor::RoundToBf16(floats[i])) << bits_of(floats[i]);
+    ASSERT_EQ(bits_of(rounded[i]), bits_of(tensor::WidenBf16(narrow[i]))) << bits_of(floats[i]);
+  }
+  for (int64_t n = 0; n < 70; ++n) {
+    std::vector<uint16_t> out(n + 1, 0x5555), in(n, 0x3f80);
+    std::vector<float> out_wide(n + 1, 7.f), ones(n, 1.f);
+    RoundToBf16(ones.data(), out.data(), n);
+    WidenBf16(in.data(), out_wide.data(), n);
+    EXPECT_EQ(std::count(out.begin(), out.end(), 0x3f80), n);
+    EXPECT_EQ(std::count(out_wide.begin(), out_wide.end(), 1.f), n);
+    EXPECT_EQ(out[n], 0x5555) << "beyond the end";
+    EXPECT_EQ(out_wide[n], 7.f) << "beyond the end";
   }
 }
 
