@@ -61,4 +61,8 @@ absl::Status Decode(Direction direction, std::span<const std::byte> encoded, con
 absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);
 absl::Status DecodeIntegers(std::span<const std::byte> encoded, std::span<int32_t> out);
 
+// A bf16 tensor as it is, NaN included: 2 bytes for each value. Lossy codecs take its values as floats.
+absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
+absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+
 }  // namespace fusionllm::compression

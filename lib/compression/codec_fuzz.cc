@@ -20,6 +20,10 @@ Mask EveryThird(size_t elements) {
 }
 
 bool DecodeUntrusted(uint8_t choice, size_t elements, std::span<const std::byte> message) {
+  if (choice % 8 == 7) {
+    std::vector<uint16_t> out(elements);
+    return DecodeBfloats(Direction::kForward, message, out).ok();
+  }
   if (choice % 4 == 3) {
     std::vector<int32_t> out(elements);
     return DecodeIntegers(message, out).ok();
@@ -45,7 +49,11 @@ std::string SeedOf(uint8_t choice, const char* spec) {
   constexpr size_t kElements = 300;
   std::vector<std::byte> message;
   absl::Status status;
-  if (spec == nullptr) {
+  if (spec == nullptr && choice == 7) {
+    std::vector<uint16_t> values(kElements);
+    for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<uint16_t>(i * 211);
+    status = EncodeBfloats(Direction::kForward, values, &message);
+  } else if (spec == nullptr) {
     std::vector<int32_t> values(kElements);
     for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<int32_t>(i * i);
     status = EncodeIntegers(values, &message);
@@ -62,8 +70,9 @@ std::string SeedOf(uint8_t choice, const char* spec) {
 }
 
 std::vector<std::string> Seeds() {
-  return {SeedOf(0, "fp32"),         SeedOf(0, "fp16"),        SeedOf(0, "bf16"),        SeedOf(0, "int8"),        SeedOf(0, "int4"),
-          SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"), SeedOf(3, nullptr)};
+  return {SeedOf(0, "fp32"),        SeedOf(0, "fp16"),         SeedOf(0, "bf16"),        SeedOf(0, "int8"),
+          SeedOf(0, "int4"),        SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(2, "topk@3:int8"),
+          SeedOf(2, "topk@3:fp16"), SeedOf(3, nullptr),        SeedOf(7, nullptr)};
 }
 
 std::vector<std::string> Words() { return {std::string(4, '\0'), std::string(4, '\xff'), std::string("\0\0\x80\x7f", 4)}; }

@@ -255,5 +255,32 @@ TEST(IntegerCodecTest, NarrowsToWhatTheRangeNeeds) {
   }
 }
 
+TEST(BfloatCodecTest, CarriesAnyBitsInTwoBytesEach) {
+  std::vector<uint16_t> values(1 << 16), back(values.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i);  // NaNs and infinities among them
+  for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+    std::vector<std::byte> message;
+    ASSERT_TRUE(EncodeBfloats(direction, values, &message).ok());
+    EXPECT_EQ(static_cast<int64_t>(message.size()), EncodedBytes(Exact(), static_cast<int64_t>(values.size()), direction, 2));
+    ASSERT_TRUE(DecodeBfloats(direction, message, back).ok());
+    EXPECT_EQ(back, values);
+  }
+}
+
+TEST(BfloatCodecTest, RefusesWhatIsNoTensorOfThisKind) {
+  const std::vector<uint16_t> values(9, 0x3f80);
+  std::vector<uint16_t> back(9), shorter(8);
+  std::vector<float> floats(9);
+  std::vector<std::byte> message, of_floats;
+  ASSERT_TRUE(EncodeBfloats(Direction::kForward, values, &message).ok());
+  ASSERT_TRUE(Encode(Exact(), Direction::kForward, floats, nullptr, nullptr, &of_floats, nullptr).ok());
+  EXPECT_THAT(std::string(Decode(Direction::kForward, message, nullptr, floats, nullptr).message()), HasSubstr("bfloats where floats"));
+  EXPECT_THAT(std::string(DecodeBfloats(Direction::kForward, of_floats, back).message()), HasSubstr("where bfloats were expected"));
+  EXPECT_FALSE(DecodeBfloats(Direction::kBackward, message, back).ok());
+  EXPECT_FALSE(DecodeBfloats(Direction::kForward, message, shorter).ok());
+  message.pop_back();
+  EXPECT_THAT(std::string(DecodeBfloats(Direction::kForward, message, back).message()), HasSubstr("9 bfloats take 18 bytes"));
+}
+
 }  // namespace
 }  // namespace fusionllm::compression

@@ -20,7 +20,8 @@ absl::Status CheckUnusedFields(const Header& header) {
     return Malformed("byte 3: integers of 1, 2 or 4 bytes, not ", header.values);
   }
   if (!sparse && header.layout != Layout::kIntegers && header.values != 0) return Malformed("byte 3: must be 0, not ", header.values);
-  if ((header.layout == Layout::kExact || header.layout == Layout::kBf16) && header.parameter != 0) {
+  const bool plain = header.layout == Layout::kExact || header.layout == Layout::kBf16 || header.layout == Layout::kBfloats;
+  if (plain && header.parameter != 0) {
     return Malformed("byte 12: must be 0, not ", header.parameter);
   }
   return absl::OkStatus();

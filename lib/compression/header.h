@@ -22,8 +22,9 @@ namespace fusionllm::compression {
 
 inline constexpr uint8_t kFormatVersion = 1;
 
-enum class Layout : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK, kMasked, kIntegers };
-inline constexpr uint8_t kLayouts = 8;
+// kBf16: of an fp32 tensor, rounded; kBfloats: of a bf16 tensor, as they are.
+enum class Layout : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK, kMasked, kIntegers, kBfloats };
+inline constexpr uint8_t kLayouts = 9;
 
 struct Header {
   Layout layout = Layout::kExact;

@@ -133,6 +133,7 @@ absl::StatusOr<Message> ReadMessage(Direction direction, std::span<const std::by
   FUSIONLLM_RETURN_IF_ERROR(CheckElements(elements));
   FUSIONLLM_ASSIGN_OR_RETURN(const Header header, ReadHeader(encoded, direction, elements));
   if (header.layout == Layout::kIntegers) return absl::InvalidArgumentError("compressed tensor: integers where floats were expected");
+  if (header.layout == Layout::kBfloats) return absl::InvalidArgumentError("compressed tensor: bfloats where floats were expected");
   const bool masked = header.layout == Layout::kMasked;
   if (masked && direction == Direction::kForward)
     return absl::InvalidArgumentError("compressed tensor: a forward message cannot be masked");

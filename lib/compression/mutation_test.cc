@@ -33,8 +33,8 @@ constexpr int kMutationsPerCodec = 25000;
 
 struct Seed {
   const char* name;
-  uint8_t decoder;   // as codec_fuzz.cc chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers
-  const char* spec;  // null: integers
+  uint8_t decoder;   // as codec_fuzz.cc chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers, 7 bfloats
+  const char* spec;  // null: not floats
 };
 
 constexpr Seed kSeeds[] = {
@@ -49,6 +49,7 @@ constexpr Seed kSeeds[] = {
     {"masked int8", 2, "topk@3:int8"},
     {"masked fp16", 2, "topk@3:fp16"},
     {"integers", 3, nullptr},
+    {"bfloats", 7, nullptr},
 };
 
 std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
@@ -58,7 +59,11 @@ std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
   for (float& x : values) x = normal(rng);
   std::vector<std::byte> message;
   absl::Status status;
-  if (seed.spec == nullptr) {
+  if (seed.decoder == 7) {
+    std::vector<uint16_t> bfloats(n);
+    for (uint16_t& x : bfloats) x = static_cast<uint16_t>(rng());
+    status = EncodeBfloats(Direction::kForward, bfloats, &message);
+  } else if (seed.spec == nullptr) {
     std::vector<int32_t> integers(n);
     for (int32_t& x : integers) x = static_cast<int32_t>(rng() % (rng() % 2 ? 200 : 60000));
     status = EncodeIntegers(integers, &message);

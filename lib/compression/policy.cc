@@ -20,7 +20,8 @@ struct ProbePoint {
 constexpr std::array<ProbePoint, 6> kTopKProbe = {{{1, 0}, {3, 0.042}, {5, 0.048}, {10, 0.082}, {30, 0.148}, {100, 0.479}}};
 // int8 values at 1/10 reached the loss of fp16 values, so the kind of values does not enter.
 constexpr double kInt4LossIncrease = 0.008;
-// From the least ratio at which the probe tried it up to 114, a trained bottleneck lost less than top-k (and than no compression at all).
+// Of fp32 bytes. From the least ratio at which the probe tried it up to 114, a trained bottleneck lost less than top-k (and than no
+// compression at all).
 constexpr double kBottleneckFromWireRatio = 8;
 
 absl::Status FieldError(const LinkLoad& link, absl::string_view field, double value) {
@@ -148,7 +149,7 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkCh
                           : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "LimitedByRatio"
                                                                                                                : "LimitedByCodec";
     choice->reason =
-        absl::StrFormat("dense fp32 would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
+        absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden ? "hides the link" : "is the most the job allows and does not hide it", Times(*choice, target_s));
   }
   if (choice->expected_loss_increase > 0) {
@@ -175,11 +176,13 @@ double ExpectedLossIncrease(const CodecSpec& spec) {
 
 LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s) {
   LinkChoice choice = {.spec = spec, .forward_bytes = load.lossless_bytes};
-  int64_t dense_bytes = load.lossless_bytes;
+  int64_t dense_bytes = load.lossless_bytes, fp32_bytes = load.lossless_bytes;
   for (const CutTensor& tensor : load.tensors) {
-    choice.forward_bytes += EncodedBytes(spec, tensor.elements, Direction::kForward);
-    if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(spec, tensor.elements, Direction::kBackward);
-    dense_bytes += 4 * tensor.elements * (tensor.has_gradient ? 2 : 1);
+    choice.forward_bytes += EncodedBytes(spec, tensor.elements, Direction::kForward, tensor.bytes_of_element);
+    if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(spec, tensor.elements, Direction::kBackward, tensor.bytes_of_element);
+    const int64_t elements = tensor.elements * (tensor.has_gradient ? 2 : 1);
+    dense_bytes += tensor.bytes_of_element * elements;
+    fp32_bytes += 4 * elements;
   }
   const int64_t encoded_bytes = choice.forward_bytes + choice.backward_bytes;
   if (dense_bytes > 0) choice.ratio = static_cast<double>(dense_bytes) / static_cast<double>(encoded_bytes);
@@ -190,7 +193,8 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
   choice.busy_s = std::max(forward_busy_s, backward_busy_s);
   choice.hidden = choice.busy_s <= target_s;
   choice.expected_loss_increase = IsLossy(load) ? ExpectedLossIncrease(spec) : 0;
-  choice.bottleneck_would_do_better = spec.kind == CodecKind::kTopK && choice.ratio >= kBottleneckFromWireRatio;
+  choice.bottleneck_would_do_better =
+      spec.kind == CodecKind::kTopK && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
   return choice;
 }
 

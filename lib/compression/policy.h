@@ -47,6 +47,7 @@ struct Policy {
 struct CutTensor {
   int64_t elements = 0;  // per micro-batch
   bool has_gradient = true;
+  int64_t bytes_of_element = 4;  // where it lies: 4, or 2 of a bf16 tensor
 };
 
 // Both directions between two stages, for one micro-batch.
@@ -64,7 +65,7 @@ struct LinkChoice {
   CodecSpec spec;
   int64_t forward_bytes = 0, backward_bytes = 0;  // per micro-batch, with headers and lossless bytes
   double needed_ratio = 1;                        // AdaTopKRatio of the direction that needs more, without an upper limit
-  double ratio = 1;                               // dense fp32 bytes over these bytes, both directions
+  double ratio = 1;                               // dense bytes, of the tensors as they lie, over these bytes, both directions
   double forward_s = 0, backward_s = 0;           // latency + bytes / bandwidth
   double busy_s = 0;                              // the greater bytes / bandwidth of the two: what may limit the pipeline
   bool hidden = false;                            // busy_s <= target

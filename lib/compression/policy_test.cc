@@ -139,6 +139,20 @@ TEST(PolicyTest, BytesAreThoseOfTheEncoder) {
   EXPECT_DOUBLE_EQ(choice.ratio, (4 * 1000 * 2 + 4 * 500 + 77.0) / static_cast<double>(choice.forward_bytes + choice.backward_bytes));
 }
 
+TEST(PolicyTest, ATensorInBf16HasHalfTheBytesUntilACodecTakesIt) {
+  LinkLoad fp32 = LinkOf(3), bf16 = LinkOf(3);
+  fp32.tensors = {{.elements = 1000}};
+  bf16.tensors = {{.elements = 1000, .bytes_of_element = 2}};
+  EXPECT_EQ(PriceLink(Exact(), fp32, 1).forward_bytes, kHeaderBytes + 4000);
+  const LinkChoice exact = PriceLink(Exact(), bf16, 1);
+  EXPECT_EQ(exact.forward_bytes, kHeaderBytes + 2000);
+  EXPECT_EQ(exact.backward_bytes, kHeaderBytes + 2000);
+  EXPECT_NEAR(exact.ratio, 1, 0.01) << "against what lies there, not against fp32";
+  const CodecSpec int8 = {.kind = CodecKind::kInt8};
+  EXPECT_EQ(PriceLink(int8, bf16, 1).forward_bytes, PriceLink(int8, fp32, 1).forward_bytes);
+  EXPECT_NEAR(PriceLink(int8, bf16, 1).ratio, PriceLink(int8, fp32, 1).ratio / 2, 1e-9);
+}
+
 TEST(PolicyTest, LatencyEntersTheTimeButDoesNotCallForCompression) {
   LinkLoad link = LinkOf(0.5);
   link.forward_latency_s = 3;

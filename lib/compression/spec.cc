@@ -121,7 +121,8 @@ int64_t KeptElements(double ratio, int64_t n) {
 
 CodecKind GradientKind(CodecKind forward) { return forward == CodecKind::kInt4 ? CodecKind::kInt8 : forward; }
 
-int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction) {
+int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction, int64_t bytes_of_element) {
+  if (spec.kind == CodecKind::kExact) return kHeaderBytes + bytes_of_element * n;
   if (spec.kind != CodecKind::kTopK) {
     return kHeaderBytes + QuantizedBytes(direction == Direction::kForward ? spec.kind : GradientKind(spec.kind), n);
   }

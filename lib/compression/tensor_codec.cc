@@ -52,6 +52,20 @@ absl::Status TensorCodec::DecodeIntegers(std::span<const std::byte> encoded, std
   return memory().CopyIn(out.data(), decoded.data(), out.size_bytes());
 }
 
+absl::Status TensorCodec::EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out) {
+  if (memory().on_host()) return compression::EncodeBfloats(direction, values, out);
+  std::vector<uint16_t> copy(values.size());
+  FUSIONLLM_RETURN_IF_ERROR(memory().CopyOut(copy.data(), values.data(), values.size_bytes()));
+  return compression::EncodeBfloats(direction, copy, out);
+}
+
+absl::Status TensorCodec::DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) {
+  if (memory().on_host()) return compression::DecodeBfloats(direction, encoded, out);
+  std::vector<uint16_t> decoded(out.size());
+  FUSIONLLM_RETURN_IF_ERROR(compression::DecodeBfloats(direction, encoded, decoded));
+  return memory().CopyIn(out.data(), decoded.data(), out.size_bytes());
+}
+
 absl::StatusOr<CompressionError> TensorCodec::Compare(Direction direction, std::span<const float> original,
                                                       std::span<const std::byte> encoded, const Selection* selection) {
   std::vector<float> copy;

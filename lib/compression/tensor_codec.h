@@ -62,6 +62,10 @@ class TensorCodec {
   absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);
   absl::Status DecodeIntegers(std::span<const std::byte> encoded, std::span<int32_t> out);
 
+  // bf16 tensors, without loss; by way of a copy on the host where they live elsewhere.
+  absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
+  absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+
   // How far what the receiver decodes from `encoded` is from the original; of a gradient of a top-k edge, of the elements kept. Done on the
   // host, by way of a copy of the tensor: for samples.
   absl::StatusOr<CompressionError> Compare(Direction direction, std::span<const float> original, std::span<const std::byte> encoded,

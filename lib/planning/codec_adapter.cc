@@ -9,7 +9,6 @@ namespace {
 using compression::CodecKind;
 
 constexpr size_t kMostRemembered = 50'000;
-constexpr int64_t kBytesOfElement = 4;        // activations and gradients are fp32
 constexpr double kLeastTargetSeconds = 1e-9;  // a graph that costs nothing still needs a positive target
 constexpr double kLeastRate = 1e-3;
 
@@ -33,6 +32,8 @@ std::optional<CodecKind> KindOf(job::Codec codec) {
   return std::nullopt;
 }
 
+int64_t ElementsOf(const scheduler::LossyTensor& tensor) { return tensor.bytes / tensor.bytes_of_element; }
+
 compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
   compression::LinkLoad load{.name = "link",
                              .lossless_bytes = traffic.forward_lossless_bytes,
@@ -40,7 +41,9 @@ compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
                              .backward_bandwidth_bytes_per_s = std::max(kLeastRate, traffic.backward_bytes_per_s),
                              .forward_latency_s = traffic.forward_latency_s,
                              .backward_latency_s = traffic.backward_latency_s};
-  for (const int64_t bytes : traffic.lossy_tensors) load.tensors.push_back({.elements = bytes / kBytesOfElement});
+  for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
+    load.tensors.push_back({.elements = ElementsOf(tensor), .bytes_of_element = tensor.bytes_of_element});
+  }
   return load;
 }
 
@@ -71,14 +74,14 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
   const auto lossy_wire = static_cast<double>(choice.forward_bytes - traffic.forward_lossless_bytes + choice.backward_bytes);
   if (lossy_wire > 0) codec.ratio = std::max(1.0, static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / lossy_wire);
   const wire::CodecProfile there = CostOf(choice.spec.kind), back = CostOf(compression::GradientKind(choice.spec.kind));
-  const double forward_elements = static_cast<double>(traffic.forward_bytes) / kBytesOfElement;
-  const double backward_elements = static_cast<double>(traffic.backward_bytes) / kBytesOfElement;
-  codec.producer_forward_s = forward_elements * there.encode_seconds;
-  codec.consumer_forward_s = forward_elements * there.decode_seconds;
+  double elements = 0;  // each way
+  for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) elements += static_cast<double>(ElementsOf(tensor));
+  codec.producer_forward_s = elements * there.encode_seconds;
+  codec.consumer_forward_s = elements * there.decode_seconds;
   // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
   const bool masked = choice.spec.kind == CodecKind::kTopK;
-  codec.consumer_backward_s = backward_elements * (masked ? back.decode_seconds : back.encode_seconds);
-  codec.producer_backward_s = backward_elements * back.decode_seconds;
+  codec.consumer_backward_s = elements * (masked ? back.decode_seconds : back.encode_seconds);
+  codec.producer_backward_s = elements * back.decode_seconds;
   return codec;
 }
 
@@ -100,7 +103,9 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
                                std::span<scheduler::LinkCodec> codecs) const {
   Key key{target_s};
   for (const scheduler::LinkTraffic& traffic : links) {
-    for (const int64_t bytes : traffic.lossy_tensors) key.push_back(static_cast<double>(bytes));
+    for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
+      key.insert(key.end(), {static_cast<double>(tensor.bytes), static_cast<double>(tensor.bytes_of_element)});
+    }
     key.insert(key.end(),
                {-1, static_cast<double>(traffic.forward_lossless_bytes), traffic.forward_bytes_per_s, traffic.backward_bytes_per_s});
   }
@@ -129,6 +134,7 @@ double CompressionPolicy::MaxDirectionRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
   // Whole blocks, and the header left out: no number of elements is encoded in fewer bytes each.
   constexpr int64_t kSample = int64_t{1} << 16;
+  constexpr int64_t kMostBytesOfElement = 4;
   static_assert(kSample % compression::kInt8BlockSize == 0 && kSample % compression::kInt4BlockSize == 0);
   double most = 1;
   for (const CodecKind kind : {CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
@@ -137,7 +143,7 @@ double CompressionPolicy::MaxDirectionRatio() const {
     for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
       const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
       const double kept = kind == CodecKind::kTopK ? policy_.max_ratio : 1;
-      if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kBytesOfElement * kSample / bytes);
+      if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kMostBytesOfElement * kSample / bytes);
     }
   }
   return most;

@@ -56,7 +56,7 @@ TEST(PlanLinks, TheReasonForACodecIsExplained) {
     if (link.src_stage == 1 && link.dst_stage == 2) reason = link.reason;
     EXPECT_EQ(link.reason.empty(), link.backward) << "one of the two directions has it";
   }
-  EXPECT_THAT(reason, AllOf(HasSubstr("dense fp32 would take"), HasSubstr("expected loss +"), HasSubstr("a trained bottleneck")));
+  EXPECT_THAT(reason, AllOf(HasSubstr("uncompressed it would take"), HasSubstr("expected loss +"), HasSubstr("a trained bottleneck")));
   EXPECT_THAT(plan.explain, Contains(HasSubstr(absl::StrCat("Codec: ", reason))));
 }
 

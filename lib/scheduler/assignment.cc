@@ -59,7 +59,7 @@ int Evaluator::LinkBetween(int src, int dst) {
   links_[l].src = src;
   links_[l].dst = dst;
   links_[l].values.clear();
-  std::vector<int64_t> tensors = std::move(traffic_[l].lossy_tensors);  // keeps its memory
+  std::vector<LossyTensor> tensors = std::move(traffic_[l].lossy_tensors);  // keeps its memory
   tensors.clear();
   traffic_[l] = LinkTraffic{.lossy_tensors = std::move(tensors)};
   links_out_[src].push_back(l);
@@ -87,7 +87,7 @@ void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_val
     const int l = LinkBetween(src, dst);
     LinkTraffic& traffic = traffic_[l];
     if (value.differentiable && !value.lossless_only) {
-      traffic.lossy_tensors.push_back(value.bytes);
+      traffic.lossy_tensors.push_back({.bytes = value.bytes, .bytes_of_element = value.bytes_of_element});
       traffic.forward_bytes += value.bytes;
     } else {
       traffic.forward_lossless_bytes += value.wire_bytes;

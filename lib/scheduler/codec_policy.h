@@ -13,9 +13,15 @@
 
 namespace fusionllm::scheduler {
 
+// A float activation with a gradient of the same type that comes back.
+struct LossyTensor {
+  int64_t bytes = 0;
+  int64_t bytes_of_element = 4;
+};
+
 // What one pair of stages exchanges per micro-batch, and over what.
 struct LinkTraffic {
-  std::vector<int64_t> lossy_tensors;  // bytes of each float activation, all of which have a gradient of the same size coming back
+  std::vector<LossyTensor> lossy_tensors;
   int64_t forward_bytes = 0;           // their sum
   int64_t backward_bytes = 0;          // of the gradients
   int64_t forward_lossless_bytes = 0;  // labels, masks, activations without a gradient

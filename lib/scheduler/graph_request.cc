@@ -38,7 +38,8 @@ absl::Status AddGraph(const autodiff::TrainingGraph& training, const estimator::
                               .kept_by = value.kept_by,
                               .bytes = value.bytes,
                               .differentiable = value.differentiable,
-                              .lossless_only = value.lossless_only});
+                              .lossless_only = value.lossless_only,
+                              .bytes_of_element = static_cast<int64_t>(tensor::SizeOf(value.dtype))});
   }
   for (const estimator::SharedParameterCosts& shared : costs.shared) {
     request.tied.push_back({.name = graph.parameter(shared.parameter).name,

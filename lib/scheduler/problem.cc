@@ -117,6 +117,7 @@ void Problem::BuildValues() {
                      .kept_by = PositionsOf(value.kept_by, position_of_),
                      .bytes = value.bytes,
                      .wire_bytes = value.wire_bytes > 0 ? value.wire_bytes : value.bytes,
+                     .bytes_of_element = value.bytes_of_element,
                      .value = static_cast<int>(v),
                      .differentiable = value.differentiable,
                      .lossless_only = value.lossless_only};

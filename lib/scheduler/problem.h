@@ -29,7 +29,8 @@ struct ChainValue {
   std::vector<int> kept_by;    // ascending, unique
   int64_t bytes = 0;
   int64_t wire_bytes = 0;  // as it travels, before any lossy codec
-  int value = 0;           // index in the request
+  int64_t bytes_of_element = 4;
+  int value = 0;  // index in the request
   bool differentiable = false;
   bool lossless_only = false;
 };

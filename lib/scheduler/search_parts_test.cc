@@ -128,7 +128,7 @@ TEST(ChainSearchTest, KeepsToTheNumberOfStagesWantedWhenItMaySkip) {
 
 TEST(LadderPolicyTest, ClimbsNoHigherThanHidesTheLink) {
   const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0}, {"top-k", 50, 100, 0.1}});
-  LinkTraffic link{.lossy_tensors = {1'000}, .forward_bytes = 1'000, .backward_bytes = 1'000, .forward_lossless_bytes = 10};
+  LinkTraffic link{.lossy_tensors = {{.bytes = 1'000}}, .forward_bytes = 1'000, .backward_bytes = 1'000, .forward_lossless_bytes = 10};
   std::vector<std::string> chosen;
   for (double rate : {2'000.0, 500.0, 100.0, 1.0}) {
     link.forward_bytes_per_s = link.backward_bytes_per_s = rate;

@@ -92,6 +92,7 @@ absl::Status CheckGraph(const PlanRequest& request, int classes) {
     FUSIONLLM_RETURN_IF_ERROR(CheckIndex(where, "producer", value.producer, request.ops.size()));
     FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "bytes", value.bytes));
     FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "wire bytes", value.wire_bytes));
+    if (value.bytes_of_element < 1) return Invalid(where, "an element has a byte at least");
     if (value.wire_bytes > 0 && !value.lossless_only) return Invalid(where, "wire bytes are those of its codec, unless it is lossless");
     for (int consumer : value.consumers) {
       FUSIONLLM_RETURN_IF_ERROR(CheckIndex(where, "consumer", consumer, request.ops.size()));

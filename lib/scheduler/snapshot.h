@@ -51,8 +51,9 @@ struct ValueNode {
   std::vector<int> kept_by;    // forward ops whose backward part reads it: each of their stages stashes it for every micro-batch in flight
   int64_t bytes = 0;
   bool differentiable = false;
-  bool lossless_only = false;  // labels, masks, token ids: never through a lossy codec
-  int64_t wire_bytes = 0;      // of a lossless one, as it travels; 0: bytes
+  bool lossless_only = false;    // labels, masks, token ids: never through a lossy codec
+  int64_t wire_bytes = 0;        // of a lossless one, as it travels; 0: bytes
+  int64_t bytes_of_element = 4;  // what bytes are counted in
 };
 
 // A trainable parameter used by several ops. In one stage its uses share the weights; over several stages each sends the gradients of its
