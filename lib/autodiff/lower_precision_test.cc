@@ -114,6 +114,18 @@ TEST(LowerPrecisionTest, DataConstantsAndWhatComesOfALossStay) {
   for (const char* op : {"scaled", "y"}) EXPECT_EQ(TypeOf(training, op), DType::kBF16) << op;
 }
 
+TEST(LowerPrecisionTest, AStatisticStaysEvenWhereAForwardOpReadsIt) {
+  opdag::GraphBuilder builder("statistics", 2);
+  const ValueId x = builder.Placeholder("x", "images", "f32", {opdag::kBatch, 4});
+  const ValueId y = builder.Add("y", "linear", {x}, {{"out", int64_t{4}}, {"layout", std::string("oi")}, {"bias", true}});
+  const ValueId norm = builder.Add("norm", "layer_norm", {y});
+  builder.Add("reader", "neg", {builder.Output(norm, 1)});
+  TrainingGraph training = Differentiated(builder.Finish(builder.Add("loss", "mse", {norm, x})));
+  ASSERT_TRUE(LowerPrecision(training).ok());
+  EXPECT_EQ(TypeOf(training, "norm", 0), DType::kBF16);
+  EXPECT_EQ(TypeOf(training, "norm", 1), DType::kF32);
+}
+
 TEST(LowerPrecisionTest, EveryPartOfASplitIsAnActivation) {
   opdag::GraphBuilder builder("parts", 2);
   const ValueId x = builder.Placeholder("x", "images", "f32", {opdag::kBatch, 4});

@@ -8,6 +8,7 @@
 #include "lib/compression/guard.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -32,20 +33,24 @@ class Compressed : public EdgeCodec {
       FUSIONLLM_RETURN_IF_ERROR(codec_->EncodeIntegers(Integers(value), &out));
       return out;
     }
-    if (value.type.dtype != tensor::DType::kF32) return Unsupported(edge, value.type);
+    const Direction direction = DirectionOf(edge);
+    CodecSpec spec = edge.gradient ? SpecOf(edge.peer, stage_) : SpecOf(stage_, edge.peer);
+    if (IsExactBf16(spec, value.type)) {
+      FUSIONLLM_RETURN_IF_ERROR(codec_->EncodeBfloats(direction, {value.as<uint16_t>(), ElementsOf(value.type)}, &out));
+      if (edge.gradient || training) Count(edge, value.type, out);
+      return out;
+    }
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const float> floats, FloatsOf(edge, value));
     const EdgeId id = {edge.of, edge.peer};
-    const std::span<const float> floats = {value.f32(), static_cast<size_t>(value.type.elements())};
     if (edge.gradient) {
-      const CodecSpec spec = SpecOf(edge.peer, stage_);
       const Selection* const selection = SelectionOf(spec, id, slot);
-      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, Direction::kBackward, floats, selection, nullptr, &out, nullptr));
-      Watch(edge, spec, Direction::kBackward, floats, selection, out);
+      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, direction, floats, selection, nullptr, &out, nullptr));
+      Compare(Count(edge, value.type, out), spec, direction, floats, selection, out);
     } else {
-      CodecSpec spec = SpecOf(stage_, edge.peer);
       spec.error_feedback = spec.error_feedback && training;
       compression::SenderState& state = training ? senders_[id] : evaluators_[id];
-      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, Direction::kForward, floats, nullptr, &state, &out, &selections_[{id, slot}]));
-      if (training) Watch(edge, spec, Direction::kForward, floats, nullptr, out);
+      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, direction, floats, nullptr, &state, &out, &selections_[{id, slot}]));
+      if (training) Compare(Count(edge, value.type, out), spec, direction, floats, nullptr, out);
     }
     return out;
   }
@@ -106,13 +111,16 @@ class Compressed : public EdgeCodec {
     if (out.type.dtype == tensor::DType::kI32) {
       return codec_->DecodeIntegers(payload, {out.as<int32_t>(), static_cast<size_t>(out.type.elements())});
     }
-    if (out.type.dtype != tensor::DType::kF32) return Unsupported(edge, out.type);
-    const EdgeId id = {edge.of, edge.peer};
-    const std::span<float> floats = {out.f32(), static_cast<size_t>(out.type.elements())};
-    if (edge.gradient) {
-      return codec_->Decode(Direction::kBackward, payload, SelectionOf(SpecOf(stage_, edge.peer), id, slot), floats, nullptr);
+    const CodecSpec spec = edge.gradient ? SpecOf(stage_, edge.peer) : SpecOf(edge.peer, stage_);
+    if (IsExactBf16(spec, out.type)) {
+      return codec_->DecodeBfloats(DirectionOf(edge), payload, {out.as<uint16_t>(), ElementsOf(out.type)});
     }
-    return codec_->Decode(Direction::kForward, payload, nullptr, floats, &selections_[{id, slot}]);
+    if (out.type.dtype == tensor::DType::kF32) return DecodeFloats(edge, slot, spec, payload, {out.f32(), ElementsOf(out.type)});
+    if (!CanWiden(out.type)) return Unsupported(edge, out.type);
+    widened_.resize(ElementsOf(out.type));
+    FUSIONLLM_RETURN_IF_ERROR(DecodeFloats(edge, slot, spec, payload, widened_));
+    tensor::RoundToBf16(widened_, out.as<uint16_t>());
+    return absl::OkStatus();
   }
 
  private:
@@ -130,11 +138,38 @@ class Compressed : public EdgeCodec {
     compression::CompressionError last{};
   };
 
-  void Watch(const CutEdge& edge, const CodecSpec& spec, Direction direction, std::span<const float> original, const Selection* selection,
-             const Payload& encoded) {
+  static Direction DirectionOf(const CutEdge& edge) { return edge.gradient ? Direction::kBackward : Direction::kForward; }
+  static size_t ElementsOf(const tensor::TensorType& type) { return static_cast<size_t>(type.elements()); }
+  static bool IsExactBf16(const CodecSpec& spec, const tensor::TensorType& type) {
+    return type.dtype == tensor::DType::kBF16 && spec.kind == compression::CodecKind::kExact;
+  }
+  bool CanWiden(const tensor::TensorType& type) const { return type.dtype == tensor::DType::kBF16 && memory().on_host(); }
+
+  // Good until the next call.
+  absl::StatusOr<std::span<const float>> FloatsOf(const CutEdge& edge, const tensor::ConstTensorView& value) {
+    const size_t elements = ElementsOf(value.type);
+    if (value.type.dtype == tensor::DType::kF32) return std::span<const float>(value.f32(), elements);
+    if (!CanWiden(value.type)) return Unsupported(edge, value.type);
+    widened_.resize(elements);
+    tensor::WidenBf16({value.as<uint16_t>(), elements}, widened_.data());
+    return std::span<const float>(widened_);
+  }
+
+  absl::Status DecodeFloats(const CutEdge& edge, int slot, const CodecSpec& spec, const Payload& payload, std::span<float> floats) {
+    const EdgeId id = {edge.of, edge.peer};
+    if (edge.gradient) return codec_->Decode(Direction::kBackward, payload, SelectionOf(spec, id, slot), floats, nullptr);
+    return codec_->Decode(Direction::kForward, payload, nullptr, floats, &selections_[{id, slot}]);
+  }
+
+  Sent& Count(const CutEdge& edge, const tensor::TensorType& type, const Payload& encoded) {
     Sent& sent = sent_.try_emplace({edge.peer, edge.of, edge.gradient}, comparison_period_).first->second;
-    sent.dense_bytes += static_cast<int64_t>(original.size_bytes());
+    sent.dense_bytes += static_cast<int64_t>(type.bytes());
     sent.encoded_bytes += static_cast<int64_t>(encoded.size());
+    return sent;
+  }
+
+  void Compare(Sent& sent, const CodecSpec& spec, Direction direction, std::span<const float> original, const Selection* selection,
+               const Payload& encoded) {
     if (spec.kind == compression::CodecKind::kExact || !sent.sampler.Next()) return;
     // What was encoded just now decodes; if it did not, the receiver would say so.
     const auto error = codec_->Compare(direction, original, encoded, selection);
@@ -172,6 +207,7 @@ class Compressed : public EdgeCodec {
   std::map<EdgeId, std::vector<float>> residuals_;  // the host's copies, where tensors live on a device
   std::map<std::pair<EdgeId, int>, Selection> selections_;
   std::map<SentKey, Sent> sent_;
+  std::vector<float> widened_;  // room for a bf16 tensor
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace fusionllm::runtime {
 
 // What became of the float tensors that training sent to one stage.
 struct LinkCompression {
-  double ratio = 1;  // dense fp32 bytes over encoded ones
+  double ratio = 1;  // dense bytes over encoded ones; of a bf16 tensor the dense ones are 2 for each value
   // Every so often a message is decoded again and compared. The figures are those of the last comparison of each edge, taken together; with
   // error feedback the original is the tensor, not the tensor corrected; of a top-k edge's gradient what the forward's choice lets through.
   int64_t compared_messages = 0;
@@ -64,7 +64,8 @@ using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
 // hundredth of a device's time wherever encoding takes less than a seventh of it.
 inline constexpr int64_t kComparisonPeriod = 64;
 
-// lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none), integers without loss.
+// lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none), integers without loss. Lossy
+// codecs take bf16 tensors widened, on the host, and what they decode is rounded to bf16; residuals of error feedback are fp32 as ever.
 // tensor_codec: TensorCodecFor's, or the host's where it is null.
 EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
                                std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr);

@@ -1,8 +1,11 @@
 #include "lib/runtime/edge_codec.h"
 
+#include <cstring>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
+#include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -109,6 +112,69 @@ TEST(CompressedEdgeCodecTest, AnEvaluationLeavesNoTraceInErrorFeedback) {
   }
   EXPECT_EQ(*disturbed->Residual(kForwardAtSender), *undisturbed->Residual(kForwardAtSender));
   EXPECT_EQ(disturbed->Residual(kGradientAtSender), nullptr);
+}
+
+Tensor InBf16(const Tensor& floats) {
+  Tensor out({DType::kBF16, floats.shape()});
+  tensor::RoundToBf16({floats.f32(), static_cast<size_t>(floats.type().elements())}, out.as<uint16_t>());
+  return out;
+}
+
+TEST(CompressedEdgeCodecTest, ABf16TensorIsSentInTwoBytesForEachValueAndAsItIs) {
+  constexpr int64_t kElements = 1000;
+  Tensor values = InBf16(RandomTensor(3, kElements)), out({DType::kBF16, {kElements}});
+  values.as<uint16_t>()[7] = 0x7f81;  // a NaN with a payload
+  values.as<uint16_t>()[8] = 0xff80;
+  const EdgeCodecs sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
+  for (const bool gradient : {false, true}) {
+    const EdgeCodecs& from = gradient ? receiver : sender;
+    const EdgeCodecs& to = gradient ? sender : receiver;
+    const auto message = from->Encode(gradient ? kGradientAtSender : kForwardAtSender, 0, values.view(), true);
+    ASSERT_TRUE(message.ok()) << message.status();
+    EXPECT_EQ(static_cast<int64_t>(message->size()), compression::kHeaderBytes + 2 * kElements);
+    const absl::Status status = to->Decode(gradient ? kGradientAtReceiver : kForwardAtReceiver, 0, *message, out.view());
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(std::memcmp(out.bytes().data(), values.bytes().data(), values.bytes().size()), 0);
+    EXPECT_NEAR(from->Compression().at(gradient ? 0 : 1).ratio, 1, 0.01) << "against the bytes that it has, not those of fp32";
+  }
+}
+
+TEST(CompressedEdgeCodecTest, LossyCodecsTakeABf16TensorAsTheFloatsThatItIs) {
+  constexpr int64_t kElements = 6400;
+  const Tensor values = InBf16(RandomTensor(1, kElements)), gradient = InBf16(RandomTensor(2, kElements));
+  Tensor wide({DType::kF32, {kElements}}), wide_gradient({DType::kF32, {kElements}});
+  tensor::WidenBf16({values.as<uint16_t>(), kElements}, wide.f32());
+  tensor::WidenBf16({gradient.as<uint16_t>(), kElements}, wide_gradient.f32());
+  for (const char* name : {"fp16", "bf16", "int8", "int4+ef", "topk@10:fp16"}) {
+    SCOPED_TRACE(name);
+    const LinkCodecs links = {{{0, 1}, *compression::ParseCodecSpec(name)}};
+    // Both ends twice: for the tensor in bf16, and for the same numbers in fp32.
+    const EdgeCodecs sender = CompressedEdgeCodec(0, links, 1), receiver = CompressedEdgeCodec(1, links, 1);
+    const EdgeCodecs wide_sender = CompressedEdgeCodec(0, links, 1), wide_receiver = CompressedEdgeCodec(1, links, 1);
+    Tensor out({DType::kBF16, {kElements}}), wide_out({DType::kF32, {kElements}});
+    const auto expect_rounded = [&] {
+      for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(out.as<uint16_t>()[i], tensor::RoundToBf16(wide_out.f32()[i])) << i;
+    };
+    for (int i = 0; i < 2; ++i) {  // the second with what error feedback kept of the first
+      const auto message = sender->Encode(kForwardAtSender, 0, values.view(), true);
+      const auto want = wide_sender->Encode(kForwardAtSender, 0, wide.view(), true);
+      ASSERT_TRUE(message.ok() && want.ok());
+      EXPECT_EQ(*message, *want);
+      ASSERT_TRUE(receiver->Decode(kForwardAtReceiver, 0, *message, out.view()).ok());
+      ASSERT_TRUE(wide_receiver->Decode(kForwardAtReceiver, 0, *want, wide_out.view()).ok());
+      expect_rounded();
+    }
+    const auto back = receiver->Encode(kGradientAtSender, 0, gradient.view(), true);
+    const auto want = wide_receiver->Encode(kGradientAtSender, 0, wide_gradient.view(), true);
+    ASSERT_TRUE(back.ok() && want.ok());
+    EXPECT_EQ(*back, *want);
+    ASSERT_TRUE(sender->Decode(kGradientAtReceiver, 0, *back, out.view()).ok());
+    ASSERT_TRUE(wide_sender->Decode(kGradientAtReceiver, 0, *want, wide_out.view()).ok());
+    expect_rounded();
+    const LinkCompression link = sender->Compression().at(1), wide_link = wide_sender->Compression().at(1);
+    EXPECT_NEAR(link.ratio, wide_link.ratio / 2, 1e-9);
+    EXPECT_EQ(link.relative_error, wide_link.relative_error);
+  }
 }
 
 TEST(EdgeCodecTest, RefusesAPayloadOfAnotherSize) {

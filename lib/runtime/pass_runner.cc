@@ -10,6 +10,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/compression/spec.h"
 #include "lib/runtime/not_finite.h"
+#include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
 
@@ -28,9 +29,18 @@ absl::Status WithOp(const absl::Status& status, const Op& op) {
   return named;
 }
 
-bool FitForCodecs(tensor::ConstTensorView view) {
-  if (view.type.dtype != tensor::DType::kF32) return true;
-  return std::all_of(view.f32(), view.f32() + view.type.elements(), [](float x) { return std::abs(x) <= compression::kMaxMagnitude; });
+// Of tensors that are not floats: true.
+template <typename Accept>
+bool AllFloats(const tensor::ConstTensorView& view, Accept accept) {
+  const int64_t count = view.type.elements();
+  if (view.type.dtype == tensor::DType::kF32) return std::all_of(view.f32(), view.f32() + count, accept);
+  if (view.type.dtype != tensor::DType::kBF16) return true;
+  const auto* bfloats = view.as<uint16_t>();
+  return std::all_of(bfloats, bfloats + count, [&](uint16_t bits) { return accept(tensor::WidenBf16(bits)); });
+}
+
+bool FitForCodecs(const tensor::ConstTensorView& view) {
+  return AllFloats(view, [](float x) { return std::abs(x) <= compression::kMaxMagnitude; });
 }
 
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
@@ -100,9 +110,9 @@ absl::StatusOr<tensor::ConstTensorView> PassRunner::ReadableByHost(const tensor:
 }
 
 bool PassRunner::AllFinite(const tensor::TensorView& view) {
-  if (view.data == nullptr || view.type.dtype != tensor::DType::kF32) return true;
+  if (view.data == nullptr || !tensor::IsFloating(view.type.dtype)) return true;
   const absl::StatusOr<tensor::ConstTensorView> here = ReadableByHost(view);
-  return here.ok() && std::all_of(here->f32(), here->f32() + view.type.elements(), [](float x) { return std::isfinite(x); });
+  return here.ok() && AllFloats(*here, [](float x) { return std::isfinite(x); });
 }
 
 absl::StatusOr<float> PassRunner::NumberAfter(const Pass& pass, ValueId value, int slot) const {

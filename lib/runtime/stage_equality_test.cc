@@ -1,5 +1,5 @@
 // What must not change a bit of a training: the number of stages, the schedule, its depth, recomputation, evaluation, measuring. For each
-// small network on each back end.
+// small network, in fp32 and in bf16, on each back end.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -30,6 +30,8 @@ const std::map<std::string, autodiff::TrainingGraph (*)()> kNetworks = {
     {"TiedGpt2", [] { return testing::SmallGpt2(true); }},
     {"FreeGpt2", [] { return testing::SmallGpt2(false); }},
     {"Residual", testing::SmallResidualNetwork},
+    {"TiedGpt2InBf16", [] { return testing::InBf16(testing::SmallGpt2(true)); }},
+    {"ResidualInBf16", [] { return testing::InBf16(testing::SmallResidualNetwork()); }},
 };
 
 // The reference with memory that the host must not touch, as a device's.
@@ -114,7 +116,7 @@ TEST_P(StageEqualityTest, CutsAtAnyOrderIdealDoNotChangeABit) {
     options.stage_of_forward_op = stage_of;
     ExpectSame(MustRun(training_, options), whole, absl::StrCat("seed ", seed, ", ", stages, " stages"));
   }
-  if (std::get<0>(GetParam()) == "Residual") {
+  if (std::get<0>(GetParam()).starts_with("Residual")) {
     EXPECT_TRUE(apart) << "all were runs of the order that is given";
   }
 }

@@ -97,7 +97,7 @@ class StageExecutor::Impl {
     for (const ProgramOp& program_op : program_.forward.ops) {
       for (const CutEdge& edge : program_op.sends) {
         const opdag::Value& value = training_.graph.value(edge.value);
-        if (value.type.dtype != tensor::DType::kF32 || codecs_->Residual(edge) == nullptr) continue;
+        if (!tensor::IsFloating(value.type.dtype) || codecs_->Residual(edge) == nullptr) continue;
         const opdag::Op& producer = training_.graph.op(value.producer);
         const auto output = std::find(producer.outputs.begin(), producer.outputs.end(), edge.value) - producer.outputs.begin();
         residual_names_.push_back(absl::StrFormat("residual:%s:%d->%s:%s", producer.name, output,
@@ -112,7 +112,7 @@ class StageExecutor::Impl {
   TensorView residual(const std::string& name) {
     const auto found = std::find(residual_names_.begin(), residual_names_.end(), name);
     const CutEdge& edge = residual_edges_.at(found - residual_names_.begin());
-    const tensor::TensorType& type = training_.graph.value(edge.value).type;
+    const tensor::TensorType type = {tensor::DType::kF32, training_.graph.value(edge.value).type.shape};  // whatever the value is
     std::vector<float>& residual = *codecs_->Residual(edge);
     residual.resize(static_cast<size_t>(type.elements()));
     return {type, reinterpret_cast<std::byte*>(residual.data())};

@@ -66,8 +66,7 @@ absl::Status FailureOf(const autodiff::TrainingGraph& training, const PipelineOp
   return RunPipeline(training, options, *source).status();
 }
 
-TEST(StageExecutorTest, ALossThatIsNotFiniteNamesItsOpTheStepAndWhereItBegins) {
-  const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+void ExpectLossThatIsNotFiniteNamed(const autodiff::TrainingGraph& training) {
   for (const int stages : {1, 3}) {
     const PipelineOptions options =
         WithParameters(SmallOptions(training, stages, "ref"), [](const std::string& name, std::span<float> values) {
@@ -82,6 +81,12 @@ TEST(StageExecutorTest, ALossThatIsNotFiniteNamesItsOpTheStepAndWhereItBegins) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("of stage 1, whose output came in not finite"));
     }
   }
+}
+
+TEST(StageExecutorTest, ALossThatIsNotFiniteNamesItsOpTheStepAndWhereItBegins) { ExpectLossThatIsNotFiniteNamed(Mlp({4, 5, 5, 3})); }
+
+TEST(StageExecutorTest, ALossThatIsNotFiniteInBf16NamesItsOpTheStepAndWhereItBegins) {
+  ExpectLossThatIsNotFiniteNamed(testing::InBf16(Mlp({4, 5, 5, 3})));
 }
 
 TEST(StageExecutorTest, AGradientThatOverflowsUnderAFiniteLossNamesParameterAndOp) {
@@ -101,14 +106,15 @@ TEST(StageExecutorTest, AGradientThatOverflowsUnderAFiniteLossNamesParameterAndO
 }
 
 TEST(StageExecutorTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
-  const autodiff::TrainingGraph training = Mlp({4, 5, 3});
-  PipelineOptions options = SmallOptions(training, 2, "ref");
-  options.codecs = [](int stage) { return CompressedEdgeCodec(stage, {{{0, 1}, {.kind = compression::CodecKind::kInt8}}}); };
-  const absl::Status status =
-      FailureOf(training, WithParameters(options, [](const std::string&, std::span<float> values) { values[0] = NAN; }));
-  EXPECT_TRUE(IsNotFinite(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::AllOf(HasSubstr("op '"), HasSubstr("not fit to be sent to stage 1 at step 1, micro-batch 0")));
+  for (const autodiff::TrainingGraph& training : {Mlp({4, 5, 3}), testing::InBf16(Mlp({4, 5, 3}))}) {
+    PipelineOptions options = SmallOptions(training, 2, "ref");
+    options.codecs = [](int stage) { return CompressedEdgeCodec(stage, {{{0, 1}, {.kind = compression::CodecKind::kInt8}}}); };
+    const absl::Status status =
+        FailureOf(training, WithParameters(options, [](const std::string&, std::span<float> values) { values[0] = NAN; }));
+    EXPECT_TRUE(IsNotFinite(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AllOf(HasSubstr("op '"), HasSubstr("not fit to be sent to stage 1 at step 1, micro-batch 0")));
+  }
 }
 
 TEST(StageExecutorTest, AnErrorOfAKernelNamesItsOpOnce) {
@@ -133,8 +139,7 @@ void ForEachStored(StageExecutor& executor, const std::function<void(const std::
   for (const std::string& name : executor.residual_names()) visit(name, executor.residual(name));
 }
 
-TEST(StageExecutorTest, WithErrorFeedbackAResumedRunHasTheBitsOfAnUndisturbedOne) {
-  const autodiff::TrainingGraph training = SmallGpt2(true);
+void ExpectResumedBitsWithErrorFeedback(const autodiff::TrainingGraph& training) {
   PipelineOptions options = SmallOptions(training, 3, "ref");
   options.config.evaluate_every = 2;
   options.config.evaluation_batches = 1;
@@ -182,6 +187,12 @@ TEST(StageExecutorTest, WithErrorFeedbackAResumedRunHasTheBitsOfAnUndisturbedOne
   second_half.prepare = restore(false);
   EXPECT_NE(MustRun(training, second_half).parameters, undisturbed.parameters)
       << "the residuals made no difference: this test says nothing";
+}
+
+TEST(StageExecutorTest, WithErrorFeedbackAResumedRunHasTheBitsOfAnUndisturbedOne) { ExpectResumedBitsWithErrorFeedback(SmallGpt2(true)); }
+
+TEST(StageExecutorTest, WithErrorFeedbackAResumedRunInBf16HasTheBitsOfAnUndisturbedOne) {
+  ExpectResumedBitsWithErrorFeedback(testing::InBf16(SmallGpt2(true)));
 }
 
 TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {

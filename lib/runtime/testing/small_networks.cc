@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "lib/autodiff/lower_precision.h"
 #include "lib/opdag/graph_builder.h"
 #include "lib/opdag/models/gpt2.h"
 
@@ -64,6 +65,12 @@ autodiff::TrainingGraph SmallGpt2(bool tied) {
 }
 
 autodiff::TrainingGraph SmallResidualNetwork() { return Differentiated(ResidualNetwork().Build()); }
+
+autodiff::TrainingGraph InBf16(autodiff::TrainingGraph training) {
+  const absl::Status status = autodiff::LowerPrecision(training);
+  EXPECT_TRUE(status.ok()) << status;
+  return training;
+}
 
 PipelineOptions SmallOptions(const autodiff::TrainingGraph& training, int stages, const std::string& backend) {
   PipelineOptions options{.stage_of_forward_op = ContiguousStages(training, stages), .stages = stages, .backend = backend};

@@ -20,6 +20,9 @@ autodiff::TrainingGraph SmallGpt2(bool tied);
 // Two residual blocks with max pool and dropout between them: convolutions, four batch norms and skips that a cut may cross.
 autodiff::TrainingGraph SmallResidualNetwork();
 
+// With activations and their gradients in bf16.
+autodiff::TrainingGraph InBf16(autodiff::TrainingGraph training);
+
 // Stages of equally many ops, AdamW with decay and clipping, all micro-batches in flight.
 PipelineOptions SmallOptions(const autodiff::TrainingGraph& training, int stages, const std::string& backend);
 
