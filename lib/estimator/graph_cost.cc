@@ -148,6 +148,11 @@ std::string OpSignature(const Graph& graph, const Op& op) {
   for (size_t i = 0; i < op.parameters.size(); ++i)
     absl::StrAppend(&text, i > 0 ? ", " : "; ", graph.parameter(op.parameters[i]).type.ToString());
   absl::StrAppend(&text, ")");
+  const auto is_lowered = [&](ValueId v) { return graph.value(v).type.dtype == tensor::DType::kBF16; };
+  if (std::none_of(op.outputs.begin(), op.outputs.end(), is_lowered)) return text;
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    absl::StrAppend(&text, i > 0 ? ", " : " -> ", tensor::Name(graph.value(op.outputs[i]).type.dtype));
+  }
   return text;
 }
 

@@ -60,6 +60,7 @@ struct GraphCosts {
 GraphCosts CostsOf(const autodiff::TrainingGraph& training, int state_tensors);
 
 // Type, attributes and all shapes: ops with equal signatures take equal time. "linear{bias=true, ...}(f32[4, 256, 384]; f32[384, 1536])".
+// What is lower than fp32 of the outputs' dtypes, which do not follow from the rest, stands behind: "... -> bf16".
 std::string OpSignature(const opdag::Graph& graph, const opdag::Op& op);
 
 struct OpSeconds {

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/autodiff/lower_precision.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/mlp.h"
 
@@ -93,6 +94,35 @@ TEST(GraphCostTest, ATiedEmbeddingIsSharedByItsTwoOps) {
 
 TEST(GraphCostTest, SgdWithoutMomentumKeepsNoOptimizerState) {
   for (const OpCosts& op : CostsOf(SmallMlp(), 0).ops) EXPECT_EQ(op.optimizer_bytes, 0);
+}
+
+TEST(GraphCostTest, AnOpInBf16HasAnotherSignatureAndHalfTheBytes) {
+  const TrainingGraph in_fp32 = SmallGpt(true);
+  TrainingGraph in_bf16 = in_fp32;
+  ASSERT_TRUE(autodiff::LowerPrecision(in_bf16).ok());
+  int lowered = 0;
+  for (opdag::OpId id = 0; id < static_cast<opdag::OpId>(in_fp32.graph.ops().size()); ++id) {
+    const opdag::Op& op = in_bf16.graph.op(id);
+    bool any = false;
+    for (const auto* values : {&op.inputs, &op.outputs}) {
+      for (const opdag::ValueId v : *values) any = any || in_bf16.graph.value(v).type.dtype == tensor::DType::kBF16;
+    }
+    EXPECT_EQ(OpSignature(in_bf16.graph, op) != OpSignature(in_fp32.graph, in_fp32.graph.op(id)), any) << op.name;
+    lowered += any;
+  }
+  EXPECT_GT(lowered, 10);
+  EXPECT_THAT(OpSignature(in_bf16.graph, in_bf16.graph.op(in_bf16.graph.FindOp("embed"))), HasSubstr("f32[64, 32], f32[16, 32]) -> bf16"));
+  const GraphCosts wide = CostsOf(in_fp32, 2), narrow = CostsOf(in_bf16, 2);
+  ASSERT_EQ(wide.values.size(), narrow.values.size());
+  for (size_t v = 0; v < wide.values.size(); ++v) {
+    const bool halved = narrow.values[v].dtype == tensor::DType::kBF16;
+    EXPECT_EQ(narrow.values[v].bytes, wide.values[v].bytes / (halved ? 2 : 1));
+    EXPECT_EQ(halved, narrow.values[v].differentiable);
+  }
+  for (size_t op = 0; op < wide.ops.size(); ++op) {
+    EXPECT_EQ(narrow.ops[op].parameter_bytes, wide.ops[op].parameter_bytes);
+    EXPECT_EQ(narrow.ops[op].gradient_bytes, wide.ops[op].gradient_bytes);
+  }
 }
 
 TEST(GraphCostTest, EqualOpsOfEqualBlocksShareASignature) {

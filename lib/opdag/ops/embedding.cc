@@ -50,7 +50,8 @@ void AddEmbedding(std::vector<OpSchema>& schemas) {
   forward.flops = [](const Graph& graph, const Op& op) { return OutputElements(graph, op); };
   // Rows that tokens name, not whole tables.
   forward.bytes_read = [](const Graph& graph, const Op& op) {
-    return static_cast<int64_t>(InputType(graph, op, 0).bytes() + TableCount(op.attributes) * OutputType(graph, op).bytes());
+    const TensorType rows = F32(OutputType(graph, op).shape.dims());  // the tables are f32, whatever the output is
+    return static_cast<int64_t>(InputType(graph, op, 0).bytes() + TableCount(op.attributes) * rows.bytes());
   };
   schemas.push_back(std::move(forward));
 
