@@ -389,7 +389,7 @@ TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
   Write("text.txt", std::string(400, 'x'));
   Write("short.txt", "short");
   for (const auto& [set, word] :
-       std::vector<std::pair<std::string, std::string>>{{"spec.training.precision=bf16", "spec.training.precision: bf16"},
+       std::vector<std::pair<std::string, std::string>>{{"spec.training.precision=fp8", "spec.training.precision: must be"},
                                                         {"spec.data.path=[nowhere.txt]", "nowhere.txt"},
                                                         {"spec.training.sequenceLength=32 --set spec.data.path=[short.txt]", "5 tokens"},
                                                         {"spec.model='{graph: {inline: \"graph g\"}}'", "spec.model.graph.inline:1:7"}}) {

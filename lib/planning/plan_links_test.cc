@@ -116,6 +116,27 @@ TEST(PlanLinks, TiedEmbeddingsAreExchanged) {
   }
 }
 
+TEST(PlanLinks, ActivationsInBf16AreHalfAsManyBytesAndCodecsMakeTheSameOfThem) {
+  for (const std::string codec : {"fp32", "int8"}) {
+    const auto plan_in = [&](const std::string& precision) {
+      const auto workload = Resolve({"spec.model.config.tieWeights=false", "spec.training.precision=" + precision,
+                                     absl::StrCat("spec.compression={policy: uniform, codec: ", codec, "}")});
+      return PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+    };
+    const wire::PlanDocument in_fp32 = plan_in("fp32"), in_bf16 = plan_in("bf16");
+    ASSERT_EQ(in_fp32.stages.size(), 3);
+    ASSERT_EQ(in_bf16.stages.size(), 3);
+    const wire::PlanLink wide = LinkBetween(in_fp32, 1, 2), narrow = LinkBetween(in_bf16, 1, 2);
+    if (codec == "fp32") {
+      EXPECT_LT(narrow.bytes, 0.52 * static_cast<double>(wide.bytes));
+      EXPECT_NEAR(narrow.ratio, 1, 0.01);
+    } else {
+      EXPECT_EQ(narrow.bytes, wide.bytes);
+      EXPECT_NEAR(narrow.ratio, wide.ratio / 2, 0.01);
+    }
+  }
+}
+
 TEST(PlanLinks, LabelsArePlannedAsTheFewBytesThatTheyTravelAs) {
   const auto workload = Resolve({"spec.model.config.tieWeights=false"});
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/autodiff/lower_precision.h"
 #include "lib/base/philox.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -142,10 +143,6 @@ absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const 
 }
 
 absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory) {
-  if (job.spec.training.precision != job::Precision::kFp32) {
-    return absl::InvalidArgumentError(
-        "spec.training.precision: bf16 needs a back end with bf16 arithmetic; the CPU back ends compute in fp32");
-  }
   auto workload = std::make_unique<Workload>();
   workload->job = job;
   workload->base_directory = base_directory;
@@ -162,8 +159,11 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
     const std::string place = source.has_value() && source->file.has_value() ? *source->file : "spec.model.graph.inline";
     return absl::InvalidArgumentError(absl::StrCat(place, ": graph '", graph.name(), "' returns no loss, so there is nothing to train"));
   }
-  workload->graph_hash = base::StableHash(absl::StrCat(opdag::PrintGraph(graph), "\nbatch ", workload->micro_batch_size));
+  const bool bf16 = training.precision == job::Precision::kBf16;
+  workload->graph_hash =
+      base::StableHash(absl::StrCat(opdag::PrintGraph(graph), "\nbatch ", workload->micro_batch_size, bf16 ? "\nprecision bf16" : ""));
   FUSIONLLM_ASSIGN_OR_RETURN(workload->training, autodiff::Differentiate(graph));
+  if (bf16) FUSIONLLM_RETURN_IF_ERROR(autodiff::LowerPrecision(workload->training));
 
   workload->data = DataOf(job.spec, graph, base_directory);
   if (job.spec.data.kind == job::DataKind::kText || job.spec.data.kind == job::DataKind::kTokens) {

@@ -24,8 +24,8 @@ namespace fusionllm::workload {
 struct Workload {
   job::FusionJob job;
   std::string base_directory;        // the job's relative paths start here
-  autodiff::TrainingGraph training;  // typed for micro_batch_size
-  uint64_t graph_hash = 0;           // of its text form and batch
+  autodiff::TrainingGraph training;  // typed for micro_batch_size and the job's precision
+  uint64_t graph_hash = 0;           // of its text form, batch and precision
   int64_t micro_batch_size = 1;
   int micro_batches = 1;
   int64_t targets_per_sample = 1;  // tokens, or 1 for images

@@ -73,12 +73,20 @@ TEST(WorkloadTest, TheGraphHashTellsModelsAndMicroBatchesApart) {
   EXPECT_EQ(hash("tokens.bin", "others.bin"), same);
   EXPECT_NE(hash("nEmbd: 4", "nEmbd: 8"), same);
   EXPECT_NE(hash("microBatchSize: 2", "microBatchSize: 1"), same);
+  EXPECT_EQ(hash("sequenceLength: 2", "sequenceLength: 2, precision: fp32"), same);
+  EXPECT_NE(hash("sequenceLength: 2", "sequenceLength: 2, precision: bf16"), same);
 }
 
-TEST(WorkloadTest, ArithmeticThatNoBackEndHasIsRefusedByItsField) {
-  const absl::Status status = ResolveText(absl::StrCat(kGpt).replace(absl::StrCat(kGpt).rfind('}'), 1, ", precision: bf16}")).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("spec.training.precision: bf16"));
+TEST(WorkloadTest, PrecisionSaysWhatTheTensorsOfTheGraphAre) {
+  const auto dtype_of_logits = [](absl::string_view precision) {
+    const auto workload =
+        ResolveText(absl::StrReplaceAll(kGpt, {{"sequenceLength: 2", absl::StrCat("sequenceLength: 2, precision: ", precision)}}));
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    const opdag::Graph& graph = (*workload)->training.graph;
+    return graph.value(graph.op(graph.value(graph.loss()).producer).inputs[0]).type.dtype;
+  };
+  EXPECT_EQ(dtype_of_logits("fp32"), tensor::DType::kF32);
+  EXPECT_EQ(dtype_of_logits("bf16"), tensor::DType::kBF16);
 }
 
 TEST(WorkloadTest, TheJobsTokenWidthReachesTheData) {
