@@ -24,8 +24,9 @@ StageMetrics::StageMetrics(metrics::Registry& registry)
                                     "Rate of what the link carries, smoothed; where that waits for others on one wire, it is the queue's.",
                                     {"src", "dst"}})),
       rtt_(registry.AddGauge({"link_rtt_seconds", "Round trip of small messages, smoothed.", {"src", "dst"}})),
-      ratio_(registry.AddGauge(
-          {"compression_ratio", "Bytes of activations and gradients as fp32 over their bytes as sent, since the plan began.", {"link"}})),
+      ratio_(registry.AddGauge({"compression_ratio",
+                                "Bytes of activations and gradients before compression over their bytes as sent, since the plan began.",
+                                {"link"}})),
       error_(registry.AddGauge({"compression_error",
                                 "Norm of what compression lost over the norm of the original, in the newest step that was compared.",
                                 {"link"}})) {}
