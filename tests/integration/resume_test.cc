@@ -39,6 +39,19 @@ TEST_F(ResumeTest, GoesOnInAnotherNumberOfStagesWithTheSameBits) {
   EXPECT_TRUE(std::filesystem::exists(Path("kept/step-000010.earlier-1/manifest.json"))) << "the first run's is not lost";
 }
 
+// Checkpoints hold parameters and state in fp32, whatever the passes compute in.
+TEST_F(ResumeTest, GoesOnInTheOtherPrecision) {
+  const auto in = [](const std::string& precision) { return "spec.training.precision=" + precision; };
+  const auto first = RunToEnd({Steps(10), Checkpoints(5), in("bf16")}, {}, "first");
+  EXPECT_NE(BitsOf(*first).at(10), Undisturbed().at(10)) << "it computed in fp32";
+  const auto second = RunToEnd({Steps(15), Checkpoints(5), in("fp32")}, {}, "second");
+  EXPECT_EQ(FirstStep(*second), 11);
+  EXPECT_EQ(Event(*second, "Restored")["step"], 10);
+  const auto third = RunToEnd({Steps(20), Checkpoints(5), in("bf16")}, {}, "third");
+  EXPECT_EQ(FirstStep(*third), 16);
+  EXPECT_EQ(Event(*third, "Restored")["step"], 15);
+}
+
 TEST_F(ResumeTest, WithErrorFeedbackOnTheSameCutsTheBitsAreThoseOfAnUndisturbedRun) {
   const std::string lossy = "spec.compression={policy: uniform, codec: int4, errorFeedback: true}";
   // Cut by count, so that measured links have no say in where the cuts are.

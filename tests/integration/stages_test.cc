@@ -15,7 +15,10 @@ using ::testing::SizeIs;
 
 std::string Stages(int n) { return absl::StrCat("spec.strategy.stages=", n); }
 
-class StagesTest : public RunTest {};
+class StagesTest : public RunTest {
+ protected:
+  void ExpectPlannedBytes(const std::string& precision);
+};
 
 TEST_F(StagesTest, Gpt2HasTheSameLossBitsInOneTwoFourAndSixStages) {
   WriteTopology(6, 0);
@@ -58,11 +61,11 @@ TEST_F(StagesTest, EvaluationsAreToldAtTheirStepsAndDoNotChangeTheTraining) {
 }
 
 // Activations, labels, gradients and those of the tied embedding. What is left over is frames and the steps' reports.
-TEST_F(StagesTest, EveryLinkCarriesTheBytesThatThePlanSays) {
+void StagesTest::ExpectPlannedBytes(const std::string& precision) {
   constexpr int kSteps = 6;
-  const auto run =
-      RunToEnd({"spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 32}",
-                absl::StrCat("spec.training={steps: ", kSteps, ", globalBatchSize: 16, microBatchSize: 8, sequenceLength: 32}")});
+  const auto run = RunToEnd({"spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 32}",
+                             absl::StrCat("spec.training={steps: ", kSteps, ", globalBatchSize: 16, microBatchSize: 8, sequenceLength: 32",
+                                          ", precision: ", precision, "}")});
   std::map<std::pair<std::string, std::string>, double> planned;
   for (const json& line : run->lines()) {
     if (line.value("type", "") != "plan") continue;
@@ -76,6 +79,9 @@ TEST_F(StagesTest, EveryLinkCarriesTheBytesThatThePlanSays) {
     EXPECT_LE(a_step, 1.05 * expected + 4096) << link.dump();
   }
 }
+
+TEST_F(StagesTest, EveryLinkCarriesTheBytesThatThePlanSays) { ExpectPlannedBytes("fp32"); }
+TEST_F(StagesTest, EveryLinkCarriesTheBytesThatThePlanSaysInBf16) { ExpectPlannedBytes("bf16"); }
 
 // It begins when the last step was reported, and its messages are still in queues when the stages that sent them end.
 TEST_F(StagesTest, TheBytesOfAnEvaluationAfterTheLastStepAreCounted) {
