@@ -6,11 +6,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/philox.h"
 #include "lib/kernels/cpu/cpu.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/conformance.h"
@@ -63,8 +63,9 @@ struct Pair {
 
 // Each f32 input and output but gradients of parameters becomes bf16, or, from a draw on, one in two.
 Pair PairOf(const OpCase& op_case, uint32_t draw) {
-  std::mt19937 random(draw);
-  const auto lowered = [&](const TensorType& type) { return type.dtype == DType::kF32 && (draw == 0 || random() % 2 == 0); };
+  const base::CounterRng rng(draw, "lowered");
+  int64_t drawn = 0;
+  const auto lowered = [&](const TensorType& type) { return type.dtype == DType::kF32 && (draw == 0 || rng.Below(drawn++, 2) == 0); };
   Pair pair{.in_bf16 = op_case, .in_f32 = op_case};
   for (size_t i = 0; i < op_case.inputs.size(); ++i) {
     if (!lowered(op_case.op.inputs[i])) continue;
