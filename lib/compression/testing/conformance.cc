@@ -318,6 +318,18 @@ void ExpectSameIntegersAndComparisons(TensorCodec& codec) {
   ASSERT_TRUE(codec.memory().CopyOut(back.data(), block.data(), 4 * ids.size()).ok());
   EXPECT_EQ(ids, back);
 
+  std::vector<uint16_t> bfloats(300), bfloats_back(300);
+  for (size_t i = 0; i < bfloats.size(); ++i) bfloats[i] = static_cast<uint16_t>(i * 219);  // a NaN among them
+  const std::span<uint16_t> placed_bfloats(reinterpret_cast<uint16_t*>(block.data()), bfloats.size());
+  ASSERT_TRUE(codec.memory().CopyIn(block.data(), bfloats.data(), 2 * bfloats.size()).ok());
+  ASSERT_TRUE(EncodeBfloats(Direction::kBackward, bfloats, &want).ok());
+  ASSERT_TRUE(codec.EncodeBfloats(Direction::kBackward, placed_bfloats, &got).ok());
+  EXPECT_EQ(want, got);
+  ASSERT_TRUE(codec.memory().Zero(block.data(), 2 * bfloats.size()).ok());
+  ASSERT_TRUE(codec.DecodeBfloats(Direction::kBackward, got, placed_bfloats).ok());
+  ASSERT_TRUE(codec.memory().CopyOut(bfloats_back.data(), block.data(), 2 * bfloats.size()).ok());
+  EXPECT_EQ(bfloats, bfloats_back);
+
   const Floats values = Normals(2000, "compared"), gradient = Normals(2000, "gradient");
   const Placed placed_values(codec.memory(), values), placed_gradient(codec.memory(), gradient);
   const CodecSpec spec = Spec("topk@10:int8");

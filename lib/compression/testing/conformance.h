@@ -16,7 +16,7 @@ void ExpectSameResiduals(TensorCodec& codec);
 void ExpectSameRefusals(TensorCodec& codec);
 // Messages with damage in every byte: refused in the same words, or decoded to the same numbers.
 void ExpectSameJudgementOfDamage(TensorCodec& codec);
-// Integers, and the comparison of a message with its original.
+// Integers, bfloats, and the comparison of a message with its original.
 void ExpectSameIntegersAndComparisons(TensorCodec& codec);
 
 }  // namespace fusionllm::compression::testing
