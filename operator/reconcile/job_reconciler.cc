@@ -12,7 +12,7 @@
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/reconcile/claim.h"
-#include "operator/reconcile/endpoints.h"
+#include "operator/reconcile/job_clusters.h"
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/job_story.h"
 #include "operator/reconcile/member_writes.h"
@@ -49,7 +49,7 @@ class JobReconciler::Pass {
   bool AwaitsLists() const {
     if (!view_.job.ok() || view_.deleted_at.has_value()) return false;
     for (const auto& [cluster, tried_for] : owner_.members_.Connecting()) {
-      if (tried_for < (Named(cluster) ? kListPatience : Placed() ? absl::ZeroDuration() : kPlacePatience)) return true;
+      if (tried_for < (clusters_.Named(cluster) ? kListPatience : Placed() ? absl::ZeroDuration() : kPlacePatience)) return true;
     }
     return false;
   }
@@ -72,7 +72,7 @@ class JobReconciler::Pass {
   ReconcileResult RunIn(Member& member) {
     if (!view_.job.ok() || !member.reachable()) return ReconcileResult::Done();
     // The hub's part writes it before anything is made here, and that brings us back.
-    if (!Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
+    if (!clusters_.Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
     Observation seen = Observe();
     const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
     if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
@@ -97,12 +97,6 @@ class JobReconciler::Pass {
   void TellConflict(const std::string& cluster, const std::string& what) {
     if (!owner_.conflicts_.Set(cluster, view_.identity.uid, what) || what.empty()) return;
     base::Log(base::LogLevel::kWarning, absl::StrCat("job ", key_.ns, "/", key_.name, ": ", what));
-  }
-
-  // Whether the job's status says that it may have something in this cluster.
-  bool Named(const std::string& cluster) const {
-    const auto& named = view_.status.cluster_statuses;
-    return std::any_of(named.begin(), named.end(), [&](const auto& of) { return of.name == cluster; });
   }
 
   bool Placed() const {
@@ -135,56 +129,15 @@ class JobReconciler::Pass {
     seen.finalizer = std::find(view_.finalizers.begin(), view_.finalizers.end(), kFinalizer) != view_.finalizers.end();
     seen.force_delete = view_.force_delete;
     seen.memory = MemoryOf(view_.status);
-    local_ = owner_.members_.LocalName().value_or("");
-    ClusterView hub = Look(owner_.hub_);
-    if (!local_.empty()) hub.name = local_;
-    for (PodView& pod : hub.pods) pod.cluster = hub.name;
-    seen.clusters.push_back(std::move(hub));
-    for (const std::shared_ptr<Member>& member : owner_.members_.Remote()) seen.clusters.push_back(Look(*member));
-    AddUnknown(seen);
+    seen.clusters = clusters_.Look();
     PlaceExecutors(seen);
-    FindEndpoints(seen);
+    clusters_.FindEndpoints(seen);
     if (key_.cluster.empty() && seen.memory.restarting_since.has_value()) {
       const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
       seen.stepped = progress.has_value() && progress->step > 0;
     }
     trials_.LookAt(seen);
     return seen;
-  }
-
-  ClusterView Look(Member& member) const {
-    ClusterView cluster{.name = member.name(),
-                        .reachable = member.reachable(),
-                        .lost = member.lost(),
-                        .listed = member.listed(),
-                        .used = Named(member.name())};
-    if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
-      cluster.anchor = true;
-      cluster.anchor_terminating = anchor->terminating;
-      cluster.anchor_preserved = anchor->preserved;
-      cluster.waiting = anchor->waiting;
-    }
-    cluster.pods = member.PodsOf(view_.identity.uid);
-    return cluster;
-  }
-
-  // Clusters that the job has used and that are no members now: their FusionCluster is gone, or cannot be connected. The executors there
-  // may well be at work.
-  void AddUnknown(Observation& seen) const {
-    const size_t known = seen.clusters.size();
-    const std::vector<ClusterFacts> all = owner_.members_.Clusters();
-    for (const kubeapi::ClusterStatus& named : view_.status.cluster_statuses) {
-      const bool is_known = std::any_of(seen.clusters.begin(), seen.clusters.begin() + static_cast<ptrdiff_t>(known),
-                                        [&](const ClusterView& cluster) { return cluster.name == named.name; });
-      if (is_known || named.local) continue;
-      seen.clusters.push_back(
-          {.name = named.name,
-           .reachable = false,
-           .lost = owner_.members_.Lost(named.name),
-           .listed = false,
-           .registered = std::any_of(all.begin(), all.end(), [&](const auto& facts) { return facts.name == named.name; }),
-           .used = true});
-    }
   }
 
   // Once for each attempt: clusters that come and go meanwhile, and room, move nobody by themselves. The hub's part places; the others find
@@ -228,20 +181,6 @@ class JobReconciler::Pass {
     seen.placement_shortage = std::move(placement.shortage);
   }
 
-  // As far as what was prepared says it; what the status says else stays.
-  void FindEndpoints(Observation& seen) const {
-    const auto center = owner_.hub_.AnchorOf(view_.identity.uid);
-    if (!center.has_value() || !seen.placed) return;
-    seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
-    const Ways ways{.job = &seen.job, .slots = &seen.slots, .egress_only = EgressOnly(), .relay = center->remote_broker_address};
-    if (!local_.empty()) seen.clusters.front().endpoint = ExecutorEndpoint(ways, local_, center->executor_addresses);
-    for (const std::shared_ptr<Member>& member : owner_.members_.Remote()) {
-      const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
-      const auto anchor = member->AnchorOf(view_.identity.uid);
-      if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, at->name, anchor->executor_addresses);
-    }
-  }
-
   SurveyRequest SurveyOf(const Observation& seen) const {
     return {
         .identity = seen.identity, .job = &seen.job, .images = &owner_.options_.images, .avoided = seen.memory.avoided, .now = seen.now};
@@ -255,15 +194,6 @@ class JobReconciler::Pass {
     return hub ? owner_.options_.hub_address : "";
   }
 
-  // Those into which no other can dial.
-  std::set<std::string> EgressOnly() const {
-    std::set<std::string> names;
-    for (const ClusterFacts& facts : owner_.members_.Clusters()) {
-      if (facts.egress_only) names.insert(facts.local ? local_ : facts.name);
-    }
-    return names;
-  }
-
   PrepareRequest Request(const Observation& seen, int64_t attempt, const std::string& cluster, std::string node_address) const {
     return {.identity = seen.identity,
             .job = &seen.job,
@@ -272,7 +202,7 @@ class JobReconciler::Pass {
             .wanted = seen.wanted,
             .local = local_,
             .node_address = std::move(node_address),
-            .egress_only = EgressOnly().contains(cluster),
+            .egress_only = clusters_.EgressOnly().contains(cluster),
             .now = seen.now,
             .fence = owner_.options_.fence,
             .authorities = &owner_.authorities_};
@@ -333,7 +263,7 @@ class JobReconciler::Pass {
     const auto here = [&](const ExecutorSlot& slot) { return slot.cluster == name; };
     if (std::none_of(decision.create.begin(), decision.create.end(), here)) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const DeviceKind hardware, HardwareIn(member.Capacity().get(), seen.job.spec.placement));
-    const std::set<std::string> egress_only = EgressOnly();
+    const std::set<std::string> egress_only = clusters_.EgressOnly();
     const bool relay = ExecutorsNeedRelay(seen.job, seen.slots, egress_only);
     for (const ExecutorSlot& slot : decision.create) {
       if (!here(slot)) continue;
@@ -467,7 +397,8 @@ class JobReconciler::Pass {
   const kube::CallOptions call_;
   const AskBroker ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
   std::string version_ = view_.resource_version;
-  std::string local_;  // the hub as a cluster that lends devices; empty: it lends none
+  const JobClusters clusters_{view_, owner_.hub_, owner_.members_};
+  const std::string& local_ = clusters_.local();
   bool awaits_advice_ = false;
   PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images, owner_.options_.features.dry_run_trials};
 };

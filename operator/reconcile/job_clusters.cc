@@ -1,0 +1,82 @@
+#include "operator/reconcile/job_clusters.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "operator/reconcile/endpoints.h"
+
+namespace fusionllm::op {
+
+bool JobClusters::Named(const std::string& cluster) const {
+  const auto& named = view_.status.cluster_statuses;
+  return std::any_of(named.begin(), named.end(), [&](const auto& of) { return of.name == cluster; });
+}
+
+std::vector<ClusterView> JobClusters::Look() const {
+  std::vector<ClusterView> clusters;
+  ClusterView hub = LookInto(hub_);
+  if (!local_.empty()) hub.name = local_;
+  for (PodView& pod : hub.pods) pod.cluster = hub.name;
+  clusters.push_back(std::move(hub));
+  for (const std::shared_ptr<Member>& member : members_.Remote()) clusters.push_back(LookInto(*member));
+  AddUnknown(clusters);
+  return clusters;
+}
+
+ClusterView JobClusters::LookInto(const Member& member) const {
+  ClusterView cluster{.name = member.name(),
+                      .reachable = member.reachable(),
+                      .lost = member.lost(),
+                      .listed = member.listed(),
+                      .used = Named(member.name())};
+  if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
+    cluster.anchor = true;
+    cluster.anchor_terminating = anchor->terminating;
+    cluster.anchor_preserved = anchor->preserved;
+    cluster.waiting = anchor->waiting;
+  }
+  cluster.pods = member.PodsOf(view_.identity.uid);
+  return cluster;
+}
+
+// Their FusionCluster is gone, or cannot be connected. The executors there may well be at work.
+void JobClusters::AddUnknown(std::vector<ClusterView>& clusters) const {
+  const size_t known = clusters.size();
+  const std::vector<ClusterFacts> all = members_.Clusters();
+  for (const kubeapi::ClusterStatus& named : view_.status.cluster_statuses) {
+    const bool is_known = std::any_of(clusters.begin(), clusters.begin() + static_cast<ptrdiff_t>(known),
+                                      [&](const ClusterView& cluster) { return cluster.name == named.name; });
+    if (is_known || named.local) continue;
+    clusters.push_back({.name = named.name,
+                        .reachable = false,
+                        .lost = members_.Lost(named.name),
+                        .listed = false,
+                        .registered = std::any_of(all.begin(), all.end(), [&](const auto& facts) { return facts.name == named.name; }),
+                        .used = true});
+  }
+}
+
+void JobClusters::FindEndpoints(Observation& seen) const {
+  const auto center = hub_.AnchorOf(view_.identity.uid);
+  if (!center.has_value() || !seen.placed) return;
+  seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
+  const Ways ways{.job = &seen.job, .slots = &seen.slots, .egress_only = EgressOnly(), .relay = center->remote_broker_address};
+  if (!local_.empty()) seen.clusters.front().endpoint = ExecutorEndpoint(ways, local_, center->executor_addresses);
+  for (const std::shared_ptr<Member>& member : members_.Remote()) {
+    const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
+    const auto anchor = member->AnchorOf(view_.identity.uid);
+    if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, at->name, anchor->executor_addresses);
+  }
+}
+
+std::set<std::string> JobClusters::EgressOnly() const {
+  std::set<std::string> names;
+  for (const ClusterFacts& facts : members_.Clusters()) {
+    if (facts.egress_only) names.insert(facts.local ? local_ : facts.name);
+  }
+  return names;
+}
+
+}  // namespace fusionllm::op
