@@ -1,4 +1,5 @@
-// What the file of --config says, merged with the command line.
+#include "operator/process/config_file.h"
+
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,6 @@
 // What the file of --config may say, and what becomes of it beside the command line.
+#include "operator/process/config_file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 
 #include "lib/kube/clock.h"
 #include "lib/metrics/registry.h"
-#include "operator/process/flags.h"
+#include "operator/process/config_file.h"
 
 namespace fusionllm::op {
 

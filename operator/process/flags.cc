@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
+#include "operator/process/config_file.h"
 #include "services/version.h"
 
 namespace fusionllm::op {

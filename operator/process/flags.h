@@ -1,16 +1,10 @@
-// What fusion-operator is told: on its command line, and in the file that --config names.
-//
-// The file is YAML with `apiVersion: config.fusionllm.io/v1alpha1`, `kind: OperatorConfig`, and each flag under its name in camelCase
-// (--kube-api-qps: kubeApiQps), those apart that have the program do something else than be the operator. What is on the command line
-// goes before it.
+// What fusion-operator is told: on its command line, and in the file that --config names (config_file.h).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "lib/daemon/program.h"
 #include "operator/features/feature_gates.h"
 #include "operator/hooks/chart_hooks.h"
@@ -38,24 +32,11 @@ struct Flags {
   daemon::CommonFlags common;
 };
 
-// A command line. Does not own it: that of main() lives as long as the program.
-struct CommandLine {
-  int argc = 0;
-  const char* const* argv = nullptr;
-};
-
 // All of them, daemon's own included.
 void AddFlags(CLI::App& app, Flags& flags);
 
 // As daemon::ParseFlags, of the command line and the file that it names. Exit code 2 also for what is wrong in the file, told on stderr by
 // line and field. Blocks on the file.
 std::optional<int> ParseFlags(int argc, char** argv, Flags& flags);
-
-// The defaults, over them what `yaml` says, over that the command line, which ParseFlags has found in order. `file`: for messages.
-// InvalidArgument: what is wrong, by line and field (lib/job/parse.h).
-absl::StatusOr<Flags> MergeFlags(absl::string_view yaml, absl::string_view file, const CommandLine& line);
-
-// The file, whole. Errors name it. Blocks.
-absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 
 }  // namespace fusionllm::op

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/job/describer.h"
 #include "operator/process/config_fields.h"
+#include "operator/process/config_file.h"
 #include "tests/chart/helm_chart.h"
 
 namespace fusionllm {
