@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
+#include <functional>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/job/describer.h"
 #include "operator/process/config_fields.h"
 #include "operator/process/config_file.h"
@@ -112,6 +116,62 @@ TEST_F(ChartTest, EachSettingHasOnePlace) {
   for (const char* setting : {"workers=3", "logLevel=debug", "nothing=1"}) {
     EXPECT_NE(Render(absl::StrCat("--set operator.config.", setting)).code, 0) << setting;
   }
+}
+
+// A release whose values are kept (helm upgrade --reuse-values) has none of those that its chart did not have yet.
+TEST_F(ChartTest, AReleaseFromBeforeCanKeepItsValues) {
+  const YAML::Node always = YAML::Load(R"({role: , nameOverride: , fullnameOverride: , commonLabels: , image: , imagePullSecrets: , crds: ,
+    operator: {replicas: , origin: , clusterName: , hubAddress: , workers: , logLevel: , extraArgs: , extraEnv: , resources: ,
+      podAnnotations: , podLabels: , nodeSelector: , tolerations: , affinity: , priorityClassName: , terminationGracePeriodSeconds: ,
+      livenessProbe: , readinessProbe: },
+    serviceAccount: , rbac: , member: , metrics: {port: , serviceMonitor: , podMonitor: }, networkPolicy: {enabled: , apiServerPorts: }})");
+  std::vector<std::string> later;
+  for (const auto& group : YAML::LoadFile(ChartFolder() + "/values.yaml")) {
+    const std::string name = group.first.as<std::string>();
+    if (!always[name].IsDefined()) {
+      later.push_back(name);
+      continue;
+    }
+    if (!always[name].IsMap()) continue;
+    for (const std::string& key : Keys(group.second)) {
+      if (!always[name][key].IsDefined()) later.push_back(absl::StrCat(name, ".", key));
+    }
+  }
+  EXPECT_THAT(later, testing::IsSupersetOf({"admission", "operator.clusterProfiles", "metrics.enabled"}));
+  const std::string without = absl::StrCat(" --set ", absl::StrJoin(later, "=null,"), "=null");
+  const std::string known = "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,role=";
+  for (const std::string& options : {known + "hub,operator.replicas=2", known + "member"}) {
+    const Outcome outcome = Render(options + without);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_EQ(outcome.text, Render(options).text);
+  }
+  const std::string some =
+      "--set scheduler.enabled=true,admission.fence=true,grafana.dashboards.enabled=true,operator.clientConnection.qps=7,"
+      "networkPolicy.jobs.enabled=true --set 'networkPolicy.jobs.namespaces={a}'";
+  const std::string unknown =
+      " --set scheduler.port=null,scheduler.logLevel=null,admission.executorLimits=null,grafana.dashboards.label=null,"
+      "grafana.dashboards.labelValue=null,operator.clientConnection.burst=null,networkPolicy.jobs.fromCIDRs=null";
+  EXPECT_EQ(Render(some + unknown).text, Render(some).text);
+}
+
+// Of the defaults that stand in two places.
+TEST(ChartFilesTest, ValuesThatAreFilledInAreThoseOfTheFile) {
+  const std::string helpers = base::ReadWholeFile(ChartFolder() + "/templates/_helpers.tpl");
+  const std::string begin = "{{- define \"fusionllm.laterValues\" -}}\n";
+  ASSERT_NE(helpers.find(begin), std::string::npos);
+  const std::string table = helpers.substr(helpers.find(begin) + begin.size());
+  const std::function<void(const YAML::Node&, const YAML::Node&, const std::string&)> compare =
+      [&](const YAML::Node& filled, const YAML::Node& value, const std::string& path) {
+        if (!filled.IsMap() || filled.size() == 0) {
+          EXPECT_EQ(YAML::Dump(filled), YAML::Dump(value)) << path;
+          return;
+        }
+        for (const std::string& key : Keys(filled)) {
+          ASSERT_TRUE(value[key].IsDefined()) << path << "." << key;
+          compare(filled[key], value[key], absl::StrCat(path, ".", key));
+        }
+      };
+  compare(YAML::Load(table.substr(0, table.find("{{- end"))), YAML::LoadFile(ChartFolder() + "/values.yaml"), "");
 }
 
 }  // namespace

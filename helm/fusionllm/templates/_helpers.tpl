@@ -86,3 +86,36 @@ metricRelabelings:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/*
+Gives .Values what came to values.yaml later than the rest, with the default that it has there: helm upgrade --reuse-values takes the values of
+the release as it was, and none of the chart's own. Each file here with such values begins with it.
+*/}}
+{{- define "fusionllm.fillIn" -}}
+{{- include "fusionllm.fillInMap" (list .Values (include "fusionllm.laterValues" . | fromYaml)) -}}
+{{- end -}}
+{{- define "fusionllm.fillInMap" -}}
+{{- $into := index . 0 -}}
+{{- range $key, $value := index . 1 -}}
+{{- if not (hasKey $into $key) -}}
+{{- $_ := set $into $key $value -}}
+{{- else if kindIs "map" $value -}}
+{{- include "fusionllm.fillInMap" (list (get $into $key) $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- define "fusionllm.laterValues" -}}
+uninstall: {stopJobs: true, how: "", timeoutSeconds: 240}
+operator:
+  logFormat: json
+  clientConnection: {qps: 500, burst: 1000}
+  config: {}
+  clusterProfiles: {enabled: false, namespaces: [], providers: [], configMap: ""}
+  podDisruptionBudget: {enabled: true, minAvailable: "", maxUnavailable: 1}
+  startupProbe: {periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 150}
+scheduler: {enabled: false, port: 7002, logLevel: info}
+metrics: {enabled: true, prometheusRule: {enabled: false, disabled: [], runbookUrl: ""}}
+grafana: {dashboards: {enabled: false, label: grafana_dashboard, labelValue: "1", namespace: "", folder: ""}}
+networkPolicy: {jobs: {enabled: false, namespaces: [], fromCIDRs: []}}
+admission: {fence: false, executorLimits: false}
+{{- end -}}
