@@ -118,6 +118,24 @@ TEST_F(ChartTest, EachSettingHasOnePlace) {
   }
 }
 
+TEST_F(ChartTest, AFlagThatWouldGoBeforeTheFileIsRefused) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--log-level=debug", "set operator.logLevel instead"},
+      {"--log-level", "set operator.logLevel instead"},
+      {"--kube-api-qps=7", "set operator.clientConnection.qps instead"},
+      {"--kube-api-burst=7", "set operator.clientConnection.burst instead"},
+  };
+  for (const auto& [flag, advice] : wrong) {
+    const Outcome outcome = Render(absl::StrCat("--set 'operator.extraArgs={", flag, "}'"));
+    EXPECT_NE(outcome.code, 0) << flag << " was taken";
+    EXPECT_THAT(outcome.text, HasSubstr(absl::StrCat("operator.extraArgs: ", flag, ": ", advice)));
+  }
+  // What the file says only if told to may be a flag else; and each setting there is refused under the flag's own name.
+  const std::string cache = "--set 'operator.extraArgs={--member-cache-mib=8}' ";
+  EXPECT_THAT(Arguments(cache), Contains("--member-cache-mib=8"));
+  EXPECT_THAT(Render(cache + "--set operator.config.memberCacheMib=9").text, HasSubstr("set operator.config.memberCacheMib instead"));
+}
+
 // A release whose values are kept (helm upgrade --reuse-values) has none of those that its chart did not have yet.
 TEST_F(ChartTest, AReleaseFromBeforeCanKeepItsValues) {
   const YAML::Node always = YAML::Load(R"({role: , nameOverride: , fullnameOverride: , commonLabels: , image: , imagePullSecrets: , crds: ,
