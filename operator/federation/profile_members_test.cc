@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -42,12 +43,17 @@ constexpr char kEnvExtension[] = "clusterprofiles.multicluster.x-k8s.io/exec/add
 class ProfileMembersTest : public ::testing::Test {
  protected:
   ProfileMembersTest() : authority_(*security::CertificateAuthority::Create()) {
-    // Writes down how it was called, and wants to be told a cluster.
+    // Writes down how it was called, and wants to be told a cluster. With --brief what it prints is for one request; with a file "broken"
+    // beside it, it fails.
     const std::string program = folder_.path() + "/login";
     std::ofstream(program) << "#!/bin/sh\necho \"$*|$SITE|$REGION\" >> " << folder_.path() << "/runs\n"
                            << "printf '%s\\n' \"$KUBERNETES_EXEC_INFO\" >> " << folder_.path() << "/infos\n"
                            << "[ \"$2\" = --cluster ] || exit 7\n"
-                           << R"(printf '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}')"
+                           << "[ ! -e " << folder_.path() << "/broken ] || exit 8\n"
+                           << R"([ "$4" != --brief ] || until=',"expirationTimestamp":"2020-01-02T03:04:05Z"')"
+                           << "\n"
+                           << R"(printf '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",')"
+                           << R"('"status":{"token":"t"%s}}' "$until")"
                            << "\n";
     chmod(program.c_str(), 0755);
     const json file = {{"providers",
@@ -76,7 +82,7 @@ class ProfileMembersTest : public ::testing::Test {
   }
 
   void Start() {
-    MemberContext context{.origin = "hub", .clock = &clock_};
+    MemberContext context{.origin = "hub", .clock = &clock_, .pulse = pulse_};
     context.reconcile = [](const kube::WorkKey&, std::stop_token) { return kube::ReconcileResult::Done(); };
     context.changed = [](const kube::ObjectKey&, bool) {};
     const MemberClientOptions client{.user_agent = "test", .profile_exec_allowed = CommandsOf(providers_)};
@@ -157,6 +163,7 @@ class ProfileMembersTest : public ::testing::Test {
   base::TempFolder folder_;
   const security::CertificateAuthority authority_;
   AccessProviders providers_;
+  kube::PulseTimes pulse_;
   FakeApiServer hub_server_{clock_};
   std::map<std::string, std::unique_ptr<FakeApiServer>> sites_;
   std::map<std::string, std::unique_ptr<FakeHttpServer>> fronts_;
@@ -224,6 +231,23 @@ TEST_F(ProfileMembersTest, AProfileThatGoesLeavesTheConnectionThatThereIs) {
   ASSERT_TRUE(hub_->Delete(kClusterProfiles, {kFleet, "paris"}).ok());
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfileMissing there is no ClusterProfile fleet/paris"));
   EXPECT_TRUE(IsConnected("paris"));
+}
+
+TEST_F(ProfileMembersTest, AProgramThatBeginsToFailIsSaidOfAMemberInUse) {
+  hub_server_.Serve(kClusterProfiles);
+  pulse_.period = absl::Milliseconds(100);  // nobody waits out the patience with watches that have ended
+  SetProfile("paris", ClusterAt("paris", {Extension(kArgsExtension, {"--cluster", "paris", "--brief"})}));
+  AddCluster("paris");
+  Start();
+  ASSERT_TRUE(Eventually([&] { return IsConnected("paris"); })) << Condition("paris", "Connected");
+  std::ofstream(folder_.path() + "/broken") << "";
+  sites_["paris"]->BreakWatches();
+  EXPECT_TRUE(CredentialsBecome("paris", "False Unauthorized no watch: no credentials: ")) << Condition("paris", "CredentialsValid");
+  EXPECT_THAT(Condition("paris", "CredentialsValid"), HasSubstr("/login: ended with 8"));
+  EXPECT_THAT(Condition("paris", "Connected"), StartsWith("False"));
+  std::remove((folder_.path() + "/broken").c_str());
+  EXPECT_TRUE(Eventually([&] { return IsConnected("paris"); })) << Condition("paris", "Connected");
+  EXPECT_THAT(Condition("paris", "CredentialsValid"), StartsWith("True"));
 }
 
 TEST_F(ProfileMembersTest, WhatIsMissingIsSaidUntilItComes) {

@@ -38,7 +38,8 @@ const kube::Object& Known(const kube::InformerEvent& event) {
   return event.kind == kube::InformerEvent::Kind::kDeleted ? *event.old : *event.object;
 }
 
-bool IsRefusal(const absl::Status& status) { return kube::IsApiUnauthorized(status) || kube::IsApiForbidden(status); }
+// By the server, or by our own credentials, of which there are none: then nobody was asked.
+bool IsRefusal(const absl::Status& status) { return absl::IsUnauthenticated(status) || kube::IsApiForbidden(status); }
 
 absl::Status Lost(const std::string& what, const absl::Status& why) {
   const std::string text = why.ok() ? what : absl::StrCat(what, ": ", std::string(why.message()));

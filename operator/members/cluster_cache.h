@@ -43,7 +43,7 @@ class ClusterCache : public Member {
   // Whether that is so. Once it is, it stays so.
   bool Listed() const;
   // OK: the first lists are in the cache and watches are alive, or were within kLossPatience and the server still answers. Else why not:
-  // Unauthenticated or PermissionDenied if the server refuses us, Unavailable in all other cases.
+  // Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in all other cases.
   absl::Status Connection() const;
   // Compares the caches with the server, and lists anew what differs, which is logged and counted. Blocks; errors: it could not be told.
   absl::Status CompareWithServer(std::stop_token stop);
