@@ -25,6 +25,10 @@ class Fixed : public CredentialSource {
 
 }  // namespace
 
+absl::Status NoCredentials(const absl::Status& why) {
+  return absl::IsCancelled(why) ? why : absl::UnauthenticatedError(absl::StrCat("no credentials: ", why.message()));
+}
+
 std::shared_ptr<CredentialSource> FixedCredentials(Credentials credentials) { return std::make_shared<Fixed>(std::move(credentials)); }
 
 absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_token) {
@@ -35,7 +39,7 @@ absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_toke
   const std::string token(text.ok() ? absl::StripAsciiWhitespace(*text) : absl::string_view());
   if (token.empty()) {
     const absl::Status why = text.ok() ? absl::FailedPreconditionError(absl::StrCat(path_, ": the token file is empty")) : text.status();
-    if (last_ == nullptr) return why;
+    if (last_ == nullptr) return NoCredentials(why);
     base::Log(base::LogLevel::kWarning, absl::StrCat("the token is not renewed, the last one stays in use: ", why.message()));
     return last_;
   }

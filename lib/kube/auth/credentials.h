@@ -20,10 +20,13 @@ struct Credentials {
   bool operator==(const Credentials&) const = default;
 };
 
+// Whatever it is that a program, a file or this machine failed at, the caller is nobody: Unauthenticated, with why. Cancelled stays so.
+absl::Status NoCredentials(const absl::Status& why);
+
 class CredentialSource {
  public:
   virtual ~CredentialSource() = default;
-  // May block on a file or a program.
+  // May block on a file or a program. Unauthenticated: there are none, as NoCredentials() has it; Cancelled: `stop` was requested.
   virtual absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) = 0;
   // The server has answered 401 to a request with `used`: what is kept is not to be given out again unless it is newer.
   virtual void Refused(const Credentials& used) {}

@@ -74,9 +74,16 @@ TEST_F(TokenFileTest, ARefusedTokenIsReadAgainAtOnce) {
 }
 
 TEST_F(TokenFileTest, WithoutAnyTokenThereIsAnError) {
-  EXPECT_TRUE(absl::IsNotFound(source_.Get({}).status()));
+  const auto error = [&](const char* why) {
+    const absl::Status status = source_.Get({}).status();
+    EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::AllOf(::testing::HasSubstr("no credentials: "), ::testing::HasSubstr(why)));
+  };
+  error("cannot be read");
   Write("  \n");
-  EXPECT_EQ(source_.Get({}).status().code(), absl::StatusCode::kFailedPrecondition);
+  error("is empty");
+  Write(std::string(100'000, 't'));
+  error("is longer than");
 }
 
 TEST(WithoutSecret, TakesOutEveryOccurrence) {

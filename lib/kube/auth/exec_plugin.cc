@@ -56,11 +56,13 @@ class ExecPlugin : public CredentialSource {
     program.env.emplace_back("KUBERNETES_EXEC_INFO", info_);
     const absl::StatusOr<std::string> text = RunProgram(program, stop);
     if (absl::IsNotFound(text.status()) && !exec_.install_hint.empty()) {
-      return absl::NotFoundError(absl::StrCat(text.status().message(), ". ", exec_.install_hint.substr(0, 500)));
+      return NoCredentials(absl::NotFoundError(absl::StrCat(text.status().message(), ". ", exec_.install_hint.substr(0, 500))));
     }
-    if (!text.ok()) return text.status();
+    if (!text.ok()) return NoCredentials(text.status());
     absl::StatusOr<ExecCredential> credential = ParseExecCredential(*text, exec_.api_version);
-    if (!credential.ok()) return absl::InvalidArgumentError(absl::StrCat(exec_.command, ": ", credential.status().message()));
+    if (!credential.ok()) {
+      return NoCredentials(absl::InvalidArgumentError(absl::StrCat(exec_.command, ": ", credential.status().message())));
+    }
     expires_ = credential->expires;
     if (last_ == nullptr || *last_ != credential->credentials) {
       last_ = std::make_shared<const Credentials>(std::move(credential->credentials));

@@ -44,8 +44,9 @@ class ExecPluginTest : public ::testing::Test {
     std::ifstream file(folder_.path() + "/" + name);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  std::shared_ptr<CredentialSource> Source(const ExecConfig& exec, const ClientConfig& config = {}) {
-    auto source = MakeExecPlugin(exec, config, clock_);
+  std::shared_ptr<CredentialSource> Source(const ExecConfig& exec, const ClientConfig& config = {},
+                                           absl::Duration timeout = absl::Minutes(1)) {
+    auto source = MakeExecPlugin(exec, config, clock_, timeout);
     EXPECT_TRUE(source.ok()) << source.status();
     return *source;
   }
@@ -116,6 +117,25 @@ TEST_F(ExecPluginTest, WhatItPrintsIsInNoErrorButItsStderrIsLogged) {
   const auto source = Source(Program("echo secret-token; echo 'log in first' >&2"));
   EXPECT_THAT(Token(*source), ::testing::AllOf(HasSubstr("printed no ExecCredential"), Not(HasSubstr("secret-token"))));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("secret-token")));
+}
+
+TEST_F(ExecPluginTest, HoweverItFailsThereAreNoCredentials) {
+  const auto error = [&](const ExecConfig& exec, const char* why, absl::Duration timeout = absl::Minutes(1)) {
+    const absl::Status status = Source(exec, {}, timeout)->Get({}).status();
+    EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::AllOf(HasSubstr("no credentials: "), HasSubstr(why)));
+  };
+  error({.api_version = kVersion, .command = "no-such-login-program"}, "cannot run");
+  error(Program("exit 3"), "ended with 3");
+  error(Program("echo hello"), "printed no ExecCredential");
+  error(Program("tail -f /dev/null"), "not done within", absl::Milliseconds(200));
+  error(Program("yes"), "printed more than");
+}
+
+TEST_F(ExecPluginTest, OneThatIsStoppedHasNotFailed) {
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_TRUE(absl::IsCancelled(Source(Program("tail -f /dev/null"))->Get(stop.get_token()).status()));
 }
 
 TEST_F(ExecPluginTest, OtherVersionsAreRefused) {

@@ -92,11 +92,6 @@ absl::Status RestClient::WaitForTurn(const HttpRequest& request, const std::stop
 
 absl::StatusOr<std::shared_ptr<const Credentials>> RestClient::Authorize(HttpRequest& request, const std::stop_token& stop) {
   absl::StatusOr<std::shared_ptr<const Credentials>> credentials = access_.credentials->Get(stop);
-  // A program that failed or is missing, a file that is not there: of all that, the caller needs to know that it is nobody.
-  if (absl::IsFailedPrecondition(credentials.status()) || absl::IsNotFound(credentials.status()) ||
-      absl::IsInvalidArgument(credentials.status())) {
-    return absl::UnauthenticatedError(absl::StrCat("no credentials: ", credentials.status().message()));
-  }
   if (!credentials.ok()) return credentials.status();
   request.headers.push_back({"User-Agent", options_.user_agent});
   if (!(*credentials)->token.empty()) request.headers.push_back({"Authorization", absl::StrCat("Bearer ", (*credentials)->token)});
