@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr char kEnvNames[] = "profileSourcedEnvVarNames";
 
 // Reads fields and remembers the first thing that is wrong.
 class Reader {
@@ -102,13 +103,20 @@ kube::ExecConfig ReadExec(Reader& reader, const json& map, const std::string& pa
 }
 
 AccessProvider ReadProvider(Reader& reader, const json& map, const std::string& path) {
-  reader.CheckMap(map, path, {"name", "execConfig", "profileSourcedCLIArgsPolicy", "profileSourcedEnvVarsPolicy"});
+  reader.CheckMap(map, path, {"name", "execConfig", "profileSourcedCLIArgsPolicy", "profileSourcedEnvVarsPolicy", kEnvNames});
   AccessProvider provider;
   provider.name = reader.Text(map, "name", path, /*required=*/true);
   provider.exec = ReadExec(reader, kube::At(map, "execConfig"), path + ".execConfig");
   provider.append_args = reader.Choice(map, "profileSourcedCLIArgsPolicy", path, {"Ignore", "Append"}) == 1;
   provider.env_policy = static_cast<AccessProvider::EnvPolicy>(
       reader.Choice(map, "profileSourcedEnvVarsPolicy", path, {"Ignore", "AppendIfNotExists", "Replace"}));
+  size_t i = 0;
+  for (const json& one : reader.List(map, kEnvNames, path)) {
+    const std::string variable = kube::TextOf(one), variable_path = absl::StrCat(path, ".", kEnvNames, "[", i++, "]");
+    const bool is_name = !variable.empty() && variable.find_first_of(absl::string_view("=\0", 2)) == std::string::npos;
+    if (!one.is_string() || !is_name) reader.Fail(variable_path, "must be the name of a variable");
+    provider.profile_env.insert(variable);
+  }
   return provider;
 }
 

@@ -1,6 +1,9 @@
 // The programs that make credentials for clusters of ClusterProfiles: the provider file of SIG-Multicluster's cluster-inventory-api, as
 // other consumers of ClusterProfiles read it, {"providers": [{"name", "execConfig", "profileSourcedCLIArgsPolicy", ...}]}. Plain values.
 //
+// One field is ours, which the library of that API passes over: "profileSourcedEnvVarNames". Which variables decide what code a program
+// loads (GCONV_PATH, BASH_ENV, PYTHONPATH, ...) differs from program to program, so that no list of ours could say which are harmless.
+//
 // Limits: 1 MiB a file.
 #pragma once
 
@@ -22,6 +25,7 @@ struct AccessProvider {
   kube::ExecConfig exec;
   bool append_args = false;  // those of the ClusterProfile, after those of `exec`
   EnvPolicy env_policy = EnvPolicy::kIgnore;
+  std::set<std::string> profile_env = {};  // the variables that a ClusterProfile may set, and no others
   bool operator==(const AccessProvider&) const = default;
 };
 

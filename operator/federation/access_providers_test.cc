@@ -26,7 +26,7 @@ TEST(AccessProvidersTest, AFileIsReadInOrder) {
       "execConfig": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "gke-gcloud-auth-plugin", "args": ["--quiet", ""],
         "env": [{"name": "REGION", "value": "eu"}], "installHint": "in the image", "interactiveMode": "IfAvailable"}},
     {"name": "x", "execConfig": {"apiVersion": "a", "command": "x"}, "profileSourcedEnvVarsPolicy": "Replace",
-      "profileSourcedCLIArgsPolicy": "Ignore"}]})",
+      "profileSourcedCLIArgsPolicy": "Ignore", "profileSourcedEnvVarNames": ["SITE", "ZONE"]}]})",
                                               "providers.json");
   ASSERT_TRUE(providers.ok()) << providers.status();
   ASSERT_EQ(providers->size(), 3u);
@@ -45,6 +45,8 @@ TEST(AccessProvidersTest, AFileIsReadInOrder) {
   EXPECT_EQ(second.env_policy, AccessProvider::EnvPolicy::kAppendIfNotExists);
   EXPECT_FALSE(providers->at(2).append_args);
   EXPECT_EQ(providers->at(2).env_policy, AccessProvider::EnvPolicy::kReplace);
+  EXPECT_THAT(second.profile_env, ::testing::IsEmpty());
+  EXPECT_THAT(providers->at(2).profile_env, ElementsAre("SITE", "ZONE"));
   EXPECT_THAT(CommandsOf(*providers), ElementsAre("./bin/secretreader-plugin", "gke-gcloud-auth-plugin", "x"));
 }
 
@@ -86,6 +88,12 @@ TEST(AccessProvidersTest, ErrorsNameTheFileAndTheField) {
        "f.json: providers[1].profileSourcedCLIArgsPolicy must be one of Ignore, Append"},
       {with(R"("name": "b", "profileSourcedEnvVarsPolicy": "append", )" + good_exec),
        "f.json: providers[1].profileSourcedEnvVarsPolicy must be one of Ignore, AppendIfNotExists, Replace"},
+      {with(R"("name": "b", "profileSourcedEnvVarNames": "SITE", )" + good_exec),
+       "f.json: providers[1].profileSourcedEnvVarNames must be a list"},
+      {with(R"("name": "b", "profileSourcedEnvVarNames": ["SITE", 1], )" + good_exec),
+       "f.json: providers[1].profileSourcedEnvVarNames[1] must be the name of a variable"},
+      {with(R"("name": "b", "profileSourcedEnvVarNames": ["A=B"], )" + good_exec),
+       "f.json: providers[1].profileSourcedEnvVarNames[0] must be the name of a variable"},
       {std::string((1 << 20) + 1, ' '), "f.json: is longer than 1048576 bytes"},
   };
   for (const auto& [text, message] : cases) {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
@@ -69,22 +68,20 @@ absl::Status AddArgs(const json& extension, const std::string& path, std::vector
   return absl::OkStatus();
 }
 
-// Whoever writes profiles says what a program is told, not which code it loads.
-bool MayBeSet(absl::string_view variable) {
-  return !variable.empty() && variable.find_first_of(absl::string_view("=\0", 2)) == absl::string_view::npos && variable != "PATH" &&
-         variable != "KUBERNETES_EXEC_INFO" && !absl::StartsWith(variable, "LD_");
-}
-
-absl::Status AddEnv(const json& extension, const std::string& path, AccessProvider::EnvPolicy policy,
+absl::Status AddEnv(const json& extension, const std::string& path, const AccessProvider& provider,
                     std::vector<std::pair<std::string, std::string>>& env) {
   if (!extension.is_object()) return Wrong(path, "must map names of variables to texts");
   for (const auto& item : extension.items()) {
     if (!IsArgument(item.value())) return Wrong(path, "must map names of variables to texts");
-    if (!MayBeSet(item.key())) return Wrong(path, absl::StrCat("must not set the variable \"", item.key().substr(0, 100), "\""));
     const auto at = std::find_if(env.begin(), env.end(), [&](const auto& variable) { return variable.first == item.key(); });
+    if (at != env.end() && provider.env_policy == AccessProvider::EnvPolicy::kAppendIfNotExists) continue;
+    if (!provider.profile_env.contains(item.key())) {
+      return Wrong(path, absl::StrCat("must not set the variable \"", item.key().substr(0, 100),
+                                      "\": it is not in the profileSourcedEnvVarNames of ", provider.name));
+    }
     if (at == env.end()) {
       env.emplace_back(item.key(), kube::TextOf(item.value()));
-    } else if (policy == AccessProvider::EnvPolicy::kReplace) {
+    } else {
       at->second = kube::TextOf(item.value());
     }
   }
@@ -126,7 +123,7 @@ absl::StatusOr<std::string> Kubeconfig(const Access& access, const AccessProvide
     if (name == kArgsExtension && provider.append_args) {
       FUSIONLLM_RETURN_IF_ERROR(AddArgs(extension, path, exec.args));
     } else if (name == kEnvExtension && provider.env_policy != AccessProvider::EnvPolicy::kIgnore) {
-      FUSIONLLM_RETURN_IF_ERROR(AddEnv(extension, path, provider.env_policy, exec.env));
+      FUSIONLLM_RETURN_IF_ERROR(AddEnv(extension, path, provider, exec.env));
     } else if (name == kConfigExtension) {
       cluster["extensions"].push_back({{"name", name}, {"extension", extension}});
     }

@@ -1,4 +1,6 @@
 // Provider files, and ClusterProfiles as any cluster manager may have written them: the first line is the file, the rest the profile.
+#include <algorithm>
+
 #include "lib/base/testing/fuzz.h"
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/auth/kubeconfig.h"
@@ -9,7 +11,7 @@ namespace {
 
 std::vector<std::string> Seeds() {
   return {
-      R"({"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"login","args":["t"],"env":[{"name":"R","value":"eu"}],"installHint":"h","provideClusterInfo":true,"interactiveMode":"Never"},"profileSourcedCLIArgsPolicy":"Append","profileSourcedEnvVarsPolicy":"Replace"}]})"
+      R"({"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"login","args":["t"],"env":[{"name":"R","value":"eu"}],"installHint":"h","provideClusterInfo":true,"interactiveMode":"Never"},"profileSourcedCLIArgsPolicy":"Append","profileSourcedEnvVarsPolicy":"Replace","profileSourcedEnvVarNames":["R","S"]}]})"
       "\n"
       R"({"status":{"accessProviders":[{"name":"a","cluster":{"server":"https://p:1","tls-server-name":"p","certificate-authority-data":"Q0E=","proxy-url":"http://q","extensions":[)"
       R"({"name":"client.authentication.k8s.io/exec","extension":{"c":["7",1,null,true]}},)"
@@ -54,7 +56,15 @@ bool Accepts(absl::string_view input) {
   const absl::StatusOr<kube::ClientConfig> config = kube::ResolveContext(*kubeconfig);
   FUZZ_CHECK(config.ok() && config->exec.has_value() && config->token.empty() && config->token_file.empty() && config->key.empty());
   FUZZ_CHECK(CommandsOf(*providers).contains(config->exec->command));
-  for (const auto& [name, value] : config->exec->env) FUZZ_CHECK(!name.empty());
+  for (const auto& variable : config->exec->env) {
+    // Of some provider; by which of them the profile is read is not told.
+    const bool known = std::any_of(providers->begin(), providers->end(), [&](const AccessProvider& provider) {
+      const auto& own = provider.exec.env;
+      return provider.profile_env.contains(variable.first) ||
+             std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.first == variable.first; });
+    });
+    FUZZ_CHECK(!variable.first.empty() && known);
+  }
   return kube::CheckForeignConfig(*config, {.exec_allowed = CommandsOf(*providers)}).empty() || config->insecure;
 }
 

@@ -89,15 +89,37 @@ TEST(ClusterProfileTest, VariablesAreSetAsTheProviderAllowsIt) {
   const std::string profile = Profile({Access("a", "https://a", {{{"name", kEnvs}, {"extension", {{"REGION", "us"}, {"ZONE", "z"}}}}})});
   EXPECT_THAT(Read(profile, providers).exec->env, ElementsAre(Pair("REGION", "eu")));
   providers[0].env_policy = EnvPolicy::kAppendIfNotExists;
+  providers[0].profile_env = {"ZONE"};
   EXPECT_THAT(Read(profile, providers).exec->env, ElementsAre(Pair("REGION", "eu"), Pair("ZONE", "z")));
   providers[0].env_policy = EnvPolicy::kReplace;
+  providers[0].profile_env = {"REGION", "ZONE"};
   EXPECT_THAT(Read(profile, providers).exec->env, ElementsAre(Pair("REGION", "us"), Pair("ZONE", "z")));
+}
+
+TEST(ClusterProfileTest, OnlyVariablesThatTheProviderNamesAreSet) {
+  AccessProviders providers = {Provider("a")};
+  providers[0].profile_env = {"ZONE"};
+  const auto refused = [&](const std::string& name) {
+    const json extension = {{"name", kEnvs}, {"extension", {{name, "x"}}}};
+    const absl::Status status = KubeconfigOfProfile(Profile({Access("a", "https://a", {extension})}), providers).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << name << ": " << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("must not set the variable \"", name, "\": it is not in the profileSourcedEnvVarNames of a")));
+  };
+  for (const EnvPolicy policy : {EnvPolicy::kAppendIfNotExists, EnvPolicy::kReplace}) {
+    providers[0].env_policy = policy;
+    for (const char* name : {"GCONV_PATH", "BASH_ENV", "PYTHONPATH", "NODE_OPTIONS", "AWS_CONFIG_FILE", "PATH", "LD_PRELOAD", "zone"}) {
+      refused(name);
+    }
+  }
+  refused("REGION");  // that the provider sets it for itself is no leave to replace it
 }
 
 TEST(ClusterProfileTest, WhatOneProfileAddsIsNotThereForTheNext) {
   AccessProviders providers = {Provider("a")};
   providers[0].append_args = true;
   providers[0].env_policy = EnvPolicy::kReplace;
+  providers[0].profile_env = {"paris", "tokyo"};
   const auto profile = [](const std::string& name) {
     const json extensions = {{{"name", kArgs}, {"extension", {name}}}, {{"name", kEnvs}, {"extension", {{name, "1"}}}}};
     return Profile({Access("a", "https://a", extensions)});

@@ -65,7 +65,8 @@ class ProfileMembersTest : public ::testing::Test {
                             {"env", {{{"name", "REGION"}, {"value", "eu"}}}},
                             {"provideClusterInfo", true}}},
                           {"profileSourcedCLIArgsPolicy", "Append"},
-                          {"profileSourcedEnvVarsPolicy", "AppendIfNotExists"}}}}};
+                          {"profileSourcedEnvVarsPolicy", "AppendIfNotExists"},
+                          {"profileSourcedEnvVarNames", json::array({"SITE"})}}}}};
     providers_ = *ParseAccessProviders(file.dump(), "providers.json");
     for (const char* site : {"paris", "tokyo"}) {
       sites_[site] = std::make_unique<FakeApiServer>(clock_);
