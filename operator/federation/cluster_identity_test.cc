@@ -95,6 +95,8 @@ TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
   const auto link = std::static_pointer_cast<MemberLink>(registry_->Remote().at(0));
   link->ProbeSoon();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict").starts_with("True"); }));
+  EXPECT_TRUE(Condition("paris", "Conflict").starts_with("True behind its address there is another cluster, with UID another"))
+      << Condition("paris", "Conflict");
   EXPECT_TRUE(Eventually([&] { return paris_.open_watches() == 0; }));
   EXPECT_TRUE(Eventually([&] { return Names().size() == 1; })) << "it is asked again";
   EXPECT_FALSE(registry_->Remote().at(0)->reachable());

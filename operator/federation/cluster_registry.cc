@@ -142,7 +142,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, s
   const Kubeconfigs::Found found = kubeconfigs_.Read(spec, stop);
   const absl::StatusOr<std::string>& kubeconfig = found.text;
   if (!kubeconfig.ok()) {
-    // A Secret that cannot be read now is no reason to leave a cluster that works.
+    // A Secret or ClusterProfile that cannot be read now is no reason to leave a cluster that works.
     const std::shared_ptr<MemberLink> link = Link(name);
     return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), found.reason};
   }
@@ -158,7 +158,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, s
   if (!client.ok()) {
     // As above: what is wrong with the new one says nothing of the one in use.
     const std::shared_ptr<MemberLink> link = Link(name);
-    return {client.status(), link == nullptr ? absl::UnavailableError("its kubeconfig is refused") : link->Connection(),
+    return {client.status(), link == nullptr ? absl::UnavailableError("its credentials are refused") : link->Connection(),
             spec.cluster_profile_ref.has_value() ? "ProfileRefused" : "KubeconfigRefused"};
   }
   auto link = std::make_shared<MemberLink>(name, *std::move(client), context_, [this, name] { queue_.Add({"", "", name}); });
@@ -217,7 +217,7 @@ ClusterRegistry::Identity ClusterRegistry::Identify(const ClusterObject& object,
   const auto conflict = [&](const char* reason, std::string message) { return Identity{uid, reason, std::move(message)}; };
   if (cluster.status.cluster_uid.has_value() && *cluster.status.cluster_uid != uid) {
     return conflict("ClusterReplaced",
-                    absl::StrCat("behind its kubeconfig there is another cluster, with UID ", uid, ", than the one that was registered, ",
+                    absl::StrCat("behind its address there is another cluster, with UID ", uid, ", than the one that was registered, ",
                                  *cluster.status.cluster_uid, ": if that is meant, delete the FusionCluster and make it anew"));
   }
   if (!cluster.spec.local.has_value() && uid == options_.hub_uid) {

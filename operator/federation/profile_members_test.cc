@@ -269,6 +269,7 @@ TEST_F(ProfileMembersTest, WhatIsMissingIsSaidUntilItComes) {
   insecure["insecure-skip-tls-verify"] = true;
   SetProfile("paris", insecure);
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfileRefused InsecureSkipVerifyNotAllowed"));
+  EXPECT_THAT(Condition("paris", "Connected"), HasSubstr(" its credentials are refused"));
   EXPECT_TRUE(Lines("runs").empty()) << "nothing was run for it so far";
   SetProfile("paris", ClusterAt("paris", json::array()));  // the program is told no cluster
   ASSERT_TRUE(CredentialsBecome("paris", "False Unauthorized no credentials: ")) << Condition("paris", "CredentialsValid");
