@@ -13,13 +13,15 @@ const Trials::Entry* Trials::Find(const About& about) const {
 }
 
 Trials::Entry& Trials::EntryOf(const About& about) {
-  if (entries_.size() >= kMostJobs && !entries_.contains(about.job_uid)) entries_.erase(entries_.begin());
+  if (entries_.size() >= kMostJobs && !entries_.contains(about.job_uid)) Erase(entries_.begin());
   std::vector<Entry>& job = entries_[about.job_uid];
   const auto at = std::find_if(job.begin(), job.end(), [&](const Entry& entry) { return *entry.cluster == about.cluster; });
   if (at == job.end()) {
     job.reserve(job.size() + 1);  // no room for as many again
     Entry& made = job.emplace_back();
-    made.cluster = &*clusters_.insert(about.cluster).first;
+    const auto named = clusters_.try_emplace(about.cluster, 0).first;
+    ++named->second;
+    made.cluster = &named->first;
     made.generation = about.generation;
     made.attempt = about.attempt;
     return made;
@@ -33,6 +35,14 @@ Trials::Entry& Trials::EntryOf(const About& about) {
   entry.generation = about.generation;
   entry.attempt = about.attempt;
   return entry;
+}
+
+void Trials::Erase(std::map<std::string, std::vector<Entry>>::iterator job) {
+  for (const Entry& entry : job->second) {
+    const auto named = clusters_.find(*entry.cluster);
+    if (--named->second == 0) clusters_.erase(named);
+  }
+  entries_.erase(job);
 }
 
 Trials::Standing Trials::Of(const About& about) const {
@@ -79,7 +89,12 @@ bool Trials::Succeed(const About& about) {
 
 void Trials::Forget(const std::string& job_uid) {
   const std::lock_guard lock(mutex_);
-  entries_.erase(job_uid);
+  if (const auto job = entries_.find(job_uid); job != entries_.end()) Erase(job);
+}
+
+size_t Trials::clusters() const {
+  const std::lock_guard lock(mutex_);
+  return clusters_.size();
 }
 
 }  // namespace fusionllm::op

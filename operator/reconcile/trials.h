@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +44,8 @@ class Trials {
   // All that was wanted there is there: nothing is refused any more. True: something was.
   bool Succeed(const About& about);
   void Forget(const std::string& job_uid);
+  // Of how many clusters something is known: of others not even the name is kept.
+  size_t clusters() const;
 
  private:
   struct Refusing {
@@ -52,7 +53,7 @@ class Trials {
     absl::Time again;
   };
   struct Entry {
-    const std::string* cluster = nullptr;  // in clusters_
+    const std::string* cluster = nullptr;  // a key of clusters_
     int64_t generation = 0, attempt = 0;   // of which it is; what is known of others does not hold for these
     absl::Time awaited = absl::InfiniteFuture();
     bool accepted = false;
@@ -61,10 +62,11 @@ class Trials {
   const Entry* Find(const About& about) const;
   // Of that spec and attempt.
   Entry& EntryOf(const About& about);
+  void Erase(std::map<std::string, std::vector<Entry>>::iterator job);
 
   mutable std::mutex mutex_;
   std::map<std::string, std::vector<Entry>> entries_;  // by job uid
-  std::set<std::string> clusters_;                     // all that were ever asked of
+  std::map<std::string, size_t> clusters_;             // by name: how many entries are of it, at least one
 };
 
 }  // namespace fusionllm::op

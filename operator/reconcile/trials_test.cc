@@ -86,5 +86,20 @@ TEST_F(TrialsTest, OfTooManyJobsSomeAreForgottenAndOfTheOthersNothing) {
   ExpectNothingKnown(Of("tokyo", 0, 1, "uid-0"));
 }
 
+TEST_F(TrialsTest, AClusterIsForgottenWithTheLastOfItsJobs) {
+  for (const std::string job : {"a", "b"}) trials_.Accept(Of("tokyo", 0, 1, job));
+  trials_.Accept(Of("tokyo", 1, 1, "a"));  // of another attempt, in place of the first
+  trials_.Accept(Of("paris", 0, 1, "a"));
+  EXPECT_EQ(trials_.clusters(), 2u);
+  trials_.Forget("a");
+  EXPECT_EQ(trials_.clusters(), 1u) << "of Paris it was the only one";
+  EXPECT_TRUE(trials_.Of(Of("tokyo", 0, 1, "b")).accepted);
+  trials_.Forget("b");
+  trials_.Forget("b");
+  EXPECT_EQ(trials_.clusters(), 0u);
+  for (size_t i = 0; i < Trials::kMostJobs + 10; ++i) trials_.Accept(Of(absl::StrCat("cluster-", i), 0, 1, absl::StrCat("uid-", i)));
+  EXPECT_EQ(trials_.clusters(), Trials::kMostJobs) << "one for each job that is known";
+}
+
 }  // namespace
 }  // namespace fusionllm::op
