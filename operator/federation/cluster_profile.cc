@@ -15,9 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Extensions of a cluster that mean something: to programs that print credentials, in a kubeconfig too, and (KEP-5339) what their command
-// line and environment have besides.
-constexpr char kConfigExtension[] = "client.authentication.k8s.io/exec";
+// Extensions of a cluster that mean something besides kube::kExecExtension (KEP-5339): what the command line and the environment of
+// programs that print credentials have more.
 constexpr char kArgsExtension[] = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args";
 constexpr char kEnvExtension[] = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
 // Of the cluster, the user and the context in the kubeconfig.
@@ -124,7 +123,7 @@ absl::StatusOr<std::string> Kubeconfig(const Access& access, const AccessProvide
       FUSIONLLM_RETURN_IF_ERROR(AddArgs(extension, path, exec.args));
     } else if (name == kEnvExtension && provider.env_policy != AccessProvider::EnvPolicy::kIgnore) {
       FUSIONLLM_RETURN_IF_ERROR(AddEnv(extension, path, provider, exec.env));
-    } else if (name == kConfigExtension) {
+    } else if (name == kube::kExecExtension) {
       cluster["extensions"].push_back({{"name", name}, {"extension", extension}});
     }
   }

@@ -8,6 +8,9 @@
 
 namespace fusionllm::kube {
 
+// The extension of a cluster, in kubeconfigs and elsewhere, that is for programs which print credentials.
+inline constexpr char kExecExtension[] = "client.authentication.k8s.io/exec";
+
 // PEM in memory, or the path of a file that holds it and may be renewed. At most one of the two.
 struct PemSource {
   std::string data;
@@ -36,7 +39,7 @@ struct ClientConfig {
   std::string token;
   std::string token_file;  // goes before `token`
   std::optional<ExecConfig> exec;
-  // JSON that a program which wants to know about the cluster is told besides: the cluster's extension client.authentication.k8s.io/exec.
+  // JSON that a program which wants to know about the cluster is told besides: the cluster's kExecExtension.
   std::string exec_cluster_config;
   std::string ns;  // where objects without one belong; empty: "default"
   // Ways to say who we are that are not supported: to leave them out would make us somebody else.

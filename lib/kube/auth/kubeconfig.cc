@@ -17,9 +17,8 @@ namespace fusionllm::kube {
 namespace {
 
 constexpr size_t kMaxEntries = 1000;
-// The extension of a cluster that is for programs which print credentials.
-constexpr char kExecExtension[] = "client.authentication.k8s.io/exec";
-// It goes into one variable of their environment, which may take 128 KiB. Counted while it is read: aliases make much of little.
+// What kExecExtension holds goes into one variable of their environment, which may take 128 KiB. Counted while it is read: aliases make
+// much of little.
 constexpr size_t kMaxExtensionBytes = size_t{64} << 10;
 constexpr int kMaxExtensionDepth = 32;
 
