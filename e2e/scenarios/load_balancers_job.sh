@@ -2,7 +2,7 @@
 # load_balancers_job.sh: a job over two members in mode LoadBalancer. This script plays the clouds: each cluster has an address beside that of
 # its node, which the other clusters' packets find, and each Service of type LoadBalancer is given it a while after it was made. Executors
 # wait for it, and dial each other and the broker there; tensors go from member to member, not by way of the hub; the status tells the
-# addresses; deleted, the job leaves no Service anywhere.
+# addresses; when it is over, no Service is left anywhere.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
@@ -57,6 +57,7 @@ for member in "${members[@]}"; do
     fail "the status says that $member is reached at $(status_of balanced "clusterStatuses[?(@.name==\"$member\")].endpoint")"
 done
 expect_sent bern riga "$hub"
+expect_no_services
 
 delete_job balanced
 took "deleted, nothing is left in any cluster"

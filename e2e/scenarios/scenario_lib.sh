@@ -272,6 +272,15 @@ expect_sent() {
   took "$1 has sent $2 $direct bytes, and the hub $by_hub"
 }
 
+# Load balancers cost as long as they are there.
+no_services() {
+  local cluster
+  for cluster in "$hub" "${members[@]}"; do
+    [ -z "$(kubectl_in "$cluster" get services --selector fusionllm.io/job --output name)" ] || return
+  done
+}
+expect_no_services() { until_true "the Services of a job that is over to go" no_services; }
+
 # ---- operators ----
 # The Pod of the operator that leads; nothing while nobody does.
 leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}' | cut -d_ -f1; }

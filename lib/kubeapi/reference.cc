@@ -53,7 +53,8 @@ constexpr ConditionDoc kClusterConditions[] = {
      "The kubeconfig, or what the ClusterProfile says, can be used and is allowed what jobs need; the message names what is missing."},
     {kControlPlaneHealthy, "Its API server calls itself ready (`/readyz`). Absent: it does not say."},
     {kClockSynced,
-     "The clock of its API server differs from the operator's by less than 5 s, as the dates of its answers tell. Jobs run all the same; "
+     "The clock of its API server differs from the operator's by less than 5 s (2.5 s to be True again), as the dates of its answers tell. "
+     "Jobs run all the same; "
      "certificates and tokens are valid by the clock of whoever checks them. Absent: it does not say."},
     {kConflict,
      "It is the hub, or registered already, or another cluster stands behind the name than before (clusterUID): it is not used. The "

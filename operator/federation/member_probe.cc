@@ -101,7 +101,7 @@ void MemberProbe::CompareClocks(MemberFacts& facts) const {
   // One at the limit is not told about each minute.
   const absl::Duration tolerance = facts.synced == false ? kClockTolerance / 2 : kClockTolerance;
   facts.synced = difference < tolerance;
-  facts.clock.clear();
+  const std::string told = std::exchange(facts.clock, "");
   if (*facts.synced) return;
   // In steps: a text that counted seconds would be a status to be written each minute.
   constexpr std::pair<absl::Duration, const char*> kSteps[] = {{absl::Hours(24), "more than a day"},
@@ -110,9 +110,11 @@ void MemberProbe::CompareClocks(MemberFacts& facts) const {
                                                                {absl::Minutes(1), "more than a minute"},
                                                                {absl::ZeroDuration(), "some seconds"}};
   for (const auto& [least, text] : kSteps) {
-    if (difference < least) continue;
-    facts.clock =
+    std::string sentence =
         absl::StrCat("its API server's clock is ", text, *ahead > absl::ZeroDuration() ? " ahead of" : " behind", " the operator's");
+    // Seconds are all that is told of it: what lies at a step's edge would be told in turns.
+    if (difference < (sentence == told ? least / 2 : least)) continue;
+    facts.clock = std::move(sentence);
     return;
   }
 }

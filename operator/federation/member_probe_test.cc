@@ -94,6 +94,9 @@ TEST_F(MemberProbeTest, AClockThatDiffersIsToldInStepsAndNotAtTheLimitAgainAndAg
                           Case{absl::Seconds(20), false, "its API server's clock is some seconds ahead of the operator's"},
                           Case{absl::Seconds(4), false, "its API server's clock is some seconds ahead of the operator's"},
                           Case{-absl::Minutes(11), false, "its API server's clock is more than ten minutes behind the operator's"},
+                          Case{-absl::Minutes(9), false, "its API server's clock is more than ten minutes behind the operator's"},
+                          Case{-absl::Minutes(4), false, "its API server's clock is more than a minute behind the operator's"},
+                          Case{-absl::Minutes(9), false, "its API server's clock is more than a minute behind the operator's"},
                           Case{-absl::Minutes(12), false, "its API server's clock is more than ten minutes behind the operator's"},
                           Case{absl::Seconds(2), true, ""}}) {
     date(one.ahead);

@@ -25,6 +25,22 @@ TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
   EXPECT_TRUE(Decide(seen_).delete_anchors);
 }
 
+TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {
+  AddRunning();
+  seen_.memory.was_ready = true;
+  PodView& executor = pods().back();
+  executor.phase = PodPhase::kSucceeded;
+  executor.ready = false;
+  executor.reason = "Completed";
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
+  EXPECT_EQ(Reason(decision, "Degraded"), "!NotDegraded");
+  EXPECT_EQ(decision.state, JobState::kRunning);
+  EXPECT_THAT(decision.create, IsEmpty());
+  executor.reason = kBrokerLostReason;
+  EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "ExecutorsNotReady") << "that one is missed";
+}
+
 TEST_F(DecideTest, AFinishedJobIsDeletedWhenItsTimeIsOver) {
   seen_.memory.complete = true;
   seen_.memory.completed_at = kStart;

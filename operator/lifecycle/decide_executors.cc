@@ -38,7 +38,10 @@ void Decider::LeadExecutors() {
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
       continue;
     }
-    if (pod->ready && !slot.spare) ++ready;
+    // One that has done its part waits for the broker to end, and is not missed; one that gave up on the broker ends as well (adr/0013).
+    const bool done = pod->phase == PodPhase::kSucceeded && pod->reason != kBrokerLostReason;
+    if ((pod->ready || done) && !slot.spare) ++ready;
+    if (done) continue;
     if (!pod->ready && trouble.empty() && !pod->reason.empty()) {
       reason = "ExecutorsNotReady";
       trouble = absl::StrCat(" ", pod->name, " in ", pod->cluster, ": ", pod->reason, pod->message.empty() ? "" : ": ", pod->message);

@@ -31,9 +31,11 @@ inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
 inline constexpr char kPlacementAnnotation[] = "fusionllm.io/placement";
 inline constexpr char kWantedAnnotation[] = "fusionllm.io/executors-wanted";
 inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-remote";
-// Of an anchor: where the executors in its cluster are reached from other clusters, and what their preparation waits for.
-inline constexpr char kExecutorAddressesAnnotation[] = "fusionllm.io/executor-addresses";
+// Of an anchor: what the preparation of its cluster waits for; where the executors there are reached from other clusters.
 inline constexpr char kWaitingAnnotation[] = "fusionllm.io/waiting-for";
+inline constexpr char kExecutorAddressesAnnotation[] = "fusionllm.io/executor-addresses";
+// Which of them may have a Service there, whether that has an address or not: noted before it is made.
+inline constexpr char kExecutorServicesAnnotation[] = "fusionllm.io/executor-services";
 // Of an executor's pod: where it is reached from other clusters.
 inline constexpr char kAdvertisedAnnotation[] = "fusionllm.io/advertised-address";
 

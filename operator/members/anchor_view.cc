@@ -30,6 +30,7 @@ absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text, kube::ObjectMeta* 
                     .placement = annotation(kPlacementAnnotation),
                     .wanted = wanted,
                     .executor_addresses = ParseAddresses(annotation(kExecutorAddressesAnnotation)),
+                    .executor_services = annotation(kExecutorServicesAnnotation),
                     .waiting = annotation(kWaitingAnnotation),
                     .terminating = !meta.deletion_timestamp.empty()};
 }

@@ -23,6 +23,7 @@ struct AnchorView {
   std::string placement;                                  // of the hub's: identity.h
   int64_t wanted = 0;                                     // of the hub's: executors that the job wanted when it was placed; 0: unknown
   std::map<std::string, std::string> executor_addresses;  // for pods of other clusters, by device
+  std::string executor_services;                          // devices that may have a Service there, by commas; empty: none
   std::string waiting;                                    // what the preparation of its cluster waits for, in words
   bool terminating = false;
 

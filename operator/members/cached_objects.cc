@@ -66,6 +66,7 @@ absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {
   anchor->broker_address_ = std::move(view.broker_address);
   Notes notes{.remote_broker_address = std::move(view.remote_broker_address),
               .placement = std::move(view.placement),
+              .executor_services = std::move(view.executor_services),
               .waiting = std::move(view.waiting),
               .wanted = view.wanted,
               .executor_addresses = std::move(view.executor_addresses)};
@@ -77,7 +78,8 @@ size_t CachedAnchor::Bytes() const {
   size_t bytes = Object::Bytes() + prepared_.size() + broker_address_.size();
   if (job_ != nullptr) bytes += job_->name.size() + job_->uid.size() + job_->hub.size();
   if (notes_ == nullptr) return bytes;
-  bytes += sizeof(Notes) + notes_->remote_broker_address.size() + notes_->placement.size() + notes_->waiting.size();
+  bytes += sizeof(Notes) + notes_->remote_broker_address.size() + notes_->placement.size() + notes_->executor_services.size() +
+           notes_->waiting.size();
   for (const auto& entry : notes_->executor_addresses) bytes += 2 * sizeof(entry) + entry.first.size() + entry.second.size();
   return bytes;
 }
@@ -101,6 +103,7 @@ AnchorView CachedAnchor::View() const {
           .placement = notes.placement,
           .wanted = notes.wanted,
           .executor_addresses = notes.executor_addresses,
+          .executor_services = notes.executor_services,
           .waiting = notes.waiting,
           .terminating = !meta.deletion_timestamp.empty()};
 }

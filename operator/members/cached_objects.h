@@ -52,7 +52,7 @@ class CachedAnchor : public kube::Object {
  private:
   // Of the hub's anchor, or one with Services for executors.
   struct Notes {
-    std::string remote_broker_address, placement, waiting;
+    std::string remote_broker_address, placement, executor_services, waiting;
     int64_t wanted = 0;
     std::map<std::string, std::string> executor_addresses;
     bool operator==(const Notes&) const = default;

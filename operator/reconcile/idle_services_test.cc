@@ -28,6 +28,14 @@ class IdleServicesTest : public TwoClustersTest {
     ASSERT_THAT(ServicesOf(*looking_), UnorderedElementsAre("train-broker", "train-local-0"));
     ASSERT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
   }
+  // Of the broker, and of the executors by cluster.
+  json Endpoints() {
+    const json status = Job()["status"];
+    json endpoints = {{"broker", status.value("endpoint", "none")}};
+    for (const json& cluster : status["clusterStatuses"]) endpoints[cluster["name"]] = cluster.value("endpoint", "none");
+    EXPECT_EQ(endpoints.size(), 3u);
+    return endpoints;
+  }
   static std::vector<std::string> ServicesOf(kube::ApiClient& client) {
     std::vector<std::string> names;
     const json services = json::parse(client.List(kServices, "default").value());
@@ -38,13 +46,13 @@ class IdleServicesTest : public TwoClustersTest {
 
 TEST_F(IdleServicesTest, AJobThatIsOverHasNone) {
   Start();
-  const json before = Job()["status"];
+  const json before = Endpoints();
   EndBroker(0, 0, "");
   SettleBoth();
   EXPECT_EQ(Condition("Complete"), "True Completed");
   EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
   EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
-  EXPECT_EQ(Job()["status"]["endpoint"], before["endpoint"]) << "where it was reached is still told";
+  EXPECT_EQ(Endpoints(), before) << "where it was reached is still told";
 }
 
 TEST_F(IdleServicesTest, WhoeverKeepsThePodsOfAJobThatIsOverKeepsItsServices) {
@@ -88,6 +96,20 @@ TEST_F(IdleServicesTest, ThoseThatWaitedForTheirAddressToTheEndGoToo) {
   EXPECT_EQ(Condition("Failed"), "True PendingDeadlineExceeded");
   EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
   EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+}
+
+TEST_F(IdleServicesTest, ThoseThatWaitedInAClusterThatTheNextAttemptLeavesGoToo) {
+  tokyo_balances_ = false;
+  json job = testing::JobObject();
+  job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+  TwoClustersTest::Submit(job);
+  SettleBoth();
+  ASSERT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
+  Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 1}, {"min", 1}}}}}});
+  SettleBoth();
+  ASSERT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
+  EXPECT_THAT(ServicesOf(*looking_), ElementsAre("train-broker"));
 }
 
 TEST_F(IdleServicesTest, AnotherJobsServiceOfTheNameIsLeftAlone) {

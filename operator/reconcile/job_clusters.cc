@@ -60,7 +60,8 @@ void JobClusters::AddUnknown(std::vector<ClusterView>& clusters) const {
 
 void JobClusters::FindEndpoints(Observation& seen) const {
   const auto center = hub_.AnchorOf(view_.identity.uid);
-  if (!center.has_value() || !seen.placed) return;
+  // Of a job that is over the addresses are gone with its Services: what was told last stays.
+  if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
   const Ways ways{.job = &seen.job, .slots = &seen.slots, .egress_only = EgressOnly(), .relay = center->remote_broker_address};
   if (!local_.empty()) seen.clusters.front().endpoint = ExecutorEndpoint(ways, local_, center->executor_addresses);

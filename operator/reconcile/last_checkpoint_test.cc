@@ -13,8 +13,9 @@ using testing::JobReconcilerTest;
 // What every run with checkpoints ends with: its last step, told already, and then the checkpoint of it.
 class LastCheckpointTest : public JobReconcilerTest {
  protected:
-  void TrainTo33() {
+  void TrainTo33(int max_restarts = 3) {
     json job = JobObject();
+    job["spec"]["failurePolicy"] = {{"maxRestarts", max_restarts}};
     job["spec"]["checkpoint"] = {{"path", "s3://models/run"}};
     job["spec"]["cleanPodPolicy"] = "None";
     Submit(job);
@@ -105,6 +106,26 @@ TEST_F(LastCheckpointTest, ABrokerThatEndsAndGoesBetweenTwoLooksHasSaidItAllTheS
   progress_.newest_.reset();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(Reconcile().status.ok());
   EXPECT_EQ(Told(), "50 40") << "what the one before the one before has said is old";
+}
+
+TEST_F(LastCheckpointTest, AJobThatFailsWithoutAWordDoesNotGoBackToTheAttemptBefore) {
+  TrainTo33(/*max_restarts=*/0);
+  Suspend(true);
+  EXPECT_TRUE(Reconcile().status.ok());
+  ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-broker-r0"}, {.grace_period_seconds = 0}).ok());
+  member_->left_ = BrokerReport{.attempt = 0, .progress = At33(33)};
+  Settle();
+  Suspend(false);
+  Settle();
+  progress_.newest_ = Progress{.step = 50, .steps = 100, .checkpoint_step = 40};
+  clock_.Advance(absl::Minutes(1));
+  Settle();
+  EXPECT_EQ(Told(), "50 40");
+  ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-broker-r1"}, {.grace_period_seconds = 0}).ok());
+  progress_.newest_.reset();
+  Settle();
+  EXPECT_EQ(Condition("Failed"), "True BackoffLimitExceeded");
+  EXPECT_EQ(Told(), "50 40");
 }
 
 TEST_F(LastCheckpointTest, ARunThatIsResumedWhileItEndsHasItsLastWord) {

@@ -23,12 +23,15 @@ std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt, con
   return broker->phase == PodPhase::kRunning && !broker->address.empty() ? ask(broker->address) : std::nullopt;
 }
 
-std::optional<Progress> NewestProgress(const Observation& seen, int64_t attempt, const AskBroker& ask,
+std::optional<Progress> NewestProgress(const Observation& seen, const Memory& memory, const AskBroker& ask,
                                        const std::optional<BrokerReport>& left) {
+  const int64_t attempt = memory.attempt;
   if (BrokerOf(seen, attempt) != nullptr) return ProgressOf(seen, attempt, ask);
+  if (left.has_value() && left->attempt == attempt) return left->progress;
+  // Once an attempt has begun to train, what the one before has said is older than what has been told since.
+  if (memory.was_ready || memory.complete || memory.failed) return std::nullopt;
   if (const PodView* const before = BrokerOf(seen, attempt - 1); before != nullptr) return before->report;
-  // Of an earlier one it would be older than what has been told since.
-  return left.has_value() && left->attempt >= attempt - 1 ? std::optional(left->progress) : std::nullopt;
+  return left.has_value() && left->attempt == attempt - 1 ? std::optional(left->progress) : std::nullopt;
 }
 
 }  // namespace fusionllm::op

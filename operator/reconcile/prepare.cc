@@ -5,10 +5,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/cut_text.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
@@ -33,6 +36,13 @@ constexpr char kAwaitsAddress[] = "fusionllm.io/awaits-address";  // payload of 
 std::string HashOf(const PrepareRequest& request) {
   const std::string text = absl::StrCat(JobDocument(*request.job), "\n", PlacementText(request.attempt, request.slots));
   return absl::StrCat(absl::Hex(base::StableHash(text)));
+}
+
+// Devices that may have a Service, by what an anchor says; one of an older operator names those with an address alone.
+std::set<std::string> Served(const std::string& services, const std::string& addresses) {
+  std::set<std::string> served = absl::StrSplit(services, ',', absl::SkipEmpty());
+  for (const auto& [device, address] : ParseAddresses(addresses)) served.insert(device);
+  return served;
 }
 
 bool IsTaken(const std::string& device, const std::vector<ExecutorSlot>& slots, const std::string& cluster) {
@@ -72,8 +82,7 @@ class Preparation {
                                                 {kPlacementAnnotation, PlacementText(request_.attempt, request_.slots)},
                                                 {kWantedAnnotation, absl::StrCat(request_.wanted)}};
     if (remote) notes[kRemoteBrokerAnnotation] = broker.outside;
-    if (!executors.addresses.empty()) notes[kExecutorAddressesAnnotation] = AddressesText(executors.addresses);
-    FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(services, executors.addresses));
+    FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, executors.addresses, notes));
     // Last: an anchor that says so has everything beside it.
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
     return Prepared{owner, broker.inside, executors.addresses};
@@ -96,8 +105,7 @@ class Preparation {
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, member_.name(), owner));
     if (!executors.missing.empty()) return Wait(executors.missing);
     std::map<std::string, std::string> notes = {{kPreparedAnnotation, want}, {kBrokerAnnotation, broker}};
-    if (!executors.addresses.empty()) notes[kExecutorAddressesAnnotation] = AddressesText(executors.addresses);
-    FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(services, executors.addresses));
+    FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, executors.addresses, notes));
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
     return Prepared{owner, broker, executors.addresses};
   }
@@ -109,24 +117,16 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(TakeAnchor(*answer));
     JobServices services = Services(idle.cluster);
     std::map<std::string, std::string> notes = anchor_.notes, kept;
+    notes.erase(kWaitingAnnotation);
     if (!idle.over) {
       for (const auto& [device, address] : ParseAddresses(notes[kExecutorAddressesAnnotation])) {
         if (IsTaken(device, request_.slots, idle.cluster)) kept[device] = address;
       }
-    } else {
-      // Some may have waited for their addresses to the end.
-      for (const ExecutorSlot& slot : request_.slots) {
-        if (slot.cluster == idle.cluster && !anchor_.notes[kWaitingAnnotation].empty()) {
-          FUSIONLLM_RETURN_IF_ERROR(services.Remove(ExecutorServiceName(id_, DeviceName(slot))));
-        }
-      }
-      if (idle.is_hub) FUSIONLLM_RETURN_IF_ERROR(services.Remove(BrokerServiceName(id_)));
-      if (idle.is_hub) notes[kBrokerAnnotation] = notes[kRemoteBrokerAnnotation] = "";
+    } else if (idle.is_hub) {
+      FUSIONLLM_RETURN_IF_ERROR(services.Remove(BrokerServiceName(id_)));
+      for (const char* note : {kBrokerAnnotation, kRemoteBrokerAnnotation}) notes.erase(note);
     }
-    FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(services, kept));
-    notes[kExecutorAddressesAnnotation] = AddressesText(kept);
-    notes[kWaitingAnnotation] = "";
-    std::erase_if(notes, [](const auto& note) { return note.second.empty(); });
+    FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, kept, notes));
     return Mark(notes);
   }
 
@@ -155,12 +155,29 @@ class Preparation {
 
   bool ServesExecutors() const { return !request_.egress_only && ExecutorsHaveServices(*request_.job, request_.slots); }
 
-  // Of executors that the attempt before had and this one has not.
-  absl::Status RemoveOthers(JobServices& services, const std::map<std::string, std::string>& kept) {
-    for (const auto& [device, address] : ParseAddresses(anchor_.notes[kExecutorAddressesAnnotation])) {
+  // Removes those of other executors, and notes what there is.
+  absl::Status KeepServices(JobServices& services, const std::map<std::string, std::string>& kept,
+                            std::map<std::string, std::string>& notes) {
+    for (const std::string& device : Served(anchor_.notes[kExecutorServicesAnnotation], anchor_.notes[kExecutorAddressesAnnotation])) {
       if (!kept.contains(device)) FUSIONLLM_RETURN_IF_ERROR(services.Remove(ExecutorServiceName(id_, device)));
     }
+    for (const char* note : {kExecutorServicesAnnotation, kExecutorAddressesAnnotation}) notes.erase(note);
+    if (kept.empty()) return absl::OkStatus();
+    notes[kExecutorServicesAnnotation] = absl::StrJoin(kept, ",", [](std::string* out, const auto& entry) { out->append(entry.first); });
+    notes[kExecutorAddressesAnnotation] = AddressesText(kept);
     return absl::OkStatus();
+  }
+
+  // Before they are made: whatever comes between, somebody knows of them.
+  absl::Status NoteServices(const std::string& cluster) {
+    std::set<std::string> served = Served(anchor_.notes[kExecutorServicesAnnotation], anchor_.notes[kExecutorAddressesAnnotation]);
+    const size_t noted = served.size();
+    for (const ExecutorSlot& slot : request_.slots) {
+      if (slot.cluster == cluster) served.insert(DeviceName(slot));
+    }
+    if (served.size() == noted) return absl::OkStatus();
+    anchor_.notes[kExecutorServicesAnnotation] = absl::StrJoin(served, ",");
+    return Mark(anchor_.notes);
   }
 
   JobServices Services(const std::string& cluster) { return {client_, id_, cluster, request_.node_address, call_}; }
@@ -168,6 +185,7 @@ class Preparation {
   absl::StatusOr<Executors> ServeExecutors(JobServices& services, const std::string& cluster, const Owner& owner) {
     Executors executors;
     if (!ServesExecutors()) return executors;
+    FUSIONLLM_RETURN_IF_ERROR(NoteServices(cluster));
     for (const ExecutorSlot& slot : request_.slots) {
       if (slot.cluster != cluster) continue;
       FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach reach,
@@ -252,7 +270,7 @@ class Preparation {
     }
     anchor_ = {TextAt(metadata, "uid"), TextAt(metadata, "resourceVersion")};
     for (const char* note : {kPreparedAnnotation, kBrokerAnnotation, kPlacementAnnotation, kWantedAnnotation, kRemoteBrokerAnnotation,
-                             kExecutorAddressesAnnotation, kWaitingAnnotation}) {
+                             kExecutorAddressesAnnotation, kExecutorServicesAnnotation, kWaitingAnnotation}) {
       if (const std::string text = TextAt(metadata, "annotations", note); !text.empty()) anchor_.notes[note] = text;
     }
     return absl::OkStatus();
@@ -268,10 +286,15 @@ class Preparation {
     json anchor = Anchor();
     // As it was when this began: who has claimed it since must not be overwritten.
     anchor["metadata"]["resourceVersion"] = anchor_.resource_version;
-    for (const auto& [key, value] : annotations) anchor["metadata"]["annotations"][key] = value;
+    for (const auto& [key, value] : annotations) {
+      if (!value.empty()) anchor["metadata"]["annotations"][key] = value;
+    }
     const kube::ObjectKey key{id_.ns, AnchorName(id_)};
     const absl::StatusOr<std::string> answer = client_.Apply(kConfigMaps, key, anchor.dump(), {.field_manager = kFieldManager}, call_);
-    if (answer.ok()) member_.Wrote(id_.uid, kConfigMaps, *answer);
+    if (answer.ok()) {
+      member_.Wrote(id_.uid, kConfigMaps, *answer);
+      anchor_.resource_version = TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
+    }
     if (!kube::IsApiConflict(answer.status())) return answer.status();
     return absl::UnavailableError(absl::StrCat("ConfigMap ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
   }
@@ -370,9 +393,10 @@ absl::Status RemoveIdleServices(Member& member, const PrepareRequest& request, c
 
 bool HasIdleServices(const AnchorView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle) {
   if (anchor.terminating) return false;
-  if (idle.over) return !anchor.executor_addresses.empty() || !anchor.waiting.empty() || (idle.is_hub && !anchor.broker_address.empty());
-  return std::any_of(anchor.executor_addresses.begin(), anchor.executor_addresses.end(),
-                     [&](const auto& held) { return !IsTaken(held.first, slots, idle.cluster); });
+  const std::set<std::string> served = Served(anchor.executor_services, AddressesText(anchor.executor_addresses));
+  // The hub's waits for its broker's address, perhaps.
+  if (idle.over) return !served.empty() || (idle.is_hub && (!anchor.broker_address.empty() || !anchor.waiting.empty()));
+  return std::any_of(served.begin(), served.end(), [&](const std::string& device) { return !IsTaken(device, slots, idle.cluster); });
 }
 
 bool AwaitsAddress(const absl::Status& status) { return status.GetPayload(kAwaitsAddress).has_value(); }

@@ -11,6 +11,9 @@ namespace fusionllm::kube {
 
 class ServerClock {
  public:
+  // What longer calls tell is passed over: a date is of their beginning, and the end of a list may be long after.
+  static constexpr absl::Duration kLongestCall = absl::Seconds(2);
+
   // An answer with this header, to what was asked at `sent` and answered at `received` by our clock. What is no date is passed over.
   void Heard(absl::string_view date, absl::Time sent, absl::Time received);
   // By how much at least the server is ahead of us, below zero: behind, as of the last answer. Zero where both may be the same. Nothing: it

@@ -18,10 +18,17 @@ TEST(ServerClockTest, NothingIsKnownBeforeAnAnswerHasADate) {
 TEST(ServerClockTest, ADateTellsASecondAndACallTakesTime) {
   ServerClock clock;
   // Any time of that second may have been within the call.
-  for (const absl::Duration sent : {absl::Seconds(-3), absl::Milliseconds(-1), absl::Milliseconds(999)}) {
-    clock.Heard(kNoonDate, kNoon + sent, kNoon + sent + absl::Seconds(3));
+  for (const absl::Duration sent : {absl::Seconds(-2), absl::Milliseconds(-1), absl::Milliseconds(999)}) {
+    clock.Heard(kNoonDate, kNoon + sent, kNoon + sent + absl::Seconds(2));
     EXPECT_EQ(clock.Ahead(), absl::ZeroDuration()) << sent;
   }
+}
+
+TEST(ServerClockTest, ACallThatTakesLongTellsNothing) {
+  ServerClock clock;
+  clock.Heard(kNoonDate, kNoon - absl::Seconds(40), kNoon - absl::Seconds(38));
+  clock.Heard(kNoonDate, kNoon - absl::Seconds(30), kNoon + absl::Seconds(30));
+  EXPECT_EQ(clock.Ahead(), absl::Seconds(38)) << "as before";
 }
 
 TEST(ServerClockTest, WhatIsCertainIsTold) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/resource_version.h"
 #include "lib/kube/watch/line_splitter.h"
@@ -66,6 +67,12 @@ class PageSink : public WatchSink {
   size_t& bytes_;  // of all pages so far
   ListSplitter splitter_;
 };
+
+// Of a watch that was not opened.
+bool MayGoBetterLater(const absl::Status& status) {
+  const std::optional<ApiError> error = ApiErrorOf(status);
+  return error.has_value() ? error->code == 429 || error->code >= 500 : status.code() == absl::StatusCode::kUnavailable;
+}
 
 const char* ReasonOf(const absl::Status& status, bool lived) {
   if (status.ok()) return lived ? "timeout" : "short";
@@ -230,12 +237,14 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
   sink_.Watching(false, status);
   probe_.WatchEnded(ReasonOf(status, fate.lived));
   if (initial_.has_value()) {
-    // Servers and proxies that drop the bookmark at its end would have it begun again for ever. Where nobody answers, a list fails as well.
-    const bool unreachable = !fate.opened && !ApiErrorOf(status).has_value() && status.code() == absl::StatusCode::kUnavailable;
-    if (unreachable) {
+    // Servers and proxies that drop the bookmark at its end would have it begun again for ever. Where nobody answers, or is too busy, a
+    // list would fare no better.
+    if (!fate.opened && MayGoBetterLater(status)) {
       BackOff(status, stop);
     } else {
       streams_lists_ = false;
+      base::Log(base::LogLevel::kInfo, absl::StrCat("no streaming lists of ", scope_.resource.Name(), " from now on: ",
+                                                    status.ok() ? "one ended before all was sent" : std::string(status.message())));
     }
     return false;
   }

@@ -103,9 +103,9 @@ TEST_F(StreamingListTest, SilenceOfHalfAMinuteEndsItButNotTheWatchThatFollows) {
   EXPECT_THAT(idle, ElementsAre(absl::Seconds(30), absl::Seconds(30), absl::Seconds(150)));
 }
 
-TEST_F(StreamingListTest, AServerThatIsNotReachedIsAskedAgainInTheSameWay) {
-  for (int i = 0; i < 2; ++i) {
-    client_.OnWatch([](const WatchOptions&, WatchSink&, const std::stop_token&) { return absl::UnavailableError("connection refused"); });
+TEST_F(StreamingListTest, AServerThatIsAwayOrBusyIsAskedAgainInTheSameWay) {
+  for (const absl::Status& why : {absl::UnavailableError("connection refused"), Error(429, "TooManyRequests")}) {
+    client_.OnWatch([why](const WatchOptions&, WatchSink&, const std::stop_token&) { return why; });
   }
   client_.OnWatch(LastOfAll("10"), absl::OkStatus());
   StartStreaming();
