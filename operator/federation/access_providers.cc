@@ -113,7 +113,7 @@ AccessProvider ReadProvider(Reader& reader, const json& map, const std::string& 
   size_t i = 0;
   for (const json& one : reader.List(map, kEnvNames, path)) {
     const std::string variable = kube::TextOf(one), variable_path = absl::StrCat(path, ".", kEnvNames, "[", i++, "]");
-    const bool is_name = !variable.empty() && variable.find_first_of(absl::string_view("=\0", 2)) == std::string::npos;
+    const bool is_name = !variable.empty() && !absl::StrContains(variable, '=') && !absl::StrContains(variable, '\0');
     if (!one.is_string() || !is_name) reader.Fail(variable_path, "must be the name of a variable");
     provider.profile_env.insert(variable);
   }
