@@ -70,9 +70,11 @@ class Operator {
     hub_.server().AddFault({.verb = "apply", .target = "fusionjobs/train/status", .code = 500});
     hub_.server().AddFault({.verb = "list", .target = "fusionclusters", .code = 429, .headers = {{"Retry-After", "1"}}});
     const std::string kubeconfig = folder_.Write("kubeconfig", hub_.Kubeconfig());
+    const std::string settings =
+        folder_.Write("operator.yaml", "apiVersion: config.fusionllm.io/v1alpha1\nkind: OperatorConfig\nlogLevel: error\n");
     program_ = std::make_unique<daemon::Program>(
         "fusion-operator", std::vector<std::string>{"--kubeconfig", kubeconfig, "--namespace", "default", "--hub-address", "127.0.0.1",
-                                                    "--leader-elect", "--log-level", "error", "--metrics-address", "127.0.0.1:0"});
+                                                    "--leader-elect", "--config", settings, "--metrics-address", "127.0.0.1:0"});
     metrics_ = daemon::MetricsAddress(program_->Line());
     EXPECT_FALSE(metrics_.empty()) << "fusion-operator did not start";
   }
