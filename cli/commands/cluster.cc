@@ -102,9 +102,12 @@ void AddServerOptions(CLI::App& command, Servers& servers, std::string& hub_name
                       std::string& account) {
   command.add_option("--kubeconfig", servers.hub_kubeconfig, "of the hub (default: $KUBECONFIG or ~/.kube/config)");
   command.add_option("--context", servers.hub_context, "of the hub (default: the current one)");
-  servers.member_file = command.add_option("--member-kubeconfig", servers.member_kubeconfig,
-                                           "of the member, with rights to make roles there (default: as for the hub)");
-  servers.member_choice = command.add_option("--member-context", servers.member_context, "of the member (default: the current one)");
+  servers.member_file =
+      command.add_option("--member-kubeconfig", servers.member_kubeconfig,
+                         "of the member, with rights to make roles there (default with --member-context: as for the hub)");
+  servers.member_choice =
+      command.add_option("--member-context", servers.member_context,
+                         "of the member (default with --member-kubeconfig: its current one); to add a cluster, one of the two is needed");
   command.add_option("--namespace", hub_namespace, "where the operator runs on the hub")->check(ObjectName())->capture_default_str();
   command.add_option("--member-namespace", member_namespace, "where the account is in the member")
       ->check(ObjectName())
@@ -123,7 +126,7 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
   AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
   command
       ->add_option("--job-namespace", options.job_namespaces,
-                   "namespace of jobs, where alone the account may make Pods and Secrets (repeatable; default: all)")
+                   "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; default: all)")
       ->check(ObjectName())
       ->allow_extra_args(false);
   command->add_option("--server", options.server,

@@ -14,8 +14,9 @@ inline constexpr size_t kMaxClusters = 64;
 
 template <class V>
 void Visit(V& v, Metadata& m) {
-  v.Field("name", m.name, {.required = true, .name = true}, "Name of the job: lower-case letters, digits and '-', at most 63.");
-  v.Field("namespace", m.name_space, {.name = true, .kubernetes_only = true}, "Kubernetes namespace.");
+  v.Field("name", m.name, {.required = true, .name = true},
+          "Lower-case letters, digits and '-', at most 63; of a FusionCluster at most 20.");
+  v.Field("namespace", m.name_space, {.name = true, .kubernetes_only = true}, "Kubernetes namespace; a FusionCluster has none.");
   v.Field("labels", m.labels, {}, "Kubernetes labels.");
   v.Field("annotations", m.annotations, {}, "Kubernetes annotations.");
 }
@@ -188,7 +189,10 @@ void Visit(V& v, Checkpoint& c) {
           "auto (the newest whole one, if any), never, or the path or s3:// URI of a checkpoint, relative to the job file.");
   v.Field("replica", c.replica, {},
           "Copies in a second place, to which a run falls back where the first has not got the newest checkpoint whole.");
-  v.Field("volume", c.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path; every executor writes its part there.");
+  v.Field(
+      "volume", c.volume, {.kubernetes_only = true},
+      "Kubernetes volume source that holds path, mounted by the broker and every executor; those that see the broker's folder there write "
+      "their part themselves, others send it to the broker.");
 }
 
 template <class V>
@@ -258,7 +262,7 @@ void Visit(V& v, Network& n) {
   v.Field("mode", n.mode, {},
           "Direct: by Pod address, in one cluster or a flat network; NodePort and LoadBalancer: by a Service for each executor; Relay: "
           "through the broker, for members that can only dial out.");
-  v.Field("port", n.port, {.min = 1, .max = 65535}, "Port that an executor listens on.");
+  v.Field("port", n.port, {.min = 1, .max = 65535}, "Port at which the broker listens; executors listen at a fixed one, 7001.");
   v.Field("address", n.address, {.max_length = 253}, "Host name or address at which other clusters reach the broker. Omitted: chosen.");
 }
 
@@ -296,11 +300,12 @@ void Visit(V& v, Spec& s) {
           "Longest wait for enough executors to be ready; then the job fails. Omitted: it waits.");
   v.Field("ttlSecondsAfterFinished", s.ttl_seconds_after_finished, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
           "When a finished job is deleted. Omitted: never.");
-  v.Field("cleanPodPolicy", s.clean_pod_policy, {.kubernetes_only = true}, "Pods that are deleted when the job has finished.");
+  v.Field("cleanPodPolicy", s.clean_pod_policy, {.kubernetes_only = true},
+          "Pods that are deleted when the job has finished; None keeps the Services as well.");
   v.Field("forceDeleteAfterSeconds", s.force_delete_after_seconds, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
           "How long a Pod may take to terminate, as on a lost node, until it is deleted by force; 0: as long as it takes.");
   v.Field("preserveResourcesOnDeletion", s.preserve_resources_on_deletion, {.kubernetes_only = true},
-          "Deleting the job leaves what it made in the member clusters.");
+          "Deleting the job leaves what it made in all clusters.");
   v.Field("network", s.network, {.kubernetes_only = true}, "How executors reach each other.");
   v.Field("broker", s.broker, {.kubernetes_only = true}, "The process that leads the executors.");
   v.Field("objectStore", s.object_store, {.kubernetes_only = true}, "How s3:// URIs are reached; `fusionctl run` asks its environment.");

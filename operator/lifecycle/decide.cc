@@ -306,10 +306,10 @@ void Decider::Resize() {
     return;
   }
   if (seen_.memory.was_ready && !KeepsSteps()) {
-    Condition(
-        JobCondition::kResizing, false, "NoCheckpoint",
-        absl::StrCat(wanted, " executors are wanted and ", have,
-                     " train: without a checkpoint to go on from the job would lose its steps by starting again with another number."));
+    Condition(JobCondition::kResizing, false, "NoCheckpoint",
+              absl::StrCat(wanted, " executors are wanted and ", have,
+                           " train: without a checkpoint to go on from, in a place that outlives the broker's Pod, the job would lose its "
+                           "steps by starting again with another number."));
     return;
   }
   const bool asked = seen_.wanted_when_placed > 0 && wanted != seen_.wanted_when_placed;

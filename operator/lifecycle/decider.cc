@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/cut_text.h"
+#include "lib/base/object_uri.h"
 
 namespace fusionllm::op {
 namespace {
@@ -142,6 +143,17 @@ void Decider::Fail(const char* reason, std::string message) {
   Condition(JobCondition::kDegraded, false, reason, "The job has failed.");
   EndRestarting(reason, "The job has failed.");
   Say(true, reason, std::move(message));
+}
+
+bool Decider::KeepsSteps() const {
+  if (!spec_.checkpoint.has_value() || spec_.checkpoint->resume == "never") return false;
+  // What an absolute path is, the templates of Pods know.
+  const auto stays = [](const std::string& path, const job::Opaque& volume) {
+    return !volume.json.empty() || path.starts_with('/') || base::IsUri(path);
+  };
+  const std::optional<job::Replica>& replica = spec_.checkpoint->replica;
+  return stays(spec_.checkpoint->path, spec_.checkpoint->volume) || !spec_.broker.volume.json.empty() ||
+         (replica.has_value() && stays(replica->path, replica->volume));
 }
 
 bool Decider::CountRestart(RestartCause cause, const std::string& why) {

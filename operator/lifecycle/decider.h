@@ -41,7 +41,8 @@ class Decider {
   const ClusterView* Cluster(const std::string& name) const;
   const PodView* Broker(int64_t attempt) const;
   const PodView* Executor(const ExecutorSlot& slot, int64_t attempt) const;
-  bool KeepsSteps() const { return spec_.checkpoint.has_value() && spec_.checkpoint->resume != "never"; }
+  // Whether the next attempt finds what this one has saved: a relative path without a volume goes with the broker's Pod.
+  bool KeepsSteps() const;
   static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
   // ---- what to say ----

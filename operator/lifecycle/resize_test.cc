@@ -31,7 +31,7 @@ class ResizeTest : public ::testing::Test {
     seen_.memory.was_ready = true;
     spec().executors.replicas = 4;
     spec().executors.stabilization_seconds = 100;
-    spec().checkpoint = job::Checkpoint{.path = "ckpt"};
+    spec().checkpoint = job::Checkpoint{.path = "s3://models/ckpt"};
     Add(kBrokerRole, BrokerPodName(seen_.identity, 0), 0);
     for (int i = 0; i < 2; ++i) Add(kExecutorRole, ExecutorPodName(seen_.identity, {"paris", i, false}, 0), i);
   }
@@ -142,6 +142,25 @@ TEST_F(ResizeTest, WithoutACheckpointARunningJobKeepsItsSteps) {
   EXPECT_EQ(Reason(decision, "Resizing"), "!NoCheckpoint");
   seen_.memory.was_ready = false;
   EXPECT_EQ(Decide(seen_).memory.attempt, 1) << "one that has not begun has none to lose";
+}
+
+TEST_F(ResizeTest, ACheckpointThatGoesWithTheBrokersPodIsNone) {
+  seen_.wanted = 1;
+  const auto keeps = [this] { return Decide(seen_).memory.attempt == 1; };
+  spec().checkpoint = job::Checkpoint{.path = "ckpt"};
+  EXPECT_FALSE(keeps());
+  EXPECT_EQ(Reason(Decide(seen_), "Resizing"), "!NoCheckpoint");
+  const std::string claim = R"({"persistentVolumeClaim":{"claimName":"c"}})";
+  spec().checkpoint->volume.json = claim;
+  EXPECT_TRUE(keeps());
+  spec().checkpoint->volume.json.clear();
+  spec().broker.volume.json = claim;
+  EXPECT_TRUE(keeps());
+  spec().broker.volume.json.clear();
+  spec().checkpoint->replica = job::Replica{.path = "s3://models/ckpt"};
+  EXPECT_TRUE(keeps());
+  spec().checkpoint->resume = "never";
+  EXPECT_FALSE(keeps());
 }
 
 TEST_F(ResizeTest, AProposalWithFewerWaitsALittleForMoreRoom) {

@@ -74,7 +74,7 @@ TEST_F(IdleServicesTest, ASuspendedJobKeepsItsAddresses) {
 }
 
 TEST_F(IdleServicesTest, AnAttemptWithFewerExecutorsRemovesThoseOfTheOthers) {
-  Start({{"checkpoint", {{"path", "ckpt"}, {"everySteps", 5}}}});
+  Start({{"checkpoint", {{"path", "s3://models/ckpt"}, {"everySteps", 5}}}});
   Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 1}, {"min", 1}}}}}});
   SettleBoth();
   EXPECT_EQ(Job()["status"]["attempt"], 1);

@@ -38,7 +38,7 @@ json ElasticJob(int replicas, int min, bool checkpoint) {
       {"replicas", replicas},
       {"min", min},
       {"template", {{"spec", {{"containers", {{{"name", "executor"}, {"resources", {{"requests", {{"cpu", "1"}}}}}}}}}}}}};
-  if (checkpoint) job["spec"]["checkpoint"] = {{"path", "ckpt"}};
+  if (checkpoint) job["spec"]["checkpoint"] = {{"path", "s3://models/ckpt"}};
   return job;
 }
 

@@ -124,6 +124,10 @@ TEST_F(ChartTest, AFlagThatWouldGoBeforeTheFileIsRefused) {
       {"--log-level", "set operator.logLevel instead"},
       {"--kube-api-qps=7", "set operator.clientConnection.qps instead"},
       {"--kube-api-burst=7", "set operator.clientConnection.burst instead"},
+      {"--workers=3", "set operator.workers instead"},
+      {"--origin=x", "set operator.origin instead"},
+      {"--leader-elect", "set operator.replicas instead"},
+      {"--namespace=x", "the chart gives it already"},
   };
   for (const auto& [flag, advice] : wrong) {
     const Outcome outcome = Render(absl::StrCat("--set 'operator.extraArgs={", flag, "}'"));
