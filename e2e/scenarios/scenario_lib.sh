@@ -197,13 +197,14 @@ spec:
   data: ${data:-$text_data}
   training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
   strategy: {stages: ${stages:-2}}
-  compression: {policy: adatopk, codec: auto}
+  compression: ${compression:-$usual_compression}
   placement: {clusters: [$3]}
   network: {mode: ${network_mode:-Relay}}
   executors: ${4:-$two_executors}
 ${5:-}
 JOB
 }
+usual_compression="{policy: adatopk, codec: auto}"
 text_data="{kind: text, path: README.md, volume: {configMap: {name: text}}}"
 two_executors="{replicas: 2, threads: 1}"
 one_in_each() {
