@@ -348,8 +348,7 @@ class JobReconciler::Pass {
   }
 
   absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
-    const std::optional<Progress> progress =
-        NewestProgress(seen, decision.memory, ask_, owner_.hub_.LastReportOf(view_.identity.uid));
+    const std::optional<Progress> progress = NewestProgress(seen, decision.memory, ask_, owner_.hub_.LastReportOf(view_.identity.uid));
     const kubeapi::FusionJobStatus status = BuildStatus(view_, seen, decision, progress);
     if (status == view_.status) return absl::OkStatus();
     // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.

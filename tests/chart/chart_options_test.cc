@@ -150,7 +150,8 @@ TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
   EXPECT_EQ(volume["configMap"]["name"].as<std::string>(), "fusion-fusionllm-profiles");
   EXPECT_EQ(mount["name"].as<std::string>(), volume["name"].as<std::string>());
   const std::string settings = pod["containers"][0]["volumeMounts"][0]["mountPath"].as<std::string>();
-  EXPECT_THAT(mount["mountPath"].as<std::string>(), Not(::testing::StartsWith(settings + "/"))) << "nothing can be mounted in a read-only volume";
+  EXPECT_THAT(mount["mountPath"].as<std::string>(), Not(::testing::StartsWith(settings + "/")))
+      << "nothing can be mounted in a read-only volume";
   EXPECT_THAT(Arguments(kProfiles),
               Contains(absl::StrCat("--cluster-profile-providers=", mount["mountPath"].as<std::string>(), "/providers.json")));
   const auto checksum = [](const std::string& options) {
