@@ -25,6 +25,11 @@ void CheckTexts(const Flags& flags, job::Problems& problems) {
   const std::string& pull = flags.images.pull_policy;
   check(pull.empty() || pull == "Always" || pull == "IfNotPresent" || pull == "Never", "imagePullPolicy", "Always, IfNotPresent or Never",
         pull);
+  const std::pair<const char*, const std::string*> names[] = {
+      {"origin", &flags.origin}, {"clusterName", &flags.cluster}, {"namespace", &flags.ns}};
+  for (const auto& [path, name] : names) {
+    if (const std::string wrong = name->empty() ? "" : CheckName(*name); !wrong.empty()) problems.Add(path, wrong);
+  }
   if (flags.scheduler.empty()) return;
   if (const absl::Status status = base::CheckDialable(flags.scheduler); !status.ok()) problems.Add("scheduler", status.message());
 }

@@ -107,6 +107,9 @@ TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
   EXPECT_EQ(Refusal("logLevel: loud"), "operator.yaml:3: logLevel: must be debug, info, warning or error, got \"loud\"");
   EXPECT_EQ(Refusal("logFormat: xml"), "operator.yaml:3: logFormat: must be text or json, got \"xml\"");
   EXPECT_THAT(Refusal("imagePullPolicy: never"), HasSubstr("operator.yaml:3: imagePullPolicy: must be Always, IfNotPresent or Never"));
+  EXPECT_THAT(Refusal("origin: a b/c"), HasSubstr("operator.yaml:3: origin: must be lower-case letters"));
+  EXPECT_THAT(Refusal("clusterName: Foo!"), HasSubstr("operator.yaml:3: clusterName: must be lower-case letters"));
+  EXPECT_THAT(Refusal("namespace: ../x"), HasSubstr("operator.yaml:3: namespace: must be lower-case letters"));
   EXPECT_THAT(Refusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
   EXPECT_THAT(Refusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
   const std::string gate = Refusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
@@ -114,6 +117,16 @@ TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
   EXPECT_THAT(gate, HasSubstr("operator.yaml:5: featureGates.MeasuredLinks: must be true or false, got 2"));
   EXPECT_THAT(gate, HasSubstr("the gates are SchedulerAdvice, MeasuredLinks, DryRunTrials"));
   EXPECT_THAT(std::string(MergeFlags("kind: FusionJob", "f", {}).status().message()), HasSubstr("f:1: kind: must be OperatorConfig"));
+}
+
+TEST(ConfigFileTest, FlagsThatCannotBeAreRefusedAtTheStart) {
+  for (const char* argument : {"--origin=a b/c", "--cluster-name=Foo!", "--namespace=../x", "--kube-api-qps=nan", "--kube-api-qps=inf"}) {
+    Flags flags;
+    CLI::App app;
+    AddFlags(app, flags);
+    const char* const argv[] = {kProgram, argument};
+    EXPECT_THROW(app.parse(2, argv), CLI::ParseError) << argument;
+  }
 }
 
 TEST(ConfigFileTest, TheProgramEndsWithTwoForAFileThatIsWrongOrAway) {

@@ -1,13 +1,32 @@
 #include "operator/process/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
 #include "operator/process/config_file.h"
 #include "services/version.h"
 
 namespace fusionllm::op {
+
+namespace {
+
+std::string CheckFinite(const std::string& text) {
+  double number = 0;
+  return absl::SimpleAtod(text, &number) && std::isfinite(number) ? "" : "must be a number";
+}
+
+}  // namespace
+
+std::string CheckName(const std::string& text) {
+  const auto within = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
+  const bool holds =
+      !text.empty() && text.size() <= 63 && text.front() != '-' && text.back() != '-' && std::all_of(text.begin(), text.end(), within);
+  return holds ? "" : "must be lower-case letters, digits and '-', at most 63, the first and the last not '-'";
+}
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option(
@@ -16,10 +35,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "--kube-api-* then hold at once, other changes are logged and await a restart");
   app.add_option("--kubeconfig", flags.kubeconfig, "Of the hub; default: that of the pod, else $KUBECONFIG or ~/.kube/config");
   app.add_option("--origin", flags.origin, "Names this hub in the labels of what it makes; one for each hub that shares members")
+      ->check(CheckName)
       ->capture_default_str();
   app.add_option("--cluster-name", flags.cluster, "Name of the hub as a cluster that lends devices, where no FusionCluster names it")
+      ->check(CheckName)
       ->capture_default_str();
-  app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig");
+  app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig")
+      ->check(CheckName);
   app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say");
   app.add_option("--scheduler", flags.scheduler,
                  "Ask the scheduler at HOST:PORT, without TLS, which clusters make the fastest run; default: room and preference decide")
@@ -36,6 +58,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes");
   app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");
   app.add_option("--kube-api-qps", flags.hub_qps, "Requests a second to the hub's API server, in the long run")
+      ->check(CheckFinite)
       ->check(CLI::Range(1.0, 10'000.0))
       ->capture_default_str();
   app.add_option("--kube-api-burst", flags.hub_burst, "Requests at once to the hub's API server when there were none before")

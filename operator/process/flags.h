@@ -32,6 +32,9 @@ struct Flags {
   daemon::CommonFlags common;
 };
 
+// What is wrong with it as a name in labels and of namespaces; empty: nothing.
+std::string CheckName(const std::string& text);
+
 // All of them, daemon's own included.
 void AddFlags(CLI::App& app, Flags& flags);
 

@@ -121,6 +121,18 @@ TEST_F(IdleServicesTest, AnotherJobsServiceOfTheNameIsLeftAlone) {
   EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
 }
 
+TEST_F(IdleServicesTest, NamesThatNoServiceCanHaveArePassedOver) {
+  Start();
+  const std::string written = absl::StrCat("tokyo-0,/../../secrets/train-executors,", std::string(100'000, 'g'));
+  const json note = {{"metadata", {{"annotations", {{kExecutorServicesAnnotation, written}}}}}};
+  ASSERT_TRUE(tokyo_client_->Patch(kConfigMaps, {"default", "train-anchor"}, kube::PatchType::kMerge, note.dump()).ok());
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_EQ(Condition("Complete"), "True Completed");
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
+  for (const auto& request : tokyo_server_.requests()) EXPECT_THAT(request.target, ::testing::Not(::testing::HasSubstr("ggg")));
+}
+
 TEST_F(IdleServicesTest, AnAccountOfBeforeThatMayNotDeleteThemLeavesThem) {
   Start();
   tokyo_server_.AddFault({.verb = "delete",

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,12 @@ std::string HashOf(const PrepareRequest& request) {
 std::set<std::string> Served(const std::string& services, const std::string& addresses) {
   std::set<std::string> served = absl::StrSplit(services, ',', absl::SkipEmpty());
   for (const auto& [device, address] : ParseAddresses(addresses)) served.insert(device);
+  // What nobody's Service can be called somebody else has written there.
+  constexpr size_t kLongest = 63;
+  std::erase_if(served, [](const std::string& device) {
+    return device.size() > kLongest ||
+           !std::all_of(device.begin(), device.end(), [](unsigned char c) { return absl::ascii_isalnum(c) || c == '-'; });
+  });
   return served;
 }
 

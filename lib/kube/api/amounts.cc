@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -33,7 +34,9 @@ std::string BytesText(int64_t bytes) {
 }  // namespace
 
 absl::StatusOr<int64_t> ParseAmount(absl::string_view resource, absl::string_view quantity) {
-  return ParseQuantity(quantity, resource == kCpu ? kMillis : 1);
+  const absl::StatusOr<int64_t> amount = ParseQuantity(quantity, resource == kCpu ? kMillis : 1);
+  if (!absl::IsOutOfRange(amount.status())) return amount;
+  return absl::StartsWith(quantity, "-") ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
 }
 
 size_t BytesOf(const Amounts& amounts) {

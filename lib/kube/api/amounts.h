@@ -17,7 +17,7 @@ inline constexpr char kPodCount[] = "pods";
 
 using Amounts = std::map<std::string, int64_t, std::less<>>;
 
-// Errors of ParseQuantity().
+// What is out of range is the greatest amount there is: more than any node has. InvalidArgument: no quantity.
 absl::StatusOr<int64_t> ParseAmount(absl::string_view resource, absl::string_view quantity);
 
 size_t BytesOf(const Amounts& amounts);                                // about how much memory they take

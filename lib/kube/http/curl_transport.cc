@@ -21,21 +21,12 @@ bool StartCurl() {
   return started;
 }
 
-bool IsProxyUrl(absl::string_view url) {
-  for (const char* scheme : {"http://", "https://", "socks5://", "socks5h://"}) {
-    if (absl::StartsWith(url, scheme)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CurlTransport>> CurlTransport::Make(CurlTransportOptions options) {
   if (!StartCurl()) return absl::InternalError("libcurl does not start");
   FUSIONLLM_ASSIGN_OR_RETURN(ServerUrl server, ParseServerUrl(options.server));
-  if (!options.proxy_url.empty() && !IsProxyUrl(options.proxy_url)) {
-    return absl::InvalidArgumentError("a proxy address must begin with http://, https:// or socks5://");
-  }
+  if (!options.proxy_url.empty()) FUSIONLLM_RETURN_IF_ERROR(CheckProxyUrl(options.proxy_url));
   return std::unique_ptr<CurlTransport>(new CurlTransport(std::move(options), std::move(server)));
 }
 

@@ -2,8 +2,10 @@
 
 #include <curl/curl.h>
 
+#include <algorithm>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -60,6 +62,23 @@ absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
   server.base_path = std::string(Part(url.get(), CURLUPART_PATH));
   while (absl::EndsWith(server.base_path, "/")) server.base_path.pop_back();
   return server;
+}
+
+absl::Status CheckProxyUrl(absl::string_view text) {
+  const auto bad = [](absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("the proxy address ", why)); };
+  const auto begins = [&](absl::string_view scheme) { return absl::StartsWith(text, scheme); };
+  if (!begins("http://") && !begins("https://") && !begins("socks5://") && !begins("socks5h://")) {
+    return bad("must begin with http://, https:// or socks5://");
+  }
+  if (text.size() > kMaxUrlBytes) return bad("is too long");
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; }))
+    return bad("holds a blank or a control byte");
+  const std::unique_ptr<CURLU, FreeUrl> url(curl_url());
+  if (url == nullptr) return absl::ResourceExhaustedError("out of memory for a URL");
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, std::string(text).c_str(), CURLU_NON_SUPPORT_SCHEME);
+  if (code != CURLUE_OK) return bad(absl::StrCat("cannot be read: ", curl_url_strerror(code)));
+  if (Part(url.get(), CURLUPART_HOST).empty()) return bad("has no host");
+  return absl::OkStatus();
 }
 
 }  // namespace fusionllm::kube
