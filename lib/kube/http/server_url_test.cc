@@ -48,11 +48,11 @@ TEST(ServerUrl, APasswordIsNotRepeated) {
 
 TEST(ProxyUrl, IsAHostThatCanBeReachedAndItsPasswordIsNotRepeated) {
   for (const char* text :
-       {"http://proxy:3128", "https://proxy", "socks5://[fd00::1]:1080", "socks5h://proxy:1", "http://alice:hunter2@proxy:3128"}) {
+       {"http://proxy:1", "https://proxy", "socks5://[fd00::1]:1", "socks5h://proxy:1", "http://alice:hunter2@proxy:1"}) {
     EXPECT_TRUE(CheckProxyUrl(text).ok()) << text << CheckProxyUrl(text);
   }
-  for (const char* text : {"", "proxy:3128", "ftp://proxy", "http://", "http://alice:hunter2@[::1]:x",
-                           "http://alice:hunter2@127.0.0.1:999999", "http://alice:hunter2@proxy\r\n", "http://alice:hunter2@pro xy"}) {
+  for (const char* text : {"", "proxy:1", "ftp://proxy", "http://", "http://alice:hunter2@[::1]:x", "http://alice:hunter2@proxy:999999",
+                           "http://alice:hunter2@proxy\r\n", "http://alice:hunter2@pro xy"}) {
     const absl::Status status = CheckProxyUrl(text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), ::testing::Not(HasSubstr("hunter2"))) << text;
