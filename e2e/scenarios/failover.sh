@@ -16,8 +16,8 @@ helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --s
   --set operator.livenessProbe.failureThreshold=60 --wait --timeout "$patience" >/dev/null
 # (Whoever is frozen with its whole machine is not killed by a kubelet either.)
 until_true "two operators" operators_ready 2
-# Without its executor it trains thousands of steps on the other one alone, where nothing is compressed. Such a model loses what it has learned
-# when a twentieth of its activations is all that passes, and wins it back only in hundreds of steps.
+# Nothing is compressed: what is looked at here is who leads. A model that has trained on one executor alone, while the other is replaced, begins
+# with a higher loss where compression sets in (docs/compression.md).
 compression="{policy: none}"
 job long 1000000 "{name: genoa, min: 2}" "$two_executors" "$with_checkpoints"
 wait_for long condition=Ready
