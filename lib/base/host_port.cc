@@ -33,14 +33,14 @@ bool IsHost(absl::string_view host) {
   return host.front() != '-' && std::all_of(host.begin(), host.end(), IsNameCharacter);
 }
 
-struct HostPort {
+struct Parsed {
   absl::string_view host;
   uint32_t port = 0;
 };
 
-absl::StatusOr<HostPort> Parse(absl::string_view text) {
+absl::StatusOr<Parsed> Parse(absl::string_view text) {
   const size_t colon = text.rfind(':');
-  HostPort parsed = {.host = text.substr(0, colon)};
+  Parsed parsed = {.host = text.substr(0, colon)};
   const bool has_port = colon != absl::string_view::npos && std::all_of(text.begin() + colon + 1, text.end(), absl::ascii_isdigit) &&
                         absl::SimpleAtoi(text.substr(colon + 1), &parsed.port) && parsed.port <= 65535;
   if (has_port && IsHost(parsed.host)) return parsed;
@@ -57,8 +57,15 @@ std::string JoinHostPort(absl::string_view host, absl::string_view port) {
   return absl::StrCat(bare ? "[" : "", host, bare ? "]" : "", ":", port);
 }
 
+absl::StatusOr<HostPort> SplitHostPort(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const Parsed parsed, Parse(text));
+  absl::string_view host = parsed.host;
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return HostPort{std::string(host), static_cast<int>(parsed.port)};
+}
+
 absl::Status CheckDialable(absl::string_view text) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const HostPort parsed, Parse(text));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Parsed parsed, Parse(text));
   if (parsed.port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": nobody can dial port 0"));
   if (StandsForAny(parsed.host)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", parsed.host, " stands for any address"));

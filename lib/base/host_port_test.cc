@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 namespace fusionllm::base {
@@ -48,6 +49,16 @@ TEST(HostPortTest, AddressesGetTheirBracketsOnce) {
   EXPECT_EQ(JoinHostPort("192.0.2.1", "7001"), "192.0.2.1:7001");
   EXPECT_EQ(JoinHostPort("2001:db8::1", "7001"), "[2001:db8::1]:7001");
   EXPECT_EQ(JoinHostPort("[2001:db8::1]", "7001"), "[2001:db8::1]:7001");
+}
+
+TEST(HostPortTest, TheyComeApartAgain) {
+  for (const auto& [text, host, port] : {std::tuple("lab:7001", "lab", 7001), std::tuple("[2001:db8::1]:0", "2001:db8::1", 0)}) {
+    const auto parts = SplitHostPort(text);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_EQ(parts->host, host);
+    EXPECT_EQ(parts->port, port);
+  }
+  EXPECT_EQ(SplitHostPort("::1:7001").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(HostPortTest, AnyAddressIsKnownWithAndWithoutBrackets) {

@@ -26,6 +26,9 @@ inline constexpr absl::Duration kStuckPatience = absl::Minutes(10);
 // So long a job waits for room for all of its executors before it begins with fewer.
 inline constexpr absl::Duration kWaitForRoom = absl::Seconds(30);
 
+// So often it is looked whether all is still there that a job needs beside its Pods, while these are not ready.
+inline constexpr absl::Duration kLookForObjectsEvery = absl::Minutes(1);
+
 // Why an attempt is followed by another one, as the condition Restarting and fusionllm_job_restarts_total tell it.
 enum class RestartCause { kBrokerFailed, kBrokerLost, kExecutorFailed, kClusterLost, kResized };
 inline constexpr RestartCause kRestartCauses[] = {RestartCause::kBrokerFailed, RestartCause::kBrokerLost, RestartCause::kExecutorFailed,
@@ -56,6 +59,7 @@ struct Decision {
   Memory memory;  // to be written before anything that follows from it is done
   // Everything of the present attempt is wanted: anchors, secrets, the broker, an executor in each slot of `create`.
   bool prepare = false;
+  bool awaits_pods = false;  // some of these are not ready
   bool create_broker = false;
   std::vector<ExecutorSlot> create;
   std::vector<PodRemoval> remove;

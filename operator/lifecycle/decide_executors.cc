@@ -70,7 +70,10 @@ void Decider::LeadExecutors() {
   const bool degraded = decision_.memory.was_ready && !all;
   Condition(JobCondition::kDegraded, degraded, degraded ? reason : "NotDegraded",
             degraded ? count : "No executor of a running job is missing.");
-  if (!all) PendingDeadline(count);
+  if (all) return;
+  decision_.awaits_pods = true;
+  LookAgain(seen_.now + kLookForObjectsEvery);
+  PendingDeadline(count);
 }
 
 void Decider::SayRestarting() {

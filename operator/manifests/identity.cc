@@ -61,7 +61,10 @@ std::string JobDocumentName(const JobIdentity& job) { return absl::StrCat(job.na
 std::string BrokerServiceName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
 std::string ExecutorServiceName(const JobIdentity& job, const std::string& device) { return absl::StrCat(job.name, "-", device); }
 std::string BrokerSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
-std::string ExecutorSecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-executors"); }
+std::string ExecutorSecretName(const JobIdentity& job, int index) {
+  const int which = index / kExecutorsPerSecret;
+  return absl::StrCat(job.name, "-executors", which > 0 ? absl::StrCat("-", which) : "");
+}
 std::string AuthoritySecretName(const JobIdentity& job) { return absl::StrCat(job.name, "-authority"); }
 
 std::map<std::string, std::string> JobLabels(const JobIdentity& job) {

@@ -84,7 +84,9 @@ std::string BrokerServiceName(const JobIdentity& job);  // Service
 // Service: "JOB-paris-0", the same for all attempts.
 std::string ExecutorServiceName(const JobIdentity& job, const std::string& device);
 std::string BrokerSecretName(const JobIdentity& job);  // Secret of the broker's pod
-std::string ExecutorSecretName(const JobIdentity& job);
+// Secret of the executor with this index in its cluster, and of its neighbours: one holds no more than 1 MiB.
+inline constexpr int kExecutorsPerSecret = 100;
+std::string ExecutorSecretName(const JobIdentity& job, int index);
 std::string AuthoritySecretName(const JobIdentity& job);  // the job's authority, on the hub alone
 
 // Of everything that belongs to the job.

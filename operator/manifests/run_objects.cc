@@ -353,7 +353,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   }
   parts.ports.push_back(MetricsPort());
   AddJobVolumes(parts, job, slot.cluster);
-  AddSecretFiles(parts, ExecutorSecretName(identity), {"ca.pem", absl::StrCat(device, ".pem"), absl::StrCat(device, ".key")});
+  AddSecretFiles(parts, ExecutorSecretName(identity, slot.index), {"ca.pem", absl::StrCat(device, ".pem"), absl::StrCat(device, ".key")});
   parts.readiness_probe = ReadinessProbe();
   // In its place: an executor that crashed joins again and is given a stage, the others are left alone. One whose broker is gone for good
   // ends with 0, and its Pod with it.

@@ -208,7 +208,14 @@ class JobReconciler::Pass {
             .authorities = &owner_.authorities_};
   }
 
+  PrepareRequest ToPrepare(const Observation& seen, const Decision& decision, const std::string& cluster, bool hub) const {
+    PrepareRequest request = Request(seen, decision.memory.attempt, cluster, NodeAddressOf(cluster, hub));
+    request.anew = decision.awaits_pods && owner_.rechecks_.Due(view_.identity.uid, cluster, seen.now, kLookForObjectsEvery);
+    return request;
+  }
+
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
+    if (!decision.awaits_pods) owner_.rechecks_.Forget(view_.identity.uid);
     if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(AddFinalizer());
     if (!decision.remove_finalizer) {
       FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
@@ -246,9 +253,8 @@ class JobReconciler::Pass {
   }
 
   absl::Status CreateOnHub(const Observation& seen, const Decision& decision) {
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        const Prepared prepared,
-        PrepareHub(owner_.hub_, Request(seen, decision.memory.attempt, local_, NodeAddressOf(local_, /*hub=*/true)), call_.stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
+                               PrepareHub(owner_.hub_, ToPrepare(seen, decision, local_, /*hub=*/true), call_.stop));
     const int64_t attempt = decision.memory.attempt;
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
@@ -289,10 +295,8 @@ class JobReconciler::Pass {
       return RemoveIdleIn(member, seen, {.cluster = member.name(), .over = decision.remove_services});
     }
     if (!decision.prepare || !used) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        const Prepared prepared,
-        PrepareRemote(member, owner_.hub_,
-                      Request(seen, decision.memory.attempt, member.name(), NodeAddressOf(member.name(), /*hub=*/false)), call_.stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
+                               PrepareRemote(member, owner_.hub_, ToPrepare(seen, decision, member.name(), /*hub=*/false), call_.stop));
     return CreateExecutors(member, member.name(), seen, decision, prepared);
   }
 
@@ -336,6 +340,7 @@ class JobReconciler::Pass {
     owner_.progress_.Forget(view_.identity.uid);
     owner_.conflicts_.Forget(view_.identity.uid);
     owner_.trials_.Forget(view_.identity.uid);
+    owner_.rechecks_.Forget(view_.identity.uid);
     if (finalizers.size() == view_.finalizers.size()) return absl::OkStatus();
     const absl::Status status = PatchFinalizers(finalizers);
     return IsGone(status) ? absl::OkStatus() : status;

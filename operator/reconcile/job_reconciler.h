@@ -31,6 +31,7 @@
 #include "operator/progress/progress.h"
 #include "operator/reconcile/job_metrics.h"
 #include "operator/reconcile/job_view.h"
+#include "operator/reconcile/rechecks.h"
 #include "operator/reconcile/trials.h"
 
 namespace fusionllm::op {
@@ -104,6 +105,7 @@ class JobReconciler {
   AuthorityCache authorities_;
   Conflicts conflicts_;
   Trials trials_;
+  Rechecks rechecks_;
 };
 
 }  // namespace fusionllm::op

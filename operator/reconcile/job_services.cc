@@ -7,6 +7,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
+#include "operator/reconcile/job_objects.h"
 
 namespace fusionllm::op {
 namespace {
@@ -29,10 +30,17 @@ int64_t PortOf(const json& service, const char* which) { return kube::IntegerOf(
 
 // Whether applying `wanted` would change nothing that matters.
 bool IsAs(const json& wanted, const json& there) {
-  const auto owner = [](const json& object) { return TextAt(First(At(object, "metadata", "ownerReferences")), "uid"); };
   return TextAt(there, "spec", "type") == TextAt(wanted, "spec", "type") &&
          At(there, "spec", "selector") == At(wanted, "spec", "selector") && PortOf(there, "port") == PortOf(wanted, "port") &&
-         owner(there) == owner(wanted);
+         OwnerUidOf(there) == OwnerUidOf(wanted);
+}
+
+// The same with the address and node port that a Service of that name had.
+json Placed(json wanted, const ServiceReach& before) {
+  if (const auto inside = base::SplitHostPort(before.inside); inside.ok()) wanted["spec"]["clusterIP"] = inside->host;
+  if (TextAt(wanted, "spec", "type") != "NodePort") return wanted;
+  if (const auto outside = base::SplitHostPort(before.outside); outside.ok()) wanted["spec"]["ports"][0]["nodePort"] = outside->port;
+  return wanted;
 }
 
 bool IsReady(const json& node) {
@@ -59,9 +67,10 @@ std::string AddressAmong(const json& nodes) {
 
 }  // namespace
 
-absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside, const std::optional<std::string>& host) {
+absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside, const ServiceReach& before,
+                                               const std::optional<std::string>& host) {
   ServiceReach reach;
-  FUSIONLLM_ASSIGN_OR_RETURN(const json service, Ensure(wanted, reach.missing));
+  FUSIONLLM_ASSIGN_OR_RETURN(const json service, Ensure(wanted, before, reach.missing));
   if (!reach.missing.empty()) return reach;
   const std::string cluster_ip = TextAt(service, "spec", "clusterIP");
   if (cluster_ip.empty()) {
@@ -106,7 +115,7 @@ absl::Status JobServices::Remove(const std::string& name) {
 }
 
 // The Service as the server has it; nothing when `missing` is said.
-absl::StatusOr<json> JobServices::Ensure(const json& wanted, std::string& missing) {
+absl::StatusOr<json> JobServices::Ensure(const json& wanted, const ServiceReach& before, std::string& missing) {
   const kube::ObjectKey key{job_.ns, TextAt(wanted, "metadata", "name")};
   absl::StatusOr<std::string> answer = client_.Get(kServices, key, call_);
   if (answer.ok()) {
@@ -121,7 +130,11 @@ absl::StatusOr<json> JobServices::Ensure(const json& wanted, std::string& missin
     if (IsAs(wanted, there)) return there;
   }
   if (answer.ok() || kube::IsApiNotFound(answer.status())) {
-    answer = client_.Apply(kServices, key, wanted.dump(), {.field_manager = kFieldManager}, call_);
+    const json placed = answer.ok() ? wanted : Placed(wanted, before);
+    answer = client_.Apply(kServices, key, placed.dump(), {.field_manager = kFieldManager}, call_);
+    if (kube::IsApiInvalid(answer.status()) && placed != wanted) {
+      answer = client_.Apply(kServices, key, wanted.dump(), {.field_manager = kFieldManager}, call_);
+    }
   }
   if (kube::IsApiForbidden(answer.status())) {
     missing = absl::StrCat("the operator may not make ", Called(wanted), ": ", std::string(answer.status().message()));

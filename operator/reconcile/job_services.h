@@ -26,13 +26,15 @@ class JobServices {
       : client_(client), job_(job), cluster_(std::move(cluster)), node_address_(std::move(node_address)), call_(std::move(call)) {}
 
   // `wanted`: with one port. With `outside`, by its node port or its load balancer, as its type says; `host` goes before what they say of
-  // themselves. A Service of that name that is not the job's is left alone.
-  absl::StatusOr<ServiceReach> Make(const nlohmann::json& wanted, bool outside, const std::optional<std::string>& host = std::nullopt);
+  // themselves. A Service of that name that is not the job's is left alone. `before`: where it was reached, if it was there: pods dial it
+  // there still, so one that has to be made again is given the same address and node port, unless somebody else has them by now.
+  absl::StatusOr<ServiceReach> Make(const nlohmann::json& wanted, bool outside, const ServiceReach& before,
+                                    const std::optional<std::string>& host = std::nullopt);
   // The job's Service of that name, if there is one. Where we may not, it stays until the job is deleted, which the log says.
   absl::Status Remove(const std::string& name);
 
  private:
-  absl::StatusOr<nlohmann::json> Ensure(const nlohmann::json& wanted, std::string& missing);
+  absl::StatusOr<nlohmann::json> Ensure(const nlohmann::json& wanted, const ServiceReach& before, std::string& missing);
   absl::StatusOr<std::string> HostOf(const nlohmann::json& service, std::string& missing);
   absl::StatusOr<std::string> NodeAddress();
   std::string Called(const nlohmann::json& service) const;

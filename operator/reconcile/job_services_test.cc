@@ -43,13 +43,20 @@ class JobServicesTest : public ::testing::Test {
   // Where it is reached from outside, or what is missing.
   std::string Reach(job::NetworkMode mode, const std::optional<std::string>& host = std::nullopt, const std::string& node_address = "") {
     JobServices services(*client_, kIdentity, "paris", node_address, {});
-    const auto reach = services.Make(Wanted(mode), /*outside=*/true, host);
+    const auto reach = services.Make(Wanted(mode), /*outside=*/true, /*before=*/{}, host);
     EXPECT_TRUE(reach.ok()) << reach.status();
     if (!reach.ok()) return "error";
     EXPECT_NE(reach->outside.empty(), reach->missing.empty());
     return reach->missing.empty() ? reach->outside : reach->missing;
   }
   void Balance(const json& ingress) { Patch(kServices, {"default", "train-paris-0"}, {{"loadBalancer", {{"ingress", {ingress}}}}}); }
+  // With one that was there before.
+  json MadeAgain(const ServiceReach& before) {
+    JobServices services(*client_, kIdentity, "paris", "", {});
+    const auto reach = services.Make(Wanted(kNodePort), /*outside=*/true, before);
+    EXPECT_TRUE(reach.ok()) << reach.status();
+    return json::parse(client_->Get(kServices, {"default", "train-paris-0"}).value())["spec"];
+  }
   // Of the fake's choice.
   std::string Port() {
     const json service = json::parse(client_->Get(kServices, {"default", "train-paris-0"}).value());
@@ -110,6 +117,22 @@ TEST_F(JobServicesTest, WhatIsThereIsNotWrittenAgain) {
   server_.ForgetRequests();
   EXPECT_EQ(Reach(kNodePort), first);
   for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
+}
+
+TEST_F(JobServicesTest, OneThatIsMadeAgainIsReachedWhereItWas) {
+  const json spec = MadeAgain({.inside = "10.96.7.7:7001", .outside = "192.0.2.7:31234"});
+  EXPECT_EQ(spec["clusterIP"], "10.96.7.7");
+  EXPECT_EQ(spec["ports"][0]["nodePort"], 31234);
+}
+
+TEST_F(JobServicesTest, UnlessSomebodyElseHasThatAddressByNow) {
+  const json taken = {{"kind", "Status"},
+                      {"status", "Failure"},
+                      {"reason", "Invalid"},
+                      {"code", 422},
+                      {"message", "spec.clusterIPs: Invalid value: provided IP is already allocated"}};
+  server_.AddFault({.verb = "apply", .target = "/services/", .code = 422, .body = taken.dump()});
+  EXPECT_NE(MadeAgain({.inside = "10.96.7.7:7001", .outside = "192.0.2.7:31234"})["ports"][0]["nodePort"], 31234);
 }
 
 TEST_F(JobServicesTest, OneThatIsBeingDeletedIsWaitedFor) {

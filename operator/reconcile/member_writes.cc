@@ -7,6 +7,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
+#include "operator/reconcile/job_objects.h"
 #include "operator/reconcile/refusal.h"
 
 namespace fusionllm::op {
@@ -42,12 +43,8 @@ absl::Status MemberWrites::Adopt(const json& wanted) {
     return absl::AlreadyExistsError(absl::StrCat(which, " belongs to somebody else"));
   }
   if (!kube::At(there, "metadata", "deletionTimestamp").is_null()) return absl::OkStatus();  // its end brings us back
-  const auto owner = [](const json& pod) {
-    const json& owners = kube::ListOf(kube::At(pod, "metadata", "ownerReferences"));
-    return owners.empty() ? std::string() : kube::TextAt(owners.front(), "uid");
-  };
   const auto attempt = [](const json& pod) { return kube::TextAt(pod, "metadata", "labels", kAttemptLabel); };
-  if (owner(there) == owner(wanted) && attempt(there) == attempt(wanted)) {
+  if (OwnerUidOf(there) == OwnerUidOf(wanted) && attempt(there) == attempt(wanted)) {
     member_.Wrote(job_.uid, kPods, there.dump());
     return absl::OkStatus();
   }

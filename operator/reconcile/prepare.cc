@@ -1,14 +1,12 @@
 #include "operator/reconcile/prepare.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,9 +16,10 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
-#include "operator/credentials/job_credentials.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/claim.h"
+#include "operator/reconcile/job_objects.h"
+#include "operator/reconcile/job_secrets.h"
 #include "operator/reconcile/job_services.h"
 
 namespace fusionllm::op {
@@ -67,27 +66,29 @@ class Preparation {
     if (std::optional<Prepared> prepared = Already(want, request_.local)) return *std::move(prepared);
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
     const Owner owner = AnchorOwner(id_, anchor_.uid);
-    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, Authority(owner));
-    Keep(credentials);
-    FUSIONLLM_RETURN_IF_ERROR(
-        Secret(BrokerSecretName(id_), {"broker.key", "scheduler.key"}, owner, [&] { return credentials.BrokerFiles(request_.now); }));
-    if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(ExecutorSecret(credentials, request_.local, owner));
+    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials authority, secrets_.Authority(owner));
+    FUSIONLLM_RETURN_IF_ERROR(secrets_.ForBroker(authority, owner));
+    if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, request_.local, owner));
     FUSIONLLM_RETURN_IF_ERROR(Document(owner));
     const bool remote =
         std::any_of(request_.slots.begin(), request_.slots.end(), [&](const auto& s) { return s.cluster != request_.local; });
     const job::Network& network = request_.job->spec.network;
     JobServices services = Services(request_.local.empty() ? member_.name() : request_.local);
-    FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach broker,
-                               services.Make(BrokerServiceObject(id_, *request_.job, remote, owner), remote, network.address));
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const ServiceReach broker,
+        services.Make(BrokerServiceObject(id_, *request_.job, remote, owner), remote,
+                      {.inside = anchor_.notes[kBrokerAnnotation], .outside = anchor_.notes[kRemoteBrokerAnnotation]}, network.address));
     // Those of executors before anything is waited for: load balancers take their time at once then.
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, request_.local, owner));
     for (const std::string* missing : {&broker.missing, &executors.missing}) {
       if (!missing->empty()) return Wait(*missing);
     }
-    std::map<std::string, std::string> notes = {{kPreparedAnnotation, want},
-                                                {kBrokerAnnotation, broker.inside},
-                                                {kPlacementAnnotation, PlacementText(request_.attempt, request_.slots)},
-                                                {kWantedAnnotation, absl::StrCat(request_.wanted)}};
+    const bool already = anchor_.notes[kPreparedAnnotation] == want;
+    std::map<std::string, std::string> notes = {
+        {kPreparedAnnotation, want},
+        {kBrokerAnnotation, broker.inside},
+        {kPlacementAnnotation, PlacementText(request_.attempt, request_.slots)},
+        {kWantedAnnotation, already ? anchor_.notes[kWantedAnnotation] : absl::StrCat(request_.wanted)}};
     if (remote) notes[kRemoteBrokerAnnotation] = broker.outside;
     FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, executors.addresses, notes));
     // Last: an anchor that says so has everything beside it.
@@ -104,10 +105,10 @@ class Preparation {
     const std::string& broker = center->remote_broker_address;
     const std::string want = absl::StrCat(HashOf(request_), "-", broker);
     if (std::optional<Prepared> prepared = Already(want, member_.name())) return *std::move(prepared);
-    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials credentials, AuthorityOn(hub));
+    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials authority, secrets_.AuthorityOn(hub));
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
     const Owner owner = AnchorOwner(id_, anchor_.uid);
-    FUSIONLLM_RETURN_IF_ERROR(ExecutorSecret(credentials, member_.name(), owner));
+    FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, member_.name(), owner));
     JobServices services = Services(member_.name());
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, member_.name(), owner));
     if (!executors.missing.empty()) return Wait(executors.missing);
@@ -146,6 +147,7 @@ class Preparation {
 
   // What an anchor says that has everything beside it.
   std::optional<Prepared> Already(const std::string& want, const std::string& cluster) const {
+    if (request_.anew) return std::nullopt;
     const auto anchor = member_.AnchorOf(id_.uid);
     if (!anchor.has_value() || anchor->prepared != want || anchor->terminating || !anchor->waiting.empty()) return std::nullopt;
     Prepared prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
@@ -192,11 +194,14 @@ class Preparation {
   absl::StatusOr<Executors> ServeExecutors(JobServices& services, const std::string& cluster, const Owner& owner) {
     Executors executors;
     if (!ServesExecutors()) return executors;
+    const std::map<std::string, std::string> noted = ParseAddresses(anchor_.notes[kExecutorAddressesAnnotation]);
     FUSIONLLM_RETURN_IF_ERROR(NoteServices(cluster));
     for (const ExecutorSlot& slot : request_.slots) {
       if (slot.cluster != cluster) continue;
+      const auto before = noted.find(DeviceName(slot));
       FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach reach,
-                                 services.Make(ExecutorServiceObject(id_, *request_.job, slot, owner), /*outside=*/true));
+                                 services.Make(ExecutorServiceObject(id_, *request_.job, slot, owner), /*outside=*/true,
+                                               {.outside = before == noted.end() ? "" : before->second}));
       if (reach.missing.empty()) {
         executors.addresses[DeviceName(slot)] = reach.outside;
       } else if (executors.missing.empty()) {
@@ -219,42 +224,29 @@ class Preparation {
     return waits;
   }
 
-  // `version`: of what is there and was found to be the job's, so that nobody's is overwritten that has taken its name since; empty:
-  // nothing was there.
-  absl::Status Put(const kube::Resource& resource, json object, const std::string& version) {
-    const kube::ObjectKey key{id_.ns, object.at("metadata").at("name")};
-    if (!version.empty()) object["metadata"]["resourceVersion"] = version;
-    const absl::Status status = client_.Apply(resource, key, object.dump(), {.field_manager = kFieldManager}, call_).status();
-    if (!kube::IsApiConflict(status)) return status;
-    return absl::UnavailableError(absl::StrCat(resource.kind, " ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
-  }
-
-  absl::Status BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name, const Member& member) const {
-    return absl::AlreadyExistsError(
-        absl::StrCat(resource.kind, " ", name, " in namespace ", id_.ns, " of cluster ", member.name(), " belongs to somebody else"));
-  }
-
   // The job as its broker reads it.
   absl::Status Document(const Owner& owner) {
-    const std::string name = JobDocumentName(id_);
-    const absl::StatusOr<std::string> answer = client_.Get(kConfigMaps, {id_.ns, name}, call_);
-    if (!answer.ok() && !kube::IsApiNotFound(answer.status())) return answer.status();
-    std::string version;
-    if (answer.ok()) {
-      const json there = kube::ParseJson(*answer);
-      if (TextAt(there, "metadata", "labels", kJobUidLabel) != id_.uid) return BelongsToSomebodyElse(kConfigMaps, name, member_);
-      version = TextAt(there, "metadata", "resourceVersion");
-    }
-    return Put(kConfigMaps, JobDocumentObject(id_, *request_.job, owner), version);
+    const json wanted = JobDocumentObject(id_, *request_.job, owner);
+    FUSIONLLM_ASSIGN_OR_RETURN(const json there, objects_.Find(kConfigMaps, JobDocumentName(id_)));
+    if (At(there, "data") == At(wanted, "data") && OwnerUidOf(there) == owner.uid) return absl::OkStatus();
+    return objects_.Put(kConfigMaps, wanted, there);
   }
 
   // Makes the job's anchor, or reads the one that is there.
   absl::Status EnsureAnchor() {
-    const std::string name = AnchorName(id_);
-    if (request_.fence != nullptr) FUSIONLLM_RETURN_IF_ERROR(Claim(member_, id_, *request_.fence, call_.stop).status());
+    const kube::ObjectKey key{id_.ns, AnchorName(id_)};
+    bool there = request_.anew;
+    if (request_.fence != nullptr) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<ClaimedAnchor> claimed, Claim(member_, id_, *request_.fence, call_.stop));
+      there = claimed.has_value();
+    }
+    if (there) {
+      const absl::StatusOr<std::string> answer = client_.Get(kConfigMaps, key, call_);
+      if (!kube::IsApiNotFound(answer.status())) return answer.ok() ? TakeAnchor(*answer) : answer.status();
+    }
     absl::StatusOr<std::string> answer = client_.Create(kConfigMaps, id_.ns, Anchor().dump(), {.field_manager = kFieldManager}, call_);
     if (answer.ok()) member_.Wrote(id_.uid, kConfigMaps, *answer);
-    if (!answer.ok() && kube::IsApiAlreadyExists(answer.status())) answer = client_.Get(kConfigMaps, {id_.ns, name}, call_);
+    if (!answer.ok() && kube::IsApiAlreadyExists(answer.status())) answer = client_.Get(kConfigMaps, key, call_);
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
     return TakeAnchor(*answer);
   }
@@ -265,7 +257,7 @@ class Preparation {
     const json& metadata = At(anchor, "metadata");
     if (TextAt(metadata, "labels", kJobUidLabel) != id_.uid) {
       // Of a job of the same name that is no more, and goes with its objects; or somebody's who is none of ours to overwrite.
-      return BelongsToSomebodyElse(kConfigMaps, name, member_);
+      return objects_.BelongsToSomebodyElse(kConfigMaps, name);
     }
     if (metadata.contains("deletionTimestamp")) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " is still being deleted"));
@@ -280,6 +272,7 @@ class Preparation {
                              kExecutorAddressesAnnotation, kExecutorServicesAnnotation, kWaitingAnnotation}) {
       if (const std::string text = TextAt(metadata, "annotations", note); !text.empty()) anchor_.notes[note] = text;
     }
+    anchor_.marked = anchor_.notes;
     return absl::OkStatus();
   }
 
@@ -289,92 +282,22 @@ class Preparation {
     return anchor;
   }
 
-  absl::Status Mark(const std::map<std::string, std::string>& annotations) {
+  absl::Status Mark(std::map<std::string, std::string> annotations) {
+    std::erase_if(annotations, [](const auto& note) { return note.second.empty(); });
+    if (annotations == anchor_.marked) return absl::OkStatus();
     json anchor = Anchor();
     // As it was when this began: who has claimed it since must not be overwritten.
     anchor["metadata"]["resourceVersion"] = anchor_.resource_version;
-    for (const auto& [key, value] : annotations) {
-      if (!value.empty()) anchor["metadata"]["annotations"][key] = value;
-    }
+    for (const auto& [key, value] : annotations) anchor["metadata"]["annotations"][key] = value;
     const kube::ObjectKey key{id_.ns, AnchorName(id_)};
     const absl::StatusOr<std::string> answer = client_.Apply(kConfigMaps, key, anchor.dump(), {.field_manager = kFieldManager}, call_);
     if (answer.ok()) {
       member_.Wrote(id_.uid, kConfigMaps, *answer);
       anchor_.resource_version = TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
+      anchor_.marked = std::move(annotations);
     }
     if (!kube::IsApiConflict(answer.status())) return answer.status();
     return absl::UnavailableError(absl::StrCat("ConfigMap ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
-  }
-
-  absl::StatusOr<Files> ReadSecret(const std::string& name) { return ReadSecret(member_, name); }
-
-  absl::StatusOr<Files> ReadSecret(Member& member, const std::string& name, std::string* version = nullptr) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, member.client().Get(kSecrets, {id_.ns, name}, call_));
-    const json secret = kube::ParseJson(answer);
-    if (!secret.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for secret ", name));
-    if (TextAt(secret, "metadata", "labels", kJobUidLabel) != id_.uid) {
-      return BelongsToSomebodyElse(kSecrets, name, member);
-    }
-    if (version != nullptr) *version = TextAt(secret, "metadata", "resourceVersion");
-    Files files;
-    for (const auto& [file, text] : kube::MappingOf(At(secret, "data")).items()) {
-      std::string plain;
-      if (text.is_string() && absl::Base64Unescape(text.get<std::string>(), &plain)) files[file] = std::move(plain);
-    }
-    return files;
-  }
-
-  // Made once: a second authority would shut out the pods that have certificates of the first.
-  absl::StatusOr<JobCredentials> Authority(const Owner& owner) {
-    const std::string name = AuthoritySecretName(id_);
-    absl::StatusOr<Files> files = ReadSecret(name);
-    if (files.ok()) return JobCredentials::FromFiles(*files);
-    if (!kube::IsApiNotFound(files.status())) return files.status();
-    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials made, JobCredentials::Create(id_.name, request_.now));
-    const json secret = SecretObject(id_, name, made.AuthorityFiles(), owner);
-    const absl::Status created = client_.Create(kSecrets, id_.ns, secret.dump(), {.field_manager = kFieldManager}, call_).status();
-    if (created.ok()) return made;
-    if (!kube::IsApiAlreadyExists(created)) return created;
-    FUSIONLLM_ASSIGN_OR_RETURN(files, ReadSecret(name));
-    return JobCredentials::FromFiles(*files);
-  }
-
-  void Keep(const JobCredentials& authority) {
-    if (request_.authorities != nullptr) request_.authorities->Put(id_.uid, authority, request_.now);
-  }
-
-  absl::StatusOr<JobCredentials> AuthorityOn(Member& hub) {
-    std::optional<JobCredentials> cached;
-    if (request_.authorities != nullptr) cached = request_.authorities->Find(id_.uid, request_.now);
-    if (cached.has_value()) return *std::move(cached);
-    FUSIONLLM_ASSIGN_OR_RETURN(const Files files, ReadSecret(hub, AuthoritySecretName(id_)));
-    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(files));
-    Keep(authority);
-    return authority;
-  }
-
-  // Certificates that are there already stay: pods may be starting with them.
-  absl::Status Secret(const std::string& name, const std::vector<std::string>& wanted, const Owner& owner,
-                      const std::function<absl::StatusOr<Files>()>& make) {
-    std::string version;
-    const absl::StatusOr<Files> have = ReadSecret(member_, name, &version);
-    if (!have.ok() && !kube::IsApiNotFound(have.status())) return have.status();
-    if (have.ok() && std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have->contains(file); })) {
-      return absl::OkStatus();
-    }
-    FUSIONLLM_ASSIGN_OR_RETURN(const Files files, make());
-    return Put(kSecrets, SecretObject(id_, name, files, owner), version);
-  }
-
-  absl::Status ExecutorSecret(const JobCredentials& credentials, const std::string& cluster, const Owner& owner) {
-    std::vector<std::string> devices, files;
-    for (const ExecutorSlot& slot : request_.slots) {
-      if (slot.cluster != cluster) continue;
-      devices.push_back(DeviceName(slot));
-      files.push_back(absl::StrCat(devices.back(), ".key"));
-    }
-    if (devices.empty()) return absl::OkStatus();
-    return Secret(ExecutorSecretName(id_), files, owner, [&] { return credentials.ExecutorFiles(devices, request_.now); });
   }
 
   Member& member_;
@@ -382,9 +305,12 @@ class Preparation {
   const PrepareRequest& request_;
   const JobIdentity& id_;
   const kube::CallOptions call_;
+  const JobObjects objects_{member_, id_, call_};
+  JobSecrets secrets_{member_, id_, request_.now, request_.authorities, call_};
   struct {
     std::string uid, resource_version;
-    std::map<std::string, std::string> notes;  // ours, as they were
+    std::map<std::string, std::string> notes;   // ours, as they were, and what is to be written besides
+    std::map<std::string, std::string> marked;  // as the server has them
   } anchor_;
 };
 

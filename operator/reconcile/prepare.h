@@ -27,6 +27,7 @@ struct PrepareRequest {
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
   std::string node_address;         // where nodes of the cluster are reached from others; empty: as they say
   bool egress_only = false;         // nobody outside can dial into the cluster: a Service for those would lead nobody there
+  bool anew = false;                // looks whether all that was made is still there, and makes what is not; writes nothing else
   absl::Time now;
   Fence* fence = nullptr;                 // whose epoch anchors carry; null: nobody is elected
   AuthorityCache* authorities = nullptr;  // null: none

@@ -1,0 +1,105 @@
+#include "operator/reconcile/job_secrets.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using kube::At;
+using nlohmann::json;
+
+Files FilesOf(const json& secret) {
+  Files files;
+  for (const auto& [file, text] : kube::MappingOf(At(secret, "data")).items()) {
+    std::string plain;
+    if (text.is_string() && absl::Base64Unescape(text.get<std::string>(), &plain)) files[file] = std::move(plain);
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<JobCredentials> JobSecrets::Authority(const Owner& owner) {
+  const std::string name = AuthoritySecretName(job_);
+  FUSIONLLM_ASSIGN_OR_RETURN(json there, objects_.Find(kSecrets, name));
+  if (there.is_null()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials made, RestoreOrMake());
+    const json secret = SecretObject(job_, name, made.AuthorityFiles(), owner);
+    const absl::Status created =
+        member_.client().Create(kSecrets, job_.ns, secret.dump(), {.field_manager = kFieldManager}, call_).status();
+    if (created.ok()) {
+      Keep(made);
+      return made;
+    }
+    if (!kube::IsApiAlreadyExists(created)) return created;
+    FUSIONLLM_ASSIGN_OR_RETURN(there, objects_.Find(kSecrets, name));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(FilesOf(there)));
+  Keep(authority);
+  return authority;
+}
+
+absl::StatusOr<JobCredentials> JobSecrets::RestoreOrMake() {
+  if (authorities_ != nullptr) {
+    if (std::optional<JobCredentials> kept = authorities_->Find(job_.uid, now_); kept.has_value()) return *std::move(kept);
+  }
+  if (const absl::StatusOr<json> broker = objects_.Find(kSecrets, BrokerSecretName(job_)); broker.ok() && !broker->is_null()) {
+    if (absl::StatusOr<JobCredentials> kept = JobCredentials::FromFiles(FilesOf(*broker)); kept.ok()) return kept;
+  }
+  return JobCredentials::Create(job_.name, now_);
+}
+
+absl::StatusOr<JobCredentials> JobSecrets::AuthorityOn(Member& hub) {
+  if (authorities_ != nullptr) {
+    if (std::optional<JobCredentials> kept = authorities_->Find(job_.uid, now_); kept.has_value()) return *std::move(kept);
+  }
+  const std::string name = AuthoritySecretName(job_);
+  FUSIONLLM_ASSIGN_OR_RETURN(const json there, JobObjects(hub, job_, call_).Find(kSecrets, name));
+  if (there.is_null()) return absl::UnavailableError(absl::StrCat("Secret ", name, " in cluster ", hub.name(), " is gone"));
+  FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(FilesOf(there)));
+  Keep(authority);
+  return authority;
+}
+
+absl::Status JobSecrets::ForBroker(const JobCredentials& authority, const Owner& owner) {
+  return Ensure(BrokerSecretName(job_), {"broker.key", "scheduler.key"}, owner, [&] { return authority.BrokerFiles(now_); });
+}
+
+absl::Status JobSecrets::ForExecutors(const JobCredentials& authority, const std::vector<ExecutorSlot>& slots, const std::string& cluster,
+                                      const Owner& owner) {
+  std::map<std::string, std::vector<std::string>> devices;  // by Secret
+  for (const ExecutorSlot& slot : slots) {
+    if (slot.cluster == cluster) devices[ExecutorSecretName(job_, slot.index)].push_back(DeviceName(slot));
+  }
+  for (const auto& secret : devices) {
+    std::vector<std::string> files;
+    for (const std::string& device : secret.second) files.push_back(absl::StrCat(device, ".key"));
+    FUSIONLLM_RETURN_IF_ERROR(Ensure(secret.first, files, owner, [&] { return authority.ExecutorFiles(secret.second, now_); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobSecrets::Ensure(const std::string& name, const std::vector<std::string>& wanted, const Owner& owner,
+                                const std::function<absl::StatusOr<Files>()>& make) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json there, objects_.Find(kSecrets, name));
+  const Files have = FilesOf(there);
+  if (std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have.contains(file); })) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const Files files, make());
+  return objects_.Put(kSecrets, SecretObject(job_, name, files, owner), there);
+}
+
+void JobSecrets::Keep(const JobCredentials& authority) {
+  if (authorities_ != nullptr) authorities_->Put(job_.uid, authority, now_);
+}
+
+}  // namespace fusionllm::op
