@@ -36,6 +36,8 @@ int Main(int argc, char** argv) {
   CLI::App* const hung_command = app.add_subcommand("hung", "One member of eight answers nothing");
   hung_command->add_option("--rounds", hung.rounds)->check(CLI::Range(1, 1000))->capture_default_str();
   hung_command->add_option("--jobs", hung.jobs, "In a round")->check(CLI::Range(1, 1000))->capture_default_str();
+  double pause_ms = absl::ToDoubleMilliseconds(hung.pause);
+  hung_command->add_option("--pause-ms", pause_ms, "Between two jobs")->check(CLI::NonNegativeNumber)->capture_default_str();
 
   FailoverOptions failover;
   CLI::App* const failover_command = app.add_subcommand("failover", "The leading operator ends");
@@ -66,6 +68,7 @@ int Main(int argc, char** argv) {
     wide.delay = absl::Milliseconds(delay_ms);
     Wide(wide);
   } else if (hung_command->parsed()) {
+    hung.pause = absl::Milliseconds(pause_ms);
     Hung(hung);
   } else if (failover_command->parsed()) {
     Failover(failover);

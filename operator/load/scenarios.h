@@ -22,9 +22,11 @@ struct WideOptions {
 };
 void Wide(const WideOptions& options);
 
-// Jobs on seven members while the eighth answers nothing and jobs wait for it, against the same while it answers; in turns.
+// Jobs on seven members while the eighth answers nothing and jobs wait for it, against the same while it answers and these run, in turns.
+// One job every `pause`, so that nobody waits for the processor: what a hung member spares it would hide what it costs.
 struct HungOptions {
-  int members = 8, rounds = 10, jobs = 70;
+  int members = 8, rounds = 30, jobs = 70;
+  absl::Duration pause = absl::Milliseconds(50);
 };
 void Hung(const HungOptions& options);
 
