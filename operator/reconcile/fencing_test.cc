@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "operator/reconcile/claim.h"
+#include "operator/reconcile/testing/frozen_caches.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op {
@@ -12,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 using testing::DirectMember;
+using testing::FrozenJobs;
+using testing::FrozenMember;
 using ::testing::IsEmpty;
 using testing::TwoClustersTest;
 
@@ -28,39 +31,6 @@ class FixedFence : public Fence {
   int64_t epoch_;
   bool leads_ = false;  // as the server would say
   int outranked_ = 0;
-};
-
-// What a process that was stopped has in its caches.
-class FrozenMember : public Member {
- public:
-  FrozenMember(const DirectMember& seen, kube::ApiClient& client, const std::string& uid)
-      : name_(seen.name()), client_(client), pods_(seen.PodsOf(uid)), anchors_(seen.Anchors()) {}
-  const std::string& name() const override { return name_; }
-  bool reachable() const override { return true; }
-  bool lost() const override { return false; }
-  kube::ApiClient& client() const override { return client_; }
-  std::vector<PodView> PodsOf(const std::string&) const override { return pods_; }
-  std::optional<AnchorView> AnchorOf(const std::string&) const override {
-    return anchors_.empty() ? std::nullopt : std::optional(anchors_.front());
-  }
-  std::vector<AnchorView> Anchors() const override { return anchors_; }
-  void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
-  bool SeenWrites(const std::string&) override { return true; }
-  std::shared_ptr<const ClusterCapacity> Capacity() const override { return nullptr; }
-
-  const std::string name_;
-  kube::ApiClient& client_;
-  std::vector<PodView> pods_;
-  std::vector<AnchorView> anchors_;
-};
-
-class FrozenJobs : public JobSource {
- public:
-  explicit FrozenJobs(JobView view) : view_(std::move(view)) {}
-  std::shared_ptr<const JobView> Find(const kube::ObjectKey&) const override { return std::make_shared<const JobView>(view_); }
-  void Wrote(const kube::ObjectKey&, const std::string&) override {}
-  bool SeenWrites(const kube::ObjectKey&) override { return true; }
-  JobView view_;
 };
 
 // Something that happens just before a request goes out.

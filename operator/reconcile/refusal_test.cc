@@ -51,6 +51,16 @@ TEST(RefusalTest, EachAnswerHasItsReason) {
   EXPECT_EQ(RefusalOf(absl::AlreadyExistsError("it is theirs"), "tokyo")->refusal.reason, "Conflict");
 }
 
+TEST(RefusalTest, WhatWillNotPassSoonIsAskedForSeldom) {
+  const auto again = [](int code, const std::string& reason, const std::string& message, const std::string& cause = "") {
+    return RefusalOf(kube::ToStatus(kube::ParseApiError(code, Answer(code, reason, message, cause))), "tokyo")->again;
+  };
+  EXPECT_EQ(again(403, "Forbidden", "namespace team is being terminated", "NamespaceTerminating"), absl::Minutes(5));
+  EXPECT_EQ(again(403, "Forbidden", "pods is forbidden: exceeded quota: compute"), absl::Minutes(1));
+  EXPECT_EQ(again(403, "Forbidden", "pods is forbidden: no right"), absl::Minutes(1));
+  EXPECT_EQ(again(404, "NotFound", "namespaces \"team\" not found"), absl::Seconds(15));
+}
+
 class RefusedJobTest : public TwoClustersTest {
  protected:
   static Fault NoPods(int code, const std::string& reason, const std::string& message, int times = 1 << 20, int skip = 0) {
