@@ -6,17 +6,20 @@
 
 namespace fusionllm::op {
 
+kube::RestClientOptions RestOptionsOf(const kubeapi::FusionClusterSpec& spec, const MemberClientOptions& options) {
+  return {.user_agent = options.user_agent,
+          .requests_per_second = static_cast<double>(spec.qps),
+          .burst = static_cast<int>(spec.burst),
+          .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests),
+          .max_response_bytes = options.limits.answer_bytes,
+          .max_list_bytes = options.limits.list_bytes};
+}
+
 absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
                                                                const MemberClientOptions& options, kube::Clock& clock,
                                                                const kube::RestMetrics* metrics) {
   const std::set<std::string>& programs = spec.cluster_profile_ref.has_value() ? options.profile_exec_allowed : options.exec_allowed;
-  const kube::ConnectOptions connect{.access = {.exec_allowed = programs},
-                                     .rest = {.user_agent = options.user_agent,
-                                              .requests_per_second = static_cast<double>(spec.qps),
-                                              .burst = static_cast<int>(spec.burst),
-                                              .max_concurrent_requests = static_cast<int>(spec.max_concurrent_requests),
-                                              .max_response_bytes = options.limits.answer_bytes,
-                                              .max_list_bytes = options.limits.list_bytes}};
+  const kube::ConnectOptions connect{.access = {.exec_allowed = programs}, .rest = RestOptionsOf(spec, options)};
   auto client = kube::ConnectForeign(kubeconfig, connect, clock, metrics);
   if (!client.ok()) return client.status();
   return *std::move(client);

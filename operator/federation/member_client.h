@@ -21,6 +21,9 @@ struct MemberClientOptions {
   std::set<std::string> profile_exec_allowed = {};
 };
 
+// How its API server is asked, by its FusionCluster and by what the operator allows each member.
+kube::RestClientOptions RestOptionsOf(const kubeapi::FusionClusterSpec& spec, const MemberClientOptions& options);
+
 // Does not connect yet. InvalidArgument, with the reasons, for a kubeconfig that must not be used. `clock` and `metrics` (which may be
 // null) must outlive the client.
 absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,

@@ -42,5 +42,19 @@ TEST(MemberClientTest, ProgramsOfAccessProvidersAreForClusterProfilesAlone) {
   EXPECT_FALSE(ConnectMember(kWithProgram, by_profile, listed, clock, nullptr).ok());
 }
 
+TEST(MemberClientTest, AMemberIsAskedAsItsFusionClusterAndTheOperatorsLimitsSay) {
+  kubeapi::FusionClusterSpec spec;
+  spec.qps = 7;
+  spec.burst = 11;
+  spec.max_concurrent_requests = 3;
+  const kube::RestClientOptions rest = RestOptionsOf(spec, {.user_agent = "test", .limits = {.answer_bytes = 1234, .list_bytes = 56789}});
+  EXPECT_EQ(rest.user_agent, "test");
+  EXPECT_EQ(rest.requests_per_second, 7);
+  EXPECT_EQ(rest.burst, 11);
+  EXPECT_EQ(rest.max_concurrent_requests, 3);
+  EXPECT_EQ(rest.max_response_bytes, 1234u);
+  EXPECT_EQ(rest.max_list_bytes, 56789u);
+}
+
 }  // namespace
 }  // namespace fusionllm::op
