@@ -86,6 +86,8 @@ absl::Duration OperatorProcess::WaitReady() const {
   return clock.Monotonic() - started_;
 }
 
+int OperatorProcess::CodeOf(const std::string& page) const { return daemon::HttpGet(address_, page).code; }
+
 void OperatorProcess::Signal(int signal) const { kill(pid_, signal); }
 
 int OperatorProcess::Wait() {

@@ -32,6 +32,8 @@ class OperatorProcess {
   int Wait();
   Usage Look() const;
   std::string Metrics() const;
+  // The HTTP code with which it answers for `page`, "/healthz" say; 0: it does not.
+  int CodeOf(const std::string& page) const;
 
  private:
   pid_t pid_ = -1;

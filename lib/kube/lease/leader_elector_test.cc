@@ -195,6 +195,26 @@ TEST_F(LeaderElectorTest, WhoHoldsTheLeaseIsAskedOfTheServer) {
   EXPECT_TRUE(absl::IsUnavailable(a.elector->Confirm({})));
 }
 
+// Whose threads do not wake up, whatever the time is.
+class DeafClock : public testing::FakeClock {
+ public:
+  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration) override { changed.wait(lock); }
+};
+
+// Nothing else would end such a process, and it would keep its metrics and watches for ever.
+TEST(StuckLeaderTest, OneThatNeitherRenewsNorGivesUpIsNotAlive) {
+  DeafClock clock;
+  LeaseServer server;
+  LeaderElector elector(server, clock, nullptr, {.lease = {"ns", "operator"}, .identity = "a", .on_lost = [](const std::string&) {}});
+  EXPECT_TRUE(elector.Check().ok()) << "a standby renews nothing";
+  ASSERT_TRUE(elector.Acquire({}).ok());
+  clock.Advance(absl::Seconds(15 + 20));
+  EXPECT_TRUE(elector.Check().ok());
+  clock.Advance(absl::Seconds(1));
+  EXPECT_THAT(std::string(elector.Check().message()), HasSubstr("has not renewed the lease ns/operator for 36s"));
+  EXPECT_FALSE(elector.IsLeader());
+}
+
 TEST_F(LeaderElectorTest, TheFirstLeadsAndRenewsWithoutReading) {
   metrics::Registry registry("p", "1");
   const LeaderMetrics metrics(registry);
