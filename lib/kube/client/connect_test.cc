@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <mutex>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/testing/raw_server.h"
+#include "lib/security/certificate_authority.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -43,6 +47,63 @@ TEST(Connect, AForeignKubeconfigMayNotReadOurFiles) {
   const absl::Status thief = ConnectForeign(kConfig, {.context = "thief"}, clock).status();
   EXPECT_EQ(thief.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(thief.message()), HasSubstr("TokenFileNotAllowed: "));
+}
+
+// Asks a cluster, by a kubeconfig that somebody else wrote, for its namespaces.
+absl::Status Ask(const std::string& cluster) {
+  const std::string config = absl::StrCat("clusters: [{name: c, cluster: {", cluster,
+                                          "}}]\nusers: [{name: u, user: {token: abc}}]\n"
+                                          "contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n");
+  const auto client = ConnectForeign(config, {.rest = {.max_retries = 0}}, RealClock());
+  if (!client.ok()) return client.status();
+  return (*client)->List({"", "v1", "namespaces", "Namespace", false}, "", {}, {}).status();
+}
+
+TEST(Connect, AProxyOfAKubeconfigIsAskedForTheServer) {
+  std::mutex mutex;
+  std::string asked;
+  const testing::RawServer proxy([&](testing::RawConnection& connection) {
+    const std::string request = connection.ReadRequest();
+    const std::lock_guard lock(mutex);
+    asked = request;
+    connection.Answer(407, "who are you?");
+  });
+  EXPECT_FALSE(Ask(absl::StrCat("server: \"https://api.example.invalid:6443\", proxy-url: \"", proxy.Url(), "\"")).ok());
+  const std::lock_guard lock(mutex);
+  EXPECT_THAT(asked, ::testing::StartsWith("CONNECT api.example.invalid:6443 HTTP/1.1\r\n"));
+  EXPECT_THAT(asked, ::testing::Not(HasSubstr("abc"))) << "the token is the server's alone";
+}
+
+TEST(Connect, SoIsOneThatSpeaksSocks) {
+  std::mutex mutex;
+  std::string asked;
+  const testing::RawServer proxy([&](testing::RawConnection& connection) {
+    const std::string greeting = connection.ReadBytes();
+    const std::lock_guard lock(mutex);
+    asked = greeting;
+  });
+  EXPECT_FALSE(
+      Ask(absl::StrCat("server: \"https://api.example.invalid:6443\", proxy-url: \"socks5://localhost:", proxy.port(), "\"")).ok());
+  const std::lock_guard lock(mutex);
+  ASSERT_FALSE(asked.empty());
+  EXPECT_EQ(asked[0], 5) << "RFC 1928, section 3";
+}
+
+TEST(Connect, AServersCertificateMayHaveAnotherNameThanItsAddress) {
+  const security::CertificateAuthority authority = *security::CertificateAuthority::Create();
+  security::IssueOptions options;
+  options.hosts = {"api.internal"};
+  const security::IssuedCertificate identity = *authority.Issue("api", options);
+  const testing::RawServer server(
+      [](testing::RawConnection& connection) {
+        while (!connection.ReadRequest().empty()) connection.Answer(200, R"({"kind":"NamespaceList","items":[]})");
+      },
+      {identity.certificate_pem, identity.private_key_pem, ""});
+  const std::string cluster = absl::StrCat("server: \"https://127.0.0.1:", server.port(), "\", certificate-authority-data: \"",
+                                           absl::Base64Escape(authority.certificate_pem()), "\"");
+  EXPECT_FALSE(Ask(absl::StrCat(cluster, ", tls-server-name: api.external")).ok());
+  const absl::Status status = Ask(absl::StrCat(cluster, ", tls-server-name: api.internal"));
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 }  // namespace

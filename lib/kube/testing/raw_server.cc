@@ -114,6 +114,13 @@ std::string RawConnection::ReadRequest() {
   }
 }
 
+std::string RawConnection::ReadBytes() {
+  if (!buffer_.empty()) return std::exchange(buffer_, "");
+  char bytes[4096];
+  const long got = Read(bytes, sizeof(bytes));
+  return got <= 0 ? "" : std::string(bytes, static_cast<size_t>(got));
+}
+
 bool RawConnection::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
     const long sent = WriteSome(bytes.data(), bytes.size());

@@ -21,6 +21,8 @@ class RawConnection {
   virtual ~RawConnection() = default;
   // Head and body (by Content-Length) of the next request; empty when the client is gone.
   std::string ReadRequest();
+  // What is there, as soon as there is anything: of protocols that are not HTTP. Empty when the client is gone.
+  std::string ReadBytes();
   // All of it, or false.
   bool Write(absl::string_view bytes);
   // A whole answer with a Content-Length.
