@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <condition_variable>
@@ -383,6 +384,48 @@ TEST(CurlTransport, ARefusedConnectionIsUnavailable) {
   }
   const absl::Status status = (*CurlTransport::Make(options))->Send(Get("/"), {}, {}).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+// A listener whose queue is full: what comes now is not even refused.
+class FullListener {
+ public:
+  FullListener() {
+    sockaddr_in in = {};
+    in.sin_family = AF_INET;
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(in);
+    bind(listener_, reinterpret_cast<const sockaddr*>(&in), size);
+    listen(listener_, 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&in), &size);
+    port_ = ntohs(in.sin_port);
+    for (int& waiting : waiting_) {
+      waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      (void)connect(waiting, reinterpret_cast<const sockaddr*>(&in), sizeof(in));
+    }
+  }
+  ~FullListener() {
+    for (const int waiting : waiting_) close(waiting);
+    close(listener_);
+  }
+  int port() const { return port_; }
+
+ private:
+  const int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int waiting_[8] = {};
+  int port_ = 0;
+};
+
+TEST(CurlTransport, AConnectionThatDoesNotComeAboutHasADeadlineOfItsOwn) {
+  const FullListener full;
+  const auto client = *CurlTransport::Make({.server = absl::StrCat("http://127.0.0.1:", full.port()), .connect_timeout = kSoon});
+  // The call's own limit does not end it: it would be the test's.
+  const absl::Time begin = absl::Now();
+  const absl::Status status = client->Send(Get("/"), {.timeout = absl::Hours(1)}, {}).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_LT(absl::Now() - begin, absl::Minutes(2)) << "libcurl itself would wait for five";
+  const CurlTransportOptions defaults;
+  EXPECT_EQ(defaults.connect_timeout, absl::Seconds(30));
+  EXPECT_EQ(defaults.tls_timeout, absl::Seconds(10));
 }
 
 TEST(CurlTransport, RedirectsAreNotFollowed) {
