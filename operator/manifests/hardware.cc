@@ -1,9 +1,12 @@
 #include "operator/manifests/hardware.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "lib/kube/api/amounts.h"
 #include "lib/kube/api/json_fields.h"
 
@@ -26,6 +29,21 @@ bool AsksForDevices(const json& resources) {
   for (const char* part : {"limits", "requests"}) {
     for (const auto& [resource, amount] : kube::MappingOf(At(resources, part)).items()) {
       if (resource.find('/') != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
+// Whether they are of at least one of a resource whose name begins with one of these.
+bool AsksFor(std::initializer_list<absl::string_view> prefixes, const json& resources) {
+  for (const char* part : {"limits", "requests"}) {
+    for (const auto& [resource, amount] : kube::MappingOf(At(resources, part)).items()) {
+      const std::string& name = resource;
+      const bool named =
+          std::any_of(prefixes.begin(), prefixes.end(), [&](absl::string_view each) { return absl::StartsWith(name, each); });
+      if (!named) continue;
+      const auto count = kube::ParseAmount(name, amount.is_string() ? amount.get<std::string>() : amount.dump());
+      if (!count.ok() || *count > 0) return true;  // the API server says what is wrong with it
     }
   }
   return false;
@@ -101,14 +119,15 @@ absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& k
 void UseCudaImage(const std::string& plain, const std::string& cuda, const std::string& container, json& pod) {
   json& main = ContainerOf(pod, container);
   if (cuda.empty() || At(main, "image") != plain) return;
-  for (const char* part : {"limits", "requests"}) {
-    for (const auto& [resource, amount] : kube::MappingOf(At(main, "resources", part)).items()) {
-      if (absl::StartsWith(resource, "nvidia.com/")) {
-        main["image"] = cuda;
-        return;
-      }
-    }
-  }
+  if (AsksFor({"nvidia.com/"}, At(main, "resources"))) main["image"] = cuda;
+}
+
+void ComputeOnGpu(const std::string& container, json& pod) {
+  json& main = ContainerOf(pod, container);
+  // Others of NVIDIA's resources are network cards and the like.
+  if (!AsksFor({"nvidia.com/gpu", "nvidia.com/mig-"}, At(main, "resources"))) return;
+  main["command"].push_back("--device");
+  main["command"].push_back("cuda:0");
 }
 
 }  // namespace fusionllm::op

@@ -28,4 +28,9 @@ absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& k
 // it gets `cuda` instead, if that is not empty. An image of the job's own stays.
 void UseCudaImage(const std::string& plain, const std::string& cuda, const std::string& container, nlohmann::json& pod);
 
+// Where the container asks for a GPU of NVIDIA's or a part of one, the executor in it computes there or not at all: with the device left to
+// itself it would train on the CPU, a hundred times slower, where the image has no CUDA or the node no driver. cuda:0 is the first of those
+// that the container is given.
+void ComputeOnGpu(const std::string& container, nlohmann::json& pod);
+
 }  // namespace fusionllm::op

@@ -37,8 +37,28 @@ TEST(HardwareTest, WhoAsksForNvidiaGetsTheImageForIt) {
   EXPECT_EQ(image_of({{"requests", {{"nvidia.com/mig-1g.10gb", 1}}}}, "plain:1"), "cuda:1");
   EXPECT_EQ(image_of(gpu, "own:7"), "own:7") << "the job's own";
   EXPECT_EQ(image_of(gpu, "plain:1", ""), "plain:1") << "there is none";
+  EXPECT_EQ(image_of({{"limits", {{"nvidia.com/gpu", 0}}}}, "plain:1"), "plain:1");
   EXPECT_EQ(image_of({{"limits", {{"cpu", 2}, {"amd.com/gpu", 1}}}}, "plain:1"), "plain:1");
   EXPECT_EQ(image_of(json::object(), "plain:1"), "plain:1");
+}
+
+TEST(HardwareTest, WhoAsksForAGpuComputesThereOrNotAtAll) {
+  const auto command_for = [](const json& resources) {
+    json pod = Pod(resources);
+    pod["spec"]["containers"][1]["command"] = {"fusion-executor"};
+    ComputeOnGpu("executor", pod);
+    EXPECT_FALSE(pod["spec"]["containers"][0].contains("command"));
+    return pod["spec"]["containers"][1]["command"];
+  };
+  const json on_gpu = {"fusion-executor", "--device", "cuda:0"}, left_to_itself = {"fusion-executor"};
+  EXPECT_EQ(command_for({{"limits", {{"nvidia.com/gpu", 1}}}}), on_gpu);
+  EXPECT_EQ(command_for({{"limits", {{"nvidia.com/gpu", "2"}}}, {"requests", {{"nvidia.com/gpu", "2"}}}}), on_gpu);
+  EXPECT_EQ(command_for({{"limits", {{"nvidia.com/gpu.shared", 1}}}}), on_gpu);
+  EXPECT_EQ(command_for({{"requests", {{"nvidia.com/mig-1g.10gb", 1}}}}), on_gpu);
+  EXPECT_EQ(command_for({{"limits", {{"nvidia.com/gpu", "0"}}}}), left_to_itself) << "none";
+  EXPECT_EQ(command_for({{"limits", {{"nvidia.com/hostdev", 1}}}}), left_to_itself) << "a network card";
+  EXPECT_EQ(command_for({{"limits", {{"cpu", 2}, {"amd.com/gpu", 1}}}}), left_to_itself) << "there is no back end for it";
+  EXPECT_EQ(command_for(json::object()), left_to_itself);
 }
 
 TEST(HardwareTest, WithoutAWishThePodIsAsItWas) {

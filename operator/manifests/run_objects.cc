@@ -365,6 +365,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   const absl::Status asked = AskForHardware(job.spec.placement, hardware, kExecutorRole, *pod);
   if (!asked.ok()) return asked;
   UseCudaImage(images.executor, images.executor_cuda, kExecutorRole, *pod);
+  ComputeOnGpu(kExecutorRole, *pod);
   return pod;
 }
 

@@ -87,6 +87,18 @@ TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) 
             std::stoll(After(Command(Executor(job)), "--patience-seconds")));
 }
 
+TEST(RunObjectsTest, AnExecutorWithAGpuOfTheTemplateOrOfPlacementIsToldToUseIt) {
+  job::FusionJob job = Job();
+  EXPECT_THAT(Command(Executor(job)), Not(Contains("--device")));
+  job.spec.executors.pod_template.json = R"({"spec":{"containers":[{"name":"executor","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}})";
+  EXPECT_EQ(After(Command(Executor(job)), "--device"), "cuda:0");
+  job.spec.executors.pod_template.json.clear();
+  const DeviceKind kind{.label = "nvidia.com/gpu.product", .values = {"NVIDIA-L4"}, .resource = "nvidia.com/gpu"};
+  const auto placed = ExecutorPod(kIdentity, job, {"paris", 1, false}, 2, {"10.0.0.7:7000"}, kImages, kOwner, kind);
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  EXPECT_EQ(After(Command(*placed), "--device"), "cuda:0");
+}
+
 TEST(RunObjectsTest, UrisStayAsTheyAreAndOnlyWhoNeedsTheStoreGetsItsVariables) {
   const auto store_job = [](const std::string& data, const std::string& checkpoint) {
     return Job(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: train}\nspec:\n",
