@@ -175,6 +175,32 @@ TEST_F(DecideTest, AJobThatDoesNotGetReadyFailsWithWhatIsShort) {
   EXPECT_THAT(Find(decision, "Failed")->message, HasSubstr("1 fits"));
 }
 
+TEST_F(DecideTest, AJobThatStartsAgainOrIsResumedHasAllItsTimeToGetReady) {
+  spec().pending_deadline_seconds = 30;
+  seen_.memory.started_at = kStart;
+  seen_.memory.attempt = 1;
+  seen_.now = kStart + absl::Hours(2);
+  seen_.memory.restarting_since = seen_.now - absl::Seconds(29);
+  AddBroker(PodPhase::kRunning, 1);
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Failed"), "none") << "it ran for two hours";
+  EXPECT_EQ(decision.look_again, absl::Seconds(1));
+  seen_.now += absl::Seconds(1);
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded");
+
+  pods().clear();
+  seen_.slots.clear();
+  seen_.placement_problem = "paris: 2 executors wanted, 1 fits";
+  seen_.memory = {.was_suspended = true};
+  decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Failed"), "none") << "it is resumed just now";
+  EXPECT_EQ(decision.look_again, absl::Seconds(30));
+  seen_.memory = {.started_at = kStart, .was_suspended = true, .suspending = true};
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "before all had ended";
+  seen_.memory = {.was_suspended = true, .resumed_at = seen_.now - absl::Seconds(30)};
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded");
+}
+
 TEST_F(DecideTest, WhyAPodWaitsIsInTheCondition) {
   seen_.memory.started_at = kStart;
   AddBroker(PodPhase::kRunning);

@@ -189,10 +189,17 @@ void Decider::EndRestarting(const char* reason, const char* message) {
   if (seen_.memory.restarting_since.has_value()) Condition(JobCondition::kRestarting, false, reason, message);
 }
 
+absl::Time Decider::WaitsSince() const {
+  const Memory& was = seen_.memory;
+  if (decision_.restart.has_value() || was.suspending) return seen_.now;
+  if (was.restarting_since.has_value()) return *was.restarting_since;
+  if (was.started_at.has_value()) return *was.started_at;
+  return was.was_suspended ? was.resumed_at.value_or(seen_.now) : seen_.created_at;
+}
+
 void Decider::PendingDeadline(const std::string& why) {
   if (!spec_.pending_deadline_seconds.has_value() || seen_.memory.was_ready) return;
-  const absl::Time since = seen_.memory.started_at.value_or(seen_.created_at);
-  const absl::Time at = since + absl::Seconds(*spec_.pending_deadline_seconds);
+  const absl::Time at = WaitsSince() + absl::Seconds(*spec_.pending_deadline_seconds);
   if (seen_.now < at) {
     LookAgain(at);
     return;
