@@ -46,7 +46,7 @@ void TellApartWhoGaveUp(PodView& view) {
   view.message = view.message.substr(prefix.size());
 }
 
-// Why it is not where it should be: of the container first, then of the pod, then of the scheduler.
+// Why it is not where it should be: the pod as a whole, who had it end, its container, the scheduler; the first that knows.
 void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, PodView& view) {
   const ContainerState &state = container.state, &last = container.last_state;
   view.reason = state.reason;
@@ -61,6 +61,11 @@ void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, Po
   if (!pod.reason.empty()) {  // of the pod as a whole: Evicted, NodeLost
     view.reason = pod.reason;
     view.message = pod.message;
+  }
+  const kube::PodCondition& disrupted = Condition(pod, "DisruptionTarget");
+  if (pod.reason.empty() && disrupted.status == "True" && !disrupted.reason.empty()) {
+    view.reason = disrupted.reason;  // its containers only say that they were ended
+    if (view.message.empty()) view.message = disrupted.message;
   }
   const kube::PodCondition& scheduled = Condition(pod, "PodScheduled");
   if (view.reason.empty() && scheduled.status == "False") {

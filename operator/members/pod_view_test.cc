@@ -70,6 +70,24 @@ TEST(PodViewTest, AnExecutorThatGaveUpWaitingForItsBrokerHasFailedThoughItEndedI
   EXPECT_EQ(ended("broker", "BrokerLost: no contact for 3600 s").phase, PodPhase::kSucceeded);
 }
 
+TEST(PodViewTest, TellsWhoHadItEnd) {
+  const auto ended = [](json status) {
+    status["phase"] = "Failed";
+    status["conditions"] = {
+        {{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "PreemptionByScheduler"}, {"message", "for a Pod of more weight"}}};
+    status["containerStatuses"] = {{{"name", "executor"}, {"state", {{"terminated", {{"exitCode", 143}, {"reason", "Error"}}}}}}};
+    return status;
+  };
+  const PodView view = Read(Pod("executor", ended(json::object())));
+  EXPECT_EQ(view.reason, "PreemptionByScheduler");
+  EXPECT_EQ(view.message, "for a Pod of more weight");
+  EXPECT_EQ(view.exit_code, 143);
+  EXPECT_EQ(Read(Pod("executor", ended({{"reason", "Evicted"}}))).reason, "Evicted");
+  json over = ended(json::object());
+  over["conditions"][0]["status"] = "False";
+  EXPECT_EQ(Read(Pod("executor", over)).reason, "Error");
+}
+
 TEST(PodViewTest, SaysWhyItWaits) {
   const json unschedulable = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", "0/1 nodes"}};
   EXPECT_EQ(Read(Pod("executor", {{"phase", "Pending"}, {"conditions", {unschedulable}}})).reason, "Unschedulable");
