@@ -62,6 +62,7 @@ TEST_F(ChartTest, PodsOfJobsAreClosedInEachNamespaceButForEachOther) {
     EXPECT_THAT(Texts(spec["policyTypes"]), testing::ElementsAre("Ingress")) << "what they dial is a job's own affair";
     const YAML::Node from = spec["ingress"][0]["from"];
     EXPECT_FALSE(from[0]["namespaceSelector"].IsDefined()) << "jobs of other namespaces are no peers";
+    EXPECT_EQ(from[0]["podSelector"]["matchLabels"]["fusionllm.io/role"].as<std::string>(), "executor") << "a broker dials nobody";
     EXPECT_EQ(from[1]["ipBlock"]["cidr"].as<std::string>(), "203.0.113.0/24");
     // By the names that operator/manifests/run_objects.cc gives their ports.
     const bool executor = NameOf(policy) == "fusion-fusionllm-exec";
