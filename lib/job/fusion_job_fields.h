@@ -243,10 +243,14 @@ void Visit(V& v, FailureRule& r) {
   v.Field("name", r.name, {.required = true, .name = true}, "Name of the rule, told in conditions and events.");
   v.Field("action", r.action, {.required = true},
           "FailJob; RestartJob (all executors, counted); RestartJobAndIgnoreMaxRestarts (not counted); RestartExecutor (it alone, "
-          "counted); Ignore (it is not replaced); ReplaceCluster (its executors move to another member).");
-  v.Field("onExitCodes", r.on_exit_codes, {.min = 1, .max = 255, .max_items = 255}, "Exit codes of an executor.");
+          "not counted); Ignore (it is not replaced); ReplaceCluster (its executors move to another member, counted). Of the broker, "
+          "RestartExecutor and ReplaceCluster are RestartJob, Ignore is RestartJobAndIgnoreMaxRestarts.");
+  v.Field("onExitCodes", r.on_exit_codes, {.min = 1, .max = 255, .max_items = 255},
+          "Exit codes of the broker, or of an executor whose Pod has failed: a container of an executor that ends is started again in its "
+          "Pod.");
   v.Field("onReasons", r.on_reasons, {.max_items = 32, .max_length = 256},
-          "Reasons of a Pod or of its Disrupted condition, such as OOMKilled, Evicted, PreemptionByScheduler, NodeLost or ClusterLost.");
+          "Reasons of a Pod, of its condition DisruptionTarget or of its container, such as Evicted, PreemptionByScheduler, NodeLost or "
+          "OOMKilled; ClusterLost and BrokerLost are the operator's.");
 }
 
 template <class V>
@@ -254,7 +258,7 @@ void Visit(V& v, FailurePolicy& p) {
   v.Field("maxRestarts", p.max_restarts, {.min = 0, .max = 1e6}, "Counted restarts after which the job fails.");
   v.Field("rules", p.rules, {.max_items = 20, .list_key = "name"},
           "The first that holds decides; a rule holds when the exit code or the reason is one of its own, or when it names neither. None "
-          "holds: RestartExecutor.");
+          "holds: RestartExecutor of an executor, RestartJob of the broker, or FailJob if that ended with exit code 2 or 3.");
 }
 
 template <class V>
@@ -297,7 +301,8 @@ void Visit(V& v, Spec& s) {
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
           "Longest run, from the start or the last resumption; then the job fails.");
   v.Field("pendingDeadlineSeconds", s.pending_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
-          "Longest wait for enough executors to be ready; then the job fails. Omitted: it waits.");
+          "Longest wait, from creation, dispatch, resumption or the end of the attempt before, until all executors are ready; then the job "
+          "fails. Omitted: it waits.");
   v.Field("ttlSecondsAfterFinished", s.ttl_seconds_after_finished, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
           "When a finished job is deleted. Omitted: never.");
   v.Field("cleanPodPolicy", s.clean_pod_policy, {.kubernetes_only = true},

@@ -25,13 +25,13 @@ constexpr ConditionDoc kJobConditions[] = {
     {kAdvised,
      "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
      "no plan, and the message says why. Absent: it was never asked."},
-    {kReady, "As many executors as the job needs at least are ready."},
+    {kReady, "All executors that were placed are ready, and the broker runs."},
     {kSuspended, "spec.suspend is set and nothing of the job runs."},
     {kRestarting,
      "An attempt has ended, by a failure, a loss or for another number of executors, and the next one has not made a step yet; the message "
      "says why."},
     {kResizing, "There is room for more executors; False: the reason says why the number stays, or that it has changed."},
-    {kDegraded, "Fewer executors than wanted train, or a cluster is lost."},
+    {kDegraded, "Of a job that was ready, executors are missing, or a cluster is lost."},
     {kCheckpointStale,
      "The newest checkpoint is more than three times spec.checkpoint.everySteps behind the last step. Absent: it never was."},
     {kJobDeleting, "The job is being deleted; the message says what is left, and where."},
@@ -57,9 +57,8 @@ constexpr ConditionDoc kClusterConditions[] = {
      "Jobs run all the same; "
      "certificates and tokens are valid by the clock of whoever checks them. Absent: it does not say."},
     {kConflict,
-     "It is the hub, or registered already, or another cluster stands behind the name than before (clusterUID): it is not used. The "
-     "message "
-     "says which."},
+     "It is the hub, or registered already, or another cluster stands behind the name than before (clusterUID): it is not used. Or, with "
+     "the reason NotOurs, an object there is in the way of one job: others use the cluster. The message says which."},
 };
 
 template <size_t N>
@@ -102,7 +101,8 @@ std::string ReferencePage() {
       "types, ranges and the rules below; what no schema can say the operator checks, and answers with the condition `Accepted`.\n\n"
       "## FusionJob: rules\n");
   AppendRules(FusionJobRules(), page);
-  absl::StrAppend(&page, "\n## FusionJob: conditions\n");
+  absl::StrAppend(&page,
+                  "\n## FusionJob: conditions\n\nTheir reasons, and what to do: [kubernetes.md](kubernetes.md#when-something-is-wrong).\n");
   AppendConditions(kJobConditions, page);
   absl::StrAppend(&page, "\nOf a job's part in a cluster, in `status.clusterStatuses`:\n");
   AppendConditions(kPartConditions, page);
