@@ -7,6 +7,7 @@
 #include "tests/tidy/bans.h"
 #include "tests/tidy/folder_table.h"
 #include "tests/tidy/includes.h"
+#include "tests/tidy/reasons.h"
 #include "tests/tidy/registration.h"
 #include "tests/tidy/repository.h"
 
@@ -65,6 +66,15 @@ TEST_F(RepositoryLint, EveryLibraryHeaderIsInABuildFile) {
     if (absl::EndsWith(path, "/CMakeLists.txt")) build_files[path] = Read(path);
   }
   Report(CheckHeaderLists(build_files, files_));
+}
+
+TEST_F(RepositoryLint, TheKubernetesPageExplainsEveryReason) {
+  std::vector<SourceFile> sources;
+  for (const std::string& path : files_) {
+    if (MaySetReasons(path)) sources.push_back({path, Read(path)});
+  }
+  const std::string page = "docs/kubernetes.md", words = "tests/tidy/other_words.txt";
+  Report(CheckReasons({page, Read(page)}, sources, {words, Read(words)}));
 }
 
 TEST_F(RepositoryLint, ReadmeListsTheFoldersThatExist) { Report(CheckFolderTable({"README.md", Read("README.md")}, files_)); }

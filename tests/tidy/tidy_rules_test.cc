@@ -9,6 +9,7 @@
 #include "tests/tidy/bans.h"
 #include "tests/tidy/folder_table.h"
 #include "tests/tidy/includes.h"
+#include "tests/tidy/reasons.h"
 #include "tests/tidy/registration.h"
 #include "tests/tidy/repository.h"
 
@@ -18,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 // "rule:line" of every finding.
 std::vector<std::string> Places(const std::vector<Finding>& findings) {
@@ -159,6 +161,39 @@ TEST(FolderTableTest, ListsExactlyTheFoldersThatExist) {
   EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `lib/gone/` | was |\n"), ElementsAre("there is no folder lib/gone/"));
   EXPECT_THAT(FolderProblems(rows + "| `tests/` | all |\n| `lib/` | again |\n"), ElementsAre("lib/ has two rows"));
   EXPECT_THAT(FolderProblems(rows + "| `tests/` | |\n"), ElementsAre("tests/ has a row that does not say what is in it"));
+}
+
+std::vector<std::string> ReasonProblems(const std::string& rows, const std::string& source, const std::string& other_words = "") {
+  std::vector<std::string> messages;
+  const std::string page = "| `Other` | in another table |\n\n| reason | of | |\n|---|---|---|\n" + rows;
+  for (const Finding& finding : CheckReasons({"docs/a.md", page}, {{"operator/a.cc", source}}, {"words.txt", other_words})) {
+    messages.push_back(finding.message);
+  }
+  return messages;
+}
+
+TEST(ReasonsTest, ThePageExplainsWhatTheSourcesSayAndNothingElse) {
+  const std::string rows = "| `Away` | `Ready` | gone |\n| `LostA`, `LostB` | all | lost |\n",
+                    source = "Say(\"Away\"); x ? \"LostA\" : \"LostB\";";
+  EXPECT_THAT(ReasonProblems(rows, source), IsEmpty());
+  EXPECT_THAT(ReasonProblems(rows, source + "\n// not \"Commented\", nor \"two Words\" or \"camelCase\" or \"ALL\""), IsEmpty());
+  EXPECT_THAT(ReasonProblems(rows, source + " Say(\"NewOne\");"),
+              ElementsAre("\"NewOne\": docs/a.md does not explain it, nor does words.txt say that it is no reason"));
+  EXPECT_THAT(ReasonProblems(rows, source + " \"Pod\"", "# kinds\nPod  # of Kubernetes\n"), IsEmpty());
+  EXPECT_THAT(ReasonProblems(rows, source, "Pod\n"), ElementsAre("Pod is in no source"));
+  EXPECT_THAT(ReasonProblems(rows, source, "Away\n"), ElementsAre("explains Away, which is no reason by words.txt"));
+  EXPECT_THAT(ReasonProblems(rows, "\"Away\" \"LostA\""), ElementsAre("explains LostB, which nothing says"));
+  EXPECT_THAT(ReasonProblems(rows + "| `Lost...` | event | each |\n", source + "\"Lost\"", "Lost\n"), IsEmpty()) << "and what follows";
+  EXPECT_THAT(ReasonProblems(rows + "| `Late` | event | |\n", source + "\"Late\""), ElementsAre("a row of reasons that explains nothing"));
+  EXPECT_THAT(ReasonProblems(rows, source + "\"Other\""), SizeIs(1)) << "that table is of something else";
+}
+
+TEST(ReasonsTest, TestsAndTheLoadSayNoneToUsers) {
+  EXPECT_TRUE(MaySetReasons("operator/lifecycle/decide.h"));
+  for (const char* path : {"operator/a/b_test.cc", "operator/a/b_fuzz.cc", "operator/a/testing/b.h", "operator/load/life.cc",
+                           "operator/CMakeLists.txt", "lib/kube/pod.cc"}) {
+    EXPECT_FALSE(MaySetReasons(path)) << path;
+  }
 }
 
 std::vector<std::string> UnlistedHeaders(const std::string& build_file) {
