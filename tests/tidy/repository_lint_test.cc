@@ -10,6 +10,7 @@
 #include "tests/tidy/reasons.h"
 #include "tests/tidy/registration.h"
 #include "tests/tidy/repository.h"
+#include "tests/tidy/variables.h"
 
 namespace fusionllm::tidy {
 namespace {
@@ -75,6 +76,14 @@ TEST_F(RepositoryLint, TheKubernetesPageExplainsEveryReason) {
   }
   const std::string page = "docs/kubernetes.md", words = "tests/tidy/other_words.txt";
   Report(CheckReasons({page, Read(page)}, sources, {words, Read(words)}));
+}
+
+TEST_F(RepositoryLint, TheEndToEndPageNamesEveryVariable) {
+  std::vector<SourceFile> scripts;
+  for (const std::string& path : files_) {
+    if (absl::StartsWith(path, "e2e/") && absl::EndsWith(path, ".sh")) scripts.push_back({path, Read(path)});
+  }
+  Report(CheckVariables({"e2e/README.md", Read("e2e/README.md")}, scripts));
 }
 
 TEST_F(RepositoryLint, ReadmeListsTheFoldersThatExist) { Report(CheckFolderTable({"README.md", Read("README.md")}, files_)); }

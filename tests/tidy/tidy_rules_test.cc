@@ -12,6 +12,7 @@
 #include "tests/tidy/reasons.h"
 #include "tests/tidy/registration.h"
 #include "tests/tidy/repository.h"
+#include "tests/tidy/variables.h"
 
 namespace fusionllm::tidy {
 namespace {
@@ -194,6 +195,18 @@ TEST(ReasonsTest, TestsAndTheLoadSayNoneToUsers) {
                            "operator/CMakeLists.txt", "lib/kube/pod.cc"}) {
     EXPECT_FALSE(MaySetReasons(path)) << path;
   }
+}
+
+TEST(VariablesTest, ThePageNamesWhatScriptsTake) {
+  const auto problems = [](const std::string& script) {
+    std::vector<std::string> messages;
+    for (const Finding& finding : CheckVariables({"README.md", "| `CACHE_DIR` | where |"}, {{"a.sh", script}}))
+      messages.push_back(finding.message);
+    return messages;
+  };
+  EXPECT_THAT(problems("cache=${CACHE_DIR:-${HOME-}/x} ${own:-1} ${2:-2} ${MUST_BE:?} ${LEFT%s}"), IsEmpty());
+  EXPECT_THAT(problems("a=${CACHE:-1}\nb=${CACHE:-2}"), ElementsAre("takes CACHE, which README.md does not name"));
+  EXPECT_THAT(problems("a=${CACHE_DIR:-${INNER_1-3}}"), ElementsAre("takes INNER_1, which README.md does not name"));
 }
 
 std::vector<std::string> UnlistedHeaders(const std::string& build_file) {
