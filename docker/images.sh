@@ -5,6 +5,7 @@
 #   IMAGE_PREFIX  default localhost/fusionllm: images are IMAGE_PREFIX/NAME:VERSION
 #   LOCAL_BASE    1: where no registry can be reached, make the base image from Debian's packages with mmdebstrap, under the upstream name
 #   JOBS          compilers at a time, for PROGRAMS=source
+# Fails where the operator's archive has more than 30,000,000 bytes: it is to stay small.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 names=("$@")
@@ -13,6 +14,7 @@ programs=${PROGRAMS:-source}
 prefix=${IMAGE_PREFIX:-localhost/fusionllm}
 version=$(sed -n 's/^project(fusionllm VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 base=docker.io/library/debian:bookworm-slim
+operator_bytes_max=30000000
 
 die() {
   echo "images.sh: $*" >&2
@@ -90,5 +92,7 @@ for name in "${names[@]}"; do
     buildah) buildah push --quiet "$image" "docker-archive:build/images/$name.tar:$image" ;;
     docker) docker save --output "build/images/$name.tar" "$image" ;;
   esac
-  echo "$image: $(stat -c %s "build/images/$name.tar" | numfmt --to=iec) in build/images/$name.tar, $(gzip -c "build/images/$name.tar" | wc -c | numfmt --to=iec) compressed"
+  bytes=$(stat -c %s "build/images/$name.tar")
+  echo "$image: $(numfmt --to=si "$bytes") in build/images/$name.tar, $(gzip -c "build/images/$name.tar" | wc -c | numfmt --to=si) compressed"
+  if [ "$name" = operator ] && [ "$bytes" -gt $operator_bytes_max ]; then die "$image has $bytes bytes, and is to have $operator_bytes_max at most"; fi
 done

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds the programs of the end-to-end clusters (Kubernetes, etcd, helm, CoreDNS) from their own sources, the Go modules beside this file,
-# and prints the folder they are in. Cold on two cores: about eight minutes; a second call finds them by a hash of the modules,
-# and prints at once.
+# build.sh [MODULE...]: builds the programs of the end-to-end clusters (kubernetes, etcd, helm, coredns), or those of these modules alone, from
+# their own sources, the Go modules beside this file, and prints the folder they are in. Cold on two cores: about eight minutes, helm alone
+# one; a second call finds them by a hash of the modules, and prints at once.
 #   FUSIONLLM_CACHE  where they are kept; ${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm when unset
 # Needs Go 1.21 or newer (it fetches the release a module asks for by itself), or any older `go` with which that one is fetched. Where
 # there is none, `golang-go` is installed from Debian's packages. Installs nothing else.
@@ -10,16 +10,31 @@ cd "$(dirname "$0")"
 cache=${FUSIONLLM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm}/controlplane
 recipe=2  # to be counted up when what this script does to the modules changes
 hash=$( (echo "$recipe" && cat ./*/go.mod ./*/go.sum) | sha256sum | cut -c1-16)
-programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl etcd helm coredns)
+modules=("$@")
+[ ${#modules[@]} -gt 0 ] || modules=(kubernetes etcd helm coredns)
 # Of a Debian release whose own Go is too old to fetch a newer one.
 newer_go=1.25.4
 
+programs_of() {
+  case $1 in
+    kubernetes) echo kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl ;;
+    etcd | helm | coredns) echo "$1" ;;
+    *) echo "$0: no such module: $1" >&2; return 1 ;;
+  esac
+}
+# has FOLDER MODULE: all that is built of it.
+has() {
+  local program programs
+  programs=$(programs_of "$2")
+  for program in $programs; do [ -x "$1/$program" ] || return 1; done
+}
 complete() {
-  local program
-  for program in "${programs[@]}"; do [ -x "$1/$program" ] || return 1; done
+  local module
+  for module in "${modules[@]}"; do has "$cache/$hash" "$module" || return 1; done
 }
 
-if complete "$cache/$hash"; then
+for module in "${modules[@]}"; do programs_of "$module" >/dev/null; done
+if complete; then
   echo "$cache/$hash"
   exit 0
 fi
@@ -27,7 +42,7 @@ mkdir -p "$cache"
 # Two builds at once would take twice the time and memory for the same result: the second waits and finds it.
 exec 9>"$cache/lock"
 flock 9
-if complete "$cache/$hash"; then
+if complete; then
   echo "$cache/$hash"
   exit 0
 fi
@@ -76,26 +91,38 @@ build() {
   echo "built $module in $((SECONDS - start)) s" >&2
 }
 
-kubernetes=$(version_of kubernetes k8s.io/kubernetes)
-number=${kubernetes#v}
-# Without these a node reports v0.0.0-master, and a chart's kubeVersion check refuses the cluster.
-stamp=
-for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-  stamp+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=${number%%.*} -X $package.gitMinor=$(cut -d. -f2 <<<"$number") -X $package.gitTreeState=clean"
-done
-build kubernetes "$stamp" k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl}
-build etcd "" go.etcd.io/etcd/server/v3
-mv "$staging/server" "$staging/etcd" 2>/dev/null || mv "$staging/v3" "$staging/etcd"
-client=$(version_of helm k8s.io/client-go)
-stamp="-X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)"
-# Unstamped, `helm template` and `helm lint` think of Kubernetes 1.20. client-go 0.N belongs to Kubernetes 1.N.
-for package in helm.sh/helm/v3/pkg/chartutil helm.sh/helm/v3/pkg/lint/rules; do
-  stamp+=" -X $package.k8sVersionMajor=1 -X $package.k8sVersionMinor=$(cut -d. -f2 <<<"$client")"
-done
-build helm "$stamp" helm.sh/helm/v3/cmd/helm
-build coredns "" github.com/coredns/coredns
+# What each module is told at link time; then its programs, whole, are where they are found.
+build_kubernetes() {
+  local kubernetes number stamp= package
+  kubernetes=$(version_of kubernetes k8s.io/kubernetes)
+  number=${kubernetes#v}
+  # Without these a node reports v0.0.0-master, and a chart's kubeVersion check refuses the cluster.
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    stamp+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=${number%%.*} -X $package.gitMinor=$(cut -d. -f2 <<<"$number") -X $package.gitTreeState=clean"
+  done
+  build kubernetes "$stamp" k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl}
+}
+build_etcd() {
+  build etcd "" go.etcd.io/etcd/server/v3
+  mv "$staging/server" "$staging/etcd" 2>/dev/null || mv "$staging/v3" "$staging/etcd"
+}
+build_helm() {
+  local client stamp package
+  client=$(version_of helm k8s.io/client-go)
+  stamp="-X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)"
+  # Unstamped, `helm template` and `helm lint` think of Kubernetes 1.20. client-go 0.N belongs to Kubernetes 1.N.
+  for package in helm.sh/helm/v3/pkg/chartutil helm.sh/helm/v3/pkg/lint/rules; do
+    stamp+=" -X $package.k8sVersionMajor=1 -X $package.k8sVersionMinor=$(cut -d. -f2 <<<"$client")"
+  done
+  build helm "$stamp" helm.sh/helm/v3/cmd/helm
+}
+build_coredns() { build coredns "" github.com/coredns/coredns; }
 
-complete "$staging" || { echo "$0: a program is missing in $staging" >&2; exit 1; }
-mv "$staging" "$cache/$hash"
-trap - EXIT
+mkdir -p "$cache/$hash"
+for module in "${modules[@]}"; do
+  if has "$cache/$hash" "$module"; then continue; fi
+  "build_$module"
+  has "$staging" "$module" || { echo "$0: a program of $module is missing in $staging" >&2; exit 1; }
+  for program in $(programs_of "$module"); do mv "$staging/$program" "$cache/$hash/"; done
+done
 echo "$cache/$hash"

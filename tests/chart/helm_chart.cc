@@ -43,6 +43,8 @@ std::string FindHelm() {
   return "";
 }
 
+bool HelmIsRequired() { return !Variable("FUSIONLLM_REQUIRE_HELM").empty(); }
+
 Outcome Helm(const std::string& arguments) {
   Outcome outcome;
   const std::string command = absl::StrCat("'", FindHelm(), "' ", arguments, " 2>&1");
