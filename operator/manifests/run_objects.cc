@@ -154,6 +154,7 @@ json AnchorObject(const JobIdentity& job, const std::string& cluster) {
 
 std::string JobDocument(const job::FusionJob& job) {
   job::FusionJob inside = job;
+  inside.spec.executors.spares = 0;  // or the planner would take them from the executors that are to train
   if (auto& graph = inside.spec.model.graph; graph.has_value() && graph->file.has_value() && !graph->volume.json.empty()) {
     graph->file = (std::filesystem::path(kGraphFolder) / *graph->file).lexically_normal().string();
   }

@@ -46,7 +46,8 @@ Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid);
 // ConfigMap.
 nlohmann::json AnchorObject(const JobIdentity& job, const std::string& cluster);
 
-// The job as the broker in a pod reads it: canonical YAML, with paths as they are inside the pods.
+// The job as the broker in a pod reads it: canonical YAML, with paths as they are inside the pods, and without spares: they are pods of
+// their own, which say so, or there was no room for them; no other executor is to stay idle in their place.
 std::string JobDocument(const job::FusionJob& job);
 nlohmann::json JobDocumentObject(const JobIdentity& identity, const job::FusionJob& job, const Owner& owner);
 

@@ -219,6 +219,14 @@ TEST(RunObjectsTest, SparesSaySo) {
   EXPECT_THAT(Command(Executor(Job())), Not(Contains("--spare")));
 }
 
+TEST(RunObjectsTest, TheBrokerHoldsNoExecutorBackForSparesThatHavePodsOfTheirOwn) {
+  job::FusionJob job = Job();
+  job.spec.executors.spares = 1;
+  const auto inside = job::ParseFusionJob(JobDocument(job), "inside");
+  ASSERT_TRUE(inside.ok()) << inside.status();
+  EXPECT_EQ(inside->spec.executors.spares, 0);
+}
+
 TEST(RunObjectsTest, ByRelayNobodyIsDialled) {
   job::FusionJob job = Job();
   job.spec.network.mode = job::NetworkMode::kRelay;
