@@ -249,7 +249,7 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
   if (const std::optional<ConditionWish> stale = StaleCheckpoint(seen, status)) set(*stale);
-  kubeapi::Summarize(seen.wanted, status);
+  kubeapi::Summarize(seen.wanted + seen.job.spec.executors.spares, status);
   status.state = Name(decision.state);
   return status;
 }

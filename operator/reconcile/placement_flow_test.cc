@@ -75,6 +75,22 @@ TEST_F(PlacementFlowTest, AJobThatFindsNoRoomSaysWhatIsShortAndIsMadeOnceThereIs
   EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
 }
 
+TEST_F(PlacementFlowTest, SparesCountAmongTheExecutorsThatAreWanted) {
+  Have(2);
+  json job = ElasticJob(2, 2, true);
+  job["spec"]["executors"]["spares"] = 1;
+  Submit(job);
+  Settle();
+  EXPECT_EQ(Job()["status"]["executors"], "2/3") << "there is no room for the spare";
+  Have(3);
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  Settle();
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  Settle();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1", "train-local-2-r1"));
+  EXPECT_EQ(Job()["status"]["executors"], "3/3");
+}
+
 TEST_F(PlacementFlowTest, WhileAJobWaitsNothingIsWrittenThoughRoomComesAndGoes) {
   Have(1);
   Submit(ElasticJob(4, 4, false));
