@@ -185,15 +185,15 @@ members_behind() {
 
 # ---- jobs ----
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
-# They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2; it trains with $data, else the text
-# that each cluster has in a ConfigMap.
+# They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2; it trains $model, else a small gpt2,
+# with $data, else the text that each cluster has in a ConfigMap; it is in the namespace $job_namespace, else `team`.
 job() {
-  k apply --filename - >/dev/null <<JOB
+  kubectl_of "$hub" --namespace "${job_namespace:-team}" apply --filename - >/dev/null <<JOB
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: $1}
 spec:
-  model: {family: gpt2, config: {nLayer: 2, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 64}}
+  model: ${model:-$usual_model}
   data: ${data:-$text_data}
   training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
   strategy: {stages: ${stages:-2}}
@@ -204,6 +204,7 @@ spec:
 ${5:-}
 JOB
 }
+usual_model="{family: gpt2, config: {nLayer: 2, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 64}}"
 usual_compression="{policy: adatopk, codec: auto}"
 text_data="{kind: text, path: README.md, volume: {configMap: {name: text}}}"
 two_executors="{replicas: 2, threads: 1}"

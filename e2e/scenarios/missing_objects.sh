@@ -1,0 +1,53 @@
+#!/bin/bash
+# missing_objects.sh: somebody deletes, while a job starts, what its Pods need: Secrets, the job's document, the Service at which executors dial
+# the broker. Nobody tells the operator of that; it looks again, and all is there within a minute or so, the Service at the node port that
+# executors were told. The job, whose executors have waited for something else meanwhile, starts with it, and comes to its end.
+# Needs the images of the four programs (make images) and helm (controlplane/build.sh).
+set -euo pipefail
+# shellcheck source=scenario_lib.sh
+. "$(dirname "$0")/scenario_lib.sh"
+again_within=90  # seconds: it is looked once a minute, and then there is something to do
+bring_up ghub minsk
+members_behind 50mbit 20ms
+took "a hub and a member$behind"
+
+# Executors that mount what comes later wait for it, and for what is deleted meanwhile.
+waiting="{replicas: 2, threads: 1, template: {spec: {volumes: [{name: later, configMap: {name: later}}], containers: [{name: executor,
+    volumeMounts: [{name: later, mountPath: /later}]}]}}}"
+job short 60 "{name: minsk, min: 2}" "$waiting"
+begun() { [ "$(pods_of minsk | wc -l)" = 2 ] && [ -n "$(uid_of "$hub" short-broker-r0)" ]; }
+until_true "the job's Pods" begun
+starting() { condition_is fusionjob/short Ready False && status_is short state Starting; }
+until_true "the job to wait for its executors" starting
+pods=$(pods_of "${machines[@]}" | cut -d' ' -f1,2)
+port_of() { k get service short-broker --output 'jsonpath={.spec.ports[0].nodePort}'; }
+port=$(port_of)
+objects_in() { kubectl_in "$1" get secrets,configmaps,services --selector fusionllm.io/job=short --output name; }
+objects() { for cluster in "${machines[@]}"; do objects_in "$cluster" | sed "s,^,$cluster ,"; done; }
+before=$(objects)
+for name in "minsk secret/short-executors" "$hub secret/short-broker" "$hub configmap/short-job" "$hub service/short-broker"; do
+  grep -qx "$name" <<<"$before" || fail "there is no $name, but: $before"
+done
+took "a job waits for its executors"
+
+kubectl_in minsk delete secret short-executors >/dev/null
+k delete secret/short-broker configmap/short-job service/short-broker >/dev/null
+since=$(now)
+[ "$(objects)" != "$before" ] || fail "what was deleted is there: it proves nothing"
+as_before() { [ "$(objects)" = "$before" ]; }
+until_true "what was deleted; there is: $(objects | tr '\n' ' ')" as_before
+waited=$(seconds_between "$since" "$(now)")
+at_most "$waited" $again_within "what was deleted to be made again"
+[ "$(port_of)" = "$port" ] || fail "executors were told of port $port, and the Service is at $(port_of)"
+[ "$(pods_of "${machines[@]}" | cut -d' ' -f1,2)" = "$pods" ] || fail "Pods have changed: $(pods_of "${machines[@]}")"
+took "all that was deleted is there again after $waited s"
+
+kubectl_in minsk create configmap later >/dev/null
+wait_for short condition=Complete
+expect_trained short
+status_is short restarts 0 || fail "the job was restarted"
+took "the job has started with it, $(k get fusionjob short --no-headers)"
+kubectl_in minsk delete configmap later >/dev/null
+delete_job short
+took "deleted, nothing is left in any cluster"
+take_down "what somebody deletes is made again"
