@@ -78,17 +78,20 @@ machines+=(turku2)
 shape_links 50mbit 20ms "$hub" turku2
 # number_is N: it has so many, spares among them, and all are ready.
 number_is() { status_is wide executors "$1/$1" && condition_is fusionjob/wide Ready True; }
-# resized WHAT ATTEMPT PODS: the attempt has these Pods, and goes on from the checkpoint.
+# resized WHAT ATTEMPT PODS: the attempt has these Pods, and goes on from where the one before was.
 resized() {
-  local saved
+  local step
   until_true "$1: another attempt" status_is wide attempt "$2"
-  saved=$(status_of wide checkpoint.step)
   wait_for wide condition=Ready
   until_true "$1: the Pods $3; there are: $(training)" training_is "$3"
-  until_true "$1: steps after $saved" has_passed wide "$saved"
+  step=$(step_of wide)
+  [ "$step" -ge "$reached" ] || fail "$1: at step $reached before, and now at $step"
+  until_true "$1: steps after $step" has_passed wide $((step + 20))
   status_is wide restarts 0 || fail "$1 counts as $(status_of wide restarts) restarts"
-  took "$1: it trains with $(status_of wide executors) executors from step $saved, now at $(step_of wide)"
+  reached=$(step_of wide)
+  took "$1: it trains with $(status_of wide executors) executors on from step $step, now at $reached"
 }
+reached=$(step_of wide)
 resized "another node" 1 "wide-turku-0-r1 wide-turku-1-r1 wide-turku-2-r1 wide-turku-3-r1 "
 until_true "three executors and a spare" number_is 4
 summary_is readyNodes 2 || fail "the FusionCluster tells of $(summary readyNodes) nodes that are ready"
@@ -96,18 +99,23 @@ spare_of() { kubectl_in turku get pods --selector fusionllm.io/job=wide --output
 [ "$(spare_of)" = wide-turku-3-r1 ] || fail "the spare is $(spare_of)"
 
 # ---- the spare takes over ----
+# One that has a stage, of three that could have one.
+victim=$(k logs wide-broker-r1 --container broker | sed -n 's/.*plan epoch [0-9]* on \(turku-[0-9]\).*/\1/p' | tail -1)
+[ -n "$victim" ] || fail "the broker does not say who has a stage"
 others=$(pods_of "$hub")
-before=$(uid_of turku wide-turku-0-r1)
-kubectl_in turku delete pod wide-turku-0-r1 --grace-period=0 --force >/dev/null 2>&1
+before=$(uid_of turku "wide-$victim-r1")
+kubectl_in turku delete pod "wide-$victim-r1" --grace-period=0 --force >/dev/null 2>&1
 told() { k logs wide-broker-r1 --container broker | grep '"SpareActivated"' >"$scratch/told"; }
 until_true "the spare to take a stage" told
-grep -q 'turku-3 takes stage [0-9]* from turku-0' "$scratch/told" || fail "the broker says: $(cat "$scratch/told")"
+takes="turku-3 takes stage [0-9]* from $victim"
+grep -q "$takes" "$scratch/told" || fail "the broker says: $(cat "$scratch/told")"
 step=$(step_of wide)
 until_true "steps after step $step" has_passed wide $((step + 20))
-until_true "the lost one to be replaced" uid_is_new turku wide-turku-0-r1 "$before"
+until_true "the lost one to be replaced" uid_is_new turku "wide-$victim-r1" "$before"
 [ "$(pods_of "$hub")" = "$others" ] || fail "the broker was started again: $(pods_of "$hub")"
 status_is wide attempt 1 || fail "there was another attempt: $(status_of wide attempt)"
-took "an executor is lost: $(grep -o 'turku-3 takes stage [0-9]* from turku-0' "$scratch/told")"
+reached=$(step_of wide)
+took "an executor is lost: $(grep -o "$takes" "$scratch/told")"
 
 # ---- what the user wants ----
 refused=$(k scale fj wide --replicas=4 2>&1) && fail "kubectl scale went beyond max"
