@@ -19,14 +19,17 @@ using tensor::TensorType;
 
 class Plain final : public Bf16Conversion {
  public:
-  void Widen(const uint16_t* from, float* to, int64_t count) const override {
+  absl::Status Widen(const uint16_t* from, float* to, int64_t count) const override {
     tensor::WidenBf16(std::span(from, static_cast<size_t>(count)), to);
+    return absl::OkStatus();
   }
-  void Round(const float* from, uint16_t* to, int64_t count) const override {
+  absl::Status Round(const float* from, uint16_t* to, int64_t count) const override {
     tensor::RoundToBf16(std::span(from, static_cast<size_t>(count)), to);
+    return absl::OkStatus();
   }
-  void RoundFloats(const float* from, float* to, int64_t count) const override {
+  absl::Status RoundFloats(const float* from, float* to, int64_t count) const override {
     for (int64_t i = 0; i < count; ++i) to[i] = tensor::WidenBf16(tensor::RoundToBf16(from[i]));
+    return absl::OkStatus();
   }
 };
 
@@ -73,11 +76,15 @@ class WidenedKernel final : public Kernel {
     input_views_.clear();
     parameter_views_.clear();
     output_views_.clear();
-    for (size_t i = 0; i < inputs_.size(); ++i) input_views_.push_back(Converted(inputs_[i], arguments.inputs[i], workspace));
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Copy& copy = inputs_[i];
+      FUSIONLLM_RETURN_IF_ERROR(Convert(copy, arguments.inputs[i], workspace));
+      input_views_.push_back(copy.kind == Copy::Kind::kNone ? arguments.inputs[i] : tensor::TensorView{copy.type, workspace + copy.offset});
+    }
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const Copy& copy = parameters_[i];
       const tensor::TensorView& given = arguments.parameters[i];
-      if (copy.kind != Copy::Kind::kNone) Converted(copy, given, workspace);
+      FUSIONLLM_RETURN_IF_ERROR(Convert(copy, given, workspace));
       parameter_views_.push_back(copy.kind == Copy::Kind::kNone ? given : tensor::TensorView{copy.type, workspace + copy.offset});
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -102,7 +109,8 @@ class WidenedKernel final : public Kernel {
 
     for (size_t i = 0; i < outputs_.size(); ++i) {
       if (outputs_[i].kind == Copy::Kind::kNone || output_views_[i].data == nullptr) continue;
-      conversion_->Round(output_views_[i].f32(), arguments.outputs[i].as<uint16_t>(), outputs_[i].type.elements());
+      FUSIONLLM_RETURN_IF_ERROR(
+          conversion_->Round(output_views_[i].f32(), arguments.outputs[i].as<uint16_t>(), outputs_[i].type.elements()));
     }
     return absl::OkStatus();
   }
@@ -132,12 +140,11 @@ class WidenedKernel final : public Kernel {
     return {.kind = widened ? Copy::Kind::kWidened : Copy::Kind::kRounded, .type = std::move(in_f32), .offset = offset};
   }
 
-  tensor::ConstTensorView Converted(const Copy& copy, const tensor::ConstTensorView& given, std::byte* workspace) const {
-    if (copy.kind == Copy::Kind::kNone) return given;
+  absl::Status Convert(const Copy& copy, const tensor::ConstTensorView& given, std::byte* workspace) const {
+    if (copy.kind == Copy::Kind::kNone) return absl::OkStatus();
     auto* const to = reinterpret_cast<float*>(workspace + copy.offset);
-    if (copy.kind == Copy::Kind::kWidened) conversion_->Widen(given.as<uint16_t>(), to, copy.type.elements());
-    if (copy.kind == Copy::Kind::kRounded) conversion_->RoundFloats(given.f32(), to, copy.type.elements());
-    return {copy.type, to};
+    if (copy.kind == Copy::Kind::kWidened) return conversion_->Widen(given.as<uint16_t>(), to, copy.type.elements());
+    return conversion_->RoundFloats(given.f32(), to, copy.type.elements());
   }
 
   const std::string prefix_;

@@ -13,20 +13,22 @@
 #include <memory>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/prepared_op.h"
 
 namespace fusionllm::kernels {
 
-// Conversions as tensor::WidenBf16 and RoundToBf16 make them, at the speed of a back end. Stretches of memory do not overlap.
+// Conversions as tensor::WidenBf16 and RoundToBf16 make them, at the speed of a back end and in its memory. Stretches of memory do not
+// overlap. Errors: those of starting work on a device; the host has none.
 class Bf16Conversion {
  public:
   virtual ~Bf16Conversion() = default;
-  virtual void Widen(const uint16_t* from, float* to, int64_t count) const = 0;
-  virtual void Round(const float* from, uint16_t* to, int64_t count) const = 0;
+  virtual absl::Status Widen(const uint16_t* from, float* to, int64_t count) const = 0;
+  virtual absl::Status Round(const float* from, uint16_t* to, int64_t count) const = 0;
   // To the float that Widen would make of Round's result.
-  virtual void RoundFloats(const float* from, float* to, int64_t count) const = 0;
+  virtual absl::Status RoundFloats(const float* from, float* to, int64_t count) const = 0;
 };
 
 // Plain loops on the caller's thread.
@@ -35,8 +37,8 @@ std::shared_ptr<const Bf16Conversion> PlainBf16Conversion();
 // Whether the op has a bf16 tensor that has to be widened: where elements are only moved, and all have the same size, none has.
 bool NeedsWidening(const PreparedOp& op);
 
-// Makes a kernel of the op with f32 in bf16's place. Errors: `make`'s. Run's: the kernel's; InvalidArgument where it is to add to a bf16
-// output.
+// Makes a kernel of the op with f32 in bf16's place. Errors: `make`'s. Run's: the kernel's and the conversion's; InvalidArgument where it
+// is to add to a bf16 output.
 using MakeF32Kernel = absl::FunctionRef<absl::StatusOr<std::unique_ptr<Kernel>>(PreparedOp)>;
 absl::StatusOr<std::unique_ptr<Kernel>> MakeWidened(const PreparedOp& op, MakeF32Kernel make,
                                                     std::shared_ptr<const Bf16Conversion> conversion);

@@ -32,23 +32,24 @@ const std::map<std::string, Factory>& Factories() {
 class PooledBf16Conversion final : public Bf16Conversion {
  public:
   explicit PooledBf16Conversion(std::shared_ptr<WorkerPool> pool) : pool_(std::move(pool)) {}
-  void Widen(const uint16_t* from, float* to, int64_t count) const override {
-    ForChunks(count, [&](int64_t begin, int64_t size) { WidenBf16(from + begin, to + begin, size); });
+  absl::Status Widen(const uint16_t* from, float* to, int64_t count) const override {
+    return ForChunks(count, [&](int64_t begin, int64_t size) { WidenBf16(from + begin, to + begin, size); });
   }
-  void Round(const float* from, uint16_t* to, int64_t count) const override {
-    ForChunks(count, [&](int64_t begin, int64_t size) { RoundToBf16(from + begin, to + begin, size); });
+  absl::Status Round(const float* from, uint16_t* to, int64_t count) const override {
+    return ForChunks(count, [&](int64_t begin, int64_t size) { RoundToBf16(from + begin, to + begin, size); });
   }
-  void RoundFloats(const float* from, float* to, int64_t count) const override {
-    ForChunks(count, [&](int64_t begin, int64_t size) { RoundFloatsToBf16(from + begin, to + begin, size); });
+  absl::Status RoundFloats(const float* from, float* to, int64_t count) const override {
+    return ForChunks(count, [&](int64_t begin, int64_t size) { RoundFloatsToBf16(from + begin, to + begin, size); });
   }
 
  private:
   static constexpr int64_t kChunk = 16384;
-  void ForChunks(int64_t count, absl::FunctionRef<void(int64_t begin, int64_t size)> convert) const {
+  absl::Status ForChunks(int64_t count, absl::FunctionRef<void(int64_t begin, int64_t size)> convert) const {
     pool_->Run(ChunkCount(count, kChunk), [&](int64_t chunk, int) {
       const int64_t begin = chunk * kChunk;
       convert(begin, std::min(kChunk, count - begin));
     });
+    return absl::OkStatus();
   }
   const std::shared_ptr<WorkerPool> pool_;
 };

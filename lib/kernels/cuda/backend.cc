@@ -1,24 +1,59 @@
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/widened_kernel.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
 
-const std::map<std::string, Factory>& Factories() {
-  static const auto* const factories = [] {
-    auto* all = new std::map<std::string, Factory>;
+const std::map<std::string, Entry>& Entries() {
+  static const auto* const entries = [] {
+    auto* all = new std::map<std::string, Entry>;
     for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
                               LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
-      for (const Entry& entry : family) all->emplace(std::string(entry.type), entry.make);
+      for (const Entry& entry : family) all->emplace(std::string(entry.type), entry);
     }
     return all;
   }();
-  return *factories;
+  return *entries;
 }
+
+bool Fits(const std::vector<tensor::TensorType>& types, absl::string_view letters) {
+  if (types.size() > letters.size()) return false;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const bool f32 = types[i].dtype == tensor::DType::kF32, bf16 = types[i].dtype == tensor::DType::kBF16;
+    const bool fits = letters[i] == 'b'   ? bf16
+                      : letters[i] == 'f' ? f32
+                      : letters[i] == 'e' ? f32 || bf16
+                                          : !tensor::IsFloating(types[i].dtype);
+    if (!fits) return false;
+  }
+  return true;
+}
+
+class DeviceBf16Conversion final : public Bf16Conversion {
+ public:
+  explicit DeviceBf16Conversion(Device& device) : device_(device) {}
+  absl::Status Widen(const uint16_t* from, float* to, int64_t count) const override {
+    return Started(WidenBf16(device_.stream(), from, to, count));
+  }
+  absl::Status Round(const float* from, uint16_t* to, int64_t count) const override {
+    return Started(RoundToBf16(device_.stream(), from, to, count));
+  }
+  absl::Status RoundFloats(const float* from, float* to, int64_t count) const override {
+    return Started(RoundFloatsToBf16(device_.stream(), from, to, count));
+  }
+
+ private:
+  static absl::Status Started(cudaError_t error) { return ToStatus(error, "converting a tensor between bf16 and f32"); }
+  Device& device_;
+};
 
 class CudaBackend final : public Backend {
  public:
@@ -26,7 +61,7 @@ class CudaBackend final : public Backend {
 
   absl::string_view name() const override { return "cuda"; }
   std::string Describe() const override { return absl::StrCat("cuda:", device_->info().index, ": ", device_->info().ToString()); }
-  bool Supports(absl::string_view op_type) const override { return Factories().contains(std::string(op_type)); }
+  bool Supports(absl::string_view op_type) const override { return Entries().contains(std::string(op_type)); }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), *device_);
@@ -44,12 +79,19 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 MadeKernel MakeKernel(PreparedOp op, Device& device) {
-  const auto found = Factories().find(op.type);
-  if (found == Factories().end()) {
+  const auto found = Entries().find(op.type);
+  if (found == Entries().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cuda' has no kernel for this op type"));
   }
+  const Entry& entry = found->second;
+  if (NeedsWidening(op)) {
+    const bool native = entry.bf16.make != nullptr && Fits(op.inputs, entry.bf16.inputs) && Fits(op.outputs, entry.bf16.outputs);
+    if (native) return entry.bf16.make(std::move(op), device);
+    return MakeWidened(
+        op, [&device](PreparedOp in_f32) { return MakeKernel(std::move(in_f32), device); }, std::make_shared<DeviceBf16Conversion>(device));
+  }
   FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));
-  return found->second(std::move(op), device);
+  return entry.make(std::move(op), device);
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index) {

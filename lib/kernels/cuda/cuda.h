@@ -1,9 +1,9 @@
 // What the files of this back end share: how a kernel is made, and how each family lists its own.
 //
 // A family's file is CUDA C++ with the host's side of its kernels below them. It is compiled by nvcc where there is a toolkit, and as C++
-// against emulated/cuda_runtime.h for the tests of machines without a card. Numbers are fp32 throughout (TF32 off); sums go in an order
-// that depends on shapes alone, so the same inputs give the same bits on one kind of card. Nothing waits for the device but Device::Finish
-// and copies to the host.
+// against emulated/cuda_runtime.h for the tests of machines without a card. Kernels compute in fp32 (TF32 off), on tensors in fp32 or, with
+// element.h's Bf16 for their element type, in bf16; sums go in an order that depends on shapes alone, so the same inputs give the same bits
+// on one kind of card. Nothing waits for the device but Device::Finish and copies to the host.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,17 @@ namespace fusionllm::kernels::cuda {
 using MadeKernel = absl::StatusOr<std::unique_ptr<Kernel>>;
 using Factory = MadeKernel (*)(PreparedOp op, Device& device);
 
+// A kernel that takes bf16 tensors as they are, and which of the op's inputs and outputs: a letter for each, b where it must be bf16, f
+// where f32, e where it may be either, - where it is no float. Parameters are f32.
+struct Bf16Entry {
+  Factory make = nullptr;
+  absl::string_view inputs, outputs;
+};
+
 struct Entry {
   absl::string_view type;
-  Factory make;
+  Factory make;         // on f32
+  Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/widened_kernel.h)
 };
 
 std::span<const Entry> AttentionKernels();
@@ -38,7 +46,8 @@ std::span<const Entry> NormalizationKernels();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
 
-// The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end.
+// The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end, or a type of
+// tensors that are neither f32 nor bf16.
 MadeKernel MakeKernel(PreparedOp op, Device& device);
 
 // Parameter updates on the device, which must outlive them.
@@ -67,6 +76,12 @@ class DeviceKernel : public Kernel {
 template <typename K>
 MadeKernel Make(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device);
+}
+
+// As OutputOrNull, of any element type.
+template <typename T>
+T* OutputAs(const KernelArguments& arguments, int index) {
+  return static_cast<size_t>(index) < arguments.outputs.size() ? arguments.outputs[index].as<T>() : nullptr;
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/testing/bf16_conformance.h"
 #include "lib/kernels/testing/conformance.h"
 #include "lib/opdag/op_schema.h"
 
@@ -43,6 +44,23 @@ TEST_P(CudaConformanceTest, TheSameBitsComeInEveryCall) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaConformanceTest, ::testing::Values(1, 2, 4));
 
+class CudaBf16Test : public CudaConformanceTest {
+ protected:
+  // A card's library may add up products in another order for each type; plain loops do not.
+  bool OnACard() const { return device_->info().name != "emulated card"; }
+};
+
+TEST_P(CudaBf16Test, GivesTheBitsOfTheFp32KernelRoundedOnce) {
+  ExpectBf16RoundedOnce(target_, GetParam(), Mode::kTrain, /*products=*/!OnACard());
+}
+TEST_P(CudaBf16Test, DoesSoInEvaluationToo) { ExpectBf16RoundedOnce(target_, GetParam(), Mode::kEvaluate, /*products=*/!OnACard()); }
+TEST_P(CudaBf16Test, IsWithinOneRoundingOfTheReferenceInFp32) { ExpectBf16Agreement(target_, GetParam()); }
+TEST_P(CudaBf16Test, TheSameBitsComeInEveryCall) { ExpectBf16SameBits(target_, target_, GetParam()); }
+TEST_P(CudaBf16Test, GradientsOfParametersAddToWhatIsThereInFp32) { EXPECT_GT(ExpectBf16GradientsAdd(target_, GetParam()), 20); }
+TEST_P(CudaBf16Test, OutputsNobodyWantsChangeNoOther) { ExpectBf16MissingOutputsChangeNoOther(target_, GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaBf16Test, ::testing::Values(1, 2));
+
 class CudaDeviceTest : public CudaConformanceTest {};
 
 TEST_P(CudaDeviceTest, NamesTheTokenOrLabelOutOfRange) { ExpectRangesChecked(target_); }
@@ -54,14 +72,14 @@ TEST_P(CudaDeviceTest, HasAKernelForEveryOpOfTheSchemas) {
   for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
 }
 
-TEST_P(CudaDeviceTest, AnOpOnBf16IsRefusedByItsName) {
-  const PreparedOp op{.name = "s",
-                      .type = "scale",
-                      .inputs = {{tensor::DType::kBF16, tensor::Shape{4}}},
-                      .outputs = {{tensor::DType::kF32, tensor::Shape{4}}}};
-  const auto kernel = target_.make(op);
-  EXPECT_EQ(kernel.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(kernel.status().message(), HasSubstr("op 's' (scale): computes in f32 only, not on bf16[4]"));
+TEST_P(CudaDeviceTest, OtherFloatsAreRefusedByTheOpsName) {
+  for (const tensor::DType other : {tensor::DType::kF32, tensor::DType::kBF16}) {
+    const PreparedOp op{
+        .name = "s", .type = "scale", .inputs = {{tensor::DType::kF16, tensor::Shape{4}}}, .outputs = {{other, tensor::Shape{4}}}};
+    const auto kernel = target_.make(op);
+    EXPECT_EQ(kernel.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(kernel.status().message(), HasSubstr("op 's' (scale): computes in f32 only, not on f16[4]"));
+  }
 }
 
 TEST_P(CudaDeviceTest, AnIndexThatDoesNotExistIsToldWithWhatThereIs) {

@@ -24,6 +24,8 @@ struct Target {
 std::vector<OpCase> AllCases(uint32_t seed, int size);
 std::vector<OpCase> WithBackward(std::vector<OpCase> forward_cases, uint32_t seed);
 
+bool IsParameterGradient(const OpCase& op_case, size_t output);
+
 // Within the case's tolerance, and nothing written besides.
 void ExpectSame(const RunResult& want, const RunResult& got, double tolerance);
 void ExpectSameBits(const RunResult& want, const RunResult& got);
@@ -33,8 +35,10 @@ void ExpectAgreement(const Target& target, uint32_t seeds, int size);
 void ExpectAgreementInEvaluation(const Target& target, int size);
 // Parameter gradients add to what is there where they are told to.
 void ExpectGradientsAdd(const Target& target, int size);
+void ExpectMissingOutputsChangeNoOther(const Target& target, const OpCase& op_case);
 void ExpectMissingOutputsChangeNoOther(const Target& target, int size);
-// Where a kernel says that it runs in place, the bits are the same. Returns how many do.
+// Where a kernel says that it runs in place, the bits are the same. Returns whether it does, or how many do.
+bool ExpectSameInPlace(const Target& target, const OpCase& op_case);
 int ExpectSameInPlace(const Target& target, int size);
 // Tokens and labels out of range are told with their position and value.
 void ExpectRangesChecked(const Target& target);
