@@ -7,11 +7,14 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/shared_library.h"
 #include "lib/base/status_macros.h"
+#include "lib/tensor/tensor.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;
+// The library takes 256 for granted, and vectors of an arena have less.
+constexpr uint32_t kLeastAlignment = tensor::kAlignment;
 
 // What is used of the library.
 struct CublasLt {
@@ -29,6 +32,8 @@ struct CublasLt {
   decltype(cublasLtMatmul)* matmul;
   cublasLtHandle_t handle = nullptr;
 };
+
+cudaDataType_t TypeOf(tensor::DType type) { return type == tensor::DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 absl::Status ToStatus(cublasStatus_t status, absl::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -79,9 +84,9 @@ class CublasGemm final : public Gemm {
     FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, first));
     FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, second));
     if (s_.bias) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, b_));
-    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_a ? s_.m : s_.k, s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a, a_));
-    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.n, s_.m, s_.ldc, s_.stride_c, c_));
+    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, s_.factors, b_));
+    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_a ? s_.m : s_.k, s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a, s_.factors, a_));
+    FUSIONLLM_RETURN_IF_ERROR(Layout(s_.n, s_.m, s_.ldc, s_.stride_c, s_.result, c_));
     return Choose();
   }
 
@@ -104,8 +109,9 @@ class CublasGemm final : public Gemm {
     return ToStatus(l_.desc_set(desc_, attribute, &value, sizeof(value)), "describing a product");
   }
 
-  absl::Status Layout(int64_t rows, int64_t columns, int64_t leading, int64_t stride, cublasLtMatrixLayout_t& layout) const {
-    FUSIONLLM_RETURN_IF_ERROR(ToStatus(l_.layout_create(&layout, CUDA_R_32F, rows, columns, leading), "describing a matrix"));
+  absl::Status Layout(int64_t rows, int64_t columns, int64_t leading, int64_t stride, tensor::DType type,
+                      cublasLtMatrixLayout_t& layout) const {
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(l_.layout_create(&layout, TypeOf(type), rows, columns, leading), "describing a matrix"));
     if (s_.batch == 1) return absl::OkStatus();
     const auto batch = static_cast<int32_t>(s_.batch);
     FUSIONLLM_RETURN_IF_ERROR(
@@ -121,13 +127,19 @@ class CublasGemm final : public Gemm {
     int found = 0;
     cublasStatus_t status =
         l_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMostWorkspaceBytes, sizeof(kMostWorkspaceBytes));
+    for (const cublasLtMatmulPreferenceAttributes_t matrix :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      if (status == CUBLAS_STATUS_SUCCESS) status = l_.preference_set(preference, matrix, &kLeastAlignment, sizeof(kLeastAlignment));
+    }
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, 1, &choice_, &found);
     }
     l_.preference_destroy(preference);
     if (status == CUBLAS_STATUS_SUCCESS && found > 0) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d], %d times (it answers %d)",
-                                                    s_.m, s_.k, s_.k, s_.n, s_.batch, static_cast<int>(status)));
+    return absl::UnimplementedError(
+        absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d] in %s, %d times (it answers %d)", s_.m, s_.k, s_.k, s_.n,
+                        tensor::Name(s_.factors), s_.batch, static_cast<int>(status)));
   }
 
   const CublasLt& l_;
@@ -141,6 +153,7 @@ class CublasGemm final : public Gemm {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Gemm>> PrepareGemm(Device& device, const GemmShape& shape) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckTypes(shape));
   if (!Library().ok()) return Library().status();
   auto gemm = std::make_unique<CublasGemm>(*Library(), device, shape);
   FUSIONLLM_RETURN_IF_ERROR(gemm->Prepare());

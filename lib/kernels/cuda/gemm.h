@@ -6,26 +6,32 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "lib/kernels/cuda/device.h"
+#include "lib/tensor/dtype.h"
 
 namespace fusionllm::kernels::cuda {
 
 // c[m, n] = op(a)[m, k] op(b)[k, n] + beta c, `batch` times with the strides between one and the next; op transposes where its flag says
-// so.
+// so. Sums are fp32 whatever the factors are, and a bf16 result is rounded once.
 struct GemmShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one row to the next, of the matrix as it lies in memory
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements; 0: the same matrix each time
-  bool bias = false;                                 // after the product, `n` floats are added to each row
+  // After the product, `n` floats are added to each row. Not to a bf16 result: cuBLASLt's biases have its type (its documentation,
+  // cublasLtMatmul, table of supported types).
+  bool bias = false;
+  tensor::DType factors = tensor::DType::kF32;  // of a and b: f32, or bf16
+  tensor::DType result = tensor::DType::kF32;   // of c: f32, or bf16 where the factors are
   bool operator==(const GemmShape&) const = default;
 };
 
 struct GemmData {
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* c = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
   const float* bias = nullptr;
   float beta = 0;  // 0 or 1
 };
@@ -35,11 +41,23 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   virtual size_t workspace_bytes() const = 0;
-  // `workspace`: of the device, aligned to 256 bytes. fp32 throughout.
+  // `workspace`: of the device, aligned to 256 bytes; the matrices and the bias to tensor::kAlignment.
   virtual absl::Status Run(const GemmData& data, void* workspace) const = 0;
 };
 
-// Errors: FailedPrecondition, naming the library, where cuBLASLt cannot be loaded; Unimplemented where it knows no way for this shape.
+// Errors: FailedPrecondition, naming the library, where cuBLASLt cannot be loaded; Unimplemented where it knows no way for this
+// shape; InvalidArgument for types that are not said above to go together.
 absl::StatusOr<std::unique_ptr<Gemm>> PrepareGemm(Device& device, const GemmShape& shape);
+
+// Of every PrepareGemm: whether the types go together.
+inline absl::Status CheckTypes(const GemmShape& shape) {
+  const auto f32_or_bf16 = [](tensor::DType type) { return type == tensor::DType::kF32 || type == tensor::DType::kBF16; };
+  const bool bf16_result = shape.result == tensor::DType::kBF16;
+  const bool fit =
+      f32_or_bf16(shape.factors) && f32_or_bf16(shape.result) && (!bf16_result || (shape.factors == tensor::DType::kBF16 && !shape.bias));
+  if (fit) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("no product of ", tensor::Name(shape.factors), " factors is ", tensor::Name(shape.result),
+                                                 shape.bias ? " with a bias" : ""));
+}
 
 }  // namespace fusionllm::kernels::cuda

@@ -1,9 +1,11 @@
 #include <utility>
 
 #include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/column_sums.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/gemm.h"
+#include "lib/kernels/widened_kernel.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -61,83 +63,158 @@ GemmShape MatMulShape(const PreparedOp& op) {
           .stride_c = m * n};
 }
 
+// c = a b. Where the op has a bf16 tensor both factors are bf16: one that is f32 is rounded to a copy in the workspace, behind the
+// library's.
 class ProductKernel : public DeviceKernel {
  public:
-  ProductKernel(PreparedOp op, Device& device, std::unique_ptr<Gemm> gemm) : DeviceKernel(std::move(op), device), gemm_(std::move(gemm)) {}
-  size_t workspace_bytes() const override { return gemm_->workspace_bytes(); }
+  ProductKernel(PreparedOp op, Device& device, const GemmShape& shape, std::unique_ptr<Gemm> gemm)
+      : DeviceKernel(std::move(op), device), gemm_(std::move(gemm)) {
+    Take(gemm_->workspace_bytes());
+    first_ = FactorOf(FirstType(), shape.factors);
+    second_ = FactorOf(SecondType(), shape.factors);
+    if (shape.result == op_.outputs[0].dtype) return;
+    rounds_result_ = true;
+    result_offset_ = Take(sizeof(float) * static_cast<size_t>(op_.out(0).elements()));
+  }
+  size_t workspace_bytes() const override { return workspace_bytes_; }
 
  protected:
+  // What goes into the product: tensors of the op or their copies, of one type.
+  struct Factors {
+    const void* first;
+    const void* second;
+  };
+
+  // Of linear and the gradient of its input the second factor is the weight.
+  absl::StatusOr<Factors> FactorsOf(const KernelArguments& arguments) const {
+    const void* const second = op_.parameters.empty() ? arguments.inputs[1].data : arguments.parameters[0].data;
+    Factors factors{InPlaceOf(first_, arguments.inputs[0].data, arguments), InPlaceOf(second_, second, arguments)};
+    FUSIONLLM_RETURN_IF_ERROR(Round(first_, arguments.inputs[0].data, arguments));
+    FUSIONLLM_RETURN_IF_ERROR(Round(second_, second, arguments));
+    return factors;
+  }
+
+  absl::Status Multiply(GemmData data, const KernelArguments& arguments) const {
+    if (rounds_result_) data.c = arguments.workspace.data() + result_offset_;
+    FUSIONLLM_RETURN_IF_ERROR(gemm_->Run(data, arguments.workspace.data()));
+    if (!rounds_result_) return absl::OkStatus();
+    return Launched(RoundToBf16(stream(), static_cast<const float*>(data.c), arguments.outputs[0].as<uint16_t>(), op_.out(0).elements()));
+  }
+
+  // Behind what is taken already.
+  size_t Take(size_t bytes) {
+    const size_t begin = workspace_bytes_;
+    workspace_bytes_ += (bytes + tensor::kAlignment - 1) / tensor::kAlignment * tensor::kAlignment;
+    return begin;
+  }
+
+ private:
+  struct Factor {
+    bool rounded = false;
+    size_t offset = 0;
+    int64_t elements = 0;
+  };
+
+  const tensor::TensorType& FirstType() const { return op_.inputs[0]; }
+  const tensor::TensorType& SecondType() const { return op_.parameters.empty() ? op_.inputs[1] : op_.parameters[0]; }
+
+  Factor FactorOf(const tensor::TensorType& type, tensor::DType wanted) {
+    if (type.dtype == wanted) return {};
+    return {.rounded = true, .offset = Take(sizeof(uint16_t) * static_cast<size_t>(type.elements())), .elements = type.elements()};
+  }
+  static const void* InPlaceOf(const Factor& factor, const void* given, const KernelArguments& arguments) {
+    return factor.rounded ? arguments.workspace.data() + factor.offset : given;
+  }
+  absl::Status Round(const Factor& factor, const void* given, const KernelArguments& arguments) const {
+    if (!factor.rounded) return absl::OkStatus();
+    auto* const copy = reinterpret_cast<uint16_t*>(arguments.workspace.data() + factor.offset);
+    return Launched(RoundToBf16(stream(), static_cast<const float*>(given), copy, factor.elements));
+  }
+
   const std::unique_ptr<Gemm> gemm_;
+  size_t workspace_bytes_ = 0;
+  Factor first_, second_;
+  bool rounds_result_ = false;
+  size_t result_offset_ = 0;
 };
 
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
 MadeKernel MakeProduct(PreparedOp op, Device& device) {
-  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, ShapeOf(op)));
-  return std::make_unique<K>(std::move(op), device, std::move(gemm));
+  GemmShape shape = ShapeOf(op);
+  if (NeedsWidening(op)) {
+    shape.factors = tensor::DType::kBF16;
+    shape.result = shape.bias ? tensor::DType::kF32 : op.outputs[0].dtype;
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, shape));
+  return std::make_unique<K>(std::move(op), device, shape, std::move(gemm));
 }
 
 class Linear : public ProductKernel {
  public:
   using ProductKernel::ProductKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return gemm_->Run({.a = arguments.inputs[0].f32(),
-                       .b = arguments.parameters[0].f32(),
-                       .c = arguments.outputs[0].f32(),
-                       .bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr},
-                      arguments.workspace.data());
-  }
-};
-
-class LinearGradInput : public ProductKernel {
- public:
-  using ProductKernel::ProductKernel;
-  absl::Status Run(const KernelArguments& arguments) override {
-    return gemm_->Run({.a = arguments.inputs[0].f32(), .b = arguments.parameters[0].f32(), .c = arguments.outputs[0].f32()},
-                      arguments.workspace.data());
+    FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
+    return Multiply({.a = factors.first,
+                     .b = factors.second,
+                     .c = arguments.outputs[0].data,
+                     .bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr},
+                    arguments);
   }
 };
 
 class LinearGradWeight : public ProductKernel {
  public:
-  using ProductKernel::ProductKernel;
-  // Its two parts follow each other and may use the same workspace.
-  size_t workspace_bytes() const override { return std::max(gemm_->workspace_bytes(), ColumnSumsWorkspaceBytes(rows(), out())); }
+  LinearGradWeight(PreparedOp op, Device& device, const GemmShape& shape, std::unique_ptr<Gemm> gemm)
+      : ProductKernel(std::move(op), device, shape, std::move(gemm)),
+        in_bf16_(shape.factors == tensor::DType::kBF16),
+        sums_offset_(Take(op_.outputs.size() > 1 ? ColumnSumsWorkspaceBytes(rows(), out()) : 0)) {}
 
   absl::Status Run(const KernelArguments& arguments) override {
-    const float* x = arguments.inputs[0].f32();
-    const float* dy = arguments.inputs[1].f32();
+    FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
+    const void* const x = factors.first;
+    const void* const dy = factors.second;
     const bool io = IsInputOutput(op_);
     if (float* dw = OutputOrNull(arguments, 0); dw != nullptr) {
-      FUSIONLLM_RETURN_IF_ERROR(gemm_->Run({.a = io ? x : dy, .b = io ? dy : x, .c = dw, .beta = Accumulates(arguments, 0) ? 1.0f : 0.0f},
-                                           arguments.workspace.data()));
+      FUSIONLLM_RETURN_IF_ERROR(
+          Multiply({.a = io ? x : dy, .b = io ? dy : x, .c = dw, .beta = Accumulates(arguments, 0) ? 1.0f : 0.0f}, arguments));
     }
-    if (float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr; dbias != nullptr) {
-      return Launched(SumColumns(stream(), dy, rows(), out(), Accumulates(arguments, 1), arguments.workspace.data(), dbias));
-    }
-    return absl::OkStatus();
+    float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
+    if (dbias == nullptr) return absl::OkStatus();
+    void* const sums = arguments.workspace.data() + sums_offset_;
+    const bool add = Accumulates(arguments, 1);
+    return Launched(in_bf16_ ? SumColumns(stream(), static_cast<const Bf16*>(dy), rows(), out(), add, sums, dbias)
+                             : SumColumns(stream(), static_cast<const float*>(dy), rows(), out(), add, sums, dbias));
   }
 
  private:
   int64_t rows() const { return op_.in(0).rows(); }
   int64_t out() const { return op_.in(1).dim(-1); }
+
+  const bool in_bf16_;
+  const size_t sums_offset_;
 };
 
-class MatMul : public ProductKernel {
+// The product of its two factors and no more.
+class Product : public ProductKernel {
  public:
   using ProductKernel::ProductKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return gemm_->Run({.a = arguments.inputs[0].f32(), .b = arguments.inputs[1].f32(), .c = arguments.outputs[0].f32()},
-                      arguments.workspace.data());
+    FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
+    return Multiply({.a = factors.first, .b = factors.second, .c = arguments.outputs[0].data}, arguments);
   }
 };
+
+template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
+constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
+  return {type, MakeProduct<K, ShapeOf>, {MakeProduct<K, ShapeOf>, inputs, outputs}};
+}
 
 }  // namespace
 
 std::span<const Entry> LinearKernels() {
-  static constexpr Entry kEntries[] = {{"linear", MakeProduct<Linear, LinearShape>},
-                                       {"linear_grad_input", MakeProduct<LinearGradInput, GradInputShape>},
-                                       {"linear_grad_weight", MakeProduct<LinearGradWeight, GradWeightShape>},
-                                       {"matmul", MakeProduct<MatMul, MatMulShape>}};
+  static constexpr Entry kEntries[] = {
+      EntryOf<Linear, LinearShape>("linear", "e", "e"), EntryOf<Product, GradInputShape>("linear_grad_input", "e", "e"),
+      EntryOf<LinearGradWeight, GradWeightShape>("linear_grad_weight", "ee", "ff"), EntryOf<Product, MatMulShape>("matmul", "ee", "e")};
   return kEntries;
 }
 
