@@ -1,5 +1,5 @@
 // Scaled dot-product attention on fused qkv rows: q, k and v each D wide, heads contiguous inside each (GPT-2's c_attn). No T x T tensor is
-// ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B, in fp32.
+// ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B, in fp32 arithmetic on either type.
 //
 // A block takes one head of one sample and a tile of rows; a warp takes rows one by one and meets the other side in tiles of 32 that the
 // block has brought to shared memory. In a tile a lane has one of its 32 rows where scores are computed, and every 32nd component where
@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::kernels::cuda {
@@ -50,14 +51,17 @@ struct Extents {
 };
 
 // Brings rows first .. first + 31 of a head to shared memory; zeros beyond the end.
-__device__ inline void LoadTile(const Extents& e, const float* from, int64_t row_of_zero, int64_t stride, int64_t first, float* tile) {
+template <typename T>
+__device__ inline void LoadTile(const Extents& e, const T* from, int64_t row_of_zero, int64_t stride, int64_t first, float* tile) {
   for (int64_t i = threadIdx.x; i < kTile * e.size; i += blockDim.x) {
     const int64_t row = i / e.size, component = i % e.size;
-    tile[row * e.SharedRow() + component] = first + row < e.length ? from[row_of_zero + (first + row) * stride + component] : 0.0f;
+    tile[row * e.SharedRow() + component] =
+        first + row < e.length ? static_cast<float>(from[row_of_zero + (first + row) * stride + component]) : 0.0f;
   }
 }
 
-__device__ inline void LoadRow(const Extents& e, const float* from, float* row) {
+template <typename T>
+__device__ inline void LoadRow(const Extents& e, const T* from, float* row) {
   for (int64_t i = threadIdx.x % 32; i < e.size; i += 32) row[i] = from[i];
 }
 
@@ -80,7 +84,8 @@ __device__ inline void AddWeightedRows(const Extents& e, float weight, const flo
   }
 }
 
-__global__ void AttentionForward(const float* qkv, float* y, float* lse, Extents e) {
+template <typename T>
+__global__ void AttentionForward(const T* qkv, T* y, float* lse, Extents e) {
   FUSIONLLM_DYNAMIC_SHARED(float, shared);
   float* keys = shared;
   float* values = keys + kTile * e.SharedRow();
@@ -126,7 +131,8 @@ __global__ void AttentionForward(const float* qkv, float* y, float* lse, Extents
 }
 
 // delta = rowsum(dy * y), which equals rowsum(dP * P): a warp for each row of each head.
-__global__ void Deltas(const float* y, const float* dy, float* delta, Extents e) {
+template <typename T>
+__global__ void Deltas(const T* y, const T* dy, float* delta, Extents e) {
   const int64_t rows = e.batch * e.heads * e.length;
   for (int64_t row = FirstElement() / 32; row < rows; row += ElementStride() / 32) {
     const int64_t t = row % e.length, head = row / e.length % e.heads, b = row / (e.length * e.heads);
@@ -138,7 +144,8 @@ __global__ void Deltas(const float* y, const float* dy, float* delta, Extents e)
   }
 }
 
-__global__ void GradientOfQueries(const float* qkv, const float* lse, const float* dy, const float* delta, float* dqkv, Extents e) {
+template <typename T>
+__global__ void GradientOfQueries(const T* qkv, const float* lse, const T* dy, const float* delta, T* dqkv, Extents e) {
   FUSIONLLM_DYNAMIC_SHARED(float, shared);
   float* keys = shared;
   float* values = keys + kTile * e.SharedRow();
@@ -182,7 +189,8 @@ __global__ void GradientOfQueries(const float* qkv, const float* lse, const floa
   }
 }
 
-__global__ void GradientOfKeysAndValues(const float* qkv, const float* lse, const float* dy, const float* delta, float* dqkv, Extents e) {
+template <typename T>
+__global__ void GradientOfKeysAndValues(const T* qkv, const float* lse, const T* dy, const float* delta, T* dqkv, Extents e) {
   FUSIONLLM_DYNAMIC_SHARED(float, shared);
   float* queries = shared;
   float* d_outs = queries + kTile * e.SharedRow();
@@ -247,36 +255,38 @@ class AttentionBase : public DeviceKernel {
   const Extents e_;
 };
 
+template <typename T>
 class Attention : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
   absl::Status Run(const KernelArguments& arguments) override {
     const size_t shared = 2 * e_.TileBytes() + e_.RowBytes();
-    FUSIONLLM_RETURN_IF_ERROR(Allow(AttentionForward, shared));
-    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward, arguments.inputs[0].f32(), arguments.outputs[0].f32(),
-                           OutputOrNull(arguments, 1), e_));
+    FUSIONLLM_RETURN_IF_ERROR(Allow(AttentionForward<T>, shared));
+    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1), e_));
   }
 };
 
+template <typename T>
 class AttentionGrad : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
   size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>(e_.batch * e_.heads * e_.length); }
   absl::Status Run(const KernelArguments& arguments) override {
-    const float* qkv = arguments.inputs[0].f32();
+    const T* qkv = arguments.inputs[0].as<T>();
     const float* lse = arguments.inputs[2].f32();
-    const float* dy = arguments.inputs[3].f32();
+    const T* dy = arguments.inputs[3].as<T>();
     auto* delta = reinterpret_cast<float*>(arguments.workspace.data());
-    float* dqkv = arguments.outputs[0].f32();
+    T* dqkv = arguments.outputs[0].as<T>();
     const size_t shared = 2 * e_.TileBytes() + 2 * e_.RowBytes();
-    FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfQueries, shared));
-    FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfKeysAndValues, shared));
+    FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfQueries<T>, shared));
+    FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfKeysAndValues<T>, shared));
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(e_.batch * e_.heads * e_.length * 32), kThreads, 0, Deltas<T>,
+                                              arguments.inputs[1].as<T>(), dy, delta, e_)));
     FUSIONLLM_RETURN_IF_ERROR(Launched(
-        Launch(stream(), BlocksFor(e_.batch * e_.heads * e_.length * 32), kThreads, 0, Deltas, arguments.inputs[1].f32(), dy, delta, e_)));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(
-        Launch(stream(), Grid(), kWarps * 32, shared, GradientOfQueries, qkv, lse, dy, static_cast<const float*>(delta), dqkv, e_)));
-    return Launched(
-        Launch(stream(), Grid(), kWarps * 32, shared, GradientOfKeysAndValues, qkv, lse, dy, static_cast<const float*>(delta), dqkv, e_));
+        Launch(stream(), Grid(), kWarps * 32, shared, GradientOfQueries<T>, qkv, lse, dy, static_cast<const float*>(delta), dqkv, e_)));
+    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, GradientOfKeysAndValues<T>, qkv, lse, dy,
+                           static_cast<const float*>(delta), dqkv, e_));
   }
 };
 
@@ -290,10 +300,15 @@ MadeKernel MakeAttention(PreparedOp op, Device& device) {
   return Make<K>(std::move(op), device);
 }
 
+template <template <typename> class K>
+constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
+  return {type, MakeAttention<K<float>>, {MakeAttention<K<Bf16>>, inputs, outputs}};
+}
+
 }  // namespace
 
 std::span<const Entry> AttentionKernels() {
-  static constexpr Entry kEntries[] = {{"attention", MakeAttention<Attention>}, {"attention_grad", MakeAttention<AttentionGrad>}};
+  static constexpr Entry kEntries[] = {EntryOf<Attention>("attention", "b", "bf"), EntryOf<AttentionGrad>("attention_grad", "bbfb", "b")};
   return kEntries;
 }
 

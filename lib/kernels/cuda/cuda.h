@@ -78,6 +78,13 @@ MadeKernel Make(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device);
 }
 
+// A family's kernel template for both types of elements; letters as in Bf16Entry.
+struct Bf16;
+template <template <typename> class K>
+constexpr Entry OnBothTypes(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
+  return {type, Make<K<float>>, {Make<K<Bf16>>, inputs, outputs}};
+}
+
 // As OutputOrNull, of any element type.
 template <typename T>
 T* OutputAs(const KernelArguments& arguments, int index) {

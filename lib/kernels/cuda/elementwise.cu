@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/indexing.h"
 #include "lib/kernels/cuda/launch.h"
 #include "lib/kernels/cuda/random.h"
@@ -83,33 +84,33 @@ struct GeluErfGradOf {
 };
 
 // Four elements at a time where they are aligned, which views of an arena are; the rest one by one.
-template <typename Function>
-__global__ void MapElements(const float* x, float* y, int64_t count, Function function) {
+template <typename T, typename Function>
+__global__ void MapElements(const T* x, T* y, int64_t count, Function function) {
   const int64_t quads = count / 4;
   for (int64_t i = FirstElement(); i < quads; i += ElementStride()) {
-    const float4 in = reinterpret_cast<const float4*>(x)[i];
-    reinterpret_cast<float4*>(y)[i] = make_float4(function(in.x), function(in.y), function(in.z), function(in.w));
+    const Quad<T> in = reinterpret_cast<const Quad<T>*>(x)[i];
+    reinterpret_cast<Quad<T>*>(y)[i] = Quad<T>{function(in.x), function(in.y), function(in.z), function(in.w)};
   }
   for (int64_t i = 4 * quads + FirstElement(); i < count; i += ElementStride()) y[i] = function(x[i]);
 }
 
-template <typename Function>
-__global__ void ZipElements(const float* a, const float* b, float* y, int64_t count, Function function) {
+template <typename T, typename Function>
+__global__ void ZipElements(const T* a, const T* b, T* y, int64_t count, Function function) {
   const int64_t quads = count / 4;
   for (int64_t i = FirstElement(); i < quads; i += ElementStride()) {
-    const float4 p = reinterpret_cast<const float4*>(a)[i];
-    const float4 q = reinterpret_cast<const float4*>(b)[i];
-    reinterpret_cast<float4*>(y)[i] = make_float4(function(p.x, q.x), function(p.y, q.y), function(p.z, q.z), function(p.w, q.w));
+    const Quad<T> p = reinterpret_cast<const Quad<T>*>(a)[i];
+    const Quad<T> q = reinterpret_cast<const Quad<T>*>(b)[i];
+    reinterpret_cast<Quad<T>*>(y)[i] = Quad<T>{function(p.x, q.x), function(p.y, q.y), function(p.z, q.z), function(p.w, q.w)};
   }
   for (int64_t i = 4 * quads + FirstElement(); i < count; i += ElementStride()) y[i] = function(a[i], b[i]);
 }
 
-template <typename Function>
-__global__ void ZipBroadcast(const float* a, const float* b, float* y, Walk a_walk, Walk b_walk, int64_t count, Function function) {
+template <typename T, typename Function>
+__global__ void ZipBroadcast(const T* a, const T* b, T* y, Walk a_walk, Walk b_walk, int64_t count, Function function) {
   for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = function(a[a_walk.IndexOf(i)], b[b_walk.IndexOf(i)]);
 }
 
-template <typename Function>
+template <typename T, typename Function>
 class Map : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
@@ -117,15 +118,15 @@ class Map : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return true; }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count / 4 + 1), kThreads, 0, MapElements<Function>, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), count, function_));
+    return Launched(Launch(stream(), BlocksFor(count / 4 + 1), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), count, function_));
   }
 
  private:
   const Function function_ = {};
 };
 
-template <typename Function>
+template <typename T, typename Function>
 class Zip : public DeviceKernel {
  public:
   Zip(PreparedOp op, Device& device)
@@ -133,49 +134,54 @@ class Zip : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return op_.in(input) == op_.out(0); }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    const float* a = arguments.inputs[0].f32();
-    const float* b = arguments.inputs[1].f32();
-    float* y = arguments.outputs[0].f32();
-    if (same_) return Launched(Launch(stream(), BlocksFor(count / 4 + 1), kThreads, 0, ZipElements<Function>, a, b, y, count, Function()));
+    const T* a = arguments.inputs[0].as<T>();
+    const T* b = arguments.inputs[1].as<T>();
+    T* y = arguments.outputs[0].as<T>();
+    if (same_)
+      return Launched(Launch(stream(), BlocksFor(count / 4 + 1), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
     if (!fits_) return TooManyAxes(op_);
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<Function>, a, b, y, Walk::Broadcast(op_.in(0), op_.out(0)),
-                           Walk::Broadcast(op_.in(1), op_.out(0)), count, Function()));
+    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<T, Function>, a, b, y,
+                           Walk::Broadcast(op_.in(0), op_.out(0)), Walk::Broadcast(op_.in(1), op_.out(0)), count, Function()));
   }
 
  private:
   const bool same_, fits_;
 };
 
+template <typename T>
 MadeKernel MakeScale(PreparedOp op, Device& device) {
   const ScaleOf scale{static_cast<float>(op.attributes.Number("factor", 1)), static_cast<float>(op.attributes.Number("shift", 0))};
-  return std::make_unique<Map<ScaleOf>>(std::move(op), device, scale);
+  return std::make_unique<Map<T, ScaleOf>>(std::move(op), device, scale);
 }
 
 bool UsesTanh(const PreparedOp& op) { return op.attributes.Text("approximate", "tanh") == "tanh"; }
 
+template <typename T>
 MadeKernel MakeGelu(PreparedOp op, Device& device) {
-  return UsesTanh(op) ? Make<Map<GeluTanhOf>>(std::move(op), device) : Make<Map<GeluErfOf>>(std::move(op), device);
+  return UsesTanh(op) ? Make<Map<T, GeluTanhOf>>(std::move(op), device) : Make<Map<T, GeluErfOf>>(std::move(op), device);
 }
+template <typename T>
 MadeKernel MakeGeluGrad(PreparedOp op, Device& device) {
-  return UsesTanh(op) ? Make<Zip<GeluTanhGradOf>>(std::move(op), device) : Make<Zip<GeluErfGradOf>>(std::move(op), device);
+  return UsesTanh(op) ? Make<Zip<T, GeluTanhGradOf>>(std::move(op), device) : Make<Zip<T, GeluErfGradOf>>(std::move(op), device);
 }
 
-__global__ void DropElements(const float* x, float* y, int64_t count, uint64_t first_index, RandomStream random, float rate,
-                             float kept_scale) {
+template <typename T>
+__global__ void DropElements(const T* x, T* y, int64_t count, uint64_t first_index, RandomStream random, float rate, float kept_scale) {
   for (int64_t i = FirstElement(); i < count; i += ElementStride()) {
     y[i] = random.Uniform(first_index + static_cast<uint64_t>(i)) < rate ? 0.0f : x[i] * kept_scale;
   }
 }
 
 // The mask of element i of a sample depends on (seed, name, step, sample's index in the global batch, i), as on the other back ends.
+template <typename T>
 class Dropout : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   bool CanRunInPlace(int output, int input) const override { return true; }
   absl::Status Run(const KernelArguments& arguments) override {
     const double rate = op_.attributes.Number("rate", 0);
-    const float* x = arguments.inputs[0].f32();
-    float* y = arguments.outputs[0].f32();
+    const T* x = arguments.inputs[0].as<T>();
+    T* y = arguments.outputs[0].as<T>();
     const int64_t count = op_.out(0).elements();
     if (arguments.mode == Mode::kEvaluate || rate <= 0) {
       if (x == y) return absl::OkStatus();
@@ -186,36 +192,45 @@ class Dropout : public DeviceKernel {
     const RandomStream random = RandomStream::Of(
         arguments.random.seed, absl::StrCat("dropout/", op_.attributes.Text("name", op_.name), "/step ", arguments.random.step));
     // Samples of a micro-batch follow each other, so their elements do.
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, DropElements, x, y, count,
+    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, DropElements<T>, x, y, count,
                            static_cast<uint64_t>(arguments.random.first_sample * of_sample), random, static_cast<float>(rate),
                            static_cast<float>(1 / (1 - rate))));
   }
 };
 
+template <typename Function>
+constexpr Entry MapEntry(absl::string_view type) {
+  return {type, Make<Map<float, Function>>, {Make<Map<Bf16, Function>>, "b", "b"}};
+}
+template <typename Function>
+constexpr Entry ZipEntry(absl::string_view type) {
+  return {type, Make<Zip<float, Function>>, {Make<Zip<Bf16, Function>>, "bb", "b"}};
+}
+
 }  // namespace
 
 std::span<const Entry> ElementwiseKernels() {
   static constexpr Entry kEntries[] = {
-      {"add", Make<Zip<AddOf>>},
-      {"sub", Make<Zip<SubOf>>},
-      {"mul", Make<Zip<MulOf>>},
-      {"div", Make<Zip<DivOf>>},
-      {"relu", Make<Map<ReluOf>>},
-      {"relu_grad", Make<Zip<ReluGradOf>>},
-      {"tanh", Make<Map<TanhOf>>},
-      {"tanh_grad", Make<Zip<TanhGradOf>>},
-      {"sigmoid", Make<Map<SigmoidOf>>},
-      {"sigmoid_grad", Make<Zip<SigmoidGradOf>>},
-      {"gelu", MakeGelu},
-      {"gelu_grad", MakeGeluGrad},
-      {"exp", Make<Map<ExpOf>>},
-      {"log", Make<Map<LogOf>>},
-      {"sqrt", Make<Map<SqrtOf>>},
-      {"neg", Make<Map<NegOf>>},
-      {"square", Make<Map<SquareOf>>},
-      {"scale", MakeScale},
-      {"dropout", Make<Dropout>},
-      {"dropout_grad", Make<Dropout>},
+      ZipEntry<AddOf>("add"),
+      ZipEntry<SubOf>("sub"),
+      ZipEntry<MulOf>("mul"),
+      ZipEntry<DivOf>("div"),
+      MapEntry<ReluOf>("relu"),
+      ZipEntry<ReluGradOf>("relu_grad"),
+      MapEntry<TanhOf>("tanh"),
+      ZipEntry<TanhGradOf>("tanh_grad"),
+      MapEntry<SigmoidOf>("sigmoid"),
+      ZipEntry<SigmoidGradOf>("sigmoid_grad"),
+      {"gelu", MakeGelu<float>, {MakeGelu<Bf16>, "b", "b"}},
+      {"gelu_grad", MakeGeluGrad<float>, {MakeGeluGrad<Bf16>, "bb", "b"}},
+      MapEntry<ExpOf>("exp"),
+      MapEntry<LogOf>("log"),
+      MapEntry<SqrtOf>("sqrt"),
+      MapEntry<NegOf>("neg"),
+      MapEntry<SquareOf>("square"),
+      {"scale", MakeScale<float>, {MakeScale<Bf16>, "b", "b"}},
+      OnBothTypes<Dropout>("dropout", "b", "b"),
+      OnBothTypes<Dropout>("dropout_grad", "b", "b"),
   };
   return kEntries;
 }

@@ -3,6 +3,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/checks.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::kernels::cuda {
@@ -13,7 +14,8 @@ constexpr int kNobody = 0x7f7f7f7f;  // as cudaMemsetAsync writes it: beyond eve
 
 unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
 
-__global__ void GatherRows(const int32_t* tokens, const float* wte, const float* wpe, float* y, int64_t count, int64_t length, int64_t dim,
+template <typename T>
+__global__ void GatherRows(const int32_t* tokens, const float* wte, const float* wpe, T* y, int64_t count, int64_t length, int64_t dim,
                            RangeCheck check) {
   for (int64_t row = blockIdx.x; row < count; row += gridDim.x) {
     const int32_t token = tokens[row];
@@ -34,7 +36,8 @@ __global__ void FindFirstRows(const int32_t* tokens, int64_t count, int* first, 
 
 // The block of a token's first row adds all rows of that token, in their order: no sum depends on which block is first. Rows are looked at
 // a block's width at a time; those of this token are collected in shared memory, in order, and added by all threads side by side.
-__global__ void AddRowsOfToken(const int32_t* tokens, const float* dy, const int* first, float* gradient, int64_t count, int64_t vocab,
+template <typename T>
+__global__ void AddRowsOfToken(const int32_t* tokens, const T* dy, const int* first, float* gradient, int64_t count, int64_t vocab,
                                int64_t dim) {
   __shared__ int found[kThreads];
   __shared__ int found_of_warp[kThreads / 32];
@@ -65,7 +68,8 @@ __global__ void AddRowsOfToken(const int32_t* tokens, const float* dy, const int
   }
 }
 
-__global__ void AddPositions(const float* dy, float* gradient, int64_t batch, int64_t length, int64_t dim, bool accumulate) {
+template <typename T>
+__global__ void AddPositions(const T* dy, float* gradient, int64_t batch, int64_t length, int64_t dim, bool accumulate) {
   const int64_t count = length * dim;
   for (int64_t i = FirstElement(); i < count; i += ElementStride()) {
     float sum = accumulate ? gradient[i] : 0.0f;
@@ -88,17 +92,19 @@ class EmbeddingBase : public DeviceKernel {
   const RangeCheck check_;
 };
 
+template <typename T>
 class Embedding : public EmbeddingBase {
  public:
   using EmbeddingBase::EmbeddingBase;
   absl::Status Run(const KernelArguments& arguments) override {
     const float* wpe = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
-    return Launched(Launch(stream(), BlocksForRows(count_), kThreads, 0, GatherRows, arguments.inputs[0].as<int32_t>(),
-                           arguments.parameters[0].f32(), wpe, arguments.outputs[0].f32(), count_, length_, op_.parameters[0].shape.dim(1),
-                           check_));
+    return Launched(Launch(stream(), BlocksForRows(count_), kThreads, 0, GatherRows<T>, arguments.inputs[0].as<int32_t>(),
+                           arguments.parameters[0].f32(), wpe, arguments.outputs[0].as<T>(), count_, length_,
+                           op_.parameters[0].shape.dim(1), check_));
   }
 };
 
+template <typename T>
 class EmbeddingGrad : public EmbeddingBase {
  public:
   using EmbeddingBase::EmbeddingBase;
@@ -106,7 +112,7 @@ class EmbeddingGrad : public EmbeddingBase {
 
   absl::Status Run(const KernelArguments& arguments) override {
     const auto* tokens = arguments.inputs[0].as<int32_t>();
-    const float* dy = arguments.inputs[1].f32();
+    const T* dy = arguments.inputs[1].as<T>();
     const int64_t dim = op_.out(0).dim(1);
     auto* first = reinterpret_cast<int*>(arguments.workspace.data());
     FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(first, kNobody & 0xff, workspace_bytes(), stream())));
@@ -115,7 +121,7 @@ class EmbeddingGrad : public EmbeddingBase {
       if (!Accumulates(arguments, 0)) {
         FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(gradient, 0, op_.outputs[0].bytes(), stream())));
       }
-      FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(count_), kThreads, 0, AddRowsOfToken, tokens, dy,
+      FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(count_), kThreads, 0, AddRowsOfToken<T>, tokens, dy,
                                                 static_cast<const int*>(first), gradient, count_, vocab_, dim)));
     }
     float* positions = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
@@ -123,7 +129,7 @@ class EmbeddingGrad : public EmbeddingBase {
     if (!Accumulates(arguments, 1)) {  // there may be more positions than the length
       FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(positions, 0, op_.outputs[1].bytes(), stream())));
     }
-    return Launched(Launch(stream(), BlocksFor(length_ * dim), kThreads, 0, AddPositions, dy, positions,
+    return Launched(Launch(stream(), BlocksFor(length_ * dim), kThreads, 0, AddPositions<T>, dy, positions,
                            count_ / std::max<int64_t>(1, length_), length_, dim, Accumulates(arguments, 1)));
   }
 };
@@ -131,7 +137,8 @@ class EmbeddingGrad : public EmbeddingBase {
 }  // namespace
 
 std::span<const Entry> EmbeddingKernels() {
-  static constexpr Entry kEntries[] = {{"embedding", Make<Embedding>}, {"embedding_grad", Make<EmbeddingGrad>}};
+  static constexpr Entry kEntries[] = {OnBothTypes<Embedding>("embedding", "-", "b"),
+                                       OnBothTypes<EmbeddingGrad>("embedding_grad", "-b", "ff")};
   return kEntries;
 }
 

@@ -3,6 +3,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/checks.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::kernels::cuda {
@@ -34,10 +35,11 @@ __device__ void StoreCount(const CountOut& out, int64_t count) {
   if (out.type == tensor::DType::kI64) *static_cast<int64_t*>(out.data) = count;
 }
 
-__global__ void RowLosses(const float* logits, const int32_t* labels, float* lse, RowLoss* losses, int64_t rows, int64_t classes,
+template <typename T>
+__global__ void RowLosses(const T* logits, const int32_t* labels, float* lse, RowLoss* losses, int64_t rows, int64_t classes,
                           int64_t ignored, RangeCheck check) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float* in = logits + row * classes;
+    const T* in = logits + row * classes;
     float top = -INFINITY;
     for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) top = fmaxf(top, in[i]);
     top = MaxOverBlock(top);
@@ -85,7 +87,8 @@ __global__ void ScaleOfGradients(const int32_t* labels, int64_t rows, int64_t ig
   if (threadIdx.x == 0) *scale = counted == 0 ? 0.0f : static_cast<float>(*dloss / static_cast<double>(counted));
 }
 
-__global__ void GradientRows(const float* logits, const int32_t* labels, const float* lse, const float* scale, float* dlogits, int64_t rows,
+template <typename T>
+__global__ void GradientRows(const T* logits, const int32_t* labels, const float* lse, const float* scale, T* dlogits, int64_t rows,
                              int64_t classes, int64_t ignored, RangeCheck check) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int32_t label = labels[row];
@@ -112,6 +115,7 @@ class CrossEntropyBase : public DeviceKernel {
   const RangeCheck check_;
 };
 
+template <typename T>
 class CrossEntropy : public CrossEntropyBase {
  public:
   using CrossEntropyBase::CrossEntropyBase;
@@ -119,7 +123,7 @@ class CrossEntropy : public CrossEntropyBase {
   absl::Status Run(const KernelArguments& arguments) override {
     auto* losses = reinterpret_cast<RowLoss*>(arguments.workspace.data());
     float* lse = op_.outputs.size() > 2 ? OutputOrNull(arguments, 2) : nullptr;
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, RowLosses, arguments.inputs[0].f32(),
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, RowLosses<T>, arguments.inputs[0].as<T>(),
                                               arguments.inputs[1].as<int32_t>(), lse, losses, rows_, classes_, ignored_, check_)));
     const CountOut correct = op_.outputs.size() > 1 ? CountOut{arguments.outputs[1].data, op_.outputs[1].dtype} : CountOut{};
     return Launched(
@@ -127,6 +131,7 @@ class CrossEntropy : public CrossEntropyBase {
   }
 };
 
+template <typename T>
 class CrossEntropyGrad : public CrossEntropyBase {
  public:
   using CrossEntropyBase::CrossEntropyBase;
@@ -136,8 +141,8 @@ class CrossEntropyGrad : public CrossEntropyBase {
     const auto* labels = arguments.inputs[1].as<int32_t>();
     FUSIONLLM_RETURN_IF_ERROR(
         Launched(Launch(stream(), 1, kThreads, 0, ScaleOfGradients, labels, rows_, ignored_, arguments.inputs[3].f32(), scale)));
-    return Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, GradientRows, arguments.inputs[0].f32(), labels,
-                           arguments.inputs[2].f32(), static_cast<const float*>(scale), arguments.outputs[0].f32(), rows_, classes_,
+    return Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, GradientRows<T>, arguments.inputs[0].as<T>(), labels,
+                           arguments.inputs[2].f32(), static_cast<const float*>(scale), arguments.outputs[0].as<T>(), rows_, classes_,
                            ignored_, check_));
   }
 };
@@ -198,8 +203,8 @@ class MseGrad : public DeviceKernel {
 }  // namespace
 
 std::span<const Entry> LossKernels() {
-  static constexpr Entry kEntries[] = {{"cross_entropy", Make<CrossEntropy>},
-                                       {"cross_entropy_grad", Make<CrossEntropyGrad>},
+  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>("cross_entropy", "b-", "f-f"),
+                                       OnBothTypes<CrossEntropyGrad>("cross_entropy_grad", "b-ff", "b"),
                                        {"mse", Make<Mse>},
                                        {"mse_grad", Make<MseGrad>}};
   return kEntries;

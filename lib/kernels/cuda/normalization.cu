@@ -2,6 +2,7 @@
 
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::kernels::cuda {
@@ -13,10 +14,11 @@ constexpr int kRowThreads = 128;
 
 // ---- Layer norm: a block for each row ---------------------------------------------------------------------------------------------------
 
-__global__ void NormalizeRows(const float* x, const float* weight, const float* bias, float* y, float* means, float* rstds, int64_t rows,
+template <typename T>
+__global__ void NormalizeRows(const T* x, const float* weight, const float* bias, T* y, float* means, float* rstds, int64_t rows,
                               int64_t width, float epsilon) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float* in = x + row * width;
+    const T* in = x + row * width;
     float sum = 0;
     for (int64_t i = threadIdx.x; i < width; i += blockDim.x) sum += in[i];
     const float mean = SumOverBlock(sum) / static_cast<float>(width);
@@ -30,8 +32,9 @@ __global__ void NormalizeRows(const float* x, const float* weight, const float* 
   }
 }
 
-__global__ void GradientOfRows(const float* x, const float* dy, const float* means, const float* rstds, const float* weight, float* dx,
-                               int64_t rows, int64_t width) {
+template <typename T>
+__global__ void GradientOfRows(const T* x, const T* dy, const float* means, const float* rstds, const float* weight, T* dx, int64_t rows,
+                               int64_t width) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t first = row * width;
     const float mean = means[row], rstd = rstds[row];
@@ -85,8 +88,8 @@ __device__ inline Stretch StretchOf(int64_t number, int64_t stretches, int64_t r
 
 // Of each stretch: the sums of dy * (x - mean) * rstd and of dy. mean and rstd are those of the row (layer norm) or of the column (batch
 // norm).
-template <bool kByRow>
-__global__ void SumGradients(const float* x, const float* dy, const float* means, const float* rstds, int64_t rows, int64_t columns,
+template <bool kByRow, typename T>
+__global__ void SumGradients(const T* x, const T* dy, const float* means, const float* rstds, int64_t rows, int64_t columns,
                              int64_t stretches, float* partials) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kStrip + threadIdx.x;
   const Stretch stretch = StretchOf(blockIdx.y, stretches, rows);
@@ -122,39 +125,41 @@ __global__ void AddGradients(const float* partials, int64_t stretches, int64_t c
   }
 }
 
+template <typename T>
 class LayerNorm : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t rows = op_.in(0).rows(), width = op_.in(0).dim(-1);
-    return Launched(Launch(stream(), static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)), kRowThreads, 0, NormalizeRows,
-                           arguments.inputs[0].f32(), arguments.parameters[0].f32(), arguments.parameters[1].f32(),
-                           arguments.outputs[0].f32(), OutputOrNull(arguments, 1), OutputOrNull(arguments, 2), rows, width,
+    return Launched(Launch(stream(), static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)), kRowThreads, 0, NormalizeRows<T>,
+                           arguments.inputs[0].as<T>(), arguments.parameters[0].f32(), arguments.parameters[1].f32(),
+                           arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1), OutputOrNull(arguments, 2), rows, width,
                            static_cast<float>(op_.attributes.Number("epsilon", kDefaultEpsilon))));
   }
 };
 
+template <typename T>
 class LayerNormGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>(2 * Stretches(rows()) * width()); }
   absl::Status Run(const KernelArguments& arguments) override {
-    const float* x = arguments.inputs[0].f32();
-    const float* dy = arguments.inputs[1].f32();
+    const T* x = arguments.inputs[0].as<T>();
+    const T* dy = arguments.inputs[1].as<T>();
     const float* means = arguments.inputs[2].f32();
     const float* rstds = arguments.inputs[3].f32();
-    if (float* dx = OutputOrNull(arguments, 0); dx != nullptr) {
+    if (T* dx = OutputAs<T>(arguments, 0); dx != nullptr) {
       FUSIONLLM_RETURN_IF_ERROR(
-          Launched(Launch(stream(), static_cast<unsigned>(std::clamp<int64_t>(rows(), 1, kMostBlocks)), kRowThreads, 0, GradientOfRows, x,
-                          dy, means, rstds, arguments.parameters[0].f32(), dx, rows(), width())));
+          Launched(Launch(stream(), static_cast<unsigned>(std::clamp<int64_t>(rows(), 1, kMostBlocks)), kRowThreads, 0, GradientOfRows<T>,
+                          x, dy, means, rstds, arguments.parameters[0].f32(), dx, rows(), width())));
     }
     float* dweight = OutputOrNull(arguments, 1);
     float* dbias = OutputOrNull(arguments, 2);
     if (dweight == nullptr && dbias == nullptr) return absl::OkStatus();
     auto* partials = reinterpret_cast<float*>(arguments.workspace.data());
     const int64_t stretches = Stretches(rows());
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(width(), stretches), dim3(kStrip, kRowsAtOnce), 0, SumGradients<true>, x,
-                                              dy, means, rstds, rows(), width(), stretches, partials)));
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(width(), stretches), dim3(kStrip, kRowsAtOnce), 0, SumGradients<true, T>,
+                                              x, dy, means, rstds, rows(), width(), stretches, partials)));
     return Launched(Launch(stream(), BlocksFor(width()), kThreads, 0, AddGradients, static_cast<const float*>(partials), stretches, width(),
                            dweight, dbias, Accumulates(arguments, 1), Accumulates(arguments, 2), static_cast<float*>(nullptr)));
   }
@@ -170,7 +175,8 @@ class LayerNormGrad : public DeviceKernel {
 enum BatchNormParameter { kWeight, kBias, kRunningMean, kRunningVariance, kBatchesTracked };
 
 // Of each stretch: the mean and the sum of squares around it, so that no large sums are subtracted.
-__global__ void MeasureColumns(const float* x, int64_t rows, int64_t columns, int64_t stretches, float* partials) {
+template <typename T>
+__global__ void MeasureColumns(const T* x, int64_t rows, int64_t columns, int64_t stretches, float* partials) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kStrip + threadIdx.x;
   const Stretch stretch = StretchOf(blockIdx.y, stretches, rows);
   float sum = 0;
@@ -231,7 +237,8 @@ __global__ void FinishStatistics(const float* partials, int64_t stretches, int64
   }
 }
 
-__global__ void NormalizeColumns(const float* x, const float* center, const float* factor, const float* bias, float* y, int64_t count,
+template <typename T>
+__global__ void NormalizeColumns(const T* x, const float* center, const float* factor, const float* bias, T* y, int64_t count,
                                  int64_t columns) {
   for (int64_t i = FirstElement(); i < count; i += ElementStride()) {
     const int64_t c = i % columns;
@@ -239,6 +246,7 @@ __global__ void NormalizeColumns(const float* x, const float* center, const floa
   }
 }
 
+template <typename T>
 class BatchNorm : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
@@ -248,11 +256,11 @@ class BatchNorm : public DeviceKernel {
     const int64_t stretches = Stretches(rows());
     float* center = partials + 2 * stretches * channels();
     float* factor = center + channels();
-    const float* x = arguments.inputs[0].f32();
+    const T* x = arguments.inputs[0].as<T>();
     const bool measured = arguments.mode != Mode::kEvaluate;
     if (measured) {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(channels(), stretches), dim3(kStrip, kRowsAtOnce), 0, MeasureColumns, x,
-                                                rows(), channels(), stretches, partials)));
+      FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(channels(), stretches), dim3(kStrip, kRowsAtOnce), 0, MeasureColumns<T>,
+                                                x, rows(), channels(), stretches, partials)));
     }
     const BatchNormState state = {arguments.parameters[kWeight].f32(), arguments.parameters[kRunningMean].f32(),
                                   arguments.parameters[kRunningVariance].f32(), arguments.parameters[kBatchesTracked].as<int64_t>()};
@@ -261,9 +269,9 @@ class BatchNorm : public DeviceKernel {
                channels(), op_.attributes.Number("epsilon", kDefaultEpsilon), op_.attributes.Number("momentum", 0.1), measured,
                arguments.mode == Mode::kTrain, state, OutputOrNull(arguments, 1), OutputOrNull(arguments, 2), center, factor)));
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, NormalizeColumns, x, static_cast<const float*>(center),
+    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, NormalizeColumns<T>, x, static_cast<const float*>(center),
                            static_cast<const float*>(factor), static_cast<const float*>(arguments.parameters[kBias].f32()),
-                           arguments.outputs[0].f32(), count, channels()));
+                           arguments.outputs[0].as<T>(), count, channels()));
   }
 
  private:
@@ -272,8 +280,9 @@ class BatchNorm : public DeviceKernel {
 };
 
 // dx = w rstd (dy - dbias / n - (x - mean) rstd dweight / n); `sums`: dweight, then dbias.
-__global__ void GradientOfColumns(const float* x, const float* dy, const float* means, const float* rstds, const float* weight,
-                                  const float* sums, float* dx, int64_t rows, int64_t columns) {
+template <typename T>
+__global__ void GradientOfColumns(const T* x, const T* dy, const float* means, const float* rstds, const float* weight, const float* sums,
+                                  T* dx, int64_t rows, int64_t columns) {
   const float share = 1.0f / static_cast<float>(rows);
   for (int64_t i = FirstElement(); i < rows * columns; i += ElementStride()) {
     const int64_t c = i % columns;
@@ -282,26 +291,27 @@ __global__ void GradientOfColumns(const float* x, const float* dy, const float* 
   }
 }
 
+template <typename T>
 class BatchNormGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * Stretches(rows()) + 2) * channels()); }
   absl::Status Run(const KernelArguments& arguments) override {
-    const float* x = arguments.inputs[0].f32();
-    const float* dy = arguments.inputs[1].f32();
+    const T* x = arguments.inputs[0].as<T>();
+    const T* dy = arguments.inputs[1].as<T>();
     const float* means = arguments.inputs[2].f32();
     const float* rstds = arguments.inputs[3].f32();
     auto* partials = reinterpret_cast<float*>(arguments.workspace.data());
     const int64_t stretches = Stretches(rows());
     float* sums = partials + 2 * stretches * channels();
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(channels(), stretches), dim3(kStrip, kRowsAtOnce), 0, SumGradients<false>,
-                                              x, dy, means, rstds, rows(), channels(), stretches, partials)));
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(channels(), stretches), dim3(kStrip, kRowsAtOnce), 0,
+                                              SumGradients<false, T>, x, dy, means, rstds, rows(), channels(), stretches, partials)));
     FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(channels()), kThreads, 0, AddGradients,
                                               static_cast<const float*>(partials), stretches, channels(), OutputOrNull(arguments, 1),
                                               OutputOrNull(arguments, 2), Accumulates(arguments, 1), Accumulates(arguments, 2), sums)));
-    float* dx = OutputOrNull(arguments, 0);
+    T* dx = OutputAs<T>(arguments, 0);
     if (dx == nullptr) return absl::OkStatus();
-    return Launched(Launch(stream(), BlocksFor(rows() * channels()), kThreads, 0, GradientOfColumns, x, dy, means, rstds,
+    return Launched(Launch(stream(), BlocksFor(rows() * channels()), kThreads, 0, GradientOfColumns<T>, x, dy, means, rstds,
                            static_cast<const float*>(arguments.parameters[0].f32()), static_cast<const float*>(sums), dx, rows(),
                            channels()));
   }
@@ -314,10 +324,9 @@ class BatchNormGrad : public DeviceKernel {
 }  // namespace
 
 std::span<const Entry> NormalizationKernels() {
-  static constexpr Entry kEntries[] = {{"layer_norm", Make<LayerNorm>},
-                                       {"layer_norm_grad", Make<LayerNormGrad>},
-                                       {"batch_norm", Make<BatchNorm>},
-                                       {"batch_norm_grad", Make<BatchNormGrad>}};
+  static constexpr Entry kEntries[] = {
+      OnBothTypes<LayerNorm>("layer_norm", "b", "bff"), OnBothTypes<LayerNormGrad>("layer_norm_grad", "bbff", "bff"),
+      OnBothTypes<BatchNorm>("batch_norm", "b", "bff"), OnBothTypes<BatchNormGrad>("batch_norm_grad", "bbff", "bff")};
   return kEntries;
 }
 

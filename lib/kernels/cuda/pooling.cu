@@ -2,6 +2,7 @@
 
 #include "lib/kernels/convolution_shape.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::kernels::cuda {
@@ -30,7 +31,8 @@ __device__ inline Place PlaceOf(int64_t i, int64_t height, int64_t width, int64_
 }
 
 // A thread for each output. The first of equal elements wins, and a NaN beats everything, as in torch.
-__global__ void MaxOfWindows(const float* x, float* y, int32_t* index, Window w) {
+template <typename T>
+__global__ void MaxOfWindows(const T* x, T* y, int32_t* index, Window w) {
   for (int64_t i = FirstElement(); i < w.outputs(); i += ElementStride()) {
     const Place p = PlaceOf(i, w.out_height, w.out_width, w.channels);
     float best = -INFINITY;
@@ -63,7 +65,8 @@ __device__ inline Cover CoverOf(int64_t place, int64_t kernel, int64_t stride, i
 }
 
 // A thread for each input: what the windows that cover it hand back, in their order.
-__global__ void GradientOfMax(const float* dy, const int32_t* index, float* dx, Window w) {
+template <typename T>
+__global__ void GradientOfMax(const T* dy, const int32_t* index, T* dx, Window w) {
   for (int64_t i = FirstElement(); i < w.inputs(); i += ElementStride()) {
     const Place p = PlaceOf(i, w.in_height, w.in_width, w.channels);
     const Cover rows = CoverOf(p.row, w.kernel_height, w.stride_height, w.padding_height, w.out_height);
@@ -80,7 +83,8 @@ __global__ void GradientOfMax(const float* dy, const int32_t* index, float* dx, 
   }
 }
 
-__global__ void MeanOfWindows(const float* x, float* y, Window w) {
+template <typename T>
+__global__ void MeanOfWindows(const T* x, T* y, Window w) {
   const float area = static_cast<float>(w.kernel_height * w.kernel_width);
   for (int64_t i = FirstElement(); i < w.outputs(); i += ElementStride()) {
     const Place p = PlaceOf(i, w.out_height, w.out_width, w.channels);
@@ -96,7 +100,8 @@ __global__ void MeanOfWindows(const float* x, float* y, Window w) {
   }
 }
 
-__global__ void GradientOfMean(const float* dy, float* dx, Window w) {
+template <typename T>
+__global__ void GradientOfMean(const T* dy, T* dx, Window w) {
   const float area = static_cast<float>(w.kernel_height * w.kernel_width);
   for (int64_t i = FirstElement(); i < w.inputs(); i += ElementStride()) {
     const Place p = PlaceOf(i, w.in_height, w.in_width, w.channels);
@@ -113,73 +118,81 @@ __global__ void GradientOfMean(const float* dy, float* dx, Window w) {
 }
 
 // A thread for each channel of each sample; neighbours read neighbours.
-__global__ void MeanOfPlanes(const float* x, float* y, int64_t batch, int64_t plane, int64_t channels) {
+template <typename T>
+__global__ void MeanOfPlanes(const T* x, T* y, int64_t batch, int64_t plane, int64_t channels) {
   for (int64_t i = FirstElement(); i < batch * channels; i += ElementStride()) {
-    const float* first = x + i / channels * plane * channels + i % channels;
+    const T* first = x + i / channels * plane * channels + i % channels;
     float sum = 0;
     for (int64_t p = 0; p < plane; ++p) sum += first[p * channels];
     y[i] = sum / static_cast<float>(plane);
   }
 }
 
-__global__ void GradientOfPlanes(const float* dy, float* dx, int64_t batch, int64_t plane, int64_t channels) {
+template <typename T>
+__global__ void GradientOfPlanes(const T* dy, T* dx, int64_t batch, int64_t plane, int64_t channels) {
   for (int64_t i = FirstElement(); i < batch * plane * channels; i += ElementStride()) {
     dx[i] = dy[i / (plane * channels) * channels + i % channels] / static_cast<float>(plane);
   }
 }
 
+template <typename T>
 class MaxPool : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     int32_t* index = op_.outputs.size() > 1 ? arguments.outputs[1].as<int32_t>() : nullptr;
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MaxOfWindows, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), index, Window::Of(op_, op_.in(0), op_.out(0))));
+    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MaxOfWindows<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), index, Window::Of(op_, op_.in(0), op_.out(0))));
   }
 };
 
+template <typename T>
 class MaxPoolGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMax, arguments.inputs[0].f32(),
-                           arguments.inputs[1].as<int32_t>(), arguments.outputs[0].f32(), Window::Of(op_, op_.out(0), op_.in(0))));
+    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMax<T>, arguments.inputs[0].as<T>(),
+                           arguments.inputs[1].as<int32_t>(), arguments.outputs[0].as<T>(), Window::Of(op_, op_.out(0), op_.in(0))));
   }
 };
 
+template <typename T>
 class AveragePool : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfWindows, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), Window::Of(op_, op_.in(0), op_.out(0))));
+    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfWindows<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), Window::Of(op_, op_.in(0), op_.out(0))));
   }
 };
 
+template <typename T>
 class AveragePoolGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMean, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), Window::Of(op_, op_.out(0), op_.in(0))));
+    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMean<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), Window::Of(op_, op_.out(0), op_.in(0))));
   }
 };
 
+template <typename T>
 class GlobalAveragePool : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfPlanes, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), op_.in(0).dim(0), op_.in(0).dim(1) * op_.in(0).dim(2), op_.in(0).dim(3)));
+    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfPlanes<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), op_.in(0).dim(0), op_.in(0).dim(1) * op_.in(0).dim(2), op_.in(0).dim(3)));
   }
 };
 
+template <typename T>
 class GlobalAveragePoolGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfPlanes, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), op_.out(0).dim(0), op_.out(0).dim(1) * op_.out(0).dim(2), op_.out(0).dim(3)));
+    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfPlanes<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), op_.out(0).dim(0), op_.out(0).dim(1) * op_.out(0).dim(2), op_.out(0).dim(3)));
   }
 };
 
@@ -187,12 +200,12 @@ class GlobalAveragePoolGrad : public DeviceKernel {
 
 std::span<const Entry> PoolingKernels() {
   static constexpr Entry kEntries[] = {
-      {"max_pool2d", Make<MaxPool>},
-      {"max_pool2d_grad", Make<MaxPoolGrad>},
-      {"avg_pool2d", Make<AveragePool>},
-      {"avg_pool2d_grad", Make<AveragePoolGrad>},
-      {"global_avg_pool", Make<GlobalAveragePool>},
-      {"global_avg_pool_grad", Make<GlobalAveragePoolGrad>},
+      OnBothTypes<MaxPool>("max_pool2d", "b", "b-"),
+      OnBothTypes<MaxPoolGrad>("max_pool2d_grad", "b-", "b"),
+      OnBothTypes<AveragePool>("avg_pool2d", "b", "b"),
+      OnBothTypes<AveragePoolGrad>("avg_pool2d_grad", "b", "b"),
+      OnBothTypes<GlobalAveragePool>("global_avg_pool", "b", "b"),
+      OnBothTypes<GlobalAveragePoolGrad>("global_avg_pool_grad", "b", "b"),
   };
   return kEntries;
 }

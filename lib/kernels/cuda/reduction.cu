@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/indexing.h"
 #include "lib/kernels/cuda/launch.h"
 
@@ -15,11 +16,11 @@ constexpr unsigned kMostBlocks = 65535;
 
 unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
 
-template <bool kLog>
-__global__ void SoftmaxRows(const float* x, float* y, int64_t rows, int64_t width) {
+template <bool kLog, typename T>
+__global__ void SoftmaxRows(const T* x, T* y, int64_t rows, int64_t width) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float* in = x + row * width;
-    float* out = y + row * width;
+    const T* in = x + row * width;
+    T* out = y + row * width;
     float top = -INFINITY;
     for (int64_t i = threadIdx.x; i < width; i += blockDim.x) top = fmaxf(top, in[i]);
     top = MaxOverBlock(top);
@@ -31,12 +32,12 @@ __global__ void SoftmaxRows(const float* x, float* y, int64_t rows, int64_t widt
   }
 }
 
-template <bool kLog>
-__global__ void SoftmaxGradRows(const float* y, const float* dy, float* dx, int64_t rows, int64_t width) {
+template <bool kLog, typename T>
+__global__ void SoftmaxGradRows(const T* y, const T* dy, T* dx, int64_t rows, int64_t width) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t first = row * width;
     float sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) sum += kLog ? dy[first + i] : dy[first + i] * y[first + i];
+    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) sum += kLog ? static_cast<float>(dy[first + i]) : dy[first + i] * y[first + i];
     sum = SumOverBlock(sum);
     for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
       dx[first + i] = kLog ? dy[first + i] - expf(y[first + i]) * sum : y[first + i] * (dy[first + i] - sum);
@@ -44,23 +45,23 @@ __global__ void SoftmaxGradRows(const float* y, const float* dy, float* dx, int6
   }
 }
 
-template <bool kLog>
+template <bool kLog, typename T>
 class Softmax : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxRows<kLog>, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), op_.in(0).rows(), op_.in(0).dim(-1)));
+    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxRows<kLog, T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
   }
 };
 
-template <bool kLog>
+template <bool kLog, typename T>
 class SoftmaxGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxGradRows<kLog>, arguments.inputs[0].f32(),
-                           arguments.inputs[1].f32(), arguments.outputs[0].f32(), op_.in(0).rows(), op_.in(0).dim(-1)));
+    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxGradRows<kLog, T>, arguments.inputs[0].as<T>(),
+                           arguments.inputs[1].as<T>(), arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
   }
 };
 
@@ -94,10 +95,10 @@ struct Groups {
 
 enum class Kind { kSum, kMean, kMax };
 
-template <Kind kKind>
-__global__ void ReduceGroups(const float* x, float* y, Groups groups) {
+template <Kind kKind, typename T>
+__global__ void ReduceGroups(const T* x, T* y, Groups groups) {
   for (int64_t r = blockIdx.x; r < groups.results; r += gridDim.x) {
-    const float* base = x + groups.base.IndexOf(r);
+    const T* base = x + groups.base.IndexOf(r);
     float value = kKind == Kind::kMax ? -INFINITY : 0.0f;
     for (int64_t i = threadIdx.x; i < groups.elements; i += blockDim.x) {
       const float element = base[groups.each.IndexOf(i)];
@@ -108,7 +109,8 @@ __global__ void ReduceGroups(const float* x, float* y, Groups groups) {
   }
 }
 
-__global__ void MaxGradOfGroups(const float* x, const float* y, const float* dy, float* dx, Groups groups) {
+template <typename T>
+__global__ void MaxGradOfGroups(const T* x, const T* y, const T* dy, T* dx, Groups groups) {
   for (int64_t r = blockIdx.x; r < groups.results; r += gridDim.x) {
     const int64_t base = groups.base.IndexOf(r);
     int ties = 0;
@@ -121,7 +123,8 @@ __global__ void MaxGradOfGroups(const float* x, const float* y, const float* dy,
   }
 }
 
-__global__ void BroadcastElements(const float* x, float* y, Walk walk, int64_t count) {
+template <typename T>
+__global__ void BroadcastElements(const T* x, T* y, Walk walk, int64_t count) {
   for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[walk.IndexOf(i)];
 }
 
@@ -134,14 +137,17 @@ std::vector<bool> ReducedAxes(const PreparedOp& op) {
 
 unsigned ThreadsFor(int64_t elements) { return elements <= 32 ? 32 : elements <= 128 ? 128 : kThreads; }
 
+template <typename T>
 class Reduce : public DeviceKernel {
  public:
   Reduce(PreparedOp op, Device& device)
       : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), ReducedAxes(op_))), kind_(op_.attributes.Text("kind", "sum")) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    const auto kernel = kind_ == "max" ? ReduceGroups<Kind::kMax> : kind_ == "mean" ? ReduceGroups<Kind::kMean> : ReduceGroups<Kind::kSum>;
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, kernel, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), groups_));
+    const auto kernel = kind_ == "max"    ? ReduceGroups<Kind::kMax, T>
+                        : kind_ == "mean" ? ReduceGroups<Kind::kMean, T>
+                                          : ReduceGroups<Kind::kSum, T>;
+    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, kernel, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -149,26 +155,28 @@ class Reduce : public DeviceKernel {
   const std::string kind_;
 };
 
+template <typename T>
 class ReduceMaxGrad : public DeviceKernel {
  public:
   ReduceMaxGrad(PreparedOp op, Device& device) : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), ReducedAxes(op_))) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, MaxGradOfGroups,
-                           arguments.inputs[0].f32(), arguments.inputs[1].f32(), arguments.inputs[2].f32(), arguments.outputs[0].f32(),
-                           groups_));
+    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, MaxGradOfGroups<T>,
+                           arguments.inputs[0].as<T>(), arguments.inputs[1].as<T>(), arguments.inputs[2].as<T>(),
+                           arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
   const Groups groups_;
 };
 
+template <typename T>
 class BroadcastTo : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, BroadcastElements, arguments.inputs[0].f32(),
-                           arguments.outputs[0].f32(), Walk::Broadcast(op_.in(0), op_.out(0)), count));
+    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, BroadcastElements<T>, arguments.inputs[0].as<T>(),
+                           arguments.outputs[0].as<T>(), Walk::Broadcast(op_.in(0), op_.out(0)), count));
   }
 };
 
@@ -180,12 +188,13 @@ std::vector<bool> RepeatedAxes(const PreparedOp& op) {
   return repeated;
 }
 
+template <typename T>
 class SumTo : public DeviceKernel {
  public:
   SumTo(PreparedOp op, Device& device) : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), RepeatedAxes(op_))) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, ReduceGroups<Kind::kSum>,
-                           arguments.inputs[0].f32(), arguments.outputs[0].f32(), groups_));
+    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, ReduceGroups<Kind::kSum, T>,
+                           arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -198,18 +207,31 @@ MadeKernel MakeWalking(PreparedOp op, Device& device) {
   return Make<K>(std::move(op), device);
 }
 
+template <bool kLog>
+constexpr Entry SoftmaxEntry(absl::string_view type) {
+  return {type, Make<Softmax<kLog, float>>, {Make<Softmax<kLog, Bf16>>, "b", "b"}};
+}
+template <bool kLog>
+constexpr Entry SoftmaxGradEntry(absl::string_view type) {
+  return {type, Make<SoftmaxGrad<kLog, float>>, {Make<SoftmaxGrad<kLog, Bf16>>, "bb", "b"}};
+}
+template <template <typename> class K>
+constexpr Entry WalkingEntry(absl::string_view type, absl::string_view inputs) {
+  return {type, MakeWalking<K<float>>, {MakeWalking<K<Bf16>>, inputs, "b"}};
+}
+
 }  // namespace
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      {"softmax", Make<Softmax<false>>},
-      {"log_softmax", Make<Softmax<true>>},
-      {"softmax_grad", Make<SoftmaxGrad<false>>},
-      {"log_softmax_grad", Make<SoftmaxGrad<true>>},
-      {"reduce", MakeWalking<Reduce>},
-      {"reduce_max_grad", MakeWalking<ReduceMaxGrad>},
-      {"broadcast_to", MakeWalking<BroadcastTo>},
-      {"sum_to", MakeWalking<SumTo>},
+      SoftmaxEntry<false>("softmax"),
+      SoftmaxEntry<true>("log_softmax"),
+      SoftmaxGradEntry<false>("softmax_grad"),
+      SoftmaxGradEntry<true>("log_softmax_grad"),
+      WalkingEntry<Reduce>("reduce", "b"),
+      WalkingEntry<ReduceMaxGrad>("reduce_max_grad", "bbb"),
+      WalkingEntry<BroadcastTo>("broadcast_to", "b"),
+      WalkingEntry<SumTo>("sum_to", "b"),
   };
   return kEntries;
 }
