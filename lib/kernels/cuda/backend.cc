@@ -24,15 +24,24 @@ const std::map<std::string, Entry>& Entries() {
   return *entries;
 }
 
-bool Fits(const std::vector<tensor::TensorType>& types, absl::string_view letters) {
+bool Fits(tensor::DType type, char letter) {
+  const bool f32 = type == tensor::DType::kF32, bf16 = type == tensor::DType::kBF16;
+  switch (letter) {
+    case 'b':
+      return bf16;
+    case 'f':
+      return f32;
+    case 'e':
+      return f32 || bf16;
+    default:
+      return f32 || !tensor::IsFloating(type);
+  }
+}
+
+bool Fit(const std::vector<tensor::TensorType>& types, absl::string_view letters) {
   if (types.size() > letters.size()) return false;
   for (size_t i = 0; i < types.size(); ++i) {
-    const bool f32 = types[i].dtype == tensor::DType::kF32, bf16 = types[i].dtype == tensor::DType::kBF16;
-    const bool fits = letters[i] == 'b'   ? bf16
-                      : letters[i] == 'f' ? f32
-                      : letters[i] == 'e' ? f32 || bf16
-                                          : !tensor::IsFloating(types[i].dtype);
-    if (!fits) return false;
+    if (!Fits(types[i].dtype, letters[i])) return false;
   }
   return true;
 }
@@ -85,7 +94,7 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
   }
   const Entry& entry = found->second;
   if (NeedsWidening(op)) {
-    const bool native = entry.bf16.make != nullptr && Fits(op.inputs, entry.bf16.inputs) && Fits(op.outputs, entry.bf16.outputs);
+    const bool native = entry.bf16.make != nullptr && Fit(op.inputs, entry.bf16.inputs) && Fit(op.outputs, entry.bf16.outputs);
     if (native) return entry.bf16.make(std::move(op), device);
     return MakeWidened(
         op, [&device](PreparedOp in_f32) { return MakeKernel(std::move(in_f32), device); }, std::make_shared<DeviceBf16Conversion>(device));

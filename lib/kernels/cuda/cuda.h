@@ -23,7 +23,7 @@ using MadeKernel = absl::StatusOr<std::unique_ptr<Kernel>>;
 using Factory = MadeKernel (*)(PreparedOp op, Device& device);
 
 // A kernel that takes bf16 tensors as they are, and which of the op's inputs and outputs: a letter for each, b where it must be bf16, f
-// where f32, e where it may be either, - where it is no float. Parameters are f32.
+// where f32, e where it may be either, - where it is f32 or no float. Parameters are f32.
 struct Bf16Entry {
   Factory make = nullptr;
   absl::string_view inputs, outputs;

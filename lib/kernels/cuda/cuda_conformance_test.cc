@@ -4,7 +4,6 @@
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 #include "lib/kernels/cuda/cuda.h"
-#include "lib/kernels/testing/bf16_conformance.h"
 #include "lib/kernels/testing/conformance.h"
 #include "lib/opdag/op_schema.h"
 
@@ -43,23 +42,6 @@ TEST_P(CudaConformanceTest, TheSameBitsComeInEveryCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaConformanceTest, ::testing::Values(1, 2, 4));
-
-class CudaBf16Test : public CudaConformanceTest {
- protected:
-  // A card's library may add up products in another order for each type; plain loops do not.
-  bool OnACard() const { return device_->info().name != "emulated card"; }
-};
-
-TEST_P(CudaBf16Test, GivesTheBitsOfTheFp32KernelRoundedOnce) {
-  ExpectBf16RoundedOnce(target_, GetParam(), Mode::kTrain, /*products=*/!OnACard());
-}
-TEST_P(CudaBf16Test, DoesSoInEvaluationToo) { ExpectBf16RoundedOnce(target_, GetParam(), Mode::kEvaluate, /*products=*/!OnACard()); }
-TEST_P(CudaBf16Test, IsWithinOneRoundingOfTheReferenceInFp32) { ExpectBf16Agreement(target_, GetParam()); }
-TEST_P(CudaBf16Test, TheSameBitsComeInEveryCall) { ExpectBf16SameBits(target_, target_, GetParam()); }
-TEST_P(CudaBf16Test, GradientsOfParametersAddToWhatIsThereInFp32) { EXPECT_GT(ExpectBf16GradientsAdd(target_, GetParam()), 20); }
-TEST_P(CudaBf16Test, OutputsNobodyWantsChangeNoOther) { ExpectBf16MissingOutputsChangeNoOther(target_, GetParam()); }
-
-INSTANTIATE_TEST_SUITE_P(Sizes, CudaBf16Test, ::testing::Values(1, 2));
 
 class CudaDeviceTest : public CudaConformanceTest {};
 

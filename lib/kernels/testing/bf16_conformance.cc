@@ -49,12 +49,14 @@ void LowerInput(OpCase& op_case, size_t i) {
   op_case.op.inputs[i] = op_case.inputs[i].type;
 }
 
-// As LowerPrecision does: what forward ops hand on, and so what they read; not what only backward ops read, nor losses.
-std::vector<OpCase> LoweredByThePass(uint32_t seed, int size) {
+}  // namespace
+
+// What forward ops hand on is lowered, and so what they read; not what only backward ops read, nor losses, nor data.
+std::vector<OpCase> LoweredCases(uint32_t seed, int size) {
   std::vector<OpCase> all;
   for (OpCase& forward : RandomCases(seed, size)) {
     for (size_t i = 0; i < forward.inputs.size(); ++i) LowerInput(forward, i);
-    const size_t carriers = forward.op.type == "split" ? forward.op.outputs.size() : 1;
+    const size_t carriers = forward.op.type == "constant" ? 0 : forward.op.type == "split" ? forward.op.outputs.size() : 1;
     for (size_t i = 0; i < carriers; ++i) {
       TensorType& type = forward.op.outputs[i];
       if (type.dtype == DType::kF32 && type.shape.rank() > 0) type.dtype = DType::kBF16;
@@ -68,6 +70,8 @@ std::vector<OpCase> LoweredByThePass(uint32_t seed, int size) {
   }
   return all;
 }
+
+namespace {
 
 // Every f32 input and every output but gradients of parameters; from a draw on, one in two of them.
 OpCase Lowered(OpCase op_case, uint32_t draw) {
@@ -105,7 +109,7 @@ Pair PairOf(OpCase in_bf16) {
 template <typename Check>
 void ForPairs(int size, Check check) {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
-    std::vector<OpCase> cases = LoweredByThePass(seed, size);
+    std::vector<OpCase> cases = LoweredCases(seed, size);
     for (OpCase& op_case : AllCases(seed, size)) cases.push_back(Lowered(std::move(op_case), seed));
     for (OpCase& op_case : cases) {
       if (!AnyBf16(op_case)) continue;

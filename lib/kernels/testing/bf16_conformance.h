@@ -12,6 +12,9 @@
 
 namespace fusionllm::kernels::testing {
 
+// The cases of every op, with the types that LowerPrecision would give them.
+std::vector<OpCase> LoweredCases(uint32_t seed, int size);
+
 // The bits of the back end's own fp32 kernel, rounded once; parameters are left as fp32 leaves them, and factors are not rounded in place.
 // `products` false: but for ops that multiply matrices, whose sums a library may order otherwise for each type.
 void ExpectBf16RoundedOnce(const Target& target, int size, Mode mode = Mode::kTrain, bool products = true);
