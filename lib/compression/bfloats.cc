@@ -1,4 +1,6 @@
-// The lossless codec of bf16 tensors; declared in codec.h.
+// The lossless codec of bf16 tensors; EncodeBfloats and DecodeBfloats are declared in codec.h.
+#include "lib/compression/bfloats.h"
+
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -8,24 +10,32 @@
 
 namespace fusionllm::compression {
 
-absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out) {
-  if (values.size() > static_cast<size_t>(kMaxElements)) {
-    return absl::InvalidArgumentError(absl::StrCat("a tensor of ", values.size(), " elements exceeds the limit of ", kMaxElements));
+absl::Status BeginBfloats(Direction direction, size_t elements, std::vector<std::byte>* out) {
+  if (elements > static_cast<size_t>(kMaxElements)) {
+    return absl::InvalidArgumentError(absl::StrCat("a tensor of ", elements, " elements exceeds the limit of ", kMaxElements));
   }
-  out->resize(kHeaderBytes + values.size_bytes());
-  WriteHeader({.layout = Layout::kBfloats, .direction = direction, .elements = static_cast<uint32_t>(values.size())}, out->data());
+  out->resize(kHeaderBytes + elements * sizeof(uint16_t));
+  WriteHeader({.layout = Layout::kBfloats, .direction = direction, .elements = static_cast<uint32_t>(elements)}, out->data());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<const std::byte>> ReadBfloats(Direction direction, std::span<const std::byte> encoded, size_t elements) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const Header header, ReadHeader(encoded, direction, elements));
+  if (header.layout != Layout::kBfloats) return absl::InvalidArgumentError("compressed tensor: other values where bfloats were expected");
+  const std::span<const std::byte> payload = encoded.subspan(kHeaderBytes);
+  if (payload.size() == elements * sizeof(uint16_t)) return payload;
+  return absl::InvalidArgumentError(absl::StrCat("compressed tensor: ", elements, " bfloats take ", elements * sizeof(uint16_t),
+                                                 " bytes, the message has ", payload.size()));
+}
+
+absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out) {
+  FUSIONLLM_RETURN_IF_ERROR(BeginBfloats(direction, values.size(), out));
   if (!values.empty()) std::memcpy(out->data() + kHeaderBytes, values.data(), values.size_bytes());
   return absl::OkStatus();
 }
 
 absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const Header header, ReadHeader(encoded, direction, out.size()));
-  if (header.layout != Layout::kBfloats) return absl::InvalidArgumentError("compressed tensor: other values where bfloats were expected");
-  const std::span<const std::byte> payload = encoded.subspan(kHeaderBytes);
-  if (payload.size() != out.size_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("compressed tensor: ", out.size(), " bfloats take ", out.size_bytes(), " bytes, the message has ", payload.size()));
-  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBfloats(direction, encoded, out.size()));
   if (!out.empty()) std::memcpy(out.data(), payload.data(), payload.size());
   return absl::OkStatus();
 }

@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "lib/base/status_macros.h"
+#include "lib/compression/bfloats.h"
+#include "lib/compression/header.h"
+#include "lib/tensor/bf16.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -19,6 +22,14 @@ class Host final : public TensorCodec {
                       Selection* selection_out) override {
     return compression::Decode(direction, encoded, selection == nullptr ? nullptr : &selection->mask, out,
                                selection_out == nullptr ? nullptr : &selection_out->mask);
+  }
+  absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) override {
+    tensor::WidenBf16(bfloats, floats.data());
+    return absl::OkStatus();
+  }
+  absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) override {
+    tensor::RoundToBf16(floats, bfloats.data());
+    return absl::OkStatus();
   }
 };
 
@@ -53,17 +64,13 @@ absl::Status TensorCodec::DecodeIntegers(std::span<const std::byte> encoded, std
 }
 
 absl::Status TensorCodec::EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out) {
-  if (memory().on_host()) return compression::EncodeBfloats(direction, values, out);
-  std::vector<uint16_t> copy(values.size());
-  FUSIONLLM_RETURN_IF_ERROR(memory().CopyOut(copy.data(), values.data(), values.size_bytes()));
-  return compression::EncodeBfloats(direction, copy, out);
+  FUSIONLLM_RETURN_IF_ERROR(BeginBfloats(direction, values.size(), out));
+  return memory().CopyOut(out->data() + kHeaderBytes, values.data(), values.size_bytes());
 }
 
 absl::Status TensorCodec::DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) {
-  if (memory().on_host()) return compression::DecodeBfloats(direction, encoded, out);
-  std::vector<uint16_t> decoded(out.size());
-  FUSIONLLM_RETURN_IF_ERROR(compression::DecodeBfloats(direction, encoded, decoded));
-  return memory().CopyIn(out.data(), decoded.data(), out.size_bytes());
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBfloats(direction, encoded, out.size()));
+  return memory().CopyIn(out.data(), payload.data(), payload.size());
 }
 
 absl::StatusOr<CompressionError> TensorCodec::Compare(Direction direction, std::span<const float> original,

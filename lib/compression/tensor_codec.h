@@ -62,9 +62,13 @@ class TensorCodec {
   absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);
   absl::Status DecodeIntegers(std::span<const std::byte> encoded, std::span<int32_t> out);
 
-  // bf16 tensors, without loss; by way of a copy on the host where they live elsewhere.
+  // bf16 tensors, without loss, as compression::EncodeBfloats and DecodeBfloats.
   absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
   absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+  // The floats that lossy codecs take a bf16 tensor for, and the bf16 tensor that what they decode is rounded to (lib/tensor/bf16.h). As
+  // many of the one as of the other, all in memory(), aligned to 16 bytes, and apart. Asynchronous as Decode is.
+  virtual absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) = 0;
+  virtual absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) = 0;
 
   // How far what the receiver decodes from `encoded` is from the original; of a gradient of a top-k edge, of the elements kept. Done on the
   // host, by way of a copy of the tensor: for samples.

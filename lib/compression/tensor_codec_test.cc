@@ -18,6 +18,7 @@ TEST_F(TensorCodecTest, KeepsSelectionsApart) { testing::ExpectSelectionsKeptApa
 TEST_F(TensorCodecTest, KeepsTheSameResiduals) { testing::ExpectSameResiduals(*codec_); }
 TEST_F(TensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameRefusals(*codec_); }
 TEST_F(TensorCodecTest, JudgesDamageAlike) { testing::ExpectSameJudgementOfDamage(*codec_); }
+TEST_F(TensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBfloats(*codec_); }
 TEST_F(TensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
 
 }  // namespace

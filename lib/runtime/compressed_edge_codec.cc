@@ -8,7 +8,6 @@
 #include "lib/compression/guard.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/runtime/edge_codec.h"
-#include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -116,11 +115,10 @@ class Compressed : public EdgeCodec {
       return codec_->DecodeBfloats(DirectionOf(edge), payload, {out.as<uint16_t>(), ElementsOf(out.type)});
     }
     if (out.type.dtype == tensor::DType::kF32) return DecodeFloats(edge, slot, spec, payload, {out.f32(), ElementsOf(out.type)});
-    if (!CanWiden(out.type)) return Unsupported(edge, out.type);
-    widened_.resize(ElementsOf(out.type));
-    FUSIONLLM_RETURN_IF_ERROR(DecodeFloats(edge, slot, spec, payload, widened_));
-    tensor::RoundToBf16(widened_, out.as<uint16_t>());
-    return absl::OkStatus();
+    if (out.type.dtype != tensor::DType::kBF16) return Unsupported(edge, out.type);
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::span<float> floats, RoomToWiden(ElementsOf(out.type)));
+    FUSIONLLM_RETURN_IF_ERROR(DecodeFloats(edge, slot, spec, payload, floats));
+    return codec_->Round(floats, {out.as<uint16_t>(), floats.size()});
   }
 
  private:
@@ -143,16 +141,25 @@ class Compressed : public EdgeCodec {
   static bool IsExactBf16(const CodecSpec& spec, const tensor::TensorType& type) {
     return type.dtype == tensor::DType::kBF16 && spec.kind == compression::CodecKind::kExact;
   }
-  bool CanWiden(const tensor::TensorType& type) const { return type.dtype == tensor::DType::kBF16 && memory().on_host(); }
+
+  // Room where the tensors live; good until the next call.
+  absl::StatusOr<std::span<float>> RoomToWiden(size_t elements) {
+    const size_t bytes = elements * sizeof(float);
+    if (widened_.size() < bytes) {
+      widened_ = tensor::MemoryBlock();
+      FUSIONLLM_ASSIGN_OR_RETURN(widened_, memory().Allocate(bytes));
+    }
+    return std::span<float>(reinterpret_cast<float*>(widened_.data()), elements);
+  }
 
   // Good until the next call.
   absl::StatusOr<std::span<const float>> FloatsOf(const CutEdge& edge, const tensor::ConstTensorView& value) {
     const size_t elements = ElementsOf(value.type);
     if (value.type.dtype == tensor::DType::kF32) return std::span<const float>(value.f32(), elements);
-    if (!CanWiden(value.type)) return Unsupported(edge, value.type);
-    widened_.resize(elements);
-    tensor::WidenBf16({value.as<uint16_t>(), elements}, widened_.data());
-    return std::span<const float>(widened_);
+    if (value.type.dtype != tensor::DType::kBF16) return Unsupported(edge, value.type);
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::span<float> floats, RoomToWiden(elements));
+    FUSIONLLM_RETURN_IF_ERROR(codec_->Widen({value.as<uint16_t>(), elements}, floats));
+    return std::span<const float>(floats);
   }
 
   absl::Status DecodeFloats(const CutEdge& edge, int slot, const CodecSpec& spec, const Payload& payload, std::span<float> floats) {
@@ -207,7 +214,7 @@ class Compressed : public EdgeCodec {
   std::map<EdgeId, std::vector<float>> residuals_;  // the host's copies, where tensors live on a device
   std::map<std::pair<EdgeId, int>, Selection> selections_;
   std::map<SentKey, Sent> sent_;
-  std::vector<float> widened_;  // room for a bf16 tensor
+  tensor::MemoryBlock widened_;  // room for a bf16 tensor
 };
 
 }  // namespace

@@ -65,7 +65,7 @@ using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
 inline constexpr int64_t kComparisonPeriod = 64;
 
 // lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none), integers without loss. Lossy
-// codecs take bf16 tensors widened, on the host, and what they decode is rounded to bf16; residuals of error feedback are fp32 as ever.
+// codecs take bf16 tensors widened, where they live, and what they decode is rounded to bf16; residuals of error feedback are fp32 as ever.
 // tensor_codec: TensorCodecFor's, or the host's where it is null.
 EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
                                std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr);

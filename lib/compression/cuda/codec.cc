@@ -13,6 +13,7 @@
 #include "lib/compression/layout.h"
 #include "lib/compression/quantize.h"
 #include "lib/compression/select.h"
+#include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/cuda.h"
 
 namespace fusionllm::compression::cuda {
@@ -94,6 +95,13 @@ class CudaTensorCodec final : public TensorCodec {
       selection_out->kept = kept;
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) override {
+    return Done(kernels::cuda::WidenBf16(stream(), bfloats.data(), floats.data(), static_cast<int64_t>(floats.size())));
+  }
+  absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) override {
+    return Done(kernels::cuda::RoundToBf16(stream(), floats.data(), bfloats.data(), static_cast<int64_t>(floats.size())));
   }
 
  private:

@@ -4,7 +4,7 @@
 // Encode waits for the device: the greatest magnitude comes first, then mask and values. Decode does not: what a peer sent is checked on
 // the host before. Compiled by nvcc where there is a toolkit, and against the emulated card elsewhere (docs/cuda.md). Memory of the device:
 // at most the greatest message, 8 bytes for each element that it keeps, 4 for each element kept while a micro-batch is under way, and with
-// error feedback 8 bytes for each element of an edge.
+// error feedback 8 bytes for each element of an edge; beside it, who widens a bf16 tensor for it holds the floats.
 #pragma once
 
 #include <memory>

@@ -30,6 +30,7 @@ TEST_F(CudaTensorCodecTest, KeepsSelectionsApart) { testing::ExpectSelectionsKep
 TEST_F(CudaTensorCodecTest, KeepsTheSameResiduals) { testing::ExpectSameResiduals(*codec_); }
 TEST_F(CudaTensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameRefusals(*codec_); }
 TEST_F(CudaTensorCodecTest, JudgesDamageAlike) { testing::ExpectSameJudgementOfDamage(*codec_); }
+TEST_F(CudaTensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBfloats(*codec_); }
 TEST_F(CudaTensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
 
 TEST_F(CudaTensorCodecTest, IsThereForItsBackendAlone) {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
+#include "lib/tensor/bf16.h"
 
 namespace fusionllm::compression::testing {
 namespace {
@@ -303,6 +304,74 @@ void ExpectSameJudgementOfDamage(TensorCodec& codec) {
   }
 }
 
+void ExpectSameBfloats(TensorCodec& codec) {
+  using Words = std::vector<uint16_t>;
+  std::vector<size_t> sizes(std::begin(kSizes), std::end(kSizes));
+  sizes.push_back(0x10001);
+  for (const size_t n : sizes) {
+    SCOPED_TRACE(absl::StrCat(n, " elements"));
+    Words bfloats(n + kGuard);  // of the greatest size every bit pattern, NaNs among them
+    for (size_t i = 0; i < n; ++i) bfloats[i] = static_cast<uint16_t>(n > 0x10000 ? i : i * 219);
+    const std::span<const uint16_t> given = std::span<const uint16_t>(bfloats).first(n);
+    const tensor::MemoryBlock block = *codec.memory().Allocate(2 * bfloats.size());
+    const std::span<uint16_t> placed(reinterpret_cast<uint16_t*>(block.data()), n);
+    ASSERT_TRUE(codec.memory().CopyIn(block.data(), bfloats.data(), 2 * bfloats.size()).ok());
+    const auto expect_held = [&](const Words& want) {
+      Words held(bfloats.size());
+      ASSERT_TRUE(codec.memory().CopyOut(held.data(), block.data(), 2 * held.size()).ok());
+      EXPECT_EQ(want, held);
+    };
+
+    Bytes want, got;
+    for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+      ASSERT_TRUE(EncodeBfloats(direction, given, &want).ok());
+      ASSERT_TRUE(codec.EncodeBfloats(direction, placed, &got).ok());
+      EXPECT_EQ(want, got);
+    }
+    Floats wide(n);
+    tensor::WidenBf16(given, wide.data());
+    const Placed widened(codec.memory(), Floats(n, 5.0f));
+    ASSERT_TRUE(codec.Widen(placed, widened.span()).ok());
+    ExpectSameBits(wide, widened.Read());
+
+    ASSERT_TRUE(codec.memory().Zero(block.data(), 2 * n).ok());
+    ASSERT_TRUE(codec.DecodeBfloats(Direction::kBackward, got, placed).ok());
+    expect_held(bfloats);
+    Words rounded(bfloats.size());
+    for (float& x : wide) x *= 1.001f;  // on the way to the next
+    tensor::RoundToBf16(wide, rounded.data());
+    const Placed floats(codec.memory(), wide);
+    ASSERT_TRUE(codec.Round(floats.span(), placed).ok());
+    expect_held(rounded);
+    ExpectSameBits(wide, floats.Read());
+  }
+
+  // Damage in every byte, and messages cut short.
+  constexpr size_t kElements = 40;
+  Bytes message;
+  Words original(kElements, 0x4049), decoded(kElements);
+  ASSERT_TRUE(EncodeBfloats(Direction::kForward, original, &message).ok());
+  const tensor::MemoryBlock block = *codec.memory().Allocate(2 * kElements);
+  const std::span<uint16_t> placed(reinterpret_cast<uint16_t*>(block.data()), kElements);
+  int refused = 0;
+  const auto judge = [&](std::span<const std::byte> damaged) {
+    const absl::Status want = DecodeBfloats(Direction::kForward, damaged, decoded);
+    ExpectSameStatus(want, codec.DecodeBfloats(Direction::kForward, damaged, placed));
+    if (!want.ok()) return ++refused;
+    Words there(kElements);
+    EXPECT_TRUE(codec.memory().CopyOut(there.data(), block.data(), 2 * kElements).ok());
+    EXPECT_EQ(decoded, there);
+    return refused;
+  };
+  for (size_t i = 0; i < message.size(); ++i) {
+    Bytes damaged = message;
+    damaged[i] ^= std::byte{0x81};
+    judge(damaged);
+  }
+  for (const size_t left : {size_t{0}, size_t{15}, size_t{16}, message.size() - 1}) judge(std::span(message).first(left));
+  EXPECT_GT(refused, 10);
+}
+
 void ExpectSameIntegersAndComparisons(TensorCodec& codec) {
   std::vector<int32_t> ids(300);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 131) - 77;
@@ -317,18 +386,6 @@ void ExpectSameIntegersAndComparisons(TensorCodec& codec) {
   std::vector<int32_t> back(ids.size());
   ASSERT_TRUE(codec.memory().CopyOut(back.data(), block.data(), 4 * ids.size()).ok());
   EXPECT_EQ(ids, back);
-
-  std::vector<uint16_t> bfloats(300), bfloats_back(300);
-  for (size_t i = 0; i < bfloats.size(); ++i) bfloats[i] = static_cast<uint16_t>(i * 219);  // a NaN among them
-  const std::span<uint16_t> placed_bfloats(reinterpret_cast<uint16_t*>(block.data()), bfloats.size());
-  ASSERT_TRUE(codec.memory().CopyIn(block.data(), bfloats.data(), 2 * bfloats.size()).ok());
-  ASSERT_TRUE(EncodeBfloats(Direction::kBackward, bfloats, &want).ok());
-  ASSERT_TRUE(codec.EncodeBfloats(Direction::kBackward, placed_bfloats, &got).ok());
-  EXPECT_EQ(want, got);
-  ASSERT_TRUE(codec.memory().Zero(block.data(), 2 * bfloats.size()).ok());
-  ASSERT_TRUE(codec.DecodeBfloats(Direction::kBackward, got, placed_bfloats).ok());
-  ASSERT_TRUE(codec.memory().CopyOut(bfloats_back.data(), block.data(), 2 * bfloats.size()).ok());
-  EXPECT_EQ(bfloats, bfloats_back);
 
   const Floats values = Normals(2000, "compared"), gradient = Normals(2000, "gradient");
   const Placed placed_values(codec.memory(), values), placed_gradient(codec.memory(), gradient);

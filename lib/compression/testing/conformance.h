@@ -16,7 +16,9 @@ void ExpectSameResiduals(TensorCodec& codec);
 void ExpectSameRefusals(TensorCodec& codec);
 // Messages with damage in every byte: refused in the same words, or decoded to the same numbers.
 void ExpectSameJudgementOfDamage(TensorCodec& codec);
-// Integers, bfloats, and the comparison of a message with its original.
+// bf16 tensors of every bit pattern and many sizes: their messages, damage to them, and the way through floats and back.
+void ExpectSameBfloats(TensorCodec& codec);
+// Integers, and the comparison of a message with its original.
 void ExpectSameIntegersAndComparisons(TensorCodec& codec);
 
 }  // namespace fusionllm::compression::testing
