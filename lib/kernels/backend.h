@@ -1,4 +1,4 @@
-// Op implementations behind one interface; a back end (ref, cpu, later cuda) is chosen at run time by name.
+// Op implementations behind one interface; a back end (ref, cpu, cuda) is chosen at run time by name.
 //
 // A back end has the same file set as its siblings: lib/kernels/<backend>/{attention,convolution,elementwise,embedding,linear,loss,
 // movement,normalization,pooling,reduction}.cc, plus backend.cc that lists them, so a reader finds an op's kernel by its family.

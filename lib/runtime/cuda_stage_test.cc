@@ -30,9 +30,9 @@ using testing::PipelineOptions;
 using testing::PipelineResult;
 using testing::SmallOptions;
 
-constexpr float kLossTolerance = 1e-4f;  // relative, after three steps: fp32 sums in another order
-// In bf16 such a difference may turn a rounding, by 2^-8 of the number.
-constexpr float kBf16LossTolerance = 2e-3f;
+// Relative, after three steps: fp32 sums in another order. In bf16 such a difference may turn a rounding; on the emulated card 1e-7 was
+// seen.
+constexpr float kLossTolerance = 1e-4f;
 
 PipelineOptions OnCuda(const autodiff::TrainingGraph& training, int stages) {
   PipelineOptions options = SmallOptions(training, stages, "ref");
@@ -49,13 +49,13 @@ class CudaStageTest : public ::testing::Test {
     ASSERT_TRUE(device.ok()) << device.status();
   }
 
-  static void ExpectAsTheReference(const autodiff::TrainingGraph& training, float tolerance = kLossTolerance) {
+  static void ExpectAsTheReference(const autodiff::TrainingGraph& training) {
     const PipelineResult want = MustRun(training, SmallOptions(training, 2, "ref"));
     const PipelineResult got = MustRun(training, OnCuda(training, 2));
     ASSERT_EQ(want.steps.size(), got.steps.size());
     for (size_t i = 0; i < want.steps.size(); ++i) {
-      EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, tolerance * want.steps[i].loss) << "step " << i + 1;
-      EXPECT_NEAR(want.steps[i].gradient_norm, got.steps[i].gradient_norm, 10 * tolerance * want.steps[i].gradient_norm);
+      EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, kLossTolerance * want.steps[i].loss) << "step " << i + 1;
+      EXPECT_NEAR(want.steps[i].gradient_norm, got.steps[i].gradient_norm, 10 * kLossTolerance * want.steps[i].gradient_norm);
     }
   }
 
@@ -71,10 +71,8 @@ class CudaStageTest : public ::testing::Test {
 
 TEST_F(CudaStageTest, TiedGpt2LearnsAsTheReference) { ExpectAsTheReference(testing::SmallGpt2(true)); }
 TEST_F(CudaStageTest, AResidualNetworkLearnsAsTheReference) { ExpectAsTheReference(testing::SmallResidualNetwork()); }
-TEST_F(CudaStageTest, TiedGpt2LearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallGpt2(true)), kBf16LossTolerance); }
-TEST_F(CudaStageTest, AResidualNetworkLearnsInBf16AsTheReference) {
-  ExpectAsTheReference(InBf16(testing::SmallResidualNetwork()), kBf16LossTolerance);
-}
+TEST_F(CudaStageTest, TiedGpt2LearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallGpt2(true))); }
+TEST_F(CudaStageTest, AResidualNetworkLearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallResidualNetwork())); }
 TEST_F(CudaStageTest, Gpt2HasTheSameBitsOnAnyNumberOfStages) { ExpectSameBitsOnAnyNumberOfStages(testing::SmallGpt2(true)); }
 TEST_F(CudaStageTest, AResidualNetworkHasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(testing::SmallResidualNetwork());
@@ -90,7 +88,7 @@ TEST_F(CudaStageTest, Bf16IsNotFp32UnderAnotherName) {
 }
 
 // One stage on the card and the next on the CPU: what they send each other is the same, and so is what comes out, but for rounding.
-void ExpectAMixedPipelineAsTheReference(const autodiff::TrainingGraph& training, float tolerance) {
+void ExpectAMixedPipelineAsTheReference(const autodiff::TrainingGraph& training) {
   const PipelineResult want = MustRun(training, SmallOptions(training, 2, "ref"));
   PipelineOptions mixed = OnCuda(training, 2);
   std::atomic<int> made{0};
@@ -100,12 +98,12 @@ void ExpectAMixedPipelineAsTheReference(const autodiff::TrainingGraph& training,
   const PipelineResult got = MustRun(training, mixed);
   EXPECT_EQ(made, 2);
   ASSERT_EQ(want.steps.size(), got.steps.size());
-  for (size_t i = 0; i < want.steps.size(); ++i) EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, tolerance * want.steps[i].loss);
+  for (size_t i = 0; i < want.steps.size(); ++i) EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, kLossTolerance * want.steps[i].loss);
 }
 
 TEST_F(CudaStageTest, AMixedPipelineLearnsAsTheReference) {
-  ExpectAMixedPipelineAsTheReference(testing::SmallGpt2(true), kLossTolerance);
-  ExpectAMixedPipelineAsTheReference(InBf16(testing::SmallGpt2(true)), kBf16LossTolerance);
+  ExpectAMixedPipelineAsTheReference(testing::SmallGpt2(true));
+  ExpectAMixedPipelineAsTheReference(InBf16(testing::SmallGpt2(true)));
 }
 
 LinkCodecs AllLinks(int stages, const char* text) {
