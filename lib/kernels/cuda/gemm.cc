@@ -13,7 +13,7 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;
-// The library takes 256 for granted, and vectors of an arena have less.
+// The library takes 256 bytes for granted, and tensors in an arena have less.
 constexpr uint32_t kLeastAlignment = tensor::kAlignment;
 
 // What is used of the library.

@@ -20,8 +20,8 @@ struct GemmShape {
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one row to the next, of the matrix as it lies in memory
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements; 0: the same matrix each time
-  // After the product, `n` floats are added to each row. Not to a bf16 result: cuBLASLt's biases have its type (its documentation,
-  // cublasLtMatmul, table of supported types).
+  // After the product, `n` floats are added to each row. Not to a bf16 result: cuBLASLt's biases have its type (cublasLt.h,
+  // CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE).
   bool bias = false;
   tensor::DType factors = tensor::DType::kF32;  // of a and b: f32, or bf16
   tensor::DType result = tensor::DType::kF32;   // of c: f32, or bf16 where the factors are

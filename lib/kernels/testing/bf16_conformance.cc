@@ -17,7 +17,7 @@ namespace {
 using tensor::DType;
 using tensor::TensorType;
 
-constexpr uint32_t kSeeds = 8;
+constexpr uint32_t kSeeds = 5;
 
 Array Rounded(const Array& array) {
   if (array.type.dtype != DType::kF32) return array;
