@@ -133,8 +133,7 @@ void Visit(V& v, Training& t) {
   v.Field("optimizer", t.optimizer, {}, "Optimizer.");
   v.Field("schedule", t.schedule, {}, "Learning-rate schedule.");
   v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9}, "Largest global gradient norm; 0: off.");
-  v.Field("precision", t.precision, {},
-          "Activations and their gradients; parameters, their gradients and the optimizer are fp32.");
+  v.Field("precision", t.precision, {}, "Activations and their gradients; parameters, their gradients and the optimizer are fp32.");
   v.Field("recompute", t.recompute, {}, "Activation checkpointing.");
   v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed}, "Seed of data order and dropout.");
   v.Field("evaluation", t.evaluation, {}, "Evaluation on the validation data.");

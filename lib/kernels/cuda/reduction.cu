@@ -37,7 +37,8 @@ __global__ void SoftmaxGradRows(const T* y, const T* dy, T* dx, int64_t rows, in
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t first = row * width;
     float sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) sum += kLog ? static_cast<float>(dy[first + i]) : dy[first + i] * y[first + i];
+    for (int64_t i = threadIdx.x; i < width; i += blockDim.x)
+      sum += kLog ? static_cast<float>(dy[first + i]) : dy[first + i] * y[first + i];
     sum = SumOverBlock(sum);
     for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
       dx[first + i] = kLog ? dy[first + i] - expf(y[first + i]) * sum : y[first + i] * (dy[first + i] - sum);
