@@ -297,6 +297,11 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                     absl::StrCat("0.0.0.0:", kSchedulerMetricsPort)}},
                   {"ports", {{{"name", "sched-metrics"}, {"containerPort", kSchedulerMetricsPort}}}},
                   {"volumeMounts", {{{"name", "tls"}, {"mountPath", kTlsFolder}, {"readOnly", true}}}}};
+  // It plans for the graph, which it reads for itself.
+  const char* const graph = GraphIsAmongData(job.spec) ? "data" : "graph";
+  for (const json& mount : parts.mounts) {
+    if (job.spec.model.graph.has_value() && mount["name"] == graph) sidecar["volumeMounts"].push_back(mount);
+  }
   if (!images.pull_policy.empty()) sidecar["imagePullPolicy"] = images.pull_policy;
   parts.init_containers.push_back(std::move(sidecar));
   // Started again by the operator, which looks why it ended: what the job cannot survive must not be tried for ever.

@@ -20,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kJob[] = R"(
 apiVersion: fusionllm.io/v1alpha1
@@ -167,6 +168,20 @@ TEST(RunObjectsTest, AGraphLiesInItsOwnVolumeOrAmongTheData) {
   EXPECT_EQ(job::ParseFusionJob(JobDocument(shared), "inside")->spec.model.graph->file, "/data/nets/m.dag");
   EXPECT_TRUE(GraphIsAmongData(shared.spec));
   EXPECT_FALSE(mounts(Executor(shared)).contains("/graph"));
+}
+
+TEST(RunObjectsTest, TheSchedulerBesideTheBrokerReadsTheGraph) {
+  const auto mounted = [](const std::string& model) {
+    const auto broker = BrokerPod(kIdentity, Job(absl::StrReplaceAll(kJob, {{"family: gpt2, preset: tiny", model}})), {}, kImages, kOwner);
+    EXPECT_TRUE(broker.ok()) << broker.status();
+    std::vector<std::string> folders;
+    for (const json& mount : (*broker)["spec"]["initContainers"][0]["volumeMounts"]) folders.push_back(mount["mountPath"]);
+    return folders;
+  };
+  const std::string secrets = mounted("family: gpt2, preset: tiny").at(0);
+  EXPECT_THAT(mounted("family: gpt2, preset: tiny"), UnorderedElementsAre(secrets));
+  EXPECT_THAT(mounted("graph: {file: m.dag, volume: {configMap: {name: nets}}}"), UnorderedElementsAre(secrets, "/graph"));
+  EXPECT_THAT(mounted("graph: {file: m.dag}"), UnorderedElementsAre(secrets, "/data"));
 }
 
 TEST(RunObjectsTest, AnExecutorHasItsOwnNameAttemptCertificateAndSite) {
