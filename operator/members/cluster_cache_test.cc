@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "lib/kube/client/rest_client.h"
@@ -34,26 +36,54 @@ class ClusterCacheTest : public ::testing::Test {
           {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kAnchorRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}}}}}};
     return client_.Create(kConfigMaps, "default", object.dump(), {}, {}).value();
   }
-  void CreateBroker(const std::string& job) {
-    const json pod = {
-        {"apiVersion", "v1"},
-        {"kind", "Pod"},
-        {"metadata",
-         {{"name", job + "-broker-r3"},
-          {"labels",
-           {{kOriginLabel, "hub"}, {kRoleLabel, kBrokerRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}, {kAttemptLabel, "3"}}}}}};
+  void CreateBroker(const std::string& job, int attempt = 3) {
+    const json pod = {{"apiVersion", "v1"},
+                      {"kind", "Pod"},
+                      {"metadata",
+                       {{"name", absl::StrCat(job, "-broker-r", attempt)},
+                        {"labels",
+                         {{kOriginLabel, "hub"},
+                          {kRoleLabel, kBrokerRole},
+                          {kJobLabel, job},
+                          {kJobUidLabel, job + "-uid"},
+                          {kAttemptLabel, std::to_string(attempt)}}}}}};
     EXPECT_TRUE(client_.Create(kPods, "default", pod.dump(), {}, {}).ok());
+  }
+  // It ends, and is gone at once: whoever looks at the pods only now and then has never seen it as it ended.
+  void EndBroker(const std::string& job, int attempt = 3) {
+    const kube::ObjectKey key{"default", absl::StrCat(job, "-broker-r", attempt)};
+    const json ended = {{"exitCode", 4}, {"message", R"({"step":72,"steps":99,"checkpoint_step":72})"}};
+    const json status = {{"phase", "Failed"}, {"containerStatuses", {{{"name", "broker"}, {"state", {{"terminated", ended}}}}}}};
+    const json patch = {{"status", status}};
+    const auto patched = client_.Patch(kPods, key, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}, {});
+    ASSERT_TRUE(patched.ok()) << patched.status();
+    ASSERT_TRUE(client_.Delete(kPods, key, {.grace_period_seconds = 0}, {}).ok());
+  }
+  // Until the cache has been told of all that has happened to pods so far; what comes and goes meanwhile it is not.
+  void AwaitPods() {
+    const std::string job = absl::StrCat("other-", ++others_);
+    CreateBroker(job);
+    ASSERT_TRUE(Eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return told_.contains(job);
+    }));
   }
   bool Eventually(const std::function<bool()>& holds) {
     for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
     return holds();
   }
 
+  int others_ = 0;
+  std::mutex mutex_;
+  std::set<std::string> told_;  // jobs; guarded by mutex_
   kube::Clock& clock_ = kube::RealClock();
   kube::testing::FakeApiServer server_{clock_};
   kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_};
   kube::PulsedClient reads_{client_, clock_};
-  ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [](const kube::ObjectKey&, bool) {}};
+  ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [this](const kube::ObjectKey& job, bool) {
+                        const std::lock_guard lock(mutex_);
+                        told_.insert(job.name);
+                      }};
 };
 
 TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
@@ -93,14 +123,8 @@ TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
   CreateBroker("a");
   ASSERT_TRUE(Eventually([&] { return cache_.PodsOf("a-uid").size() == 1 && cache_.AnchorOf("a-uid").has_value(); }));
   EXPECT_FALSE(cache_.LastReportOf("a-uid").has_value());
-  // Whoever looks at the pods only now and then has never seen it as it ended.
-  const json ended = {{"exitCode", 4}, {"message", R"({"step":72,"steps":99,"checkpoint_step":72})"}};
-  const json status = {{"phase", "Failed"}, {"containerStatuses", {{{"name", "broker"}, {"state", {{"terminated", ended}}}}}}};
-  const json patch = {{"status", status}};
-  const auto patched =
-      client_.Patch(kPods, {"default", "a-broker-r3"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}, {});
-  ASSERT_TRUE(patched.ok()) << patched.status();
-  ASSERT_TRUE(client_.Delete(kPods, {"default", "a-broker-r3"}, {.grace_period_seconds = 0}, {}).ok());
+  AwaitPods();
+  EndBroker("a");
   ASSERT_TRUE(Eventually([&] { return cache_.LastReportOf("a-uid").has_value(); }));
   EXPECT_TRUE(cache_.PodsOf("a-uid").empty());
   EXPECT_EQ(cache_.LastReportOf("a-uid")->attempt, 3);
@@ -108,6 +132,27 @@ TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
   EXPECT_FALSE(cache_.LastReportOf("b-uid").has_value());
   ASSERT_TRUE(client_.Delete(kConfigMaps, {"default", "a-anchor"}, {}, {}).ok());
   EXPECT_TRUE(Eventually([&] { return !cache_.LastReportOf("a-uid").has_value(); })) << "the job is gone";
+}
+
+TEST_F(ClusterCacheTest, OfSeveralBrokersTheNewestHasTheLastWord) {
+  CreateAnchor("a");
+  ASSERT_TRUE(Eventually([&] { return cache_.AnchorOf("a-uid").has_value(); }));
+  for (const auto& [attempt, newest] : {std::pair(3, 3), std::pair(5, 5), std::pair(4, 5)}) {
+    CreateBroker("a", attempt);
+    AwaitPods();
+    EndBroker("a", attempt);
+    AwaitPods();
+    ASSERT_TRUE(cache_.LastReportOf("a-uid").has_value());
+    EXPECT_EQ(cache_.LastReportOf("a-uid")->attempt, newest);
+  }
+}
+
+TEST_F(ClusterCacheTest, NothingIsKeptOfABrokerWhoseAnchorWentFirst) {
+  CreateBroker("a");
+  AwaitPods();
+  EndBroker("a");
+  AwaitPods();
+  EXPECT_FALSE(cache_.LastReportOf("a-uid").has_value());
 }
 
 TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "operator/load/federation.h"
@@ -30,6 +32,13 @@ std::string Holder(Federation& fleet) {
   const auto answer = fleet.hub().admin().List(leases, "");
   const json list = answer.ok() ? json::parse(*answer)["items"] : json::array();
   return list.empty() ? "" : list[0]["spec"].value("holderIdentity", "");
+}
+
+// Of operators, but for the one of this identity.
+std::vector<kube::testing::RecordedRequest> RequestsOfOthers(const Federation& fleet, SimCluster& cluster, const std::string& identity) {
+  std::vector<kube::testing::RecordedRequest> requests = fleet.OperatorRequests(cluster);
+  std::erase_if(requests, [&](const auto& request) { return absl::EndsWith(request.user_agent, identity); });
+  return requests;
 }
 
 absl::Duration Now() { return kube::RealClock().Monotonic(); }
@@ -167,15 +176,33 @@ TEST(OperatorProcessTest, AStandbyHasItsMembersConnectedAndWritesNothing) {
   OperatorProcess standby(fleet.Arguments(/*elect=*/true), fleet.log());
   standby.WaitReady();
   Federation::Await("the standby watches members", [&] { return watches() == 1 + 2 * 4; });
+  const std::string first = Holder(fleet);
+  // Who a member is it asks once before it watches it, and once when it does, with all else that it would ask.
+  Federation::Await("the standby knows its members", [&] {
+    return std::all_of(fleet.members().begin(), fleet.members().end(), [&](const auto& member) {
+      const auto requests = RequestsOfOthers(fleet, *member, first);
+      return std::count_if(requests.begin(), requests.end(),
+                           [](const auto& request) { return absl::EndsWith(request.target, "/readyz"); }) > 1;
+    });
+  });
+  // Questions that are asked by a POST among them.
+  const auto expect_reads_of_standby = [&] {
+    for (SimCluster* cluster : {&fleet.hub(), fleet.members()[0].get(), fleet.members()[1].get()}) {
+      for (const auto& request : RequestsOfOthers(fleet, *cluster, first)) {
+        EXPECT_EQ(request.method, "GET") << cluster->name() << ": " << request.verb << " " << request.target;
+      }
+    }
+  };
+  expect_reads_of_standby();
   fleet.ForgetRequests();
   Federation::Await("the leader renews its lease twice more", [&] { return fleet.TrafficOf(fleet.hub()).writes >= 2; });
+  expect_reads_of_standby();
   for (const auto& member : fleet.members()) {
     Traffic traffic = fleet.TrafficOf(*member);
     // The leader's, for the namespace of the new job: a question that changes nothing.
     traffic.writes -= traffic.requests["create selfsubjectaccessreviews"];
     EXPECT_EQ(traffic.writes, 0) << traffic.Text();
   }
-  const std::string first = Holder(fleet);
   leading->Signal(SIGTERM);
   EXPECT_EQ(leading->Wait(), 0);
   fleet.Submit("next", 2);

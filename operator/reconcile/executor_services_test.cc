@@ -312,6 +312,34 @@ TEST_F(ExecutorServicesTest, AnotherModeTakesEffectWithTheNextAttempt) {
   EXPECT_THAT(Endpoints(), ::testing::ContainsRegex("^[0-9.:]+ . relay [0-9.:]+ . relay [0-9.:]+$"));
 }
 
+TEST_F(ExecutorServicesTest, WhatTheJobDoesNotWantAnyMoreIsNotWaitedFor) {
+  AddNodes();
+  Submit("NodePort");
+  SettleBoth();
+  for (kube::ApiClient* cluster : {looking_.get(), tokyo_client_.get()}) ASSERT_TRUE(cluster->Delete(kNodes, {"", "node-0"}).ok());
+  Patch(kFusionJobs, "train", {{"spec", {{"training", {{"steps", 200}}}}}});
+  SettleBoth();
+  ASSERT_NE(tokyo_->Anchors().at(0).waiting, "");
+  Patch(kFusionJobs, "train", {{"spec", {{"training", {{"steps", 100}}}}}});
+  AddNodes();
+  SettleBoth();
+  EXPECT_EQ(member_->Anchors().at(0).waiting, "");
+  EXPECT_EQ(tokyo_->Anchors().at(0).waiting, "");
+}
+
+// One of before prepared the attempt, and made no Services.
+TEST_F(ExecutorServicesTest, AnExecutorIsReachedThoughAnOlderOperatorHasBegunItsAttempt) {
+  AddNodes();
+  Submit("NodePort");
+  SettleBoth();
+  const std::string advertised = After(TokyoPod("train-tokyo-0-r0"), "--advertise");
+  const json notes = {{"metadata", {{"annotations", {{kExecutorServicesAnnotation, nullptr}, {kExecutorAddressesAnnotation, nullptr}}}}}};
+  ASSERT_TRUE(tokyo_client_->Patch(kConfigMaps, {"default", "train-anchor"}, kube::PatchType::kMerge, notes.dump()).ok());
+  ASSERT_TRUE(tokyo_client_->Delete(kPods, {"default", "train-tokyo-0-r0"}, {.grace_period_seconds = 0}).ok());
+  SettleBoth();
+  EXPECT_EQ(After(TokyoPod("train-tokyo-0-r0"), "--advertise"), advertised);
+}
+
 // Its nodes are away just when the job's document changes: those that train go on, and are not forgotten.
 TEST_F(ExecutorServicesTest, WaitingMovesNobodyThatRuns) {
   AddNodes();

@@ -15,6 +15,7 @@ using nlohmann::json;
 using testing::DirectMember;
 using testing::FrozenJobs;
 using testing::FrozenMember;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::TwoClustersTest;
 
@@ -170,6 +171,26 @@ TEST_F(FencingTest, ALeaderThatIsStoppedBetweenLookingAndWritingDoesNotOverwrite
   EXPECT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
   EXPECT_FALSE(WakeOldLeader("tokyo").status.ok()) << "it finds out";
+}
+
+// So that one that wakes up meanwhile makes them no more.
+TEST_F(FencingTest, ALeaderClaimsBeforeItRemovesServicesThatAreIdle) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  EndBroker(0, 0, "");
+  (void)Reconcile();
+  ASSERT_EQ(Condition("Complete"), "True Completed");
+  ASSERT_TRUE(tokyo_client_->Delete(kPods, {"default", "train-tokyo-0-r0"}, {.grace_period_seconds = 0}).ok());
+  LeadWith(new_fence_);
+  tokyo_server_.ForgetRequests();
+  (void)ReconcileTokyo();
+  std::vector<std::string> writes;
+  for (const auto& request : tokyo_server_.requests()) {
+    const std::string path = request.target.substr(0, request.target.find('?'));
+    if (request.method != "GET") writes.push_back(absl::StrCat(request.method, " ", path.substr(path.rfind('/'))));
+  }
+  EXPECT_THAT(writes, ElementsAre("PATCH /train-anchor", "DELETE /train-tokyo-0", "PATCH /train-anchor"));
 }
 
 TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {

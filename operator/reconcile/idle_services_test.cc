@@ -28,6 +28,16 @@ class IdleServicesTest : public TwoClustersTest {
     ASSERT_THAT(ServicesOf(*looking_), UnorderedElementsAre("train-broker", "train-local-0"));
     ASSERT_THAT(ServicesOf(*tokyo_client_), ElementsAre("train-tokyo-0"));
   }
+  // Nothing is written, though all is looked at again.
+  void ExpectRest() {
+    server_.ForgetRequests();
+    tokyo_server_.ForgetRequests();
+    EXPECT_TRUE(Reconcile().status.ok());
+    EXPECT_TRUE(ReconcileTokyo().status.ok());
+    for (const auto* server : {&server_, &tokyo_server_}) {
+      for (const auto& request : server->requests()) EXPECT_EQ(request.method, "GET") << request.target;
+    }
+  }
   // Of the broker, and of the executors by cluster.
   json Endpoints() {
     const json status = Job()["status"];
@@ -53,6 +63,30 @@ TEST_F(IdleServicesTest, AJobThatIsOverHasNone) {
   EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
   EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
   EXPECT_EQ(Endpoints(), before) << "where it was reached is still told";
+  ExpectRest();
+}
+
+// Which named addresses alone.
+TEST_F(IdleServicesTest, ThoseOfAnOlderOperatorGoToo) {
+  Start();
+  const json note = {{"metadata", {{"annotations", {{kExecutorServicesAnnotation, nullptr}}}}}};
+  for (kube::ApiClient* cluster : {looking_.get(), tokyo_client_.get()}) {
+    ASSERT_TRUE(cluster->Patch(kConfigMaps, {"default", "train-anchor"}, kube::PatchType::kMerge, note.dump()).ok());
+  }
+  EndBroker(0, 0, "");
+  SettleBoth();
+  EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+  EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
+}
+
+TEST_F(IdleServicesTest, AnAnchorThatIsBeingDeletedIsLeftToItsEnd) {
+  Start();
+  const json held = {{"metadata", {{"finalizers", {"example.org/held"}}}}};
+  ASSERT_TRUE(looking_->Patch(kConfigMaps, {"default", "train-anchor"}, kube::PatchType::kMerge, held.dump()).ok());
+  EndBroker(0, 0, "");
+  ASSERT_TRUE(looking_->Delete(kConfigMaps, {"default", "train-anchor"}).ok());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Reconcile().status.ok());
+  EXPECT_EQ(Condition("Complete"), "True Completed");
 }
 
 TEST_F(IdleServicesTest, WhoeverKeepsThePodsOfAJobThatIsOverKeepsItsServices) {
@@ -96,6 +130,23 @@ TEST_F(IdleServicesTest, ThoseThatWaitedForTheirAddressToTheEndGoToo) {
   EXPECT_EQ(Condition("Failed"), "True PendingDeadlineExceeded");
   EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
   EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+  ExpectRest();
+}
+
+TEST_F(IdleServicesTest, ABrokersThatWaitedForItsAddressToTheEndGoesToo) {
+  balances_ = false;
+  json job = testing::JobObject();
+  job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+  job["spec"]["placement"] = {{"clusters", {{{"name", "tokyo"}, {"min", 2}}}}};
+  job["spec"]["pendingDeadlineSeconds"] = 60;
+  TwoClustersTest::Submit(job);
+  SettleBoth();
+  ASSERT_THAT(ServicesOf(*looking_), ElementsAre("train-broker"));
+  clock_.Advance(absl::Seconds(61));
+  SettleBoth();
+  EXPECT_EQ(Condition("Failed"), "True PendingDeadlineExceeded");
+  EXPECT_THAT(ServicesOf(*looking_), ElementsAre());
+  ExpectRest();
 }
 
 TEST_F(IdleServicesTest, ThoseThatWaitedInAClusterThatTheNextAttemptLeavesGoToo) {

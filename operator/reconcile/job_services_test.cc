@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "lib/kube/client/forwarding_client.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
@@ -133,6 +134,30 @@ TEST_F(JobServicesTest, UnlessSomebodyElseHasThatAddressByNow) {
                       {"message", "spec.clusterIPs: Invalid value: provided IP is already allocated"}};
   server_.AddFault({.verb = "apply", .target = "/services/", .code = 422, .body = taken.dump()});
   EXPECT_NE(MadeAgain({.inside = "10.96.7.7:7001", .outside = "192.0.2.7:31234"})["ports"][0]["nodePort"], 31234);
+}
+
+// Whose name another job's has taken since it was looked at.
+class ChangingHands : public kube::ForwardingClient {
+ public:
+  using kube::ForwardingClient::ForwardingClient;
+  absl::StatusOr<std::string> Delete(const kube::Resource& resource, const kube::ObjectKey& key, const kube::DeleteOptions& options,
+                                     const kube::CallOptions& call) override {
+    json next = json::parse(inner().Get(resource, key, call).value());
+    for (const char* field : {"uid", "resourceVersion"}) next["metadata"].erase(field);
+    next["metadata"]["labels"][kJobUidLabel] = "another";
+    EXPECT_TRUE(inner().Delete(resource, key, {}, call).ok());
+    EXPECT_TRUE(inner().Create(resource, key.ns, next.dump(), {}, call).ok());
+    return inner().Delete(resource, key, options, call);
+  }
+};
+
+TEST_F(JobServicesTest, OneThatHasChangedHandsIsNotRemoved) {
+  (void)Reach(kNodePort);
+  ChangingHands client(*client_);
+  EXPECT_TRUE(JobServices(client, kIdentity, "paris", "", {}).Remove("train-paris-0").ok());
+  const auto there = client_->Get(kServices, {"default", "train-paris-0"});
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_EQ(json::parse(*there)["metadata"]["labels"][kJobUidLabel], "another");
 }
 
 TEST_F(JobServicesTest, OneThatIsBeingDeletedIsWaitedFor) {

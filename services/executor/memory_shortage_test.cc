@@ -28,6 +28,11 @@ TEST(MemoryShortageTest, APlanThatCannotFitIsSaidToBeTooMuch) {
   EXPECT_THAT(std::string(said.message()), HasSubstr("that is too much for it"));
 }
 
+TEST(MemoryShortageTest, OfADeviceOfUnknownSizeNothingIsSaid) {
+  const absl::Status said = BesideThePlan(tensor::OutOfMemoryError("no"), {.memory_bytes = 9 * kGiB}, 0);
+  EXPECT_THAT(std::string(said.message()), StartsWith("no; the plan counts on 9.00 GiB for stage 0: others may be using the device"));
+}
+
 TEST(MemoryShortageTest, OtherFailuresStayAsTheyAre) {
   for (const absl::Status& status :
        {absl::OkStatus(), absl::ResourceExhaustedError("No space left on the disk"), absl::InternalError("no")}) {

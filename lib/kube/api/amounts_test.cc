@@ -16,6 +16,7 @@ TEST(AmountsTest, ProcessorsAreInThousandthsAllElseInUnits) {
   for (const char* much : {"1e20", "99999999Ei"})
     EXPECT_EQ(ParseAmount(kMemory, much).value(), std::numeric_limits<int64_t>::max()) << much;
   EXPECT_EQ(ParseAmount(kCpu, "1e17").value(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(ParseAmount(kMemory, "-1e20").value(), std::numeric_limits<int64_t>::min());
 }
 
 TEST(AmountsTest, SumsAndMaximaGoResourceByResource) {
@@ -31,6 +32,9 @@ TEST(AmountsTest, SumsOfStrangersDoNotWrapAround) {
   Amounts amounts = {{"memory", std::numeric_limits<int64_t>::max()}};
   AddAmounts({{"memory", 1}}, amounts);
   EXPECT_EQ(AmountOf(amounts, "memory"), std::numeric_limits<int64_t>::max());
+  amounts = {{"memory", std::numeric_limits<int64_t>::min()}};
+  AddAmounts({{"memory", -1}}, amounts);
+  EXPECT_EQ(AmountOf(amounts, "memory"), std::numeric_limits<int64_t>::min());
 }
 
 TEST(AmountsTest, ReadsAsPeopleWriteIt) {

@@ -337,6 +337,21 @@ TEST_F(RestClientTest, StopEndsTheWaitForARetry) {
   EXPECT_TRUE(absl::IsCancelled(api_.Get(kPods, {"ns", "a"}, {.stop = stop.get_token()}).status()));
 }
 
+TEST_F(RestClientTest, TheServersClockIsComparedWithOursFromTheCallsBeginningToItsEnd) {
+  const auto call = [this](absl::Duration ahead) {
+    transport_->Then([this, ahead](const HttpRequest&) {
+      const std::string date = absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", clock_.Now() + ahead, absl::UTCTimeZone());
+      clock_.Advance(absl::Seconds(1.5));
+      return HttpResponse{200, {{"Date", date}}, "{}"};
+    });
+    EXPECT_TRUE(api_.Get(kPods, {"ns", "a"}).ok());
+    return api_.ServerAhead();
+  };
+  EXPECT_EQ(api_.ServerAhead(), std::nullopt);
+  EXPECT_EQ(call(absl::ZeroDuration()), absl::ZeroDuration()) << "the second in which it was sent was over when the answer came";
+  EXPECT_EQ(call(absl::Seconds(20)), absl::Seconds(18));
+}
+
 class LimitedRestClientTest : public RestClientTest {
  protected:
   LimitedRestClientTest() : RestClientTest(RestClientOptions{.requests_per_second = 2, .burst = 3, .max_list_bytes = 10}) {}

@@ -78,6 +78,11 @@ absl::Status CheckProxyUrl(absl::string_view text) {
   const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, std::string(text).c_str(), CURLU_NON_SUPPORT_SCHEME);
   if (code != CURLUE_OK) return bad(absl::StrCat("cannot be read: ", curl_url_strerror(code)));
   if (Part(url.get(), CURLUPART_HOST).empty()) return bad("has no host");
+  // With a path, libcurl takes socks5h://localhost for a socket of this machine.
+  if (Part(url.get(), CURLUPART_PATH) != "/") return bad("must not hold a path");
+  if (!Part(url.get(), CURLUPART_QUERY).empty() || !Part(url.get(), CURLUPART_FRAGMENT).empty()) {
+    return bad("must not hold a query or a fragment");
+  }
   return absl::OkStatus();
 }
 

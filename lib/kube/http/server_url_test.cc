@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace fusionllm::kube {
 namespace {
 
@@ -47,16 +49,24 @@ TEST(ServerUrl, APasswordIsNotRepeated) {
 }
 
 TEST(ProxyUrl, IsAHostThatCanBeReachedAndItsPasswordIsNotRepeated) {
-  for (const char* text :
-       {"http://proxy:1", "https://proxy", "socks5://[fd00::1]:1", "socks5h://proxy:1", "http://alice:hunter2@proxy:1"}) {
+  for (const char* text : {"http://proxy:1", "https://proxy", "https://proxy:1/", "socks5://[fd00::1]:1", "socks5h://proxy:1",
+                           "http://alice:hunter2@proxy:1"}) {
     EXPECT_TRUE(CheckProxyUrl(text).ok()) << text << CheckProxyUrl(text);
   }
-  for (const char* text : {"", "proxy:1", "ftp://proxy", "http://", "http://alice:hunter2@[::1]:x", "http://alice:hunter2@proxy:999999",
-                           "http://alice:hunter2@proxy\r\n", "http://alice:hunter2@pro xy"}) {
+  for (const std::string& text : std::vector<std::string>{
+           "", "proxy:1", "ftp://proxy", "http://", "http://alice:hunter2@", "http://alice:hunter2@[::1]:x",
+           "http://alice:hunter2@proxy:999999", "http://alice:hunter2@proxy\r\n", "http://alice:hunter2@pro xy",
+           std::string("http://alice:hunter2@proxy\0.example.org", 39), "http://alice:hunter2@" + std::string(4000, 'p'),
+           "http://alice:hunter2@proxy/path", "http://alice:hunter2@proxy?query", "http://alice:hunter2@proxy#fragment"}) {
     const absl::Status status = CheckProxyUrl(text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), ::testing::Not(HasSubstr("hunter2"))) << text;
   }
+}
+
+TEST(ProxyUrl, IsNoSocketOfThisMachine) {
+  // Which libcurl would dial.
+  EXPECT_EQ(CheckProxyUrl("socks5h://localhost/run/some.socket").code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 namespace fusionllm::kube {
 namespace {
 
+using ::testing::AnyOf;
 using testing::BookmarkJson;
 using ::testing::ElementsAre;
 using testing::Error;
@@ -22,6 +23,12 @@ class StreamingListTest : public testing::ReflectorTest {
  protected:
   void StartStreaming(ReflectorLimits limits = {}) { Start({.resource = testing::Pods(), .streaming_list = true}, limits); }
 };
+
+size_t BytesOfOne() { return DecodePod(PodJson("a", "5")).value()->Bytes(); }
+
+std::string BrokenPod(const std::string& name) {
+  return absl::StrCat(R"({"kind":"Pod","metadata":{"name":")", name, R"(","namespace":"ns","resourceVersion":"6"},"status":5})");
+}
 
 std::string LastOfAll(const std::string& version) {
   return EventJson("BOOKMARK", absl::StrCat(R"({"kind":"Pod","metadata":{"resourceVersion":")", version,
@@ -42,8 +49,9 @@ TEST_F(StreamingListTest, TheListIsTheBeginningOfTheWatch) {
   EXPECT_EQ(watches[1].resource_version_match, "");
   const auto lines = sink_.lines();
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_THAT(lines[0], ::testing::AnyOf("list a b at 10", "list b a at 10"));
+  EXPECT_THAT(lines[0], AnyOf("list a b at 10", "list b a at 10"));
   EXPECT_EQ(lines[1], "put a");
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_relists_total{cluster=\"c\",resource=\"pods\"} 1\n"));
 }
 
 TEST_F(StreamingListTest, NothingIsShownBeforeAllIsThere) {
@@ -52,6 +60,16 @@ TEST_F(StreamingListTest, NothingIsShownBeforeAllIsThere) {
   client_.Watches(1);
   Stop();
   EXPECT_THAT(sink_.lines(), ElementsAre());
+  EXPECT_FALSE(sink_.watching());
+}
+
+TEST_F(StreamingListTest, WithItsEndItIsAWatch) {
+  client_.OnWatchThatStays(EventJson("ADDED", PodJson("a", "7")) + LastOfAll("10"));
+  StartStreaming();
+  client_.Watches(1);
+  Stop();
+  EXPECT_THAT(sink_.lines(), ElementsAre("list a at 10"));
+  EXPECT_TRUE(sink_.watching());
 }
 
 TEST_F(StreamingListTest, WhatGoesOrChangesMeanwhileIsAsItIsAtTheEnd) {
@@ -61,6 +79,15 @@ TEST_F(StreamingListTest, WhatGoesOrChangesMeanwhileIsAsItIsAtTheEnd) {
   StartStreaming();
   client_.Watches(2);
   EXPECT_THAT(sink_.lines(), ElementsAre("list a at 10"));
+}
+
+// However it ends, and though a server that is away before it has begun is asked in the same way again.
+TEST_F(StreamingListTest, OneThatBreaksOffIsTheLast) {
+  client_.OnWatch(EventJson("ADDED", PodJson("a", "7")), absl::UnavailableError("connection reset"));
+  client_.OnList(ListJson({PodJson("a", "7")}, "10"));
+  StartStreaming();
+  EXPECT_FALSE(client_.Watches(2)[1].send_initial_events);
+  EXPECT_THAT(sink_.lines(), ElementsAre("failed", "list a at 10"));
 }
 
 // A proxy that drops bookmarks would have a stream begun again for ever.
@@ -125,6 +152,17 @@ TEST_F(StreamingListTest, AfterAnExpiredVersionItIsNoOlderThanWhatWasSeen) {
   EXPECT_THAT(sink_.lines(), ElementsAre("list at 10", "failed", "list a at 20"));
 }
 
+TEST_F(StreamingListTest, OnceListedAnewItGoesOnFromWhatWasSeen) {
+  client_.OnWatchThatStays(LastOfAll("10"));
+  StartStreaming();
+  client_.Watches(1);
+  reflector_->StartOver();
+  client_.OnWatch(LastOfAll("20") + EventJson("ERROR", StatusJson(410, "Expired", "too old")), absl::OkStatus());
+  const auto watches = client_.Watches(3);
+  EXPECT_EQ(watches[1].resource_version, "") << "what the cache has is wrong: only the newest state will do";
+  EXPECT_EQ(watches[2].resource_version, "20");
+}
+
 TEST_F(StreamingListTest, MoreThanMayBeKeptIsCutOff) {
   client_.OnWatch(EventJson("ADDED", PodJson("a", "5")) + EventJson("ADDED", PodJson("b", "6")) + EventJson("ADDED", PodJson("c", "7")) +
                       LastOfAll("10"),
@@ -134,9 +172,45 @@ TEST_F(StreamingListTest, MoreThanMayBeKeptIsCutOff) {
   EXPECT_THAT(sink_.lines(), ElementsAre("failed"));
 }
 
+TEST_F(StreamingListTest, MoreBytesThanMayBeKeptAreCutOff) {
+  client_.OnWatch(EventJson("ADDED", PodJson("a", "5")) + EventJson("ADDED", PodJson("b", "6")) + EventJson("ADDED", PodJson("c", "7")) +
+                      LastOfAll("10"),
+                  absl::OkStatus());
+  StartStreaming({.max_bytes = 2 * BytesOfOne()});
+  client_.Lists(1);
+  EXPECT_THAT(sink_.lines(), ElementsAre("failed"));
+}
+
+TEST_F(StreamingListTest, WhatGoesOrChangesMeanwhileTakesNoRoom) {
+  client_.OnWatch(EventJson("ADDED", PodJson("a", "5")) + EventJson("ADDED", PodJson("b", "6")) + EventJson("MODIFIED", PodJson("b", "7")) +
+                      EventJson("DELETED", PodJson("b", "8")) + EventJson("ADDED", PodJson("c", "9")) + LastOfAll("10"),
+                  absl::OkStatus());
+  StartStreaming({.max_objects = 2, .max_bytes = 2 * BytesOfOne()});
+  client_.Watches(2);
+  EXPECT_THAT(sink_.lines(), ElementsAre(AnyOf("list a c at 10", "list c a at 10")));
+}
+
+TEST_F(StreamingListTest, ObjectsThatCannotBeReadTakeRoom) {
+  client_.OnWatch(
+      EventJson("ADDED", BrokenPod("x")) + EventJson("ADDED", BrokenPod("y")) + EventJson("ADDED", PodJson("a", "7")) + LastOfAll("10"),
+      absl::OkStatus());
+  StartStreaming({.max_objects = 2});
+  client_.Lists(1);
+  EXPECT_THAT(sink_.lines(), ElementsAre("failed"));
+}
+
+TEST_F(StreamingListTest, AnObjectIsReadableOrNotAsItIsAtTheEnd) {
+  client_.OnWatch(EventJson("ADDED", BrokenPod("x")) + EventJson("MODIFIED", PodJson("x", "7")) + EventJson("ADDED", PodJson("y", "5")) +
+                      EventJson("MODIFIED", BrokenPod("y")) + EventJson("ADDED", BrokenPod("z")) + EventJson("DELETED", BrokenPod("z")) +
+                      LastOfAll("10"),
+                  absl::OkStatus());
+  StartStreaming();
+  client_.Watches(2);
+  EXPECT_THAT(sink_.lines(), ElementsAre("list x, unreadable y at 10"));
+}
+
 TEST_F(StreamingListTest, AnObjectThatCannotBeReadIsThereAllTheSame) {
-  const std::string broken = R"({"kind":"Pod","metadata":{"name":"x","namespace":"ns","resourceVersion":"6"},"status":5})";
-  client_.OnWatch(EventJson("ADDED", broken) + EventJson("ADDED", PodJson("a", "5")) + LastOfAll("10"), absl::OkStatus());
+  client_.OnWatch(EventJson("ADDED", BrokenPod("x")) + EventJson("ADDED", PodJson("a", "5")) + LastOfAll("10"), absl::OkStatus());
   StartStreaming();
   client_.Watches(2);
   EXPECT_THAT(sink_.lines(), ElementsAre("list a, unreadable x at 10"));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,8 +52,11 @@ class RecordingSink : public ReflectorSink {
   }
   void Advance(const std::string& version) override { Add("at " + version); }
   void Watching(bool open, const absl::Status& why) override {
+    watching_ = open;
     if (!open && !why.ok()) Add("failed");
   }
+  // As told last.
+  bool watching() const { return watching_; }
   std::vector<std::string> lines() {
     const std::lock_guard lock(mutex_);
     return lines_;
@@ -65,6 +69,7 @@ class RecordingSink : public ReflectorSink {
   }
   std::mutex mutex_;
   std::vector<std::string> lines_;
+  std::atomic<bool> watching_ = false;
 };
 
 class ReflectorTest : public ::testing::Test {
