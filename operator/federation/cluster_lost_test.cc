@@ -11,6 +11,8 @@ namespace {
 using nlohmann::json;
 using testing::ClusterRegistryTest;
 using testing::FakeApiServer;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 
 TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
   for (const bool before : {true, false}) {
@@ -34,6 +36,8 @@ TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
     } else {
       EXPECT_TRUE(Eventually([&] { return Condition(name, "Connected") == "False not listed yet"; })) << Condition(name, "Connected");
     }
+    EXPECT_FALSE(registry_->Lost(name)) << "since long ago, but this connection has had no chance yet";
+    EXPECT_EQ(losses_told_, 0);
   }
 }
 
@@ -81,11 +85,55 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
   EXPECT_TRUE(Eventually([&] { return !registry_->Remote().empty() && registry_->Remote()[0]->lost(); }));
   EXPECT_TRUE(Eventually([&] { return losses_told_ == 2; })) << "once then, and once when it is back";
   EXPECT_FALSE(registry_->Remote()[0]->lost());
+  const std::lock_guard lock(mutex_);
+  EXPECT_THAT(events_, IsSupersetOf({"paris ! ClusterLost: lost, as it has been away for workerLostTimeoutSeconds",
+                                     "paris ClusterBack: no more counted as lost"}));
+}
+
+TEST_F(ClusterRegistryTest, AStandbyKnowsWhatIsLostAndTellsNobody) {
+  may_tell_ = false;
+  WriteSecret("bad", "something else");
+  AddCluster("paris", {{"kubeConfig", {{"location", "bad"}}}});
+  const json away = {{"type", "Connected"},
+                     {"status", "False"},
+                     {"reason", "NotConnected"},
+                     {"message", ""},
+                     {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
+  const json patch = {{"status", {{"conditions", {away}}}}};
+  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && losses_told_ == 1; }));
+  const std::lock_guard lock(mutex_);
+  EXPECT_THAT(events_, IsEmpty());
+}
+
+TEST_F(ClusterRegistryTest, ALostClusterWithNewCredentialsIsLostUntilItAnswers) {
+  Make(absl::ZeroDuration(), /*loss_patience=*/absl::Minutes(10));
+  paris_.AddFault({.verb = "list", .times = 1000, .kind = kube::testing::Fault::Kind::kHang});
+  WriteSecret("s", "something else");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}, {"workerLostTimeoutSeconds", 1}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return registry_->Lost("paris");
+  }));
+  WriteSecret("s", "to paris");
+  ASSERT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});
+    return !registry_->Remote().empty();
+  }));
+  EXPECT_TRUE(registry_->Remote()[0]->lost());
+  EXPECT_EQ(losses_told_, 1);
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  // For how long it was connected before is no matter.
+  const json connected = {
+      {"type", "Connected"}, {"status", "True"}, {"reason", "Connected"}, {"message", ""}, {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
+  const json patch = {{"status", {{"conditions", {connected}}}}};
+  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
   paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
@@ -142,6 +190,12 @@ TEST_F(ClusterRegistryTest, AClusterWhoseFusionClusterIsGoneIsLostAfterItsTimeou
   EXPECT_FALSE(registry_->Lost("tokyo"));
   AddCluster("paris", {{"kubeConfig", {{"location", "paris"}}}});
   EXPECT_TRUE(Eventually([&] { return !registry_->Lost("paris"); }));
+  // Gone once more, it is waited for once more, and as long as it says now.
+  registry_->Reconcile("paris", {});
+  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
+  registry_->Reconcile("paris", {});
+  EXPECT_FALSE(registry_->Lost("paris"));
 }
 
 }  // namespace

@@ -99,6 +99,11 @@ TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) 
   EXPECT_TRUE(Eventually([&] {
     return Condition("paris", "ClockSynced") == "False its API server's clock is more than an hour ahead of the operator's";
   })) << Condition("paris", "ClockSynced");
+  EXPECT_TRUE(Eventually([&] {
+    const std::lock_guard lock(mutex_);
+    return std::count(events_.begin(), events_.end(),
+                      "paris ! Skewed: its API server's clock is more than an hour ahead of the operator's") == 1;
+  }));
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
 }
 

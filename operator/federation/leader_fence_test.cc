@@ -48,6 +48,16 @@ TEST_F(LeaderFenceTest, AHigherEpochOfAnotherLeaderEndsIt) {
   EXPECT_NE(lost_.find("held by other"), std::string::npos) << lost_;
 }
 
+TEST_F(LeaderFenceTest, AServerThatDoesNotSayEndsNobodyAndNothingIsWritten) {
+  ASSERT_TRUE(elector_.Acquire({}).ok());
+  server_.AddFault({.target = "/leases/", .times = 100, .code = 403, .body = R"({"kind":"Status","code":403,"reason":"Forbidden"})"});
+  const absl::Status outranked = fence_.Outranked(2, {});
+  EXPECT_FALSE(outranked.ok());
+  EXPECT_FALSE(absl::IsFailedPrecondition(outranked)) << outranked;
+  EXPECT_EQ(fence_.epoch(), 1);
+  EXPECT_EQ(lost_, "");
+}
+
 TEST_F(LeaderFenceTest, AHigherEpochOfACountThatBeganAnewIsSurpassed) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
   EXPECT_TRUE(fence_.Outranked(7, {}).ok());

@@ -145,10 +145,52 @@ TEST_F(PlacementTest, MinimaFirstThenInTurnWithinTheMaxima) {
   EXPECT_THAT(Place({"paris", "tokyo", "oslo"}), ElementsAre("paris-0", "paris-1", "paris-2", "tokyo-0", "tokyo-1", "tokyo-2"));
 }
 
+TEST_F(PlacementTest, BoundsHoldForAJobWithoutANumber) {
+  room_ = {{"paris", 110}, {"tokyo", 110}};
+  devices_ = {{"paris", 4}, {"tokyo", 1}};
+  wish().clusters = {{"paris", 0, 1}, {"tokyo", 3, std::nullopt}};
+  const Placement placement = Full({"paris", "tokyo"});
+  EXPECT_THAT(Names(placement), ElementsAre("tokyo-0", "tokyo-1", "tokyo-2"));
+  EXPECT_EQ(placement.shortage, "");
+  wish().clusters = {{"paris", 0, 1}};
+  EXPECT_EQ(Full({"paris"}).wanted, 1);
+  executors().min = 2;
+  EXPECT_THAT(Problem({"paris"}), HasSubstr("maxima add up to 1, fewer than the 2"));
+}
+
+TEST_F(PlacementTest, BoundsAreToldToWhoeverChooses) {
+  executors().replicas = 4;
+  wish().spread = job::Spread::kFastest;
+  wish().clusters = {{"oslo", 1, 2}, {"paris", 0, std::nullopt}};
+  const std::vector<ClusterOffer> offers = {{.name = "oslo", .room = 9}, {.name = "paris", .room = 9}};
+  const Choice choice = ChoiceOf(job_, offers);
+  ASSERT_EQ(choice.clusters.size(), 2);
+  EXPECT_EQ(choice.clusters[0].least, 1);
+  EXPECT_EQ(choice.clusters[0].most, 2);
+  EXPECT_EQ(choice.clusters[1].least, 0);
+  EXPECT_EQ(choice.clusters[1].most, 4);
+}
+
+TEST_F(PlacementTest, TheNumberKeepsWithinItsBounds) {
+  executors() = {.replicas = 9, .min = 2, .max = 4};
+  EXPECT_EQ(NamedNumber(executors()), 4);
+  executors().replicas = 1;
+  EXPECT_EQ(NamedNumber(executors()), 2);
+  executors().max = 1;
+  EXPECT_EQ(NamedNumber(executors()), 2) << "it must have these";
+  executors().replicas.reset();
+  EXPECT_EQ(NamedNumber(executors()), 2);
+  executors().max.reset();
+  EXPECT_EQ(NamedNumber(executors()), std::nullopt);
+}
+
 TEST_F(PlacementTest, SparesComeAfterThoseThatTrain) {
   executors().replicas = 3;
   executors().spares = 2;
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1", "tokyo-0", "paris-2 spare", "tokyo-1 spare"));
+  executors() = {.replicas = 1, .spares = 1};
+  wish().clusters = {{"paris", 0, 1}};
+  EXPECT_THAT(Place({"paris"}), ElementsAre("paris-0", "paris-1 spare")) << "the maximum is of those that train";
 }
 
 TEST_F(PlacementTest, WhatCannotBeIsSaid) {

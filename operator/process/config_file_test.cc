@@ -7,10 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/describer.h"
+#include "lib/job/printer.h"
 #include "operator/process/config_fields.h"
 
 namespace fusionllm::op {
@@ -119,8 +121,32 @@ TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
   EXPECT_THAT(std::string(MergeFlags("kind: FusionJob", "f", {}).status().message()), HasSubstr("f:1: kind: must be OperatorConfig"));
 }
 
+TEST(ConfigFileTest, NamesAreWhatLabelsAndNamespacesTake) {
+  for (const std::string& name : {std::string("a"), std::string("hub-1"), std::string("1"), std::string(63, 'a')}) {
+    EXPECT_EQ(CheckName(name), "") << name;
+  }
+  for (const std::string& name : {std::string(), std::string("-a"), std::string("a-"), std::string("Hub"), std::string("a.b"),
+                                  std::string("a_b"), std::string(64, 'a')}) {
+    EXPECT_NE(CheckName(name), "") << name;
+  }
+}
+
+TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
+  const std::set<std::string> few_words = {"featureGates", "imagePullPolicy", "logFormat", "logLevel", "scheduler"};
+  for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
+    if (!field.constant.empty() || few_words.contains(field.name)) continue;
+    const std::string value = field.name == "leaderElect" ? "true" : "37", argument = absl::StrCat(field.doc, "=", value);
+    const auto by_file = Merge(absl::StrCat(field.name, ": ", field.name == "watchNamespaces" ? absl::StrCat("[", value, "]") : value));
+    const auto by_flag = Merge("", {argument.c_str()});
+    ASSERT_TRUE(by_file.ok() && by_flag.ok()) << by_file.status() << by_flag.status();
+    EXPECT_EQ(job::Printer::Print(*by_file), job::Printer::Print(*by_flag)) << field.name;
+    EXPECT_NE(job::Printer::Print(*by_flag), job::Printer::Print(Flags())) << field.name;
+  }
+}
+
 TEST(ConfigFileTest, FlagsThatCannotBeAreRefusedAtTheStart) {
-  for (const char* argument : {"--origin=a b/c", "--cluster-name=Foo!", "--namespace=../x", "--kube-api-qps=nan", "--kube-api-qps=inf"}) {
+  for (const char* argument : {"--origin=a b/c", "--cluster-name=Foo!", "--namespace=../x", "--kube-api-qps=nan", "--kube-api-qps=inf",
+                               "--scheduler=nowhere", "--image-pull-policy=never"}) {
     Flags flags;
     CLI::App app;
     AddFlags(app, flags);

@@ -17,6 +17,7 @@ using testing::FrozenJobs;
 using testing::FrozenMember;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using testing::TwoClustersTest;
 
 class FixedFence : public Fence {
@@ -105,6 +106,52 @@ TEST_F(FencingTest, AnchorsCarryTheEpochOfTheLeaderThatWroteLast) {
   EXPECT_EQ(Epoch(*tokyo_), 2);
 }
 
+TEST_F(FencingTest, AnAnchorCarriesItsEpochFromTheBeginning) {
+  LeadWith(old_fence_);
+  Submit2();
+  (void)Reconcile();
+  (void)ReconcileTokyo();
+  ASSERT_THAT(tokyo_->Anchors(), SizeIs(1));
+  EXPECT_EQ(Epoch(*tokyo_), 1);
+}
+
+TEST_F(FencingTest, WhereAPodIsMadeAnewTheAnchorIsClaimed) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  LeadWith(new_fence_);
+  ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-local-0-r0"}, {.grace_period_seconds = 0}).ok());
+  SettleBoth();
+  EXPECT_EQ(Epoch(*member_), 2);
+  EXPECT_EQ(Epoch(*tokyo_), 1);
+  ASSERT_TRUE(tokyo_client_->Delete(kPods, {"default", "train-tokyo-0-r0"}, {.grace_period_seconds = 0}).ok());
+  SettleBoth();
+  EXPECT_EQ(Epoch(*tokyo_), 2);
+}
+
+// Nobody else has claimed anything: what protects them is that they are others.
+TEST_F(FencingTest, WhatHasTakenTheNameOfSomethingThatWasSeenIsNotDeleted) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  StopOldLeader();
+  const auto replace = [&](const kube::Resource& resource, const std::string& name, const json& labels) {
+    json next = json::parse(tokyo_client_->Get(resource, {"default", name}).value());
+    for (const char* field : {"uid", "resourceVersion", "ownerReferences"}) next["metadata"].erase(field);
+    next["metadata"]["labels"].update(labels);
+    ASSERT_TRUE(tokyo_client_->Delete(resource, {"default", name}, {.grace_period_seconds = 0}).ok());
+    ASSERT_TRUE(tokyo_client_->Create(resource, "default", next.dump()).ok());
+  };
+  replace(kPods, "train-tokyo-0-r0", json::object());
+  old_tokyo_->pods_.at(0).phase = PodPhase::kFailed;
+  (void)WakeOldLeader("tokyo");
+  EXPECT_TRUE(TokyoPod("train-tokyo-0-r0").contains("spec"));
+  replace(kConfigMaps, "train-anchor", {{kJobUidLabel, "another"}});
+  old_jobs_->view_.deleted_at = clock_.Now();
+  (void)WakeOldLeader("tokyo");
+  EXPECT_TRUE(tokyo_client_->Get(kConfigMaps, {"default", "train-anchor"}).ok());
+}
+
 // helm/fusionllm/templates/admission.yaml compares it with the anchor's.
 TEST_F(FencingTest, PodsCarryTheEpochOfTheLeaderThatMadeThem) {
   LeadWith(old_fence_);
@@ -137,6 +184,7 @@ TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
        }},
       {"delete a pod", [&] { old_tokyo_->pods_.at(0).phase = PodPhase::kFailed; }},
       {"delete everything", [&] { old_jobs_->view_.deleted_at = clock_.Now(); }},
+      {"keep everything", [&] { old_jobs_->view_.job->spec.preserve_resources_on_deletion = true; }},
   };
   for (const auto& [wish, have] : wishes) {
     SCOPED_TRACE(wish);
@@ -193,6 +241,44 @@ TEST_F(FencingTest, ALeaderClaimsBeforeItRemovesServicesThatAreIdle) {
   EXPECT_THAT(writes, ElementsAre("PATCH /train-anchor", "DELETE /train-tokyo-0", "PATCH /train-anchor"));
 }
 
+// The claim found nothing there.
+TEST_F(FencingTest, ALeaderThatIsStoppedBeforeItMakesAnAnchorLeavesThatOfTheNextOne) {
+  LeadWith(old_fence_);
+  Submit2();
+  (void)Reconcile();
+  StopOldLeader();
+  ASSERT_THAT(old_tokyo_->anchors_, IsEmpty());
+  old_transport_->method_ = "POST";
+  old_transport_->target_ = "/configmaps";
+  old_transport_->before_ = [this] {
+    LeadWith(new_fence_);
+    SettleBoth();
+  };
+  EXPECT_EQ(WakeOldLeader("tokyo").after, absl::Seconds(1));
+  EXPECT_EQ(Epoch(*tokyo_), 2);
+}
+
+TEST_F(FencingTest, AClaimIsOfTheJobsAnchorAloneAndOverwritesNoLaterOne) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  StopOldLeader();
+  JobIdentity job = old_jobs_->view_.identity;
+  FixedFence last(3);
+  tokyo_server_.ForgetRequests();
+  EXPECT_TRUE(Claim(*tokyo_, job, old_fence_, {}).ok());
+  for (const auto& request : tokyo_server_.requests()) EXPECT_EQ(request.method, "GET") << "it is claimed";
+  old_transport_->method_ = "PATCH";
+  old_transport_->target_ = "train-anchor";
+  old_transport_->before_ = [&] { EXPECT_TRUE(Claim(*tokyo_, job, last, {}).ok()); };
+  EXPECT_TRUE(absl::IsUnavailable(Claim(*old_tokyo_, job, new_fence_, {}).status()));
+  EXPECT_EQ(Epoch(*tokyo_), 3);
+  job.uid = "another";
+  FixedFence later(4);
+  EXPECT_EQ(Claim(*tokyo_, job, later, {}).value(), std::nullopt);
+  EXPECT_EQ(Epoch(*tokyo_), 3);
+}
+
 TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {
   FixedFence high(7);
   LeadWith(high);
@@ -206,6 +292,20 @@ TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {
   EXPECT_EQ(low.epoch(), 8);
   EXPECT_EQ(Epoch(*tokyo_), 8);
   EXPECT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
+}
+
+TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOnThoughNothingButAnAnchorIsToBeWritten) {
+  FixedFence high(7);
+  LeadWith(high);
+  Submit2();
+  SettleBoth();
+  FixedFence low(1);
+  low.leads_ = true;
+  LeadWith(low);
+  Patch(kFusionJobs, "train", {{"spec", {{"training", {{"steps", 200}}}}}});
+  SettleBoth();
+  EXPECT_EQ(Epoch(*member_), 8);
+  EXPECT_EQ(Epoch(*tokyo_), 8);
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ TEST(RefusalTest, EachAnswerHasItsReason) {
   EXPECT_EQ(ReasonOf(404, "NotFound", "the server could not find the requested resource"), "none");
   EXPECT_EQ(ReasonOf(422, "Invalid", "Pod \"a\" is invalid: spec.containers[0].image: Required value"), "InvalidTemplate for ever");
   EXPECT_EQ(ReasonOf(400, "BadRequest", "Pod in version \"v1\" cannot be handled as a Pod"), "InvalidTemplate for ever");
+  EXPECT_EQ(ReasonOf(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"), "InvalidTemplate for ever");
   EXPECT_EQ(ReasonOf(422, "Invalid", "Service \"a\" is invalid", "", /*pods=*/false), "InvalidObject") << "an update may put that right";
   for (const int code : {401, 408, 409, 429, 500, 503}) EXPECT_EQ(ReasonOf(code, "", "x"), "none") << code;
   EXPECT_FALSE(RefusalOf(absl::OkStatus(), "tokyo").has_value());
@@ -141,6 +142,20 @@ TEST_F(RefusedJobTest, WithoutTheGateNobodyIsAskedBeforeAndWhatIsRefusedIsSaidAl
   for (const testing::FakeApiServer* server : {&server_, &tokyo_server_}) EXPECT_THAT(Writes(*server), Each(Not(StartsWith("dry"))));
 }
 
+// Whose side effects a trial must not have: it has not seen the Pod.
+TEST_F(RefusedJobTest, AWebhookThatTakesNoDryRunsRefusesNothing) {
+  members_.remote_.clear();
+  server_.AddFault({.verb = "create",
+                    .target = "dryRun",
+                    .times = 1 << 20,
+                    .code = 400,
+                    .body = Answer(400, "BadRequest", "admission webhook \"w.example.org\" does not support dry run")});
+  Submit();
+  Settle();
+  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+}
+
 TEST_F(RefusedJobTest, AQuotaIsAskedAgainSlowlyAndWithoutWritingAnything) {
   members_.remote_.clear();
   server_.AddFault(Quota(2));
@@ -157,6 +172,9 @@ TEST_F(RefusedJobTest, AQuotaIsAskedAgainSlowlyAndWithoutWritingAnything) {
   clock_.Advance(absl::Minutes(1));
   Settle();
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-local-1-r0"}, {.grace_period_seconds = 0}).ok());
+  (void)Reconcile();
+  EXPECT_EQ(Condition("Dispatched"), "True Dispatched") << "what is over is not told again";
 }
 
 // One pod fits into a quota and the next does not.
@@ -283,6 +301,15 @@ TEST_F(RefusedJobTest, APodOfAnotherOwnerIsMadeAnew) {
   pod = json::parse(looking_->Get(kPods, {"default", "train-local-1-r0"}).value());
   EXPECT_NE(pod["metadata"]["uid"], uid);
   EXPECT_EQ(pod["metadata"]["ownerReferences"].size(), 1);
+}
+
+TEST_F(RefusedJobTest, APodThatWasThereAndIsGoneIsMade) {
+  members_.remote_.clear();
+  server_.AddFault(
+      NoPods(409, "AlreadyExists", "pods \"train-local-1-r0\" already exists", 1, 4));  // two dry runs, the broker, an executor
+  Submit();
+  Settle();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
 // The cache trails a write whose answer was lost.

@@ -59,6 +59,7 @@ TEST_F(TrialsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
   EXPECT_TRUE(trials_.Of(Of("tokyo", 1)).accepted);
   EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kTemplate, kNow));
   EXPECT_EQ(trials_.Of(Of("tokyo", 1)).again, absl::InfiniteFuture());
+  EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kQuota, kNow)) << "other words";
   ExpectNothingKnown(Of("tokyo", 1, 2));
   EXPECT_FALSE(trials_.Succeed(Of("tokyo", 1, 2))) << "of this spec nothing was refused";
 }
