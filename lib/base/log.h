@@ -34,7 +34,8 @@ void SetLogLevel(LogLevel least);
 
 // Whether a line of this level is written: asked first where the sentence is costly to make.
 bool Logs(LogLevel level);
-// Line breaks inside the sentence become "\n", and in JSON what is not UTF-8 U+FFFD, so that a line stays a line whatever a peer sent.
+// A line stays a line, and a terminal's state what it is, whatever a peer sent: in text line breaks become "\n", and other control
+// characters and what is not UTF-8 "\xNN"; in JSON control characters are escaped as it has them, and what is not UTF-8 becomes U+FFFD.
 void Log(LogLevel level, absl::string_view sentence);
 
 }  // namespace fusionllm::base

@@ -47,6 +47,29 @@ TEST(LogTest, ALineIsALineWhateverIsSaid) {
   EXPECT_THAT(text, Not(HasSubstr("\r")));
 }
 
+TEST(LogTest, WhatATerminalWouldObeyIsShownInstead) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"\x1b[2Jgone\x07\x7f", "\\x1b[2Jgone\\x07\\x7f"},
+      {std::string("a\0b\t", 4), "a\\x00b\\t"},
+      {"caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x99\x82", "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x99\x82"},
+      {"\xc2\x9b"
+       "2J\xc2\xa0",
+       "\\xc2\\x9b"
+       "2J\xc2\xa0"},
+      {"\x9b"
+       "2J \xff \xc3",
+       "\\x9b"
+       "2J \\xff \\xc3"},
+      {"\xe6\x97!", "\\xe6\\x97!"},
+      {"\xc0\x8a", "\\xc0\\x8a"}};
+  StartLog("probe", LogLevel::kInfo);
+  for (const auto& [sentence, shown] : cases) {
+    testing::internal::CaptureStderr();
+    Log(LogLevel::kInfo, sentence);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::EndsWith(" info probe: " + shown + "\n"));
+  }
+}
+
 std::string JsonLogged(const std::string& sentence) {
   StartLog("probe", LogLevel::kInfo, LogFormat::kJson);
   testing::internal::CaptureStderr();

@@ -189,6 +189,10 @@ ClusterRegistry::Finding ClusterRegistry::Look(const ClusterObject& object, cons
   Finding finding = Judge(link->Connection());
   finding.identity = std::move(identity);
   finding.facts = facts;
+  if (finding.credentials.ok()) {
+    finding.credentials = link->Credentials();
+    finding.reason = finding.credentials.ok() ? "" : "Unauthorized";
+  }
   if (finding.credentials.ok() && !facts->missing.empty()) {
     constexpr size_t kNamed = 8;
     const std::vector<std::string> named(facts->missing.begin(), facts->missing.begin() + std::min(kNamed, facts->missing.size()));

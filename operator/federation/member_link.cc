@@ -81,6 +81,11 @@ absl::Status MemberLink::Connection() const {
   return answer.ok() ? absl::UnavailableError("not listed yet") : answer;
 }
 
+absl::Status MemberLink::Credentials() const {
+  absl::Status answer = probe_.Answer();
+  return absl::IsUnauthenticated(answer) ? answer : absl::OkStatus();
+}
+
 kube::ReconcileResult MemberLink::Probe(const MemberContext& context, const std::stop_token& stop) {
   // What we may do is asked by a POST, so not by a standby.
   const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_ && context.may_write().ok());

@@ -13,8 +13,9 @@ TEST(AmountsTest, ProcessorsAreInThousandthsAllElseInUnits) {
   EXPECT_EQ(ParseAmount(kMemory, "1Ki").value(), 1024);
   EXPECT_EQ(ParseAmount("nvidia.com/gpu", "8").value(), 8);
   EXPECT_FALSE(ParseAmount(kMemory, "many").ok());
-  for (const char* much : {"1e20", "99999999Ei"})
+  for (const char* much : {"1e20", "1e400", "99999999Ei"})
     EXPECT_EQ(ParseAmount(kMemory, much).value(), std::numeric_limits<int64_t>::max()) << much;
+  EXPECT_EQ(ParseAmount(kMemory, "-1e400").value(), std::numeric_limits<int64_t>::min());
   EXPECT_EQ(ParseAmount(kCpu, "1e17").value(), std::numeric_limits<int64_t>::max());
   EXPECT_EQ(ParseAmount(kMemory, "-1e20").value(), std::numeric_limits<int64_t>::min());
 }

@@ -1,5 +1,6 @@
 #include "lib/kube/api/quantity.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@ __extension__ typedef __int128 Wide;
 
 constexpr size_t kMaxBytes = 64;
 constexpr int kMostDigits = 27;  // what a Wide holds with room for a factor; more are no amount of anything
+// Beyond it any number that a text of kMaxBytes can write is more than any amount, or less than one.
+constexpr int kMostTens = 128;
 
 struct Scale {
   int tens = 0;   // times 10^tens
@@ -54,14 +57,15 @@ std::optional<Scale> ReadSuffix(absl::string_view suffix) {
         return std::nullopt;
     }
   }
+  if (suffix[0] != 'e' && suffix[0] != 'E') return std::nullopt;
+  suffix.remove_prefix(1);
+  const bool negative = absl::StartsWith(suffix, "-");
+  if (negative || absl::StartsWith(suffix, "+")) suffix.remove_prefix(1);
+  if (suffix.empty() || !std::all_of(suffix.begin(), suffix.end(), absl::ascii_isdigit)) return std::nullopt;
   int exponent = 0;
-  if ((suffix[0] != 'e' && suffix[0] != 'E') || !absl::SimpleAtoi(suffix.substr(1), &exponent)) return std::nullopt;
-  // Blanks are no part of a number, though SimpleAtoi reads over them.
-  if (absl::ascii_isspace(static_cast<unsigned char>(suffix[1])) || absl::ascii_isspace(static_cast<unsigned char>(suffix.back()))) {
-    return std::nullopt;
-  }
-  if (exponent < -30 || exponent > 30) return std::nullopt;
-  return Scale{.tens = exponent};
+  if (!absl::SimpleAtoi(suffix, &exponent)) exponent = kMostTens;
+  exponent = std::min(exponent, kMostTens);
+  return Scale{.tens = negative ? -exponent : exponent};
 }
 
 }  // namespace

@@ -50,15 +50,19 @@ TEST(Quantity, PartsRoundAwayFromZero) {
   EXPECT_EQ(*ParseQuantity("1500m", 1000), 1500);
   EXPECT_EQ(*ParseQuantity("0.5", 1000), 500);
   EXPECT_EQ(*ParseQuantity("100u", 1000), 1);
+  EXPECT_EQ(*ParseQuantity("1e-400"), 1);
+  EXPECT_EQ(*ParseQuantity("-1e-99999999999999999999"), -1);
+  EXPECT_EQ(*ParseQuantity("0e400"), 0);
 }
 
 TEST(Quantity, RefusesAllElse) {
-  for (const char* text :
-       {"", " 1", "1 ", "m", "-", ".", "1.2.3", "1mi", "1ki", "1K", "1e", "1e 3", "1e3 ", "1e99", "0x10", "1Gb", "1,5", "nan", "inf"}) {
+  for (const char* text : {"",     " 1",   "1 ",  "m",     "-",     ".",    "1.2.3", "1mi", "1ki", "1K", "1e",
+                           "1e 3", "1e3 ", "1e+", "1e--3", "1e1.5", "0x10", "1Gb",   "1,5", "nan", "inf"}) {
     EXPECT_EQ(ParseQuantity(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
   // 2^128 among them, in two ways.
-  for (const char* text : {"9223372036854775808", "8Ei", "10E", "1e30", "99999999999999999999999999999999",
+  for (const char* text : {"9223372036854775808", "8Ei", "10E", "1e30", "1e31", "1e99", "1e400", "-1e400", "1E+99999999999999999999",
+                           "0.00000000000000000000000000000000001e400", "99999999999999999999999999999999",
                            "340282366920938463463374607431768211456", "295147905179352825856Ei"}) {
     EXPECT_EQ(ParseQuantity(text).status().code(), absl::StatusCode::kOutOfRange) << text;
   }

@@ -17,7 +17,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 
 extern char** environ;
@@ -148,13 +147,14 @@ absl::Status Collect(const ChildProgram& program, pid_t pid, Pipe& out, Pipe& er
 
 }  // namespace
 
-absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_token stop) {
+absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_token stop, std::string& errors) {
   FUSIONLLM_ASSIGN_OR_RETURN(Pipe out, MakePipe());
   FUSIONLLM_ASSIGN_OR_RETURN(Pipe err, MakePipe());
   FUSIONLLM_ASSIGN_OR_RETURN(const pid_t pid, Spawn(program, out.theirs.get(), err.theirs.get()));
   out.theirs.Close();
   err.theirs.Close();
-  std::string output, errors;
+  std::string output;
+  errors.clear();
   int end = 0;
   const absl::Status collected = Collect(program, pid, out, err, stop, output, errors, end);
   if (!collected.ok()) {
@@ -162,7 +162,6 @@ absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_to
     while (waitpid(pid, &end, 0) < 0 && errno == EINTR) {
     }
   }
-  if (!errors.empty()) base::Log(base::LogLevel::kInfo, absl::StrCat(program.argv[0], ": ", errors));
   FUSIONLLM_RETURN_IF_ERROR(collected);
   if (WIFEXITED(end) && WEXITSTATUS(end) == 0) return output;
   if (WIFEXITED(end) && WEXITSTATUS(end) == 127 && output.empty()) return absl::NotFoundError(absl::StrCat("cannot run ", program.argv[0]));

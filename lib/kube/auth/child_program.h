@@ -18,9 +18,9 @@ struct ChildProgram {
   size_t max_output_bytes = size_t{1} << 20;
 };
 
-// Its stdout, once it has ended with 0. It has no stdin; its stderr goes to our log, the first 4 KiB. With whatever it has started it is
-// killed at the deadline, when `stop` is requested and when it prints too much. NotFound: there is no such program; FailedPrecondition: it
-// failed; DeadlineExceeded, Cancelled, ResourceExhausted as they say. No error quotes what it has printed.
-absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_token stop);
+// Its stdout, once it has ended with 0. It has no stdin; `errors` becomes the first 4 KiB of its stderr, however it ends. With whatever it
+// has started it is killed at the deadline, when `stop` is requested and when it prints too much. NotFound: there is no such program;
+// FailedPrecondition: it failed; DeadlineExceeded, Cancelled, ResourceExhausted as they say. No error quotes what it has printed.
+absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_token stop, std::string& errors);
 
 }  // namespace fusionllm::kube

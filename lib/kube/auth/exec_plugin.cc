@@ -1,6 +1,6 @@
 #include "lib/kube/auth/exec_plugin.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -20,6 +20,11 @@ using nlohmann::json;
 constexpr char kGroup[] = "client.authentication.k8s.io/";
 // A new one is made a little before the old one expires: the server's clock may be ahead of ours.
 constexpr absl::Duration kExpiryMargin = absl::Seconds(10);
+// What a program prints is used at least so long, unless it is refused: with a shorter life the program would run for each request.
+constexpr absl::Duration kLeastUse = absl::Seconds(5);
+// From a failure, or from credentials that are refused, to the next run: doubled each time.
+constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Minutes(1);
+constexpr absl::Duration kSayAgain = absl::Minutes(1);
 
 std::string Text(const json& object, const char* field) {
   const auto found = object.find(field);
@@ -50,20 +55,21 @@ class ExecPlugin : public CredentialSource {
   absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) override {
     // Held while the program runs: whoever comes meanwhile wants the same answer.
     const std::lock_guard lock(mutex_);
-    if (last_ != nullptr && clock_.Now() < expires_ - kExpiryMargin) return last_;
-    ChildProgram program = {.argv = {exec_.command}, .env = exec_.env, .timeout = timeout_};
-    program.argv.insert(program.argv.end(), exec_.args.begin(), exec_.args.end());
-    program.env.emplace_back("KUBERNETES_EXEC_INFO", info_);
-    const absl::StatusOr<std::string> text = RunProgram(program, stop);
-    if (absl::IsNotFound(text.status()) && !exec_.install_hint.empty()) {
-      return NoCredentials(absl::NotFoundError(absl::StrCat(text.status().message(), ". ", exec_.install_hint.substr(0, 500))));
-    }
-    if (!text.ok()) return NoCredentials(text.status());
-    absl::StatusOr<ExecCredential> credential = ParseExecCredential(*text, exec_.api_version);
+    const absl::Duration now = clock_.Monotonic();
+    const bool usable = last_ != nullptr && !refused_;
+    if (usable && (clock_.Now() < expires_ - kExpiryMargin || now < made_at_ + kLeastUse)) return last_;
+    if (now < run_at_) return why_not_;
+    Forgive(now);
+    absl::StatusOr<ExecCredential> credential = Run(stop);
+    if (absl::IsCancelled(credential.status())) return credential.status();
     if (!credential.ok()) {
-      return NoCredentials(absl::InvalidArgumentError(absl::StrCat(exec_.command, ": ", credential.status().message())));
+      PauseFrom(clock_.Monotonic(), std::string(credential.status().message()));
+      return why_not_;
     }
+    made_at_ = clock_.Monotonic();
     expires_ = credential->expires;
+    refused_ = false;
+    why_not_ = absl::OkStatus();
     if (last_ == nullptr || *last_ != credential->credentials) {
       last_ = std::make_shared<const Credentials>(std::move(credential->credentials));
     }
@@ -72,17 +78,75 @@ class ExecPlugin : public CredentialSource {
 
   void Refused(const Credentials& used) override {
     const std::lock_guard lock(mutex_);
-    if (last_ != nullptr && *last_ == used) expires_ = absl::InfinitePast();
+    if (last_ == nullptr || refused_ || *last_ != used) return;
+    refused_ = true;
+    Forgive(clock_.Monotonic());
+    // The first time at once: they may have been revoked, or the server's clock is ahead.
+    if (pause_ == absl::ZeroDuration()) {
+      pause_ = kFirstPause;
+      return;
+    }
+    PauseFrom(made_at_, absl::StrCat("the server refuses what ", exec_.command, " has printed"));
   }
 
  private:
+  // Runs the program, and logs what it says of itself.
+  absl::StatusOr<ExecCredential> Run(const std::stop_token& stop) {
+    ChildProgram program = {.argv = {exec_.command}, .env = exec_.env, .timeout = timeout_};
+    program.argv.insert(program.argv.end(), exec_.args.begin(), exec_.args.end());
+    program.env.emplace_back("KUBERNETES_EXEC_INFO", info_);
+    std::string errors;
+    const absl::StatusOr<std::string> text = RunProgram(program, stop, errors);
+    absl::StatusOr<ExecCredential> credential = text.ok() ? ParseExecCredential(*text, exec_.api_version) : text.status();
+    if (absl::IsNotFound(text.status()) && !exec_.install_hint.empty()) {
+      credential = absl::NotFoundError(absl::StrCat(text.status().message(), ". ", exec_.install_hint.substr(0, 500)));
+    } else if (text.ok() && !credential.ok()) {
+      credential = absl::InvalidArgumentError(absl::StrCat(exec_.command, ": ", credential.status().message()));
+    }
+    if (!absl::IsCancelled(credential.status())) Say(credential.status(), errors);
+    return credential;
+  }
+
+  // Once for each change and, while it goes on, once a minute.
+  void Say(const absl::Status& end, const std::string& errors) {
+    if (end.ok() && errors.empty()) return;
+    std::string sentence(end.ok() ? exec_.command : end.message());
+    const absl::Duration now = clock_.Monotonic();
+    if (sentence == said_ && now < say_again_) return;
+    say_again_ = now + kSayAgain;
+    base::Log(end.ok() ? base::LogLevel::kInfo : base::LogLevel::kWarning,
+              absl::StrCat("credentials: ", sentence, errors.empty() ? "" : ", with stderr: ", errors));
+    said_ = std::move(sentence);
+  }
+
+  // Credentials that have served for a while end a row of failures.
+  void Forgive(absl::Duration now) {
+    if (why_not_.ok() && last_ != nullptr && now - made_at_ >= kLongestPause) pause_ = absl::ZeroDuration();
+  }
+
+  // The error says for how long, not until when: it becomes part of statuses, which are not to change with each run.
+  void PauseFrom(absl::Duration moment, const std::string& why) {
+    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+    run_at_ = moment + pause_;
+    why_not_ =
+        NoCredentials(absl::UnauthenticatedError(absl::StrCat(why, "; it is run again ", absl::FormatDuration(pause_), " after that")));
+  }
+
   const ExecConfig exec_;
   const std::string info_;
   Clock& clock_;
   const absl::Duration timeout_;
   std::mutex mutex_;
-  std::shared_ptr<const Credentials> last_;
-  absl::Time expires_ = absl::InfinitePast();
+  std::shared_ptr<const Credentials> last_;  // null: none were made yet
+  bool refused_ = false;                     // by the server
+  absl::Time expires_;
+  absl::Duration made_at_;
+  // Not run again before, and what is answered until then. OK: the last run went well, and what it printed was not refused.
+  absl::Duration run_at_ = -absl::InfiniteDuration();
+  absl::Status why_not_;
+  absl::Duration pause_;
+  std::string said_;
+  absl::Duration say_again_ = -absl::InfiniteDuration();
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/kube/api/time.h"
 #include "lib/kube/auth/child_program.h"
@@ -57,6 +58,7 @@ class ExecPluginTest : public ::testing::Test {
 
   base::TempFolder folder_;
   testing::FakeClock clock_;
+  std::string errors_;  // of RunProgram()
 };
 
 TEST_F(ExecPluginTest, WhatItPrintsIsKeptUntilItExpires) {
@@ -75,6 +77,92 @@ TEST_F(ExecPluginTest, ARefusedTokenIsMadeAgain) {
   EXPECT_EQ(Token(*source), "token-2");
   source->Refused({.token = "token-1"});
   EXPECT_EQ(Token(*source), "token-2");
+}
+
+TEST_F(ExecPluginTest, AProgramThatFailsIsRunAgainAfterAGrowingPause) {
+  const auto source = Source(Program("echo x >> runs; exit 3"));
+  const auto runs = [&] { return Read("runs").size() / 2; };
+  size_t expected = 1;
+  for (const int pause_s : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    const std::string why = absl::StrCat("ended with 3; it is run again ", absl::FormatDuration(absl::Seconds(pause_s)), " after that");
+    EXPECT_THAT(Token(*source), HasSubstr(why));
+    EXPECT_EQ(runs(), expected);
+    clock_.Advance(absl::Seconds(pause_s) - absl::Milliseconds(1));
+    EXPECT_THAT(Token(*source), HasSubstr(why)) << "the same error is the answer meanwhile";
+    EXPECT_EQ(runs(), expected++);
+    clock_.Advance(absl::Milliseconds(1));
+  }
+}
+
+TEST_F(ExecPluginTest, AfterCredentialsThatServedForAWhileThePauseIsShortAgain) {
+  const auto source = Source(Program("echo x >> runs; exit 3"));
+  for (int i = 0; i < 8; ++i) {
+    (void)Token(*source);
+    clock_.Advance(absl::Minutes(1));
+  }
+  (void)Counting(clock_.Now() + absl::Minutes(15));  // in its place
+  EXPECT_EQ(Token(*source), "token-9");
+  (void)Program("exit 4");
+  clock_.Advance(absl::Minutes(15));
+  EXPECT_THAT(Token(*source), HasSubstr("ended with 4; it is run again 1s after that"));
+}
+
+TEST_F(ExecPluginTest, CredentialsThatExpireAtOnceAreUsedForSomeSeconds) {
+  const auto source = Source(Counting(clock_.Now() - absl::Hours(1)));
+  EXPECT_EQ(Token(*source), "token-1");
+  clock_.Advance(absl::Seconds(5) - absl::Milliseconds(1));
+  EXPECT_EQ(Token(*source), "token-1");
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(Token(*source), "token-2") << "without a growing pause: they work";
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_EQ(Token(*source), "token-3");
+}
+
+TEST_F(ExecPluginTest, WhoseCredentialsAreRefusedAgainAndAgainWaitsToo) {
+  const auto source = Source(Counting(clock_.Now() + absl::Hours(1)));
+  EXPECT_EQ(Token(*source), "token-1");
+  source->Refused({.token = "token-1"});
+  EXPECT_EQ(Token(*source), "token-2") << "at once: the first may have been revoked";
+  int made = 2;
+  for (const int pause_s : {2, 4, 8, 16, 32, 60, 60}) {
+    source->Refused({.token = absl::StrCat("token-", made)});
+    source->Refused({.token = absl::StrCat("token-", made)});
+    EXPECT_THAT(Token(*source), ::testing::AllOf(HasSubstr("the server refuses what"),
+                                                 HasSubstr(absl::FormatDuration(absl::Seconds(pause_s)) + " after that")));
+    clock_.Advance(absl::Seconds(pause_s) - absl::Milliseconds(1));
+    EXPECT_THAT(Token(*source), HasSubstr("no credentials: "));
+    clock_.Advance(absl::Milliseconds(1));
+    EXPECT_EQ(Token(*source), absl::StrCat("token-", ++made));
+  }
+  clock_.Advance(absl::Minutes(1));
+  source->Refused({.token = absl::StrCat("token-", made)});
+  EXPECT_EQ(Token(*source), absl::StrCat("token-", ++made)) << "those had served for a minute";
+}
+
+TEST_F(ExecPluginTest, AFailureIsLoggedOnceAMinuteAndWhenItChanges) {
+  base::StartLog("probe", base::LogLevel::kInfo);
+  const auto source = Source(Program("echo 'log in first' >&2; exit 3"));
+  const auto logged = [&] {
+    ::testing::internal::CaptureStderr();
+    (void)Token(*source);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(logged(), ::testing::AllOf(HasSubstr("warning probe: credentials: "),
+                                         HasSubstr("/login: ended with 3, with stderr: log in first\\n\n")));
+  // After 1, 3, 7, 15, 31 and 63 s.
+  for (const int pause_s : {1, 2, 4, 8, 16, 32}) {
+    clock_.Advance(absl::Seconds(pause_s));
+    EXPECT_EQ(logged().empty(), pause_s < 32);
+  }
+  (void)Program("exit 4");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(logged(), HasSubstr("/login: ended with 4\n"));
+  (void)Program("exit 5");
+  clock_.Advance(absl::Minutes(1) - absl::Milliseconds(1));
+  EXPECT_EQ(logged(), "");
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_THAT(logged(), HasSubstr("/login: ended with 5\n"));
+  base::StartLog("probe", base::LogLevel::kWarning);
 }
 
 TEST_F(ExecPluginTest, ManyCallersRunItOnce) {
@@ -116,7 +204,7 @@ TEST_F(ExecPluginTest, WhatItPrintsIsInNoErrorButItsStderrIsLogged) {
   ::testing::internal::CaptureStderr();
   const auto source = Source(Program("echo secret-token; echo 'log in first' >&2"));
   EXPECT_THAT(Token(*source), ::testing::AllOf(HasSubstr("printed no ExecCredential"), Not(HasSubstr("secret-token"))));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("secret-token")));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::AllOf(HasSubstr("log in first"), Not(HasSubstr("secret-token"))));
 }
 
 TEST_F(ExecPluginTest, HoweverItFailsThereAreNoCredentials) {
@@ -173,7 +261,7 @@ TEST_F(ExecPluginTest, AProgramThatHangsIsKilledWithItsChildren) {
   ASSERT_EQ(pipe(ends), 0);
   fcntl(ends[0], F_SETFD, FD_CLOEXEC);
   const std::string command = Program("tail -f /dev/null & wait").command;
-  const absl::Status late = RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}).status();
+  const absl::Status late = RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}, errors_).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   close(ends[1]);
   pollfd hung_up = {ends[0], POLLIN, 0};
@@ -183,24 +271,23 @@ TEST_F(ExecPluginTest, AProgramThatHangsIsKilledWithItsChildren) {
 
 TEST_F(ExecPluginTest, OneThatClosesItsOutputAndLivesOnIsKilledToo) {
   const std::string command = Program("exec >/dev/null 2>&1; tail -f /dev/null").command;
-  EXPECT_TRUE(absl::IsDeadlineExceeded(RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}, errors_).status()));
 }
 
 TEST_F(ExecPluginTest, StopKillsIt) {
   const std::string command = Program("tail -f /dev/null").command;
   std::stop_source stop;
   std::thread stopper([&] { stop.request_stop(); });
-  EXPECT_TRUE(absl::IsCancelled(RunProgram({.argv = {command}, .timeout = absl::Hours(1)}, stop.get_token()).status()));
+  EXPECT_TRUE(absl::IsCancelled(RunProgram({.argv = {command}, .timeout = absl::Hours(1)}, stop.get_token(), errors_).status()));
   stopper.join();
 }
 
 TEST_F(ExecPluginTest, EndlessOutputIsCutOff) {
-  EXPECT_EQ(RunProgram({.argv = {"yes"}, .timeout = absl::Minutes(1), .max_output_bytes = 100'000}, {}).status().code(),
+  EXPECT_EQ(RunProgram({.argv = {"yes"}, .timeout = absl::Minutes(1), .max_output_bytes = 100'000}, {}, errors_).status().code(),
             absl::StatusCode::kResourceExhausted);
-  ::testing::internal::CaptureStderr();
   const std::string command = Program("head -c 200000 /dev/zero >&2; echo done").command;
-  const auto output = RunProgram({.argv = {command}, .timeout = absl::Minutes(1)}, {});
-  EXPECT_LE(::testing::internal::GetCapturedStderr().size(), 20'000u);
+  const auto output = RunProgram({.argv = {command}, .timeout = absl::Minutes(1)}, {}, errors_);
+  EXPECT_EQ(errors_.size(), 4096u);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(*output, "done\n");
 }

@@ -55,10 +55,13 @@ void PulsedClient::Ask(const std::stop_token& stop) {
     absl::Status answer;
     if (clock_.WaitFor(times_.period, stop)) answer = inner().GetPath("/version", {.timeout = times_.timeout, .stop = stop}).status();
     lock.lock();
-    // A refusal is an answer too.
-    const bool silent = !answer.ok() && !ApiErrorOf(answer).has_value() && !stop.stop_requested();
-    missed_ = silent ? missed_ + 1 : 0;
-    if (missed_ < times_.misses) continue;
+    if (stop.stop_requested()) return;
+    if (answer.ok() || ApiErrorOf(answer).has_value()) {  // a refusal is an answer too
+      missed_ = 0;
+      continue;
+    }
+    // Without credentials nothing was asked, which says nothing of the server.
+    if (absl::IsUnauthenticated(answer) || ++missed_ < times_.misses) continue;
     for (std::stop_source* const watch : open_) watch->request_stop();
   }
 }

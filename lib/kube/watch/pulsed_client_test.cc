@@ -100,6 +100,22 @@ TEST_F(PulsedClientTest, AQuietWatchOfALivingServerStays) {
   EXPECT_EQ(ended_with_.code(), absl::StatusCode::kCancelled);
 }
 
+TEST_F(PulsedClientTest, ThatThereAreNoCredentialsIsNoSilenceOfTheServer) {
+  OpenWatch();
+  server_.Fail(absl::UnauthenticatedError("no credentials: login: ended with 3"));
+  PassQuestions(10);
+  EXPECT_FALSE(ended_);
+  EXPECT_TRUE(client_.Alive());
+  server_.Fail(absl::DeadlineExceededError("no answer"));
+  PassQuestions(11);
+  server_.Fail(absl::UnauthenticatedError("no credentials: login: ended with 3"));
+  PassQuestions(20);
+  EXPECT_FALSE(ended_) << "one silence stays one";
+  stop_.request_stop();
+  watcher_.join();
+  EXPECT_EQ(ended_with_.code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(PulsedClientTest, AWatchOfASilentServerIsGivenUp) {
   OpenWatch();
   PassQuestions(2);
