@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/daemon/hangup_signal.h"
 #include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
@@ -164,6 +165,7 @@ int Main(int argc, char** argv) {
     if (const int code = AskReady(flags.ask_ready); code != kExitDone || flags.hooks.try_job.empty()) return code;
   }
   daemon::HoldStopSignals();
+  daemon::HoldHangup();
 
   metrics::Registry registry(kProgram, services::kBuildVersion);
   daemon::AddProcessMetrics(registry);
@@ -198,6 +200,10 @@ int Main(int argc, char** argv) {
   };
   std::optional<ConfigReload> reload;
   if (!flags.config.empty()) reload.emplace(flags, CommandLine{argc, argv}, apply, clock, config_metrics).Start();
+  const daemon::OnHangup on_hangup([&] {
+    base::Log(base::LogLevel::kInfo, absl::StrCat("SIGHUP: ", reload ? "reading the settings anew" : "nothing to read without --config"));
+    if (reload) reload->LookSoon();
+  });
 
   AccessProviders access_providers;
   if (!flags.profile_providers.empty()) {

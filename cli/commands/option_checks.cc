@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/base/dns_label.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -34,10 +35,8 @@ CLI::Validator NumberFrom(double least, bool above) {
 
 CLI::Validator ObjectName() {
   const auto check = [](const std::string& text) -> std::string {
-    const auto plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
-    const bool name = !text.empty() && text.size() <= 63 && plain(text.front()) && plain(text.back()) &&
-                      std::all_of(text.begin(), text.end(), [&](char c) { return plain(c) || c == '-'; });
-    return name ? "" : absl::StrFormat("'%s' is no name: up to 63 small letters, digits and '-', which stands at neither end", text);
+    if (base::IsDnsLabel(text)) return "";
+    return absl::StrFormat("'%s' is no name: up to 63 small letters, digits and '-', which stands at neither end", text);
   };
   return CLI::Validator(check, "NAME", "ObjectName");
 }

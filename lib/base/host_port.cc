@@ -1,5 +1,7 @@
 #include "lib/base/host_port.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -62,6 +64,24 @@ absl::StatusOr<HostPort> SplitHostPort(absl::string_view text) {
   absl::string_view host = parsed.host;
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   return HostPort{std::string(host), static_cast<int>(parsed.port)};
+}
+
+absl::Status CheckDialableHost(absl::string_view host) {
+  absl::string_view address = host;
+  const bool brackets = absl::ConsumePrefix(&address, "[");
+  const bool closed = absl::ConsumeSuffix(&address, "]");
+  in6_addr six;
+  in_addr four;
+  // What ends in a number is an address to whoever dials it: 10.0.0 would be 10.0.0.0, and NAME:PORT no name.
+  const bool is_six = brackets == closed && inet_pton(AF_INET6, std::string(address).c_str(), &six) == 1;
+  const bool numeric = !host.empty() && absl::ascii_isdigit(host.back()) && absl::StrContains(host, '.') &&
+                       std::all_of(host.begin() + static_cast<ptrdiff_t>(host.rfind('.')) + 1, host.end(), absl::ascii_isdigit);
+  const bool is_four = inet_pton(AF_INET, std::string(host).c_str(), &four) == 1;
+  if (!is_six && (brackets || !IsHost(host) || (numeric && !is_four))) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", host, "\" is no host name and no address; a port does not belong to it"));
+  }
+  if (!StandsForAny(host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", host, "\" stands for any address"));
 }
 
 absl::Status CheckDialable(absl::string_view text) {

@@ -16,6 +16,10 @@ bool StandsForAny(absl::string_view host);
 // "lab:7001", "[2001:db8::1]:7001": an IPv6 address gets its brackets. `port` as text, for it may be a name or a placeholder.
 std::string JoinHostPort(absl::string_view host, absl::string_view port);
 
+// OK when others can dial `host`, were there a port: a host name, an IPv4 address, or an IPv6 address with or without brackets. Errors:
+// InvalidArgument, with `host` in it.
+absl::Status CheckDialableHost(absl::string_view host);
+
 // OK when others can dial `text`: a host name, an IPv4 address or an IPv6 address in brackets, a colon, and a port from 1 to 65535. Whether
 // anybody is there is another matter. Errors: InvalidArgument, with `text` in it.
 absl::Status CheckDialable(absl::string_view text);

@@ -33,6 +33,20 @@ TEST(HostPortTest, WhatCannotIsRefusedInWords) {
   for (const std::string host : {"0.0.0.0", "[::]"}) EXPECT_THAT(refused(host + ":7001"), HasSubstr("stands for any"));
 }
 
+TEST(HostPortTest, HostsAloneAreNamesAndAddresses) {
+  for (const char* host : {"hub.example.org", "hub", "10.0.0.1", "2001:db8::1", "[2001:db8::1]", "::1", "node-7", "7", "a.7b"}) {
+    EXPECT_TRUE(CheckDialableHost(host).ok()) << CheckDialableHost(host);
+  }
+  for (const char* host : {"", "hub:7000", "10.0.0.1:7000", "10.0.0", "10.0.0.256", "[10.0.0.1]", "[hub]", "[::1", "[::1]:7000", "a b",
+                           "-x", "https://hub", "hub/x", "a,b", "$(X)"}) {
+    EXPECT_EQ(CheckDialableHost(host).code(), absl::StatusCode::kInvalidArgument) << host;
+    EXPECT_THAT(std::string(CheckDialableHost(host).message()), HasSubstr(absl::StrCat("\"", host, "\" is no host name"))) << host;
+  }
+  for (const char* any : {"0.0.0.0", "::", "[::]"}) {
+    EXPECT_THAT(std::string(CheckDialableHost(any).message()), HasSubstr("stands for any")) << any;
+  }
+}
+
 TEST(HostPortTest, ServersListenOnAnyAddressAndFreePortsToo) {
   for (const char* text : {"10.0.0.1:7001", "lab:65535", "localhost:0", "0.0.0.0:0", "[::]:0", "[fe80::1%eth0]:80"}) {
     EXPECT_TRUE(CheckListenable(text).ok()) << CheckListenable(text);

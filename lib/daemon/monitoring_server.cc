@@ -1,31 +1,38 @@
 #include "lib/daemon/monitoring_server.h"
 
 #include <arpa/inet.h>
-#include <civetweb.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
-#include <future>
-#include <thread>
+#include <cstring>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/status_macros.h"
+#include "lib/daemon/http_exchange.h"
 
 namespace fusionllm::daemon {
 namespace {
 
-// A connection holds a thread (of a 100 KiB stack, created at the start) until its request has come and been answered: peers who send
-// nothing delay others only when there are more of them than this, and then not for long.
-constexpr char kThreads[] = "64";
-constexpr char kRequestTimeoutMs[] = "2000";
-constexpr char kMaxRequestBytes[] = "4096";
-constexpr auto kWakeEvery = std::chrono::milliseconds(5);
+// A connection holds a thread until its request has come and been answered: peers who send nothing delay others only when there are more
+// of them than this, and then not for long.
+constexpr int kThreads = 64;
+// Where the machine backs memory by huge pages the usual 8 MiB would be resident by 2 MiB a thread.
+constexpr size_t kStackBytes = 256 << 10;
+constexpr int kBacklog = 128;
+constexpr int kPauseMs = 10;  // when there are no file descriptors
 
 struct Address {
   std::string host;
@@ -34,145 +41,134 @@ struct Address {
   socklen_t socket_bytes = 0;
 };
 
-// CivetWeb's own syntax knows lists and suffixes: only what is clearly one address goes there.
 absl::StatusOr<Address> Parse(const std::string& text) {
   const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
       "'", text, "' is no address: HOST:PORT is wanted, with a numeric host such as 127.0.0.1 or [::1] and port 0 for a free one"));
   const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || !std::all_of(text.begin() + static_cast<ptrdiff_t>(colon) + 1, text.end(), absl::ascii_isdigit)) {
+    return wrong;
+  }
   uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port > 65535) return wrong;
+  if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port > 65535) return wrong;
   Address address{.host = text.substr(0, colon), .port = static_cast<uint16_t>(port)};
   const bool six = address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']';
   if (six) {
     auto& in = reinterpret_cast<sockaddr_in6&>(address.socket);
     in.sin6_family = AF_INET6;
     address.socket_bytes = sizeof in;
+    in.sin6_port = htons(address.port);
     if (inet_pton(AF_INET6, address.host.substr(1, address.host.size() - 2).c_str(), &in.sin6_addr) != 1) return wrong;
   } else {
     auto& in = reinterpret_cast<sockaddr_in&>(address.socket);
     in.sin_family = AF_INET;
     address.socket_bytes = sizeof in;
+    in.sin_port = htons(address.port);
     if (inet_pton(AF_INET, address.host.c_str(), &in.sin_addr) != 1) return wrong;
   }
   return address;
 }
 
-void SetPort(Address& address, uint16_t port) {
-  address.port = port;
-  if (address.socket.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address.socket).sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address.socket).sin_port = htons(port);
-  }
+// The port that a bound socket has.
+uint16_t PortOf(int fd) {
+  sockaddr_storage socket = {};
+  socklen_t bytes = sizeof socket;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&socket), &bytes) != 0) return 0;
+  return ntohs(socket.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(socket).sin6_port
+                                            : reinterpret_cast<const sockaddr_in&>(socket).sin_port);
 }
 
-void Answer(mg_connection* connection, int code, const char* reason, absl::string_view type, absl::string_view body, bool with_body) {
-  std::string text =
-      absl::StrFormat("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
-                      code, reason, type, body.size());
-  if (with_body) absl::StrAppend(&text, body);
-  mg_write(connection, text.data(), text.size());
+// A socket that listens; an error says why there is none. [::] takes IPv4 as well.
+absl::StatusOr<int> ListenOn(const Address& address) {
+  const int fd = socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1, no = 0;
+  const bool listens = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+                       (address.socket.ss_family != AF_INET6 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0) &&
+                       bind(fd, reinterpret_cast<const sockaddr*>(&address.socket), address.socket_bytes) == 0 && listen(fd, kBacklog) == 0;
+  if (listens) return fd;
+  const absl::Status why = absl::UnavailableError(std::strerror(errno));
+  if (fd >= 0) close(fd);
+  return why;
 }
 
 }  // namespace
 
 struct MonitoringServer::Http {
-  MonitoringHandlers handlers;
-  Address address;
-  mg_context* context = nullptr;
-  const std::thread::id starter = std::this_thread::get_id();
-  std::string why;  // of a start that failed; the starter's
+  const MonitoringHandlers handlers;
+  const int listener;
+  const int stop_fd = eventfd(0, EFD_CLOEXEC);
+  std::atomic<bool> stopping = false;
+  std::vector<pthread_t> threads;
 
-  int Handle(mg_connection* connection) const {
-    const mg_request_info& request = *mg_get_request_info(connection);
-    const absl::string_view method = request.request_method, path = request.local_uri == nullptr ? "" : request.local_uri;
-    const bool head = method == "HEAD";
+  HttpAnswer AnswerTo(const HttpRequest& request) const {
+    const std::string& path = request.path;
     const bool progress = handlers.progress && path == "/progress";
+    if (path.empty()) return {.code = 400, .reason = "Bad Request", .body = "no request of HTTP/1\n"};
     if (path != "/metrics" && path != "/healthz" && path != "/readyz" && !progress) {
-      Answer(connection, 404, "Not Found", "text/plain; charset=utf-8",
-             handlers.progress ? "there are /metrics, /healthz, /readyz and /progress\n" : "there are /metrics, /healthz and /readyz\n",
-             !head);
-      return 404;
+      const char* const pages = handlers.progress ? "/metrics, /healthz, /readyz and /progress" : "/metrics, /healthz and /readyz";
+      return {.code = 404, .reason = "Not Found", .body = absl::StrCat("there are ", pages, "\n")};
     }
-    if (method != "GET" && !head) {
-      Answer(connection, 405, "Method Not Allowed", "text/plain; charset=utf-8", "only GET and HEAD are answered\n", true);
-      return 405;
+    if (request.method != "GET" && request.method != "HEAD") {
+      return {.code = 405, .reason = "Method Not Allowed", .body = "only GET and HEAD are answered\n"};
     }
-    if (path == "/metrics") {
-      Answer(connection, 200, "OK", "text/plain; version=0.0.4; charset=utf-8", handlers.metrics(), !head);
-      return 200;
-    }
-    if (progress) {
-      Answer(connection, 200, "OK", "application/json", absl::StrCat(handlers.progress(), "\n"), !head);
-      return 200;
-    }
+    if (path == "/metrics") return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = handlers.metrics()};
+    if (progress) return {.type = "application/json", .body = absl::StrCat(handlers.progress(), "\n")};
     const absl::Status status = path == "/healthz" ? handlers.alive() : handlers.ready();
-    if (status.ok()) {
-      Answer(connection, 200, "OK", "text/plain; charset=utf-8", "ok\n", !head);
-      return 200;
-    }
-    Answer(connection, 503, "Service Unavailable", "text/plain; charset=utf-8", absl::StrCat(std::string(status.message()), "\n"), !head);
-    return 503;
+    if (status.ok()) return {.body = "ok\n"};
+    return {.code = 503, .reason = "Service Unavailable", .body = absl::StrCat(std::string(status.message()), "\n")};
   }
 
-  // CivetWeb's accepting thread looks whether it is to end every two seconds and after each connection. Connections, then.
-  void Stop() {
-    std::promise<void> stopped;
-    std::thread waker([this, done = stopped.get_future()] {
-      do {
-        const int fd = socket(address.socket.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (fd < 0) break;
-        (void)connect(fd, reinterpret_cast<const sockaddr*>(&address.socket), address.socket_bytes);
-        close(fd);
-      } while (done.wait_for(kWakeEvery) != std::future_status::ready);
-    });
-    mg_stop(context);
-    stopped.set_value();
-    waker.join();
+  void Serve() const {
+    while (!stopping) {
+      const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd < 0) {
+        pollfd stopped = {stop_fd, POLLIN, 0};
+        if (errno != EINTR && errno != ECONNABORTED) poll(&stopped, 1, kPauseMs);
+        continue;
+      }
+      HttpExchange exchange(fd, stop_fd);
+      if (const std::optional<HttpRequest> request = exchange.Read()) exchange.Answer(AnswerTo(*request), request->method != "HEAD");
+      close(fd);
+    }
+  }
+
+  bool StartThreads() {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kStackBytes);
+    const auto run = [](void* self) -> void* {
+      static_cast<const Http*>(self)->Serve();
+      return nullptr;
+    };
+    for (int i = 0; i < kThreads; ++i) {
+      pthread_t thread;
+      if (pthread_create(&thread, &attributes, run, this) == 0) threads.push_back(thread);
+    }
+    pthread_attr_destroy(&attributes);
+    return !threads.empty();
+  }
+
+  ~Http() {
+    stopping = true;
+    eventfd_write(stop_fd, 1);
+    shutdown(listener, SHUT_RDWR);  // wakes all that wait for a connection
+    for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+    close(listener);
+    close(stop_fd);
   }
 };
 
 MonitoringServer::MonitoringServer(std::string address, std::unique_ptr<Http> http)
     : address_(std::move(address)), http_(std::move(http)) {}
 
-MonitoringServer::~MonitoringServer() { http_->Stop(); }
+MonitoringServer::~MonitoringServer() = default;
 
 absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const std::string& address, MonitoringHandlers handlers) {
-  absl::StatusOr<Address> parsed = Parse(address);
-  if (!parsed.ok()) return parsed.status();
-  static const unsigned initialised = mg_init_library(0);
-  (void)initialised;
-  auto http = std::make_unique<Http>();
-  http->handlers = std::move(handlers);
-  http->address = *std::move(parsed);
-  mg_callbacks callbacks = {};
-  callbacks.begin_request = [](mg_connection* connection) {
-    return static_cast<const Http*>(mg_get_request_info(connection)->user_data)->Handle(connection);
-  };
-  callbacks.log_message = [](const mg_connection* connection, const char* message) {
-    auto* self = static_cast<Http*>(mg_get_user_data(mg_get_context(connection)));
-    if (std::this_thread::get_id() == self->starter) self->why = absl::StrCat(self->why, self->why.empty() ? "" : "; ", message);
-    return 1;
-  };
-  const char* options[] = {"listening_ports",
-                           address.c_str(),
-                           "num_threads",
-                           kThreads,
-                           "enable_keep_alive",
-                           "no",
-                           "request_timeout_ms",
-                           kRequestTimeoutMs,
-                           "max_request_size",
-                           kMaxRequestBytes,
-                           "linger_timeout_ms",
-                           "100",
-                           nullptr};
-  mg_context* const context = mg_start(&callbacks, http.get(), options);
-  if (context == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", http->why));
-  http->context = context;
-  mg_server_port port = {};
-  if (mg_get_server_ports(context, 1, &port) == 1) SetPort(http->address, static_cast<uint16_t>(port.port));
-  const std::string got = absl::StrCat(http->address.host, ":", http->address.port);
+  FUSIONLLM_ASSIGN_OR_RETURN(const Address parsed, Parse(address));
+  const absl::StatusOr<int> listener = ListenOn(parsed);
+  if (!listener.ok()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", listener.status().message()));
+  auto http = std::unique_ptr<Http>(new Http{.handlers = std::move(handlers), .listener = *listener});
+  if (!http->StartThreads()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": no threads"));
+  const std::string got = absl::StrCat(parsed.host, ":", PortOf(*listener));
   return std::unique_ptr<MonitoringServer>(new MonitoringServer(got, std::move(http)));
 }
 

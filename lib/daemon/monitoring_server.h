@@ -3,7 +3,7 @@
 //
 // 64 threads answer, so that a health check is behind neither a scrape nor peers that do not finish their requests; a request that is not
 // complete within two seconds is dropped. Beyond 64 such peers a request waits for that. Plain HTTP without passwords: it shows figures
-// and no tensors, and listens on loopback unless told otherwise. CivetWeb does the HTTP.
+// and no tensors, and listens on loopback unless told otherwise.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ struct MonitoringHandlers {
 
 class MonitoringServer {
  public:
-  // `address` is HOST:PORT with a numeric host ([ADDRESS]:PORT for IPv6) and port 0 for a free one. The handlers are called on threads of
-  // the server until it is destroyed. Errors: InvalidArgument for an address that is none; Unavailable when it cannot be listened on,
-  // saying why.
+  // `address` is HOST:PORT with a numeric host ([ADDRESS]:PORT for IPv6; [::] for any, of IPv4 too) and port 0 for a free one. The handlers
+  // are called on threads of the server until it is destroyed. Errors: InvalidArgument for an address that is none; Unavailable when it
+  // cannot be listened on, saying why.
   static absl::StatusOr<std::unique_ptr<MonitoringServer>> Start(const std::string& address, MonitoringHandlers handlers);
-  // Waits for requests in progress.
+  // Waits for requests that are being answered.
   ~MonitoringServer();
 
   // HOST:PORT with the port that it got.

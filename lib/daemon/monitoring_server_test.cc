@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/daemon/testing/http_get.h"
 
 namespace fusionllm::daemon {
@@ -37,6 +39,21 @@ TEST(MonitoringServerTest, AnswersScrapesAndProbes) {
   for (const char* path : {"/healthz", "/readyz"}) {
     EXPECT_EQ(HttpGet(server->address(), path).code, 200) << path;
     EXPECT_EQ(HttpGet(server->address(), path).body, "ok\n") << path;
+  }
+}
+
+TEST(MonitoringServerTest, ListensOnAddressesOfIpv6) {
+  for (const char* address : {"[::1]:0", "[::]:0"}) {
+    const auto server = MonitoringServer::Start(address, {[] { return std::string(); }, Fine, Fine});
+    ASSERT_TRUE(server.ok()) << server.status();
+    const std::string got = (*server)->address();
+    EXPECT_EQ(got.substr(0, got.rfind(':')), std::string(address).substr(0, std::string(address).rfind(':')));
+    const std::string port = got.substr(got.rfind(':'));
+    EXPECT_NE(port, ":0");
+    EXPECT_EQ(HttpGet("[::1]" + port, "/healthz").code, 200) << address;
+    EXPECT_EQ(HttpGet("127.0.0.1" + port, "/healthz").code, std::string(address) == "[::]:0" ? 200 : 0) << address;
+    const auto second = MonitoringServer::Start(got, {});
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr("Address already in use"));
   }
 }
 
@@ -72,7 +89,12 @@ TEST(MonitoringServerTest, AnswersNothingElse) {
   const HttpResponse head = SendHttp(server->address(), "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(head.code, 200);
   EXPECT_EQ(head.body, "");
-  EXPECT_NE(SendHttp(server->address(), "nonsense\r\n\r\n").code, 200);
+  EXPECT_EQ(SendHttp(server->address(), "GET /healthz?verbose HTTP/1.0\r\n\r\n").code, 200);
+  for (const std::string nonsense : {"nonsense\r\n\r\n", "GET /metrics\r\n\r\n", "GET  /metrics HTTP/1.1\r\n\r\n", "\r\n\r\n",
+                                     "GET metrics HTTP/1.1\r\n\r\n", "GET /metrics HTTP/2\r\n\r\n"}) {
+    EXPECT_EQ(SendHttp(server->address(), nonsense).code, 400) << nonsense;
+  }
+  EXPECT_EQ(SendHttp(server->address(), "GET /metrics HTTP/1.1\r\nX: " + std::string(5000, 'x') + "\r\n\r\n").code, 0) << "too long";
   EXPECT_EQ(HttpGet(server->address(), "/metrics").code, 200) << "still there";
 }
 
@@ -112,13 +134,58 @@ TEST(MonitoringServerTest, AnAddressInUseIsNamedWithTheReason) {
 }
 
 TEST(MonitoringServerTest, WhatIsNoAddressIsRefused) {
-  for (const std::string address : {"", "off", "8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "0.0.0.0:x1", "127.0.0.1:-1",
-                                    "localhost:0", "127.0.0.1:0,127.0.0.1:0", "127.0.0.1:0s", "+127.0.0.1:0", "[::1:0", "[127.0.0.1]:0"}) {
+  for (const std::string address : {"",
+                                    "off",
+                                    "8080",
+                                    ":8080",
+                                    "127.0.0.1",
+                                    "127.0.0.1:",
+                                    "127.0.0.1:x",
+                                    "0.0.0.0:x1",
+                                    "127.0.0.1:-1",
+                                    "localhost:0",
+                                    "127.0.0.1:0,127.0.0.1:0",
+                                    "127.0.0.1:0s",
+                                    "127.0.0.1: 0",
+                                    "127.0.0.1:+0",
+                                    "[::1]",
+                                    "[::1]:",
+                                    "::1:0",
+                                    "::",
+                                    "[::1%lo]:0",
+                                    "[]:0",
+                                    "+127.0.0.1:0",
+                                    "[::1:0",
+                                    "[127.0.0.1]:0"}) {
     const auto server = MonitoringServer::Start(address, {});
     ASSERT_FALSE(server.ok()) << address;
     EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << address;
     EXPECT_THAT(std::string(server.status().message()), HasSubstr(address));
   }
+}
+
+TEST(MonitoringServerTest, AnAnswerThatFillsBuffersComesWhole) {
+  const std::string much(size_t{8} << 20, 'x');
+  const auto server = Serve({[&] { return much; }, Fine, Fine});
+  EXPECT_EQ(HttpGet(server->address(), "/metrics").body, much);
+}
+
+TEST(MonitoringServerTest, ARequestWithABodyIsAnsweredAllTheSame) {
+  const auto server = Serve({[] { return std::string(); }, Fine, Fine});
+  const std::string body(100'000, 'x');
+  EXPECT_EQ(SendHttp(server->address(), absl::StrCat("POST /metrics HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body)).code,
+            405);
+}
+
+TEST(MonitoringServerTest, PeersWhoDoNotFinishTheirRequestsAreNotWaitedForAtTheEnd) {
+  auto server = Serve({[] { return std::string(); }, Fine, Fine});
+  std::vector<int> idle;
+  for (int i = 0; i < 8; ++i) idle.push_back(OpenHttp(server->address(), "G"));
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
+  const auto start = std::chrono::steady_clock::now();
+  server.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(1500)) << "a request has two seconds otherwise";
+  for (const int fd : idle) close(fd);
 }
 
 TEST(MonitoringServerTest, AddressesAreFreeAgainAfterTheEnd) {

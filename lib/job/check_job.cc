@@ -1,21 +1,14 @@
 #include <algorithm>
 #include <set>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/dns_label.h"
 #include "lib/base/object_uri.h"
 #include "lib/job/checks.h"
 
 namespace fusionllm::job {
 namespace {
-
-// The name becomes part of Kubernetes object names (RFC 1123 labels) and of folder names.
-bool IsLabel(const std::string& name) {
-  const auto alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !name.empty() && alnum(name.front()) && alnum(name.back()) &&
-         std::all_of(name.begin(), name.end(), [&](char c) { return alnum(c) || c == '-'; });
-}
 
 absl::string_view Trimmed(absl::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
@@ -141,7 +134,8 @@ void CheckFailurePolicy(const FailurePolicy& policy, const Report& report) {
 }  // namespace
 
 void CheckJob(const FusionJob& job, const Report& report) {
-  if (!IsLabel(job.metadata.name)) {
+  // It becomes part of Kubernetes object names and of folder names.
+  if (!base::IsDnsLabel(job.metadata.name)) {
     report({"metadata.name"}, "must be lower-case letters, digits and '-', with a letter or digit at both ends");
   }
   CheckModel(job.spec, report);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
+#include "lib/kube/auth/exec_plugin.h"
 #include "lib/kube/auth/small_file.h"
 
 namespace fusionllm::op {
@@ -29,6 +30,10 @@ class Reader {
 
   void Fail(absl::string_view path, absl::string_view what) {
     if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(file_, ": ", path, path.empty() ? "" : " ", what));
+  }
+
+  void Check(absl::string_view path, const absl::Status& status) {
+    if (!status.ok()) Fail(path, status.message());
   }
 
   void CheckMap(const json& value, const std::string& path, std::initializer_list<absl::string_view> known) {
@@ -82,6 +87,8 @@ kube::ExecConfig ReadExec(Reader& reader, const json& map, const std::string& pa
   kube::ExecConfig exec;
   exec.api_version = reader.Text(map, "apiVersion", path, /*required=*/true);
   exec.command = reader.Text(map, "command", path, /*required=*/true);
+  reader.Check(path + ".apiVersion", kube::CheckExecVersion(exec.api_version));
+  reader.Check(path + ".command", kube::CheckExecCommand(exec.command));
   exec.install_hint = reader.Text(map, "installHint", path);
   exec.provide_cluster_info = reader.Bool(map, "provideClusterInfo", path);
   if (reader.Text(map, "interactiveMode", path) == "Always") {

@@ -21,11 +21,11 @@ TEST(AccessProvidersTest, AFileIsReadInOrder) {
   // The first as upstream's own example has it, nulls and all.
   const auto providers = ParseAccessProviders(R"({"providers": [
     {"name": "secretreader", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "args": null,
-      "command": "./bin/secretreader-plugin", "env": null, "provideClusterInfo": true}},
+      "command": "/bin/secretreader-plugin", "env": null, "provideClusterInfo": true}},
     {"name": "google", "profileSourcedCLIArgsPolicy": "Append", "profileSourcedEnvVarsPolicy": "AppendIfNotExists",
       "execConfig": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "gke-gcloud-auth-plugin", "args": ["--quiet", ""],
         "env": [{"name": "REGION", "value": "eu"}], "installHint": "in the image", "interactiveMode": "IfAvailable"}},
-    {"name": "x", "execConfig": {"apiVersion": "a", "command": "x"}, "profileSourcedEnvVarsPolicy": "Replace",
+    {"name": "x", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "x"}, "profileSourcedEnvVarsPolicy": "Replace",
       "profileSourcedCLIArgsPolicy": "Ignore", "profileSourcedEnvVarNames": ["SITE", "ZONE"]}]})",
                                               "providers.json");
   ASSERT_TRUE(providers.ok()) << providers.status();
@@ -34,7 +34,7 @@ TEST(AccessProvidersTest, AFileIsReadInOrder) {
   EXPECT_EQ(first.name, "secretreader");
   EXPECT_EQ(first.exec,
             (kube::ExecConfig{
-                .api_version = "client.authentication.k8s.io/v1", .command = "./bin/secretreader-plugin", .provide_cluster_info = true}));
+                .api_version = "client.authentication.k8s.io/v1", .command = "/bin/secretreader-plugin", .provide_cluster_info = true}));
   EXPECT_FALSE(first.append_args);
   EXPECT_EQ(first.env_policy, AccessProvider::EnvPolicy::kIgnore);
   const AccessProvider& second = providers->at(1);
@@ -47,17 +47,20 @@ TEST(AccessProvidersTest, AFileIsReadInOrder) {
   EXPECT_EQ(providers->at(2).env_policy, AccessProvider::EnvPolicy::kReplace);
   EXPECT_THAT(second.profile_env, ::testing::IsEmpty());
   EXPECT_THAT(providers->at(2).profile_env, ElementsAre("SITE", "ZONE"));
-  EXPECT_THAT(CommandsOf(*providers), ElementsAre("./bin/secretreader-plugin", "gke-gcloud-auth-plugin", "x"));
+  EXPECT_THAT(CommandsOf(*providers), ElementsAre("/bin/secretreader-plugin", "gke-gcloud-auth-plugin", "x"));
 }
 
 TEST(AccessProvidersTest, ErrorsNameTheFileAndTheField) {
   const auto with = [](const std::string& fields) {
-    return absl::StrCat(R"({"providers": [{"name": "a", "execConfig": {"apiVersion": "v", "command": "c"}}, {)", fields, "}]}");
+    return absl::StrCat(
+        R"({"providers": [{"name": "a", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "c"}}, {)", fields,
+        "}]}");
   };
   const auto exec = [&](const std::string& fields) {
-    return with(absl::StrCat(R"("name": "b", "execConfig": {"apiVersion": "v", "command": "c", )", fields, "}"));
+    return with(
+        absl::StrCat(R"("name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "c", )", fields, "}"));
   };
-  const std::string good_exec = R"("execConfig": {"apiVersion": "v", "command": "c"})";
+  const std::string good_exec = R"("execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "c"})";
   const std::pair<std::string, std::string> cases[] = {
       {"", "f.json:1: is no JSON"},
       {"{\"providers\":\n[\n{]}", "f.json:3: is no JSON"},
@@ -76,7 +79,14 @@ TEST(AccessProvidersTest, ErrorsNameTheFileAndTheField) {
       {with(R"("name": "b")"), "f.json: providers[1].execConfig must be an object"},
       {with(R"("name": "b", "execConfg": {})"), "f.json: providers[1].execConfg is no field"},
       {with(R"("name": "b", "execConfig": {"command": "c"})"), "f.json: providers[1].execConfig.apiVersion is required"},
-      {with(R"("name": "b", "execConfig": {"apiVersion": "v"})"), "f.json: providers[1].execConfig.command is required"},
+      {with(R"("name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1"})"),
+       "f.json: providers[1].execConfig.command is required"},
+      {with(R"("name": "b", "execConfig": {"apiVersion": "v1", "command": "c"})"),
+       "f.json: providers[1].execConfig.apiVersion must be client.authentication.k8s.io/v1 or client.authentication.k8s.io/v1beta1, not "
+       "\"v1\""},
+      {with(R"("name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./bin/login"})"),
+       "f.json: providers[1].execConfig.command must be an absolute path, or a name without '/' that is looked for in $PATH, not "
+       "\"./bin/login\""},
       {exec(R"("args": "x")"), "f.json: providers[1].execConfig.args must be a list"},
       {exec(R"("args": ["x", 1])"), "f.json: providers[1].execConfig.args[1] must be text"},
       {exec(R"("args": ["x\u0000y"])"), "f.json: providers[1].execConfig.args[0] must be text without NULs"},

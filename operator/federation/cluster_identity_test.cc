@@ -48,6 +48,24 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
   }));
 }
 
+TEST_F(ClusterRegistryTest, CredentialsThatFailWhileWatchesGoOnAreSaidAndHealed) {
+  constexpr char kSystem[] = R"({"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"of-paris"}})";
+  constexpr char kRefusal[] = R"({"kind":"Status","code":401,"reason":"Unauthorized","message":"the token is expired"})";
+  // Asked who it is once, and again when it is admitted.
+  paris_.AddFault({.verb = "get", .target = "/namespaces/kube-system", .times = 1, .code = 200, .body = kSystem});
+  paris_.AddFault({.verb = "get", .target = "/namespaces/kube-system", .times = 2, .code = 401, .body = kRefusal});
+  paris_.AddFault({.verb = "get", .target = "/namespaces/kube-system", .times = 1'000'000, .code = 200, .body = kSystem});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StartsWith(Condition("paris", "CredentialsValid"), "False") && Condition("paris", "Connected") == "True ";
+  })) << Condition("paris", "CredentialsValid");
+  EXPECT_THAT(Condition("paris", "CredentialsValid"), HasSubstr("the token is expired"));
+  EXPECT_TRUE(Eventually([&] { return Condition("paris", "CredentialsValid") == "True "; }));
+  EXPECT_EQ(paris_.open_watches(), 4);
+}
+
 TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   Impersonate(tokyo_, UidOf(paris_));
   WriteSecret("s", "to paris");

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
@@ -21,6 +22,8 @@ constexpr char kArgsExtension[] = "clusterprofiles.multicluster.x-k8s.io/exec/ad
 constexpr char kEnvExtension[] = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
 // Of the cluster, the user and the context in the kubeconfig.
 constexpr char kName[] = "profile";
+// Of what an extension adds to a program's arguments or variables.
+constexpr size_t kMaxArgs = 64, kMaxTextBytes = 4096;
 
 // One way to a cluster.
 struct Access {
@@ -55,13 +58,22 @@ std::string NamesOfAccess(const json& status) {
   return absl::StrCat("it has ", absl::StrJoin(names, ", "));
 }
 
-// An argument or variable of a program, which a NUL would end unseen.
-bool IsArgument(const json& value) { return value.is_string() && kube::TextOf(value).find('\0') == std::string::npos; }
+// A text for a program. A NUL would end it unseen, and what a terminal would obey is in no argument or variable that is meant well.
+absl::Status CheckText(const json& value, const std::string& path, absl::string_view form) {
+  if (!value.is_string()) return Wrong(path, form);
+  const std::string text = kube::TextOf(value);
+  if (text.size() > kMaxTextBytes) return Wrong(path, absl::StrCat("holds a text of more than ", kMaxTextBytes, " bytes"));
+  const bool control = std::any_of(text.begin(), text.end(), [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+  return control ? Wrong(path, "holds a text with control characters") : absl::OkStatus();
+}
 
-absl::Status AddArgs(const json& extension, const std::string& path, std::vector<std::string>& args) {
-  if (!extension.is_array()) return Wrong(path, "must be a list of texts");
+// `most`: arguments in all.
+absl::Status AddArgs(const json& extension, const std::string& path, size_t most, std::vector<std::string>& args) {
+  constexpr char kForm[] = "must be a list of texts";
+  if (!extension.is_array()) return Wrong(path, kForm);
+  if (args.size() + extension.size() > most) return Wrong(path, absl::StrCat("adds more than ", kMaxArgs, " arguments"));
   for (const json& arg : extension) {
-    if (!IsArgument(arg)) return Wrong(path, "must be a list of texts");
+    FUSIONLLM_RETURN_IF_ERROR(CheckText(arg, path, kForm));
     args.push_back(kube::TextOf(arg));
   }
   return absl::OkStatus();
@@ -69,9 +81,10 @@ absl::Status AddArgs(const json& extension, const std::string& path, std::vector
 
 absl::Status AddEnv(const json& extension, const std::string& path, const AccessProvider& provider,
                     std::vector<std::pair<std::string, std::string>>& env) {
-  if (!extension.is_object()) return Wrong(path, "must map names of variables to texts");
+  constexpr char kForm[] = "must map names of variables to texts";
+  if (!extension.is_object()) return Wrong(path, kForm);
   for (const auto& item : extension.items()) {
-    if (!IsArgument(item.value())) return Wrong(path, "must map names of variables to texts");
+    FUSIONLLM_RETURN_IF_ERROR(CheckText(item.value(), path, kForm));
     const auto at = std::find_if(env.begin(), env.end(), [&](const auto& variable) { return variable.first == item.key(); });
     if (at != env.end() && provider.env_policy == AccessProvider::EnvPolicy::kAppendIfNotExists) continue;
     if (!provider.profile_env.contains(item.key())) {
@@ -120,7 +133,7 @@ absl::StatusOr<std::string> Kubeconfig(const Access& access, const AccessProvide
     const std::string name = kube::TextAt(entry, "name");
     const json& extension = kube::At(entry, "extension");
     if (name == kArgsExtension && provider.append_args) {
-      FUSIONLLM_RETURN_IF_ERROR(AddArgs(extension, path, exec.args));
+      FUSIONLLM_RETURN_IF_ERROR(AddArgs(extension, path, provider.exec.args.size() + kMaxArgs, exec.args));
     } else if (name == kEnvExtension && provider.env_policy != AccessProvider::EnvPolicy::kIgnore) {
       FUSIONLLM_RETURN_IF_ERROR(AddEnv(extension, path, provider, exec.env));
     } else if (name == kube::kExecExtension) {

@@ -82,6 +82,8 @@ TEST(ClusterProfileTest, ArgumentsAreAppendedOnlyWhereTheProviderAllowsIt) {
   EXPECT_THAT(Read(profile, providers).exec->args, ElementsAre("token"));
   providers[0].append_args = true;
   EXPECT_THAT(Read(profile, providers).exec->args, ElementsAre("token", "--cluster", "paris: # x"));
+  const json most = {{"name", kArgs}, {"extension", std::vector<std::string>(64, std::string(4096, 'a'))}};
+  EXPECT_THAT(Read(Profile({Access("a", "https://a", {most})}), providers).exec->args, ::testing::SizeIs(65));
 }
 
 TEST(ClusterProfileTest, VariablesAreSetAsTheProviderAllowsIt) {
@@ -147,6 +149,7 @@ TEST(ClusterProfileTest, ErrorsNameTheField) {
   const auto extended = [&](const char* name, const json& extension) {
     return Profile({Access("a", "https://a", {{{"name", "x"}}, {{"name", name}, {"extension", extension}}})});
   };
+  const json many = {{"name", kArgs}, {"extension", std::vector<std::string>(33, "--x")}};
   const std::string path = "status.accessProviders[0].cluster.extensions[1].extension ";
   const std::pair<std::string, std::string> cases[] = {
       {"", "offers none of the access providers that the operator is given (a): it has none"},
@@ -164,10 +167,16 @@ TEST(ClusterProfileTest, ErrorsNameTheField) {
       {extended(kArgs, "--x"), path + "must be a list of texts"},
       {extended(kArgs, {{"args", {"--x"}}}), path + "must be a list of texts"},
       {extended(kArgs, {"--x", 1}), path + "must be a list of texts"},
-      {extended(kArgs, json::array({std::string("a\0b", 3)})), path + "must be a list of texts"},
+      {extended(kArgs, json::array({std::string("a\0b", 3)})), path + "holds a text with control characters"},
+      {extended(kArgs, {"--x", "a\x1b[2J"}), path + "holds a text with control characters"},
+      {extended(kArgs, {"--x", "a\nb"}), path + "holds a text with control characters"},
+      {extended(kArgs, {"--x", std::string(4097, 'a')}), path + "holds a text of more than 4096 bytes"},
+      {extended(kArgs, json(std::vector<std::string>(65, "--x"))), path + "adds more than 64 arguments"},
+      {Profile({Access("a", "https://a", {many, many})}), path + "adds more than 64 arguments"},
       {extended(kArgs, nullptr), path + "must be a list of texts"},
       {extended(kEnvs, {"A=b"}), path + "must map names of variables to texts"},
       {extended(kEnvs, {{"A", 1}}), path + "must map names of variables to texts"},
+      {extended(kEnvs, {{"A", "a\nb"}}), path + "holds a text with control characters"},
       {extended(kEnvs, {{"", "x"}}), path + "must not set the variable \"\""},
       {extended(kEnvs, {{"A=B", "x"}}), path + "must not set the variable \"A=B\""},
       {extended(kEnvs, {{"LD_PRELOAD", "x"}}), path + "must not set the variable \"LD_PRELOAD\""},

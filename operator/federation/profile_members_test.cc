@@ -251,6 +251,38 @@ TEST_F(ProfileMembersTest, AProgramThatBeginsToFailIsSaidOfAMemberInUse) {
   EXPECT_THAT(Condition("paris", "CredentialsValid"), StartsWith("True"));
 }
 
+TEST_F(ProfileMembersTest, AProgramThatBeginsToFailEndsNoWatches) {
+  hub_server_.Serve(kClusterProfiles);
+  pulse_.period = absl::Milliseconds(100);
+  SetProfile("paris", ClusterAt("paris", {Extension(kArgsExtension, {"--cluster", "paris", "--brief"})}));
+  AddCluster("paris");
+  Start();
+  ASSERT_TRUE(Eventually([&] { return IsConnected("paris") && sites_["paris"]->open_watches() == 4; }));
+  std::ofstream(folder_.path() + "/broken") << "";
+  const auto watches_begun = [&] {
+    const std::vector<kube::testing::RecordedRequest> all = sites_["paris"]->requests();
+    return std::count_if(all.begin(), all.end(), [](const auto& request) { return request.verb == "watch"; });
+  };
+  const auto begun = watches_begun();
+  // Its credentials are used up after some seconds, and then there are many questions that cannot be asked.
+  const auto questions = [&] {
+    const std::vector<kube::testing::RecordedRequest> all = sites_["paris"]->requests();
+    return std::count_if(all.begin(), all.end(), [](const auto& request) { return absl::StrContains(request.target, "/version"); });
+  };
+  auto before = questions();
+  absl::Duration quiet_since = clock_.Monotonic();
+  ASSERT_TRUE(Eventually([&] {
+    if (const auto now = questions(); now != before) {
+      before = now;
+      quiet_since = clock_.Monotonic();
+    }
+    return clock_.Monotonic() - quiet_since > 10 * pulse_.period;
+  }));
+  EXPECT_EQ(sites_["paris"]->open_watches(), 4);
+  EXPECT_EQ(watches_begun(), begun);
+  EXPECT_TRUE(IsConnected("paris"));
+}
+
 TEST_F(ProfileMembersTest, WhatIsMissingIsSaidUntilItComes) {
   AddCluster("paris");
   Start();

@@ -10,6 +10,7 @@
 #include "lib/job/reader.h"
 #include "lib/kube/auth/small_file.h"
 #include "operator/process/config_fields.h"
+#include "operator/process/image_reference.h"
 
 namespace fusionllm::op {
 namespace {
@@ -25,11 +26,20 @@ void CheckTexts(const Flags& flags, job::Problems& problems) {
   const std::string& pull = flags.images.pull_policy;
   check(pull.empty() || pull == "Always" || pull == "IfNotPresent" || pull == "Never", "imagePullPolicy", "Always, IfNotPresent or Never",
         pull);
-  const std::pair<const char*, const std::string*> names[] = {
-      {"origin", &flags.origin}, {"clusterName", &flags.cluster}, {"namespace", &flags.ns}};
-  for (const auto& [path, name] : names) {
-    if (const std::string wrong = name->empty() ? "" : CheckName(*name); !wrong.empty()) problems.Add(path, wrong);
-  }
+  const auto check_with = [&](const std::string& path, const std::string& text, auto wrong_with) {
+    if (const std::string wrong = text.empty() ? "" : wrong_with(text); !wrong.empty()) problems.Add(path, wrong);
+  };
+  check_with("origin", flags.origin, CheckName);
+  check_with("clusterName", flags.cluster, CheckName);
+  check_with("namespace", flags.ns, CheckName);
+  check_with("hubAddress", flags.hub_address, CheckHost);
+  check_with("brokerImage", flags.images.broker, CheckImage);
+  check_with("schedulerImage", flags.images.scheduler, CheckImage);
+  check_with("executorImage", flags.images.executor, CheckImage);
+  check_with("executorCudaImage", flags.images.executor_cuda, CheckImage);
+  for (size_t i = 0; i < flags.namespaces.size(); ++i) check_with(absl::StrCat("watchNamespaces[", i, "]"), flags.namespaces[i], CheckName);
+  for (size_t i = 0; i < flags.exec_programs.size(); ++i)
+    check_with(absl::StrCat("execProgram[", i, "]"), flags.exec_programs[i], CheckProgram);
   if (flags.scheduler.empty()) return;
   if (const absl::Status status = base::CheckDialable(flags.scheduler); !status.ok()) problems.Add("scheduler", status.message());
 }

@@ -112,6 +112,14 @@ TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
   EXPECT_THAT(Refusal("origin: a b/c"), HasSubstr("operator.yaml:3: origin: must be lower-case letters"));
   EXPECT_THAT(Refusal("clusterName: Foo!"), HasSubstr("operator.yaml:3: clusterName: must be lower-case letters"));
   EXPECT_THAT(Refusal("namespace: ../x"), HasSubstr("operator.yaml:3: namespace: must be lower-case letters"));
+  EXPECT_THAT(Refusal("hubAddress: hub:7000"), HasSubstr("operator.yaml:3: hubAddress: \"hub:7000\" is no host name and no address"));
+  for (const char* field : {"brokerImage", "schedulerImage", "executorImage", "executorCudaImage"}) {
+    EXPECT_THAT(Refusal(absl::StrCat(field, ": Broker v1")), HasSubstr(absl::StrCat("operator.yaml:3: ", field, ": must be an image")));
+  }
+  EXPECT_THAT(Refusal("watchNamespaces:\n- a\n- B_c"), HasSubstr("operator.yaml:5: watchNamespaces[1]: must be lower-case letters"));
+  EXPECT_THAT(Refusal("watchNamespaces: ['']"), HasSubstr("operator.yaml:3: watchNamespaces[0]: must not be empty"));
+  EXPECT_THAT(Refusal("execProgram: ./aws"), HasSubstr("operator.yaml:3: execProgram"));
+  EXPECT_THAT(Refusal("execProgram: [aws, bin/aws]"), HasSubstr("operator.yaml:3: execProgram[1]: must be an absolute path"));
   EXPECT_THAT(Refusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
   EXPECT_THAT(Refusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
   const std::string gate = Refusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
@@ -146,12 +154,31 @@ TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
 
 TEST(ConfigFileTest, FlagsThatCannotBeAreRefusedAtTheStart) {
   for (const char* argument : {"--origin=a b/c", "--cluster-name=Foo!", "--namespace=../x", "--kube-api-qps=nan", "--kube-api-qps=inf",
-                               "--scheduler=nowhere", "--image-pull-policy=never"}) {
+                               "--hub-address=hub:7000", "--hub-address=0.0.0.0", "--broker-image=Broker v1",
+                               "--scheduler-image=a:", "--executor-image=/a", "--executor-cuda-image=A", "--watch-namespaces=a,B",
+                               "--watch-namespaces=team/a", "--exec-program=./aws", "--scheduler=nowhere", "--image-pull-policy=never"}) {
     Flags flags;
     CLI::App app;
     AddFlags(app, flags);
     const char* const argv[] = {kProgram, argument};
-    EXPECT_THROW(app.parse(2, argv), CLI::ParseError) << argument;
+    const std::string flag = std::string(argument).substr(0, std::string(argument).find('='));
+    try {
+      app.parse(2, argv);
+      ADD_FAILURE() << argument;
+    } catch (const CLI::ParseError& error) {
+      EXPECT_THAT(std::string(error.what()), HasSubstr(flag));
+    }
+  }
+}
+
+TEST(ConfigFileTest, FlagsThatCanBeAreTaken) {
+  for (const char* argument : {"--hub-address=hub.example.org", "--hub-address=2001:db8::1", "--broker-image=registry:5000/ml/broker:v1",
+                               "--watch-namespaces=a,b-2", "--exec-program=aws", "--exec-program=/bin/aws"}) {
+    Flags flags;
+    CLI::App app;
+    AddFlags(app, flags);
+    const char* const argv[] = {kProgram, argument};
+    EXPECT_NO_THROW(app.parse(2, argv)) << argument;
   }
 }
 

@@ -86,10 +86,10 @@ ConfigReload::ConfigReload(Flags flags, const CommandLine& line, Apply apply, ku
   metrics_.Read(/*well=*/true, clock_.Now());
 }
 
-void ConfigReload::Look() {
+void ConfigReload::Look(bool anew) {
   const absl::StatusOr<std::string> yaml = ReadConfigFile(in_force_.config);
   std::string seen = yaml.ok() ? *yaml : std::string(yaml.status().message());
-  if (seen == seen_) return;
+  if (seen == seen_ && !anew) return;
   seen_ = std::move(seen);
   const absl::StatusOr<Flags> now = yaml.ok() ? MergeFlags(*yaml, in_force_.config, line_) : yaml.status();
   metrics_.Read(now.ok(), clock_.Now());
@@ -121,9 +121,30 @@ void ConfigReload::Take(const Flags& now) {
 }
 
 void ConfigReload::Start() {
-  thread_ = std::jthread([this](const std::stop_token& stop) {
-    while (clock_.WaitFor(kEvery, stop)) Look();
+  thread_ = std::jthread([this](const std::stop_token& stop) { Follow(stop); });
+}
+
+void ConfigReload::LookSoon() {
+  const std::lock_guard lock(mutex_);
+  asked_ = true;
+  changed_.notify_all();
+}
+
+void ConfigReload::Follow(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
   });
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const absl::Duration next = clock_.Monotonic() + kEvery;
+    while (!stop.stop_requested() && !asked_ && clock_.Monotonic() < next) clock_.WaitUntil(lock, changed_, next);
+    if (stop.stop_requested()) return;
+    const bool anew = std::exchange(asked_, false);
+    lock.unlock();
+    Look(anew);
+    lock.lock();
+  }
 }
 
 }  // namespace fusionllm::op

@@ -1,12 +1,15 @@
 // Follows the file of --config while the operator runs.
 //
 // It is read every few seconds and compared with what was read before: in a Pod it is a ConfigMap's, and the kubelet brings a new one by
-// exchanging a link somewhere on its path, which whoever watches the file itself is not told. What may change under a running operator
+// exchanging a link somewhere on its path, which whoever watches the file itself is not told. Whoever does not want to wait says so by
+// SIGHUP, and is told anew what is wrong, or waits. What may change under a running operator
 // (config_fields.h) holds at once; what else has changed is logged by name, as waiting for a restart. A file that has become wrong, or is
 // gone, is logged once, and what was in force stays so.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,12 +44,15 @@ class ConfigReload {
   // `flags`: in force, with the file as it was at the start. All but they must outlive it.
   ConfigReload(Flags flags, const CommandLine& line, Apply apply, kube::Clock& clock, const ConfigMetrics& metrics);
 
-  // Looks at the file now. Not after Start().
-  void Look();
+  // Looks at the file now. `anew`: as if it had changed. Not after Start().
+  void Look(bool anew = false);
   // Looks every kEvery from now on, until it is destroyed.
   void Start();
+  // Has it looked at now, anew, once it is started; does not block. Thread-safe.
+  void LookSoon();
 
  private:
+  void Follow(const std::stop_token& stop);
   void Take(const Flags& now);
 
   Flags in_force_;
@@ -56,6 +62,9 @@ class ConfigReload {
   const ConfigMetrics& metrics_;
   std::string seen_;  // the file's text, or why there is none
   bool wrong_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool asked_ = false;  // to look now
   std::jthread thread_;
 };
 

@@ -127,6 +127,33 @@ TEST_F(ConfigReloadTest, WhatTheCommandLineSaysStays) {
   EXPECT_EQ(applied_[0].common.log_level, "error");
 }
 
+TEST_F(ConfigReloadTest, WhoeverAsksIsToldAnewWhatIsWrongOrWaits) {
+  const auto look = [&] {
+    ::testing::internal::CaptureStderr();
+    reload_->Look(/*anew=*/true);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  Begin("workers: 3\n");
+  EXPECT_THAT(look(), IsEmpty());
+  Write("workers: 4\nlogLevel: warning\n");
+  EXPECT_THAT(Look(), HasSubstr("needs a restart: workers"));
+  EXPECT_THAT(look(), HasSubstr("needs a restart: workers"));
+  ASSERT_THAT(applied_, SizeIs(1)) << "what is in force is not made so again";
+  Write("workers: none\n");
+  EXPECT_THAT(look(), HasSubstr("stays in force"));
+  EXPECT_THAT(look(), HasSubstr("stays in force"));
+}
+
+TEST_F(ConfigReloadTest, WhoeverAsksNeedNotWait) {
+  Begin("workers: 3\n");
+  reload_->Start();
+  Write("workers: 3\nkubeApiQps: 7\n");
+  reload_->LookSoon();  // no time passes on this clock
+  std::unique_lock lock(mutex_);
+  ASSERT_TRUE(changed_.wait_for(lock, std::chrono::minutes(1), [&] { return !applied_.empty(); }));
+  EXPECT_EQ(applied_[0].hub_qps, 7);
+}
+
 // As the kubelet brings a new ConfigMap: the file is a link into a folder that is a link, and that one is exchanged.
 TEST_F(ConfigReloadTest, AnExchangedLinkIsSeenWithinSeconds) {
   const std::string head = "apiVersion: config.fusionllm.io/v1alpha1\nkind: OperatorConfig\n";

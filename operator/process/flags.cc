@@ -1,13 +1,15 @@
 #include "operator/process/flags.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/dns_label.h"
 #include "lib/base/host_port.h"
+#include "lib/kube/auth/exec_plugin.h"
 #include "operator/process/config_file.h"
+#include "operator/process/image_reference.h"
 #include "services/version.h"
 
 namespace fusionllm::op {
@@ -22,11 +24,12 @@ std::string CheckFinite(const std::string& text) {
 }  // namespace
 
 std::string CheckName(const std::string& text) {
-  const auto within = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
-  const bool holds =
-      !text.empty() && text.size() <= 63 && text.front() != '-' && text.back() != '-' && std::all_of(text.begin(), text.end(), within);
-  return holds ? "" : "must be lower-case letters, digits and '-', at most 63, the first and the last not '-'";
+  return base::IsDnsLabel(text) ? "" : "must be lower-case letters, digits and '-', at most 63, the first and the last not '-'";
 }
+
+std::string CheckHost(const std::string& text) { return std::string(base::CheckDialableHost(text).message()); }
+
+std::string CheckProgram(const std::string& text) { return std::string(kube::CheckExecCommand(text).message()); }
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option(
@@ -42,15 +45,19 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--namespace", flags.ns, "Where Secrets with kubeconfigs of members are; default: that of the pod or kubeconfig")
       ->check(CheckName);
-  app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say");
+  app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say")
+      ->check(CheckHost);
   app.add_option("--scheduler", flags.scheduler,
                  "Ask the scheduler at HOST:PORT, without TLS, which clusters make the fastest run; default: room and preference decide")
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
-  app.add_option("--broker-image", flags.images.broker, "Image of the broker")->capture_default_str();
-  app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->capture_default_str();
-  app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")->capture_default_str();
+  app.add_option("--broker-image", flags.images.broker, "Image of the broker")->check(CheckImage)->capture_default_str();
+  app.add_option("--scheduler-image", flags.images.scheduler, "Image of the scheduler")->check(CheckImage)->capture_default_str();
+  app.add_option("--executor-image", flags.images.executor, "Image of executors whose job names none")
+      ->check(CheckImage)
+      ->capture_default_str();
   app.add_option("--executor-cuda-image", flags.images.executor_cuda,
                  "Image of executors that ask for an NVIDIA device; empty: --executor-image")
+      ->check([](const std::string& text) { return text.empty() ? "" : CheckImage(text); })
       ->capture_default_str();
   app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
       ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
@@ -65,7 +72,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
   app.add_option("--watch-namespaces", flags.namespaces, "Namespaces whose FusionJobs are watched, and worked on; default: all")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(CheckName);
   AddHookFlags(app, flags.hooks);
   app.add_option("--member-cache-mib", flags.member_cache_mib,
                  "MiB that what is kept of one member may take; one that has, or sends, more is not used. With a higher one, raise the "
@@ -74,7 +82,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--exec-program", flags.exec_programs,
                  "A program, as kubeconfigs of members name it, that these may have the operator run for credentials; may be given again. "
-                 "Default: none");
+                 "Default: none")
+      ->check(CheckProgram);
   app.add_option("--cluster-profile-providers", flags.profile_providers,
                  "JSON file with the access providers, programs that print credentials, by which FusionClusters that name a ClusterProfile "
                  "are reached. Default: such FusionClusters are not used");

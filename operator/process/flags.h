@@ -32,8 +32,10 @@ struct Flags {
   daemon::CommonFlags common;
 };
 
-// What is wrong with it as a name in labels and of namespaces; empty: nothing.
+// What is wrong with it as a name in labels and of namespaces, as the address of a host, as a program; empty: nothing.
 std::string CheckName(const std::string& text);
+std::string CheckHost(const std::string& text);
+std::string CheckProgram(const std::string& text);
 
 // All of them, daemon's own included.
 void AddFlags(CLI::App& app, Flags& flags);

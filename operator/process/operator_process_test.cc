@@ -119,6 +119,8 @@ TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
   Federation::Await("the new level holds", logged("changed, and in force: kubeApiQps, logLevel"), kReloadPatience);
   Federation::Await("what waits is named", logged("changed, and needs a restart: workers"), kReloadPatience);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 1"));
+  process.Signal(SIGHUP);
+  Federation::Await("it is read anew, and does not end", logged("SIGHUP: reading the settings anew"), kReloadPatience);
   write("logLevel: info\nworkers: none\n");
   Federation::Await("what is wrong is named", logged("operator.yaml:4: workers: must be a whole number, got \"none\""), kReloadPatience);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 0"));

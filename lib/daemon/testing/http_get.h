@@ -17,17 +17,20 @@ struct HttpResponse {
   std::string head, body;
 };
 
-// A socket over which `text` has gone to `address`, 127.0.0.1:PORT; reads on it end after a minute. -1: nobody listens.
+// A socket over which `text` has gone to `address`, 127.0.0.1:PORT or [::1]:PORT; reads on it end after a minute. -1: nobody listens.
 inline int OpenHttp(const std::string& address, const std::string& text) {
-  sockaddr_in in = {};
-  in.sin_family = AF_INET;
   const size_t colon = address.rfind(':');
-  in.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+  const uint16_t port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+  const bool six = address[0] == '[';
+  sockaddr_in in = {.sin_family = AF_INET, .sin_port = port, .sin_addr = {}, .sin_zero = {}};
+  sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = port, .sin6_flowinfo = 0, .sin6_addr = {}, .sin6_scope_id = 0};
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &in.sin_addr);
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (six) inet_pton(AF_INET6, address.substr(1, colon - 2).c_str(), &in6.sin6_addr);
+  const int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const timeval limit = {.tv_sec = 60, .tv_usec = 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&in), sizeof in) == 0 &&
+  const auto* const peer = six ? reinterpret_cast<const sockaddr*>(&in6) : reinterpret_cast<const sockaddr*>(&in);
+  if (connect(fd, peer, six ? sizeof in6 : sizeof in) == 0 &&
       send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) {
     return fd;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
@@ -151,11 +152,23 @@ class ExecPlugin : public CredentialSource {
 
 }  // namespace
 
+absl::Status CheckExecVersion(absl::string_view api_version) {
+  if (api_version == absl::StrCat(kGroup, "v1") || api_version == absl::StrCat(kGroup, "v1beta1")) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be ", kGroup, "v1 or ", kGroup, "v1beta1, not \"", api_version.substr(0, 100), "\""));
+}
+
+absl::Status CheckExecCommand(absl::string_view command) {
+  const bool named = !command.empty() && (command[0] == '/' || !absl::StrContains(command, '/'));
+  if (named) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be an absolute path, or a name without '/' that is looked for in $PATH, not \"", command.substr(0, 100), "\""));
+}
+
 absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfig& exec, const ClientConfig& config, Clock& clock,
                                                                  absl::Duration timeout) {
-  if (exec.api_version != absl::StrCat(kGroup, "v1") && exec.api_version != absl::StrCat(kGroup, "v1beta1")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("exec.apiVersion must be ", kGroup, "v1 or ", kGroup, "v1beta1, not \"", exec.api_version.substr(0, 100), "\""));
+  if (const absl::Status version = CheckExecVersion(exec.api_version); !version.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("exec.apiVersion ", version.message()));
   }
   return std::make_shared<ExecPlugin>(exec, config, clock, timeout);
 }

@@ -15,6 +15,11 @@
 
 namespace fusionllm::kube {
 
+// What is wrong with an apiVersion, or a program, that somebody names: InvalidArgument, as what is said of a field. A program is an
+// absolute path, or a name without a slash that is looked for in $PATH: a relative path would be another program in another folder.
+absl::Status CheckExecVersion(absl::string_view api_version);
+absl::Status CheckExecCommand(absl::string_view command);
+
 // InvalidArgument: an apiVersion that is not known. `config` describes the cluster to a program that wants to know.
 absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfig& exec, const ClientConfig& config, Clock& clock,
                                                                  absl::Duration timeout = absl::Minutes(1));
