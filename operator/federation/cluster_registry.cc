@@ -126,7 +126,8 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   if (!options_.may_tell()) return kube::ReconcileResult::Again(kLookEvery);
   const absl::Status told = Tell(registered, finding, stop);
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
-  return kube::ReconcileResult::Again(finding.connection.ok() ? kLookEvery : kLookForConnectionEvery);
+  const bool well = finding.connection.ok() && !absl::IsUnauthenticated(finding.credentials);
+  return kube::ReconcileResult::Again(well ? kLookEvery : kLookForConnectionEvery);
 }
 
 ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {

@@ -82,6 +82,7 @@ absl::Status MemberLink::Connection() const {
 }
 
 absl::Status MemberLink::Credentials() const {
+  if (absl::Status watches = cache_.Credentials(); admitted_ && !watches.ok()) return watches;
   absl::Status answer = probe_.Answer();
   return absl::IsUnauthenticated(answer) ? answer : absl::OkStatus();
 }

@@ -79,8 +79,8 @@ class MemberLink : public Member {
   void Poke(const kube::ObjectKey& job);
   // Not connected, and why; OK: it is admitted, its caches are complete and its watches alive.
   absl::Status Connection() const;
-  // Unauthenticated: the member refuses us, or there are no credentials for it, when it was last asked who it is; watches that are open may
-  // go on. OK in all other cases.
+  // Unauthenticated: the member refuses us, or there are no credentials for it, for a watch or when it was last asked who it is. Other
+  // watches may go on. OK in all other cases.
   absl::Status Credentials() const;
   // Since it was made.
   absl::Duration Age() const { return clock_.Monotonic() - made_at_; }

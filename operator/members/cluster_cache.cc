@@ -97,6 +97,14 @@ bool ClusterCache::Listed() const {
   return listed_;
 }
 
+absl::Status ClusterCache::Credentials() const {
+  for (const kube::Informer* informer : {&pods_, &anchors_}) {
+    const kube::InformerState state = informer->State();
+    if (!state.watching && absl::IsUnauthenticated(state.last_error)) return Lost("no watch", state.last_error);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ClusterCache::Connection() const {
   bool watching = true, synced = true;
   absl::Status why;

@@ -42,6 +42,9 @@ class ClusterCache : public Member {
   bool WaitForSync(absl::Duration patience);
   // Whether that is so. Once it is, it stays so.
   bool Listed() const;
+  // Unauthenticated: a watch has ended and does not begin again, because the server refuses us or we have no credentials for it. At once,
+  // while Connection() has patience. OK in all other cases.
+  absl::Status Credentials() const;
   // OK: the first lists are in the cache and watches are alive, or were within kLossPatience and the server still answers. Else why not:
   // Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in all other cases.
   absl::Status Connection() const;
