@@ -10,4 +10,7 @@ inline constexpr char kBuildVersion[] = "0.1.0";
 // Of broker.proto: grows when an old peer could misunderstand a new one.
 inline constexpr uint32_t kProtocolVersion = 2;  // 2: checkpoint.proto, Welcome.shared_token
 
+// Why a broker refuses an executor of an attempt before its own. The executor ends then: nobody waits for it any more.
+inline constexpr char kSupersededAttempt[] = "SupersededAttempt";
+
 }  // namespace fusionllm::services

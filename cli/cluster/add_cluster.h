@@ -21,6 +21,7 @@ struct AddClusterOptions {
   std::string member_namespace = "fusionllm";
   std::string account = "fusion-hub";           // service account in the member; hubs that share a member take different ones
   std::vector<std::string> job_namespaces;      // of jobs, the only ones with rights for Pods and Secrets; empty: all
+  bool owner_references_enforced = false;       // the member has OwnerReferencesPermissionEnforcement
   std::string server;                           // URL by which the hub reaches the member; empty: that of the member's kubeconfig
   absl::Duration patience = absl::Seconds(60);  // for the account's token, and then for the hub to be connected
 };

@@ -44,6 +44,16 @@ TEST_F(AddClusterTest, MakesAnAccountASecretAndTheCluster) {
   EXPECT_THAT(told_, AllOf(Contains("member: ServiceAccount fusionllm/fusion-hub"), Contains("hub: FusionCluster paris")));
 }
 
+TEST_F(AddClusterTest, WhereOwnersAreGuardedTheRightToTheirFinalizersIsGiven) {
+  options_.owner_references_enforced = true;
+  ASSERT_TRUE(Add().ok());
+  const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
+  json rules = kubeapi::MemberWorkRules();
+  rules.push_back({{"apiGroups", {""}}, {"resources", {"configmaps/finalizers"}}, {"verbs", {"update"}}});
+  EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-work"})["rules"], rules);
+  EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-watch"})["rules"], json(kubeapi::MemberWatchRules()));
+}
+
 TEST_F(AddClusterTest, TheKubeconfigHoldsTheAccountAndNothingOfTheUsers) {
   config_.tls_server_name = "kubernetes";
   ASSERT_TRUE(Add().ok());

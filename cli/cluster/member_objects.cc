@@ -51,7 +51,9 @@ std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
                      {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", options.member_namespace}}}}});
   objects.push_back(Object(kServiceAccount, {options.member_namespace, options.account}));
   objects.push_back(Object(kClusterRole, {"", watch}, {{"rules", kubeapi::MemberWatchRules()}}));
-  objects.push_back(Object(kClusterRole, {"", work}, {{"rules", kubeapi::MemberWorkRules()}}));
+  json work_rules = kubeapi::MemberWorkRules();
+  if (options.owner_references_enforced) work_rules.push_back(kubeapi::OwnerReferencesRule());
+  objects.push_back(Object(kClusterRole, {"", work}, {{"rules", std::move(work_rules)}}));
   objects.push_back(Binding(options, watch, ""));
   for (const std::string& ns : options.job_namespaces) objects.push_back(Binding(options, work, ns));
   if (options.job_namespaces.empty()) objects.push_back(Binding(options, work, ""));

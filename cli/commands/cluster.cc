@@ -129,6 +129,8 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
                    "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; default: all)")
       ->check(ObjectName())
       ->allow_extra_args(false);
+  command->add_flag("--owner-references-enforced", options.owner_references_enforced,
+                    "for a member with the admission plugin OwnerReferencesPermissionEnforcement, such as OpenShift");
   command->add_option("--server", options.server,
                       "https://HOST:PORT by which the hub reaches the member (default: as its kubeconfig says)");
   command->add_option("--wait-seconds", flags->wait_s, "for the hub to be connected")->check(NumberFrom(0))->capture_default_str();

@@ -93,6 +93,11 @@ void CheckExecutors(const Executors& executors, const Report& report) {
     report({"spec.executors.max", "spec.executors.min"},
            absl::StrCat("must be at least min, which is ", executors.min, ", got ", *executors.max));
   }
+  const int64_t most = executors.replicas.value_or(executors.max.value_or(executors.min));
+  if (most + executors.spares > kMaxExecutors) {
+    report({"spec.executors.spares"},
+           absl::StrCat("must leave room for the others: ", most, " and ", executors.spares, " spares are more than ", kMaxExecutors));
+  }
   if (!executors.replicas) return;
   if (*executors.replicas < executors.min) {
     report({"spec.executors.replicas", "spec.executors.min"},

@@ -34,6 +34,9 @@ enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 enum class Spread { kAuto, kEven, kPacked, kFastest };  // of executors over clusters
 
+// Spares included: the index in an executor's name has four digits.
+inline constexpr int64_t kMaxExecutors = 10'000;
+
 struct Metadata {
   std::string name;
   std::string name_space;  // metadata.namespace; empty: not given

@@ -9,7 +9,6 @@ inline constexpr double kMaxSeed = 9007199254740991;  // 2^53 - 1: exact in ever
 inline constexpr double kMaxSteps = 1e9;
 inline constexpr double kMaxBatch = 1 << 20;
 inline constexpr double kMaxSequence = 1 << 20;
-inline constexpr double kMaxExecutors = 10000;
 inline constexpr size_t kMaxClusters = 64;
 
 template <class V>
@@ -241,9 +240,9 @@ template <class V>
 void Visit(V& v, FailureRule& r) {
   v.Field("name", r.name, {.required = true, .name = true}, "Name of the rule, told in conditions and events.");
   v.Field("action", r.action, {.required = true},
-          "FailJob; RestartJob (all executors, counted); RestartJobAndIgnoreMaxRestarts (not counted); RestartExecutor (it alone, "
-          "not counted); Ignore (it is not replaced); ReplaceCluster (its executors move to another member, counted). Of the broker, "
-          "RestartExecutor and ReplaceCluster are RestartJob, Ignore is RestartJobAndIgnoreMaxRestarts.");
+          "FailJob; RestartJob (all executors, counted); RestartJobAndIgnoreMaxRestarts (not counted); RestartExecutor (it alone, not "
+          "counted); Ignore (an executor that has failed is not replaced before the job starts again); ReplaceCluster (its executors move "
+          "to another member, counted). Of the broker the last three mean RestartJob.");
   v.Field("onExitCodes", r.on_exit_codes, {.min = 1, .max = 255, .max_items = 255},
           "Exit codes of the broker, or of an executor whose Pod has failed: a container of an executor that ends is started again in its "
           "Pod.");
@@ -257,7 +256,7 @@ void Visit(V& v, FailurePolicy& p) {
   v.Field("maxRestarts", p.max_restarts, {.min = 0, .max = 1e6}, "Counted restarts after which the job fails.");
   v.Field("rules", p.rules, {.max_items = 20, .list_key = "name"},
           "The first that holds decides; a rule holds when the exit code or the reason is one of its own, or when it names neither. None "
-          "holds: RestartExecutor of an executor, RestartJob of the broker, or FailJob if that ended with exit code 2 or 3.");
+          "holds: RestartExecutor; of the broker RestartJob, but FailJob after exit code 2 (wrong input) or 3 (no plan fits).");
 }
 
 template <class V>
@@ -306,8 +305,10 @@ void Visit(V& v, Spec& s) {
           "When a finished job is deleted. Omitted: never.");
   v.Field("cleanPodPolicy", s.clean_pod_policy, {.kubernetes_only = true},
           "Pods that are deleted when the job has finished; None keeps the Services as well.");
-  v.Field("forceDeleteAfterSeconds", s.force_delete_after_seconds, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
-          "How long a Pod may take to terminate, as on a lost node, until it is deleted by force; 0: as long as it takes.");
+  v.Field(
+      "forceDeleteAfterSeconds", s.force_delete_after_seconds, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
+      "How long a Pod may take to terminate, or the node of an executor may be not ready, until the Pod is deleted by force; 0: as long as "
+      "it takes.");
   v.Field("preserveResourcesOnDeletion", s.preserve_resources_on_deletion, {.kubernetes_only = true},
           "Deleting the job leaves what it made in all clusters.");
   v.Field("network", s.network, {.kubernetes_only = true}, "How executors reach each other.");

@@ -7,19 +7,16 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-struct State {
+struct Holding {
   absl::string_view condition;
   ConditionStatus status;
-  absl::string_view name;
 };
 
-// The first that holds is the state: the ends, then what stands in the way, then how far the job has come.
-constexpr State kStates[] = {
-    {kFailed, ConditionStatus::kTrue, "Failed"},         {kComplete, ConditionStatus::kTrue, "Complete"},
-    {kAccepted, ConditionStatus::kFalse, "Invalid"},     {kSuspended, ConditionStatus::kTrue, "Suspended"},
-    {kRestarting, ConditionStatus::kTrue, "Restarting"}, {kDegraded, ConditionStatus::kTrue, "Degraded"},
-    {kReady, ConditionStatus::kTrue, "Running"},         {kDispatched, ConditionStatus::kTrue, "Starting"},
-    {kDispatched, ConditionStatus::kFalse, "Pending"},
+// The first that holds gives the reason: the ends, then what stands in the way, then how far the job has come.
+constexpr Holding kByWeight[] = {
+    {kFailed, ConditionStatus::kTrue},    {kComplete, ConditionStatus::kTrue},   {kAccepted, ConditionStatus::kFalse},
+    {kSuspended, ConditionStatus::kTrue}, {kRestarting, ConditionStatus::kTrue}, {kDegraded, ConditionStatus::kTrue},
+    {kReady, ConditionStatus::kTrue},     {kDispatched, ConditionStatus::kTrue}, {kDispatched, ConditionStatus::kFalse},
 };
 
 std::string Ratio(int64_t part, int64_t whole) { return absl::StrCat(part, "/", whole); }
@@ -64,12 +61,10 @@ void SummarizeParts(int64_t executors_wanted, FusionJobStatus& status) {
 }  // namespace
 
 void Summarize(int64_t executors_wanted, FusionJobStatus& status) {
-  status.state = "Pending";
   status.reason.clear();
-  for (const State& state : kStates) {
-    const Condition* condition = FindCondition(status.conditions, state.condition);
-    if (condition == nullptr || condition->status != state.status) continue;
-    status.state = std::string(state.name);
+  for (const Holding& one : kByWeight) {
+    const Condition* condition = FindCondition(status.conditions, one.condition);
+    if (condition == nullptr || condition->status != one.status) continue;
     status.reason = condition->reason;
     break;
   }

@@ -91,7 +91,7 @@ struct FusionJobStatus {
   bool operator==(const FusionJobStatus&) const = default;
 };
 
-// Fills in what is there for printing only (state, reason, executors, clusters, progress, eta) from the rest. `executors_wanted`: how
+// Fills in what is there for printing only (reason, executors, clusters, progress, eta) from the rest. `executors_wanted`: how
 // many the job should have.
 void Summarize(int64_t executors_wanted, FusionJobStatus& status);
 

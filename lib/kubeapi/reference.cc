@@ -11,7 +11,7 @@ namespace fusionllm::kubeapi {
 namespace {
 
 struct ConditionDoc {
-  absl::string_view type;
+  absl::string_view type;  // or reason
   absl::string_view doc;
 };
 
@@ -39,6 +39,17 @@ constexpr ConditionDoc kJobConditions[] = {
     {kFailed, "The job has failed for good; the reason says why. Never taken back."},
 };
 
+// Of the condition Failed.
+constexpr ConditionDoc kFailedReasons[] = {
+    {"BackoffLimitExceeded", "No restart is left of `failurePolicy.maxRestarts`."},
+    {"DeadlineExceeded", "The job was active for longer than `activeDeadlineSeconds`."},
+    {"FailurePolicy", "A rule of `failurePolicy`, which the message names, says so."},
+    {"InvalidInput", "The broker found wrong what the job names: data, a graph, a checkpoint."},
+    {"InvalidSpec", "The operator cannot make sense of the spec; `Accepted` says the same."},
+    {"PendingDeadlineExceeded", "The job was not ready within `pendingDeadlineSeconds`."},
+    {"PlacementFailed", "The executors have joined, and no plan fits them."},
+};
+
 // In clusterStatuses.
 constexpr ConditionDoc kPartConditions[] = {
     {kLeft, "The job has left the cluster by a rule of its failure policy, which the message names."},
@@ -62,8 +73,8 @@ constexpr ConditionDoc kClusterConditions[] = {
 };
 
 template <size_t N>
-void AppendConditions(const ConditionDoc (&conditions)[N], std::string& page) {
-  absl::StrAppend(&page, "\n| condition | True means |\n|---|---|\n");
+void AppendConditions(const ConditionDoc (&conditions)[N], std::string& page, absl::string_view head = "condition | True means") {
+  absl::StrAppend(&page, "\n| ", head, " |\n|---|---|\n");
   for (const ConditionDoc& condition : conditions) absl::StrAppend(&page, "| `", condition.type, "` | ", condition.doc, " |\n");
 }
 
@@ -87,6 +98,8 @@ void AppendRules(const std::vector<Rule>& rules, std::string& page) {
 
 std::vector<std::string> DocumentedJobConditions() { return TypesOf(kJobConditions); }
 
+std::vector<std::string> DocumentedFailedReasons() { return TypesOf(kFailedReasons); }
+
 std::vector<std::string> DocumentedPartConditions() { return TypesOf(kPartConditions); }
 
 std::string ReferencePage() {
@@ -104,6 +117,8 @@ std::string ReferencePage() {
   absl::StrAppend(&page,
                   "\n## FusionJob: conditions\n\nTheir reasons, and what to do: [kubernetes.md](kubernetes.md#when-something-is-wrong).\n");
   AppendConditions(kJobConditions, page);
+  absl::StrAppend(&page, "\nThe reason of `Failed` is one of these; those of other conditions may be more some day:\n");
+  AppendConditions(kFailedReasons, page, "reason | why");
   absl::StrAppend(&page, "\nOf a job's part in a cluster, in `status.clusterStatuses`:\n");
   AppendConditions(kPartConditions, page);
   absl::StrAppend(&page, "\n## FusionJob: status\n");

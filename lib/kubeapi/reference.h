@@ -9,6 +9,8 @@ namespace fusionllm::kubeapi {
 // The conditions that the page describes: of a FusionJob, and of its part in a cluster.
 std::vector<std::string> DocumentedJobConditions();
 std::vector<std::string> DocumentedPartConditions();
+// What the page says the reason of a FusionJob's condition Failed may be.
+std::vector<std::string> DocumentedFailedReasons();
 
 std::string ReferencePage();
 

@@ -33,4 +33,6 @@ Json MemberWorkRules() {
                       Rule({"services"}, {"get", "create", "patch", "delete"})});
 }
 
+Json OwnerReferencesRule() { return Rule({"configmaps/finalizers"}, {"update"}); }
+
 }  // namespace fusionllm::kubeapi

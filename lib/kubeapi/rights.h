@@ -10,5 +10,8 @@ namespace fusionllm::kubeapi {
 nlohmann::ordered_json MemberWatchRules();
 // What is done in the namespaces of jobs.
 nlohmann::ordered_json MemberWorkRules();
+// Besides, where the admission plugin OwnerReferencesPermissionEnforcement is at work, as in OpenShift: whoever names an owner that is not
+// to go before its dependents needs the right to its finalizers.
+nlohmann::ordered_json OwnerReferencesRule();
 
 }  // namespace fusionllm::kubeapi

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "lib/job/fusion_job.h"
 #include "lib/kubeapi/crd.h"
 
 namespace fusionllm::kubeapi {
@@ -104,6 +105,11 @@ void AddPlaceRules(std::vector<Rule>& rules) {
   rules.push_back({"spec.executors", "!has(self.replicas) || self.min <= self.replicas", "must be at least min", ".replicas"});
   rules.push_back(
       {"spec.executors", "!has(self.replicas) || !has(self.max) || self.replicas <= self.max", "must be at most max", ".replicas"});
+  rules.push_back({"spec.executors",
+                   absl::StrCat("!has(self.spares) || self.spares + (has(self.replicas) ? self.replicas : has(self.max) ? self.max : "
+                                "self.min) <= ",
+                                job::kMaxExecutors),
+                   absl::StrCat("must leave room for the others: there are at most ", job::kMaxExecutors, " executors in all"), ".spares"});
   rules.push_back({"spec.placement.clusters[]", "!has(self.max) || self.min <= self.max", "must be at least min", ".max"});
   const struct { const char *bound, *unless; } sums[] = {{"replicas", ""}, {"max", " || has(self.executors.replicas)"}};
   for (const auto& sum : sums) {

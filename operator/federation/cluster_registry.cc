@@ -324,11 +324,13 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
   if (status == cluster.status) return absl::OkStatus();
   const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
                      {"kind", kFusionClusters.kind},
-                     {"metadata", {{"name", cluster.metadata.name}}},
+                     // Another of the same name, made meanwhile, must not inherit what is known of this one.
+                     {"metadata", {{"name", cluster.metadata.name}, {"uid", object.meta.uid}}},
                      {"status", kubeapi::ToJson(status)}};
   const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
                                   {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
-  if (kube::IsApiNotFound(applied.status())) return absl::OkStatus();
+  // Gone, or made anew: of that one the cache tells.
+  if (kube::IsApiNotFound(applied.status()) || kube::IsApiConflict(applied.status())) return absl::OkStatus();
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
   writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));

@@ -107,6 +107,36 @@ TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) 
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
 }
 
+TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  const std::string first = json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"];
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  hub_server_.ForgetRequests();
+  // What this operator has yet to learn: the cache stays behind.
+  hub_server_.AddFault({.verb = "watch", .target = "fusionclusters", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  hub_server_.AddFault({.verb = "list", .target = "fusionclusters", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  hub_server_.BreakWatches();
+  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  ASSERT_NE(json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"], first);
+  {
+    const std::lock_guard lock(mutex_);
+    conflicts_["paris"] = "something to tell of";
+  }
+  const auto tried = [this] {
+    const std::vector<kube::testing::RecordedRequest> requests = hub_server_.requests();
+    return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request.verb == "apply"; });
+  };
+  ASSERT_TRUE(Eventually([&] {
+    (void)registry_->Reconcile("paris", {});
+    return tried();
+  }));
+  EXPECT_EQ(Condition("paris", "Connected"), "none");
+  EXPECT_FALSE(json::parse(*hub_->Get(kFusionClusters, {"", "paris"})).contains("/status/clusterUID"_json_pointer));
+}
+
 TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});

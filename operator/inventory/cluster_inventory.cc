@@ -137,6 +137,13 @@ std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
   return capacity_;
 }
 
+std::optional<absl::Time> ClusterInventory::AwaySince(const std::string& node) const {
+  if (node.empty()) return std::nullopt;
+  const kube::ObjectPtr object = nodes_.Get({"", node});
+  if (object == nullptr || AsNode(object).ready || AsNode(object).away_since == absl::InfiniteFuture()) return std::nullopt;
+  return AsNode(object).away_since;
+}
+
 absl::Status ClusterInventory::Status() const {
   using Named = std::pair<const char*, const kube::Informer*>;
   for (const auto& [what, informer] : {Named("nodes", &nodes_), Named("pods of others", &others_), Named("pods of jobs", &ours_)}) {

@@ -8,8 +8,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "lib/kube/watch/informer.h"
 #include "operator/inventory/capacity.h"
 
@@ -34,6 +36,8 @@ class ClusterInventory {
   std::shared_ptr<const ClusterCapacity> Capacity() const;
   // Why there is none.
   absl::Status Status() const;
+  // Since when that node has not been ready; nothing: it is, or it is not known.
+  std::optional<absl::Time> AwaySince(const std::string& node) const;
 
  private:
   kube::Informer& ours_;

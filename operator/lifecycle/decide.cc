@@ -174,6 +174,8 @@ void Decider::Go() {
       return;
     }
     if (!Restart(*broker)) return;
+  } else if (broker != nullptr && broker->deleted_at.has_value() && Stranded(*broker)) {
+    if (!Restart(OnLostNode(*broker))) return;
   } else if (broker == nullptr && decision_.memory.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
     if (!CountRestart(RestartCause::kBrokerLost, "the broker's pod is gone")) return;
@@ -193,7 +195,9 @@ void Decider::Go() {
     Condition(JobCondition::kDegraded, false, "Restarting", "The job starts again.");
     return;
   }
-  decision_.create_broker = Broker(decision_.memory.attempt) == nullptr;
+  const PodView* const broker = Broker(decision_.memory.attempt);
+  decision_.create_broker = broker == nullptr;
+  if (broker != nullptr && broker->deleted_at.has_value()) Remove(*broker);  // by force, when its time is over
   LeadExecutors();
   WaitForAnswers();
 }
@@ -268,7 +272,7 @@ bool Decider::PastDeadline() {
     LookAgain(at);
     return false;
   }
-  Fail("DeadlineExceeded",
+  Fail(FailedReason::kDeadlineExceeded,
        absl::StrCat("The job was active for longer than spec.activeDeadlineSeconds, ", *spec_.active_deadline_seconds, " s."));
   return true;
 }
@@ -280,14 +284,18 @@ bool Decider::Restart(const PodView& pod) {
     case job::FailureAction::kFailJob: {
       const bool infeasible = verdict.rule.empty() && pod.exit_code == 3;
       const bool input = verdict.rule.empty() && pod.exit_code == 2;
-      Fail(infeasible ? "PlacementFailed" : input ? "InvalidInput" : "FailurePolicy", absl::StrCat(verdict.description, by));
+      Fail(infeasible ? FailedReason::kPlacementFailed
+           : input    ? FailedReason::kInvalidInput
+                      : FailedReason::kFailurePolicy,
+           absl::StrCat(verdict.description, by));
       return false;
     }
     case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:
-    case job::FailureAction::kIgnore:
       NextAttempt(RestartCause::kBrokerFailed, absl::StrCat(verdict.description, by));
       return true;
+    // A job without its broker does not go on: what is said of executors alone starts it again.
     case job::FailureAction::kRestartJob:
+    case job::FailureAction::kIgnore:
     case job::FailureAction::kRestartExecutor:
     case job::FailureAction::kReplaceCluster:
       return CountRestart(RestartCause::kBrokerFailed, absl::StrCat(verdict.description, by));

@@ -33,8 +33,11 @@ void Decider::LeadExecutors() {
       if (missing.empty()) missing = WaitingIn(slot.cluster);
       continue;
     }
-    if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value()) {
-      if (pod->phase == PodPhase::kFailed && !ReplaceExecutor(*pod)) return SayRestarting();
+    const bool stranded = Stranded(*pod);
+    if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value() || stranded) {
+      // One that somebody ends is left to that, unless it ends for something that a rule may be about.
+      const bool judged = pod->phase == PodPhase::kFailed || stranded || !pod->disruption.empty();
+      if (judged && !ReplaceExecutor(stranded ? OnLostNode(*pod) : *pod)) return SayRestarting();
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
       continue;
     }
@@ -133,7 +136,7 @@ bool Decider::ReplaceExecutor(const PodView& pod) {
 bool Decider::IsOfTheWholeJob(RestartCause cause, const FailureVerdict& verdict, const std::string& cluster) {
   switch (verdict.action) {
     case job::FailureAction::kFailJob:
-      Fail("FailurePolicy", absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
+      Fail(FailedReason::kFailurePolicy, absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
       return true;
     case job::FailureAction::kRestartJob:
       CountRestart(cause, verdict.description);

@@ -128,6 +128,47 @@ TEST_F(DecideTest, AnExecutorMayRestartTheJobWhereARuleSaysSo) {
   EXPECT_THAT(decision.create, IsEmpty());
 }
 
+TEST_F(DecideTest, AnExecutorThatIsReplacedAloneCountsForNothing) {
+  AddRunning();
+  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  pods()[1].phase = PodPhase::kFailed;
+  for (const bool by_rule : {false, true}) {
+    if (by_rule) spec().failure_policy.rules = {{.name = "all", .action = job::FailureAction::kRestartExecutor}};
+    const Decision decision = Decide(seen_);
+    EXPECT_THAT(Removed(decision), ::testing::ElementsAre("train-paris-0-r0"));
+    EXPECT_EQ(decision.state, JobState::kRunning) << "though no restart is left";
+    EXPECT_EQ(decision.memory.restarts, 0);
+    EXPECT_EQ(decision.memory.counted_restarts, seen_.memory.counted_restarts);
+  }
+}
+
+TEST_F(DecideTest, AnExecutorWhoseFailureIsIgnoredIsNotReplaced) {
+  AddRunning();
+  spec().failure_policy.rules = {{.name = "never-mind", .action = job::FailureAction::kIgnore}};
+  pods()[1].phase = PodPhase::kFailed;
+  const Decision decision = Decide(seen_);
+  EXPECT_THAT(decision.remove, IsEmpty());
+  EXPECT_THAT(decision.create, IsEmpty());
+  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.memory.counted_restarts, 0);
+}
+
+TEST_F(DecideTest, WhatIsSaidOfExecutorsAloneRestartsTheJobOfABrokerAndCounts) {
+  AddRunning();
+  FailBroker(1);
+  for (const job::FailureAction action :
+       {job::FailureAction::kIgnore, job::FailureAction::kRestartExecutor, job::FailureAction::kReplaceCluster}) {
+    spec().failure_policy.rules = {{.name = "all", .action = action}};
+    seen_.memory.counted_restarts = 0;
+    const Decision decision = Decide(seen_);
+    EXPECT_EQ(decision.memory.attempt, 1);
+    EXPECT_EQ(decision.memory.counted_restarts, 1);
+    EXPECT_THAT(decision.memory.avoided, IsEmpty());
+    seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+    EXPECT_EQ(Reason(Decide(seen_), "Failed"), "BackoffLimitExceeded") << "it does not go on without end";
+  }
+}
+
 TEST_F(DecideTest, ABrokerThatIsGoneAfterItRanCountsAsARestart) {
   AddRunning();
   pods().erase(pods().begin());

@@ -92,18 +92,39 @@ void Decider::LookAgain(absl::Time at) {
 }
 
 void Decider::Remove(const PodView& pod) {
-  if (!pod.deleted_at.has_value()) {
-    decision_.remove.push_back({pod.cluster, pod.name, pod.uid, std::nullopt});
-    return;
-  }
-  // A pod on a lost node ends when its kubelet says so, which is never.
-  if (spec_.force_delete_after_seconds == 0) return;
-  const absl::Time force_at = *pod.deleted_at + absl::Seconds(spec_.force_delete_after_seconds);
+  const absl::Time force_at = ForceAt(pod);
   if (seen_.now >= force_at) {
     decision_.remove.push_back({pod.cluster, pod.name, pod.uid, 0});
+  } else if (!pod.deleted_at.has_value()) {
+    decision_.remove.push_back({pod.cluster, pod.name, pod.uid, std::nullopt});
   } else {
     LookAgain(force_at);
   }
+}
+
+absl::Time Decider::ForceAt(const PodView& pod) const {
+  if (spec_.force_delete_after_seconds == 0) return absl::InfiniteFuture();
+  const absl::Duration patience = absl::Seconds(spec_.force_delete_after_seconds);
+  absl::Time at = pod.deleted_at.value_or(absl::InfiniteFuture()) + patience;
+  // A broker may be at work where the kubelet alone is not. Two must not write the same checkpoint, so Kubernetes has to give it up first.
+  const bool given_up = pod.deleted_at.has_value() || pod.role == kExecutorRole;
+  if (given_up && pod.node_away_since.has_value()) at = std::min(at, *pod.node_away_since + patience);
+  return at;
+}
+
+bool Decider::Stranded(const PodView& pod) {
+  if (!pod.node_away_since.has_value() || spec_.force_delete_after_seconds == 0 || Ended(pod)) return false;
+  const absl::Time at = *pod.node_away_since + absl::Seconds(spec_.force_delete_after_seconds);
+  if (seen_.now < at) LookAgain(at);
+  return seen_.now >= at;
+}
+
+PodView Decider::OnLostNode(const PodView& pod) const {
+  PodView lost = pod;
+  lost.reason = "NodeLost";
+  lost.message =
+      absl::StrCat("its node has not been ready for longer than spec.forceDeleteAfterSeconds, ", spec_.force_delete_after_seconds, " s");
+  return lost;
 }
 
 bool Decider::WindDown() {
@@ -132,7 +153,8 @@ bool Decider::RemoveOldAttempts() {
   return any;
 }
 
-void Decider::Fail(const char* reason, std::string message) {
+void Decider::Fail(FailedReason why, std::string message) {
+  const char* const reason = Name(why);
   decision_.state = JobState::kFailed;
   decision_.memory.failed = true;
   decision_.memory.completed_at = seen_.now;
@@ -158,7 +180,7 @@ bool Decider::KeepsSteps() const {
 
 bool Decider::CountRestart(RestartCause cause, const std::string& why) {
   if (decision_.memory.counted_restarts >= spec_.failure_policy.max_restarts) {
-    Fail("BackoffLimitExceeded",
+    Fail(FailedReason::kBackoffLimitExceeded,
          absl::StrCat("No restart is left of spec.failurePolicy.maxRestarts, ", spec_.failure_policy.max_restarts, ": ", why));
     return false;
   }
@@ -204,7 +226,7 @@ void Decider::PendingDeadline(const std::string& why) {
     LookAgain(at);
     return;
   }
-  Fail("PendingDeadlineExceeded",
+  Fail(FailedReason::kPendingDeadlineExceeded,
        absl::StrCat("The job was not ready within spec.pendingDeadlineSeconds, ", *spec_.pending_deadline_seconds, " s: ", why));
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "operator/lifecycle/decide.h"
+#include "operator/lifecycle/failed_reason.h"
 #include "operator/lifecycle/failure.h"
 #include "operator/lifecycle/observation.h"
 
@@ -43,6 +44,12 @@ class Decider {
   const PodView* Executor(const ExecutorSlot& slot, int64_t attempt) const;
   // Whether the next attempt finds what this one has saved: a relative path without a volume goes with the broker's Pod.
   bool KeepsSteps() const;
+  // When it is deleted without waiting for its kubelet's word, which may never come; infinite: not.
+  absl::Time ForceAt(const PodView& pod) const;
+  // Its node has been away for so long that it counts as gone. If that is to come it is looked at again then.
+  bool Stranded(const PodView& pod);
+  // How that is judged.
+  PodView OnLostNode(const PodView& pod) const;
   static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
   // ---- what to say ----
@@ -58,7 +65,7 @@ class Decider {
   // broker that lives ends first, with a checkpoint if it can: for that it needs the executors. What a lost cluster may still run is none
   // of these, it is removed when the cluster is back; and what turns up of an earlier attempt once the next one has begun holds nobody up.
   bool RemoveOldAttempts();
-  void Fail(const char* reason, std::string message);
+  void Fail(FailedReason why, std::string message);
   // False: the job has failed.
   bool CountRestart(RestartCause cause, const std::string& why);
   void NextAttempt(RestartCause cause, const std::string& why);

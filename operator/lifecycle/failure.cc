@@ -13,13 +13,17 @@ constexpr int kExitInfeasible = 3;
 bool Holds(const job::FailureRule& rule, const PodView& pod) {
   if (rule.on_exit_codes.empty() && rule.on_reasons.empty()) return true;
   const auto named = [](const auto& list, const auto& value) { return std::find(list.begin(), list.end(), value) != list.end(); };
-  return (pod.exit_code.has_value() && named(rule.on_exit_codes, *pod.exit_code)) || named(rule.on_reasons, pod.reason);
+  return (pod.exit_code.has_value() && named(rule.on_exit_codes, *pod.exit_code)) || named(rule.on_reasons, pod.reason) ||
+         named(rule.on_reasons, pod.disruption);
 }
 
 std::string Describe(const PodView& pod) {
   std::string text = pod.role == kBrokerRole ? "the broker" : absl::StrCat("executor ", pod.cluster, "-", pod.index);
-  absl::StrAppend(&text, pod.exit_code.has_value() ? absl::StrCat(" ended with exit code ", *pod.exit_code) : " failed");
-  if (!pod.reason.empty()) absl::StrAppend(&text, " (", pod.reason, ")");
+  absl::StrAppend(&text, pod.exit_code.has_value()    ? absl::StrCat(" ended with exit code ", *pod.exit_code)
+                         : pod.deleted_at.has_value() ? " is being ended"
+                                                      : " failed");
+  const char* const comma = pod.reason.empty() || pod.disruption.empty() ? "" : ", ";
+  if (!pod.reason.empty() || !pod.disruption.empty()) absl::StrAppend(&text, " (", pod.reason, comma, pod.disruption, ")");
   if (!pod.message.empty()) absl::StrAppend(&text, ": ", pod.message);
   return text;
 }

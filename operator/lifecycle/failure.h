@@ -14,9 +14,9 @@ struct FailureVerdict {
   std::string description;  // "the broker ended with exit code 1 (Error): ..."
 };
 
-// The first rule that names the pod's exit code or reason decides; one that names neither holds for all. Without any: a broker that
-// found the job's input wrong (exit code 2) or no plan that fits (3) fails the job, which would end the same again; whatever else happened
-// to a broker restarts the job, and to an executor that executor alone.
+// The first rule that names the pod's exit code, reason or disruption decides; one that names none holds for all. Without any: a broker
+// that found the job's input wrong (exit code 2) or no plan that fits (3) fails the job, which would end the same again; whatever else
+// happened to a broker restarts the job, and to an executor that executor alone.
 FailureVerdict Judge(const job::FailurePolicy& policy, const PodView& pod);
 
 }  // namespace fusionllm::op

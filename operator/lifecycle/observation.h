@@ -30,8 +30,11 @@ struct PodView {
   std::optional<int> exit_code;          // of the main container, when it has ended for good
   std::string reason;                    // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
   std::string message;                   // of the same, in words
-  std::string address;                   // IP
-  std::optional<Progress> report;        // what the broker left behind when it ended
+  std::string disruption;                // who ends it: PreemptionByScheduler, DeletionByTaintManager ...; empty: nobody
+  // Its node has not been ready since then; nothing: it is, or nothing is known of it.
+  std::optional<absl::Time> node_away_since;
+  std::string address;             // IP
+  std::optional<Progress> report;  // what the broker left behind when it ended
   int container_restarts = 0;
 
   bool operator==(const PodView&) const = default;

@@ -265,6 +265,8 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    absl::StrJoin(devices, ","),
                    "--open",
                    "--resume-journal",
+                   "--attempt",
+                   absl::StrCat(attempt.number),
                    "--final-report",
                    kTerminationLog,
                    "--metrics-address",
@@ -344,6 +346,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
     if (!addresses.advertised.empty()) parts.command.insert(parts.command.end(), {"--advertise", addresses.advertised});
   }
   if (slot.spare) parts.command.push_back("--spare");
+  parts.command.insert(parts.command.end(), {"--attempt", absl::StrCat(attempt)});
   int64_t broker_lost_seconds = job.spec.executors.broker_lost_timeout_seconds;
   if (BrokerNeedsStore(job.spec)) {
     parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});

@@ -68,6 +68,13 @@ std::map<std::string, json> Variables(const json& pod) {
   return variables;
 }
 
+TEST(RunObjectsTest, BrokerAndExecutorsKnowWhichAttemptTheyAreOf) {
+  EXPECT_EQ(After(Command(Executor(Job())), "--attempt"), "2");
+  const auto broker = BrokerPod(kIdentity, Job(), {.number = 3, .slots = {{"paris", 0, false}}}, kImages, kOwner);
+  ASSERT_TRUE(broker.ok()) << broker.status();
+  EXPECT_EQ(After(Command(*broker), "--attempt"), "3");
+}
+
 TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) {
   job::FusionJob job = Job();
   job.spec.executors.broker_lost_timeout_seconds = 1800;

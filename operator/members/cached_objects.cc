@@ -19,8 +19,9 @@ absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
   pod->exit_code_ = view.exit_code;
   pod->deleted_at_ = view.deleted_at;
   pod->address_ = std::move(view.address);
-  if (!view.reason.empty() || !view.message.empty() || view.report.has_value()) {
-    pod->words_ = std::make_unique<const Words>(Words{std::move(view.reason), std::move(view.message), std::move(view.report)});
+  if (!view.reason.empty() || !view.message.empty() || !view.disruption.empty() || view.report.has_value()) {
+    pod->words_ = std::make_unique<const Words>(
+        Words{std::move(view.reason), std::move(view.message), std::move(view.disruption), std::move(view.report)});
   }
   return pod;
 }
@@ -28,7 +29,7 @@ absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
 size_t CachedPod::Bytes() const {
   size_t bytes = JobPod::Bytes() + address_.size();
   if (words_ == nullptr) return bytes;
-  bytes += sizeof(Words) + words_->reason.size() + words_->message.size();
+  bytes += sizeof(Words) + words_->reason.size() + words_->message.size() + words_->disruption.size();
   if (const std::optional<Progress>& report = words_->report; report.has_value()) {
     bytes += report->phase.size() + report->slowest_link.size() + report->error.size() + report->reason.size();
   }
@@ -50,6 +51,7 @@ PodView CachedPod::View(const std::string& cluster) const {
           .exit_code = exit_code_,
           .reason = words.reason,
           .message = words.message,
+          .disruption = words.disruption,
           .address = address_,
           .report = words.report,
           .container_restarts = container_restarts_};

@@ -27,7 +27,7 @@ class CachedPod : public JobPod {
  private:
   // Of a pod that is not as it should be, or has ended.
   struct Words {
-    std::string reason, message;
+    std::string reason, message, disruption;
     std::optional<Progress> report;
   };
 

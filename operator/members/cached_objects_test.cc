@@ -35,6 +35,7 @@ json FailedBroker() {
           {"status",
            {{"phase", "Failed"},
             {"podIP", "10.0.0.7"},
+            {"conditions", {{{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "PreemptionByScheduler"}}}},
             {"containerStatuses", {{{"name", "broker"}, {"restartCount", 4}, {"state", {{"terminated", terminated}}}}}}}}};
 }
 
@@ -98,6 +99,7 @@ TEST(CachedPodTest, KeepsEveryFieldOfAView) {
   EXPECT_EQ(broker.name, "train-broker-r2");
   EXPECT_EQ(broker.uid, "u1");
   EXPECT_EQ(broker.role, kBrokerRole);
+  EXPECT_EQ(broker.disruption, "PreemptionByScheduler");
   EXPECT_EQ(broker.attempt, 2);
   EXPECT_EQ(broker.phase, PodPhase::kFailed);
   EXPECT_TRUE(broker.deleted_at.has_value());

@@ -118,9 +118,12 @@ absl::Status ClusterCache::Connection() const {
   const absl::Duration now = clock_.Monotonic();
   const std::lock_guard lock(mutex_);
   if (watching) {
+    watched_ = true;
     lost_at_.reset();
     return absl::OkStatus();
   }
+  // A list alone proves nothing: a cluster whose watches never open would be led by what was once there.
+  if (!watched_) return Lost("no watch yet", why);
   if (!lost_at_.has_value()) lost_at_ = now;
   // A server that answers nothing is away; watches of one that answers end and begin again.
   if (reads_.Alive() && now - *lost_at_ < kLossPatience) return absl::OkStatus();
@@ -150,7 +153,11 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
 
 std::vector<PodView> ClusterCache::PodsOf(const std::string& job_uid) const {
   std::vector<PodView> views;
-  for (const kube::ObjectPtr& pod : pods_.Find(kByJob, job_uid)) views.push_back(AsPod(*pod).View(name_));
+  for (const kube::ObjectPtr& object : pods_.Find(kByJob, job_uid)) {
+    const CachedPod& pod = AsPod(*object);
+    views.push_back(pod.View(name_));
+    views.back().node_away_since = inventory_.AwaySince(pod.node);
+  }
   return views;
 }
 

@@ -45,8 +45,8 @@ class ClusterCache : public Member {
   // Unauthenticated: a watch has ended and does not begin again, because the server refuses us or we have no credentials for it. At once,
   // while Connection() has patience. OK in all other cases.
   absl::Status Credentials() const;
-  // OK: the first lists are in the cache and watches are alive, or were within kLossPatience and the server still answers. Else why not:
-  // Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in all other cases.
+  // OK: the first lists are in the cache and the watches of pods and anchors are open, or were within kLossPatience and the server still
+  // answers. Else why not: Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in all other cases.
   absl::Status Connection() const;
   // Compares the caches with the server, and lists anew what differs, which is logged and counted. Blocks; errors: it could not be told.
   absl::Status CompareWithServer(std::stop_token stop);
@@ -73,6 +73,7 @@ class ClusterCache : public Member {
   kube::ApiClient& writes_;
   kube::Clock& clock_;
   mutable std::mutex mutex_;
+  mutable bool watched_ = false;                   // all watches have been open
   mutable std::optional<absl::Duration> lost_at_;  // no watch since then
   kube::Informer pods_, anchors_;
   kube::WriteBarrier pod_writes_, anchor_writes_;

@@ -104,6 +104,55 @@ TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
   cache.Stop();
 }
 
+TEST_F(ClusterCacheTest, AClusterThatCanBeListedAndNotWatchedIsNotConnected) {
+  server_.AddFault({.verb = "watch", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  kube::PulsedClient reads(client_, clock_);
+  ClusterCache cache("paris", "hub", reads, client_, clock_, nullptr, [](const kube::ObjectKey&, bool) {});
+  cache.Start();
+  ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
+  EXPECT_TRUE(absl::IsUnavailable(cache.Connection())) << cache.Connection();
+  EXPECT_EQ(cache.Connection().message(), "no watch yet");
+  cache.Stop();
+  EXPECT_TRUE(Eventually([&] { return cache_.Connection().ok(); })) << "whose watches were opened before";
+}
+
+TEST_F(ClusterCacheTest, AWatchThatEndsIsWaitedForWhereItWasOpenOnce) {
+  kube::testing::FakeClock clock;
+  kube::PulsedClient reads(client_, clock);
+  ClusterCache cache("paris", "hub", reads, client_, clock, nullptr, [](const kube::ObjectKey&, bool) {});
+  cache.Start();
+  ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
+  ASSERT_TRUE(Eventually([&] { return cache.Connection().ok(); }));
+  server_.AddFault({.verb = "watch", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  server_.BreakWatches();
+  ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 0; }));
+  EXPECT_TRUE(cache.Connection().ok());
+  cache.Stop();
+}
+
+TEST_F(ClusterCacheTest, APodSaysSinceWhenItsNodeIsAway) {
+  const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", "n1"}}}};
+  ASSERT_TRUE(client_.Create(kNodes, "", node.dump(), {}, {}).ok());
+  const json pod = {{"apiVersion", "v1"},
+                    {"kind", "Pod"},
+                    {"metadata",
+                     {{"name", "a-paris-0-r0"},
+                      {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kExecutorRole}, {kJobLabel, "a"}, {kJobUidLabel, "a-uid"}}}}},
+                    {"spec", {{"nodeName", "n1"}}}};
+  ASSERT_TRUE(client_.Create(kPods, "default", pod.dump(), {}, {}).ok());
+  const auto becomes = [&](const char* ready, std::optional<absl::Time> since) {
+    const json condition = {{"type", "Ready"}, {"status", ready}, {"lastTransitionTime", "2026-11-21T10:00:00Z"}};
+    const json patch = {{"status", {{"conditions", {condition}}}}};
+    EXPECT_TRUE(client_.Patch(kNodes, {"", "n1"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}, {}).ok());
+    return Eventually([&] {
+      const std::vector<PodView> pods = cache_.PodsOf("a-uid");
+      return pods.size() == 1 && pods[0].node_away_since == since;
+    });
+  };
+  EXPECT_TRUE(becomes("Unknown", absl::FromCivil(absl::CivilSecond(2026, 11, 21, 10, 0, 0), absl::UTCTimeZone())));
+  EXPECT_TRUE(becomes("True", std::nullopt));
+}
+
 TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
   EXPECT_TRUE(cache_.SeenWrites("a-uid"));
   json later = json::parse(CreateAnchor("a"));

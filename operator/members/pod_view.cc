@@ -46,7 +46,7 @@ void TellApartWhoGaveUp(PodView& view) {
   view.message = view.message.substr(prefix.size());
 }
 
-// Why it is not where it should be: the pod as a whole, who had it end, its container, the scheduler; the first that knows.
+// Why it is not where it should be: of the container first, then of the pod, then of the scheduler.
 void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, PodView& view) {
   const ContainerState &state = container.state, &last = container.last_state;
   view.reason = state.reason;
@@ -61,11 +61,6 @@ void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, Po
   if (!pod.reason.empty()) {  // of the pod as a whole: Evicted, NodeLost
     view.reason = pod.reason;
     view.message = pod.message;
-  }
-  const kube::PodCondition& disrupted = Condition(pod, "DisruptionTarget");
-  if (pod.reason.empty() && disrupted.status == "True" && !disrupted.reason.empty()) {
-    view.reason = disrupted.reason;  // its containers only say that they were ended
-    if (view.message.empty()) view.message = disrupted.message;
   }
   const kube::PodCondition& scheduled = Condition(pod, "PodScheduled");
   if (view.reason.empty() && scheduled.status == "False") {
@@ -92,6 +87,7 @@ absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& clust
   if (!absl::SimpleAtoi(pod.meta.Label(kIndexLabel), &view.index)) view.index = -1;
   view.phase = PhaseOf(pod.phase);
   view.ready = Condition(pod, "Ready").status == "True";
+  if (const kube::PodCondition& ends = Condition(pod, "DisruptionTarget"); ends.status == "True") view.disruption = ends.reason;
   view.address = pod.pod_ip;
   if (absl::Time at; absl::ParseTime(absl::RFC3339_full, pod.meta.deletion_timestamp, &at, nullptr)) view.deleted_at = at;
   const kube::ContainerStatus& container = MainContainer(pod, view.role);

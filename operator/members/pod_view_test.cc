@@ -70,24 +70,6 @@ TEST(PodViewTest, AnExecutorThatGaveUpWaitingForItsBrokerHasFailedThoughItEndedI
   EXPECT_EQ(ended("broker", "BrokerLost: no contact for 3600 s").phase, PodPhase::kSucceeded);
 }
 
-TEST(PodViewTest, TellsWhoHadItEnd) {
-  const auto ended = [](json status) {
-    status["phase"] = "Failed";
-    status["conditions"] = {
-        {{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "PreemptionByScheduler"}, {"message", "for a Pod of more weight"}}};
-    status["containerStatuses"] = {{{"name", "executor"}, {"state", {{"terminated", {{"exitCode", 143}, {"reason", "Error"}}}}}}};
-    return status;
-  };
-  const PodView view = Read(Pod("executor", ended(json::object())));
-  EXPECT_EQ(view.reason, "PreemptionByScheduler");
-  EXPECT_EQ(view.message, "for a Pod of more weight");
-  EXPECT_EQ(view.exit_code, 143);
-  EXPECT_EQ(Read(Pod("executor", ended({{"reason", "Evicted"}}))).reason, "Evicted");
-  json over = ended(json::object());
-  over["conditions"][0]["status"] = "False";
-  EXPECT_EQ(Read(Pod("executor", over)).reason, "Error");
-}
-
 TEST(PodViewTest, SaysWhyItWaits) {
   const json unschedulable = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", "0/1 nodes"}};
   EXPECT_EQ(Read(Pod("executor", {{"phase", "Pending"}, {"conditions", {unschedulable}}})).reason, "Unschedulable");
@@ -112,6 +94,16 @@ TEST(PodViewTest, ACrashLoopTellsWhatItCrashesOf) {
 
 TEST(PodViewTest, EvictionIsOfThePod) {
   EXPECT_EQ(Read(Pod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "low on memory"}})).reason, "Evicted");
+}
+
+TEST(PodViewTest, WhoEndsItIsToldBesideHowItEnded) {
+  const auto ends = [](const char* status) {
+    const json condition = {{"type", "DisruptionTarget"}, {"status", status}, {"reason", "PreemptionByScheduler"}};
+    return Read(Pod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"conditions", {condition}}}));
+  };
+  EXPECT_EQ(ends("True").disruption, "PreemptionByScheduler");
+  EXPECT_EQ(ends("True").reason, "Evicted");
+  EXPECT_EQ(ends("False").disruption, "");
 }
 
 TEST(PodViewTest, TerminatingSinceWhen) {

@@ -149,7 +149,8 @@ class Allotment {
   int64_t AsManyAsThereAre(int64_t least) const {
     int64_t all = 0;
     for (const Share& share : shares_) all += DevicesIn(share);
-    return std::max({spec_.executors.min, least, all});
+    // An executor's name holds four digits.
+    return std::min(std::max({spec_.executors.min, least, all}), job::kMaxExecutors - spec_.executors.spares);
   }
 
   bool TakeMinima() {

@@ -222,6 +222,14 @@ TEST_F(PlacementTest, FewerThanWantedAreTakenDownToTheMinimum) {
   EXPECT_THAT(Problem({"paris", "tokyo"}), HasSubstr("1 of the 2 executors that must train find room. paris: room for 1"));
 }
 
+TEST_F(PlacementTest, ThereAreNoMoreThanNamesCanTell) {
+  room_ = devices_ = {{"oslo", 12'000}};
+  executors().spares = 3;
+  const Placement placement = Full({"oslo"});
+  EXPECT_EQ(placement.slots.size(), static_cast<size_t>(job::kMaxExecutors));
+  for (const ExecutorSlot& slot : placement.slots) ASSERT_LT(slot.index, job::kMaxExecutors);
+}
+
 TEST_F(PlacementTest, WithoutANumberThereAreAsManyAsThereAreDevices) {
   room_ = {{"paris", 110}, {"tokyo", 110}};
   devices_ = {{"paris", 2}, {"tokyo", 1}};

@@ -9,6 +9,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
+#include "operator/lifecycle/failed_reason.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/reconcile/claim.h"
@@ -113,8 +114,9 @@ class JobReconciler::Pass {
     decision.state = JobState::kFailed;
     decision.memory = MemoryOf(view_.status);
     decision.memory.failed = true;
-    decision.conditions.push_back({JobCondition::kAccepted, false, "InvalidSpec", std::string(view_.job.status().message())});
-    decision.conditions.push_back({JobCondition::kFailed, true, "InvalidSpec", std::string(view_.job.status().message())});
+    const std::string why(view_.job.status().message());
+    decision.conditions.push_back({JobCondition::kAccepted, false, Name(FailedReason::kInvalidSpec), why});
+    decision.conditions.push_back({JobCondition::kFailed, true, Name(FailedReason::kInvalidSpec), why});
     const absl::Status status = WriteStatus({.job = {}, .identity = view_.identity, .memory = decision.memory}, decision);
     return status.ok() ? ReconcileResult::Hopeless(view_.job.status()) : ReconcileResult::Failed(status);
   }

@@ -11,6 +11,7 @@
 #include "lib/kubeapi/fusion_job_status_fields.h"
 #include "lib/kubeapi/objects.h"
 #include "lib/kubeapi/reference.h"
+#include "operator/lifecycle/failed_reason.h"
 #include "operator/reconcile/job_status.h"
 
 namespace fusionllm::op {
@@ -147,6 +148,12 @@ TEST_F(StatusReferenceTest, SpeaksOfEachConditionThatCanBeSetAndOfNoOther) {
   Live();
   EXPECT_THAT(conditions_, UnorderedElementsAreArray(can_be_set)) << "something sets each";
   EXPECT_THAT(part_conditions_, UnorderedElementsAreArray(kubeapi::DocumentedPartConditions()));
+}
+
+TEST_F(StatusReferenceTest, SpeaksOfEachReasonForWhichAJobFailsAndOfNoOther) {
+  std::vector<std::string> can_be_set;
+  for (const FailedReason reason : kFailedReasons) can_be_set.emplace_back(Name(reason));
+  EXPECT_THAT(kubeapi::DocumentedFailedReasons(), UnorderedElementsAreArray(can_be_set));
 }
 
 TEST_F(StatusReferenceTest, SpeaksOfEachFieldThatIsSetAndOfNoOther) {

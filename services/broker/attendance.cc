@@ -47,10 +47,13 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
         absl::StrFormat("IncompatibleProtocol: executor %s speaks protocol version %d (build %s), this broker %d (build %s)", hello.name(),
                         hello.protocol_version(), hello.build_version(), kProtocolVersion, options_.build_version));
   }
-  if (!options_.require_certificate) return absl::OkStatus();
-  if (!IsCertifiedAs(context, hello.name())) {
+  if (options_.require_certificate && !IsCertifiedAs(context, hello.name())) {
     return absl::UnauthenticatedError(
         absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
+  }
+  if (options_.attempt.has_value() && hello.has_attempt() && hello.attempt() < *options_.attempt) {
+    return absl::FailedPreconditionError(absl::StrFormat("%s: executor %s is of attempt %d of the job, this broker leads attempt %d",
+                                                         kSupersededAttempt, hello.name(), hello.attempt(), *options_.attempt));
   }
   return absl::OkStatus();
 }
@@ -84,6 +87,10 @@ void Attendance::HangUp(Line& line) {
 }
 
 absl::Status Attendance::Join(const v1::Hello& hello, const std::shared_ptr<Line>& line) {
+  // This broker is the one that was left behind: the executor finds its own at the same address when it is there.
+  if (options_.attempt.has_value() && hello.has_attempt() && hello.attempt() > *options_.attempt) {
+    return absl::UnavailableError(absl::StrCat("this broker leads attempt ", *options_.attempt, " of the job"));
+  }
   const std::lock_guard membership(membership_mutex_);
   std::shared_ptr<Line> replaced;
   {

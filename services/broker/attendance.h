@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,7 @@ struct AttendanceOptions {
   std::string build_version;
   bool require_certificate = true;  // refuse streams whose peer has no certificate of the job's CA
   v1::Welcome welcome;
+  std::optional<int64_t> attempt;  // of the job that this broker leads; executors that know theirs attend only the broker of the same
   // From the beginning of a stream to its Hello, or to the end of its refusal; then it is ended.
   std::chrono::milliseconds hello_patience{20'000};
 };
@@ -80,7 +82,7 @@ class Attendance final : public v1::Broker::Service {
   absl::Status Hear(const grpc::ServerContext& context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream,
                     v1::ExecutorMessage& first) const;
   absl::Status Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const;
-  // Makes `line` the current one of its name. Errors: Unavailable: not now.
+  // Makes `line` the current one of its name. Errors: Unavailable: not now, or not here.
   absl::Status Join(const v1::Hello& hello, const std::shared_ptr<Line>& line);
   void Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line);
   std::shared_ptr<Line> LineOf(const std::string& name);

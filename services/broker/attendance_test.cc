@@ -283,6 +283,48 @@ TEST_F(AttendanceTest, AnOlderProcessWaitsWhileANewerOneAttends) {
   EXPECT_TRUE(newer.Hear().has_calibrate());
 }
 
+class AttemptTest : public AttendanceTest {
+ protected:
+  AttemptTest() : AttendanceTest({.attempt = 1}) {}
+  static v1::ExecutorMessage Hello(std::optional<int64_t> attempt, uint64_t incarnation = 2) {
+    v1::ExecutorMessage message = HelloOf("a", kProtocolVersion, incarnation);
+    if (attempt.has_value()) message.mutable_hello()->set_attempt(*attempt);
+    return message;
+  }
+};
+
+TEST_F(AttemptTest, AnExecutorOfAnEarlierAttemptIsSentAwayForGoodWhateverItsClock) {
+  Peer own(address_, CertifiedAs("a"));
+  ASSERT_TRUE(own.Say(Hello(1)));
+  ASSERT_TRUE(own.Hear().has_welcome());
+  const Turned turned = TurnedAway(CertifiedAs("a"), Hello(0, /*incarnation=*/99));
+  EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(turned.reason, kSupersededAttempt);
+  EXPECT_THAT(turned.message, HasSubstr("executor a is of attempt 0 of the job, this broker leads attempt 1"));
+  EXPECT_THAT(Notes(), ElementsAre("joined a")) << "the one of this attempt stays";
+}
+
+TEST_F(AttemptTest, AnExecutorOfALaterAttemptIsToComeAgain) {
+  const Turned turned = TurnedAway(CertifiedAs("a"), Hello(2));
+  EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::UNAVAILABLE) << "its broker will be at the same address";
+  EXPECT_EQ(turned.reason, "");
+  EXPECT_THAT(Notes(), IsEmpty());
+}
+
+TEST_F(AttemptTest, AnExecutorThatDoesNotKnowItsAttemptIsTaken) {
+  Peer peer(address_, CertifiedAs("a"));
+  ASSERT_TRUE(peer.Say(Hello(std::nullopt)));
+  EXPECT_TRUE(peer.Hear().has_welcome());
+}
+
+TEST_F(AttendanceTest, ABrokerThatDoesNotKnowItsAttemptTakesExecutorsOfAny) {
+  Peer peer(address_, CertifiedAs("a"));
+  v1::ExecutorMessage hello = HelloOf("a");
+  hello.mutable_hello()->set_attempt(7);
+  ASSERT_TRUE(peer.Say(hello));
+  EXPECT_TRUE(peer.Hear().has_welcome());
+}
+
 TEST_F(AttendanceTest, ASecondStreamOfAnExecutorTakesThePlaceOfTheFirst) {
   Peer first(address_, CertifiedAs("a"));
   ASSERT_TRUE(first.Say(HelloOf("a")));

@@ -141,6 +141,7 @@ class Preparation {
     FUSIONLLM_ASSIGN_OR_RETURN(credentials_, LoadCredentials(flags_.tls_directory, "broker"));
     setup_.credentials = credentials_.enrolling_server;
     setup_.attendance.build_version = kBuildVersion;
+    setup_.attendance.attempt = flags_.attempt;
     setup_.attendance.require_certificate = credentials_.secure;
     v1::Welcome& welcome = setup_.attendance.welcome;
     welcome.set_job_document(job_text_);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ struct BrokerFlags {
   std::vector<std::string> expected;
   std::vector<std::string> gone;  // with resume_journal: executors that have ended
   double gather_seconds = 0;
-  int min_executors = 0;    // > 0: wait without limit until so many have joined
-  std::string data_device;  // alone has the training data; empty: all have it
-  bool open = false;        // enroll executors of other machines
+  int min_executors = 0;           // > 0: wait without limit until so many have joined
+  std::string data_device;         // alone has the training data; empty: all have it
+  std::optional<int64_t> attempt;  // of the job; nothing: not known
+  bool open = false;               // enroll executors of other machines
   bool fresh = false;
   bool resume_journal = false;
 };

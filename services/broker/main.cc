@@ -70,6 +70,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
   app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then");
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
+  app.add_option("--attempt", flags.attempt, "Of the job: executors that say another one do not attend")->check(CLI::NonNegativeNumber);
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
   app.add_option("--gone", gone, "With --resume-journal: executors that have ended, separated by commas");
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died; without a journal, begin");

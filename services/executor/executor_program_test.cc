@@ -16,6 +16,7 @@
 #include "lib/daemon/testing/http_get.h"
 #include "lib/daemon/testing/program.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
+#include "services/version.h"
 
 namespace fusionllm::services {
 namespace {
@@ -69,8 +70,8 @@ TEST(ExecutorProgram, WhoseBrokerIsGoneForGoodEndsSoThatTheKubeletLeavesItAlone)
 // Takes one executor's greeting.
 class Greeted final : public v1::Broker::Service {
  public:
-  // `refuse`: in words, on the stream.
-  explicit Greeted(bool refuse = false) : refuse_(refuse) {
+  // `refuse`: the reason of a refusal in words, on the stream; empty: none is given.
+  explicit Greeted(std::string refuse = "") : refuse_(std::move(refuse)) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -92,14 +93,14 @@ class Greeted final : public v1::Broker::Service {
     v1::ExecutorMessage message;
     stream->Read(&message);
     if (!greeted_.exchange(true)) greeting_.set_value(message.hello());
-    if (refuse_) {
+    if (!refuse_.empty()) {
       v1::BrokerMessage refusal;
-      refusal.mutable_refusal()->set_reason("NotExpected");
+      refusal.mutable_refusal()->set_reason(refuse_);
       stream->Write(refusal);
     }
     return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "one is enough");
   }
-  const bool refuse_;
+  const std::string refuse_;
   std::promise<v1::Hello> greeting_;
   std::atomic<bool> greeted_ = false;
   std::unique_ptr<grpc::Server> server_;
@@ -112,6 +113,7 @@ TEST(ExecutorProgram, TellsItsBrokerWhatItAdvertisesAndWhereItListens) {
                                       "--advertise", "lab.example.org:17001"});
   const std::optional<v1::Hello> hello = broker.Hello();
   ASSERT_TRUE(hello.has_value()) << "it never dialled";
+  EXPECT_FALSE(hello->has_attempt()) << "nobody has told it of any";
   EXPECT_EQ(hello->data_address(), "lab.example.org:17001");
   EXPECT_THAT(hello->site_address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
 }
@@ -119,11 +121,21 @@ TEST(ExecutorProgram, TellsItsBrokerWhatItAdvertisesAndWhereItListens) {
 TEST(ExecutorProgram, TouchWithItsBrokerIsWrittenDown) {
   const base::TempFolder folder;
   folder.Write("contact", "1000\n");
-  Greeted broker(/*refuse=*/true);
+  Greeted broker("NotExpected");
   Program program("fusion-executor", {"--broker", broker.address(), "--name", "a", "--metrics-address", "off", "--contact-file",
                                       folder / "contact", "--broker-lost-seconds", "3600"});
   EXPECT_EQ(program.Wait(), 1) << "refused by a broker that is there, so its failure stays one";
   EXPECT_NE(base::ReadSmallFile(folder / "contact", 100).value_or(""), "1000\n");
+}
+
+TEST(ExecutorProgram, WhoIsOfAnEarlierAttemptEndsSoThatTheKubeletLeavesItAlone) {
+  Greeted broker(kSupersededAttempt);
+  Program program("fusion-executor", {"--broker", broker.address(), "--name", "a", "--metrics-address", "off", "--attempt", "0"});
+  const std::optional<v1::Hello> hello = broker.Hello();
+  ASSERT_TRUE(hello.has_value()) << "it never dialled";
+  EXPECT_TRUE(hello->has_attempt());
+  EXPECT_EQ(hello->attempt(), 0);
+  EXPECT_EQ(program.Wait(), 0);
 }
 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {

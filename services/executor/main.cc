@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -61,6 +62,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_flag("--relay", flags.relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
   app.add_option("--memory-bytes", flags.host.memory_bytes, "Memory this device may use; 0: all");
+  app.add_option("--attempt", flags.host.attempt, "Of the job: a broker of a later one ends this program, with exit code 0")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--incarnation", flags.host.incarnation, "Grows with every start; 0: from the clock");
   app.add_option("--device", flags.device, "What computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
       ->capture_default_str()
@@ -141,6 +144,11 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
                                           });
   host.Shutdown();
   (*data_plane)->Close();
+  if (absl::IsFailedPrecondition(status) && absl::StartsWith(status.message(), kSupersededAttempt)) {
+    // As a failure it would be started again, and refused again.
+    base::Log(base::LogLevel::kWarning, absl::StrCat("not wanted any more: ", status.message()));
+    return kExitDone;
+  }
   if (!status.ok() && !absl::IsCancelled(status)) return Complain(status, kExitFailed);
   return run_failed ? kExitRunFailed : kExitDone;
 }

@@ -80,6 +80,7 @@ v1::Hello StageHost::Hello() const {
   hello.set_protocol_version(kProtocolVersion);
   hello.set_name(options_.name);
   hello.set_incarnation(options_.incarnation);
+  if (options_.attempt.has_value()) hello.set_attempt(*options_.attempt);
   hello.set_build_version(options_.build_version);
   hello.set_backend(backend_ == nullptr ? "" : std::string(backend_->name()));
   hello.set_memory_bytes(memory_bytes_ > 0 ? memory_bytes_ : MemoryOfDevice());

@@ -36,6 +36,7 @@ struct HostOptions {
   std::string site;  // without a topology; empty: one of its own
   bool spare = false;
   uint64_t incarnation = 0;
+  std::optional<int64_t> attempt;  // of the job; nothing: not known
   std::string build_version;
   int threads = 0;                // 0: the device's, or all cores
   int64_t memory_bytes = 0;       // 0: the device's, or what the machine has

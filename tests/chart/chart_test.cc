@@ -156,6 +156,16 @@ TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   EXPECT_THAT(Kinds(Objects("--set role=member,member.token=false")), Not(Contains("Secret")));
 }
 
+TEST_F(ChartTest, WhereOwnersAreGuardedTheRightToTheirFinalizersIsGiven) {
+  for (const char* role : {"hub", "member"}) {
+    const std::string values = absl::StrCat("--set role=", role);
+    EXPECT_THAT(RightsByRole(Objects(values)).at("fusion-fusionllm-work"), Not(Contains("update configmaps/finalizers"))) << role;
+    const auto rights = RightsByRole(Objects(values + ",rbac.ownerReferencesEnforced=true"));
+    EXPECT_THAT(rights.at("fusion-fusionllm-work"), Contains("update configmaps/finalizers")) << role;
+    EXPECT_THAT(rights.at("fusion-fusionllm-watch"), Not(Contains("update configmaps/finalizers"))) << role;
+  }
+}
+
 TEST_F(ChartTest, SecretsCanBeClosedOutsideOfJobNamespaces) {
   const std::vector<YAML::Node> objects = Objects("--set 'rbac.jobNamespaces={team-a,team-b}'");
   for (const YAML::Node& binding : OfKind(objects, "ClusterRoleBinding")) {

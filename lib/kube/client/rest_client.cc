@@ -25,6 +25,22 @@ std::optional<absl::Duration> AskedToWait(const HttpResponse& response) {
   return ParseApiError(response.code, response.body).retry_after;
 }
 
+void TakeOut(const Credentials& used, ApiError& error) {
+  error.message = WithoutSecret(error.message, used.token);
+  for (ErrorCause& cause : error.causes) cause.message = WithoutSecret(cause.message, used.token);
+}
+
+// Of a stream: a sink's error may hold what the server has sent, such as an ERROR event.
+absl::Status Redacted(const absl::Status& status, const Credentials& used) {
+  if (std::optional<ApiError> error = ApiErrorOf(status); error.has_value()) {
+    TakeOut(used, *error);
+    return ToStatus(*error);
+  }
+  absl::Status redacted(status.code(), WithoutSecret(status.message(), used.token));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { redacted.SetPayload(url, payload); });
+  return redacted;
+}
+
 bool MayBeTriedAgain(int code) { return code == 429 || code >= 500; }
 
 // Adapts a WatchSink, which knows no HTTP.
@@ -119,7 +135,7 @@ absl::StatusOr<HttpResponse> RestClient::Attempt(HttpRequest request, const Call
                                       call.stop);
   Account(request, response, clock_.Monotonic() - start);
   if (!response.ok()) return response;
-  LogWarnings(*response);
+  LogWarnings(*response, *used);
   server_clock_.Heard(response->Header("Date"), sent, clock_.Now());
   return response;
 }
@@ -156,7 +172,10 @@ absl::StatusOr<std::string> RestClient::Call(const HttpRequest& request, const C
     if (response.ok() && response->code / 100 == 2) return std::move(response->body);
     const bool begun = sink != nullptr && sink->opened();
     const std::optional<absl::Duration> wait = begun ? std::nullopt : WaitBefore(request, response, used.get(), tries);
-    if (!wait.has_value()) return response.ok() ? Refusal(request, *response, *used) : response.status();
+    if (!wait.has_value()) {
+      if (response.ok()) return Refusal(request, *response, *used);
+      return used == nullptr ? response.status() : Redacted(response.status(), *used);
+    }
     if (metrics_ != nullptr) metrics_->Retried(response.ok() ? absl::StrCat(response->code) : "<error>", request.method, access_.server);
     if (!clock_.WaitFor(*wait, call.stop)) return absl::CancelledError(absl::StrCat(Describe(request), ": stopped before trying again"));
   }
@@ -164,8 +183,7 @@ absl::StatusOr<std::string> RestClient::Call(const HttpRequest& request, const C
 
 absl::Status RestClient::Refusal(const HttpRequest& request, const HttpResponse& response, const Credentials& used) const {
   ApiError error = ParseApiError(response.code, response.body);
-  error.message = WithoutSecret(error.message, used.token);
-  for (ErrorCause& cause : error.causes) cause.message = WithoutSecret(cause.message, used.token);
+  TakeOut(used, error);
   error.audit_id = std::string(response.Header("Audit-Id").substr(0, 64));
   if (!error.retry_after.has_value()) error.retry_after = AskedToWait(response);
   const LogLevel level = response.code >= 500 || response.code == 429 ? LogLevel::kWarning : LogLevel::kDebug;
@@ -174,10 +192,11 @@ absl::Status RestClient::Refusal(const HttpRequest& request, const HttpResponse&
   return ToStatus(error);
 }
 
-void RestClient::LogWarnings(const HttpResponse& response) {
+void RestClient::LogWarnings(const HttpResponse& response, const Credentials& used) {
   for (const HttpHeader& header : response.headers) {
-    const std::optional<std::string> text = WarningText(header);
+    std::optional<std::string> text = WarningText(header);
     if (!text.has_value()) continue;
+    text = WithoutSecret(*text, used.token);
     {
       const std::lock_guard lock(warnings_mutex_);
       if (warnings_.size() >= kMostWarnings || !warnings_.insert(*text).second) continue;
@@ -255,8 +274,8 @@ absl::Status RestClient::Watch(const Resource& resource, absl::string_view ns, c
     if (metrics_ != nullptr) {
       metrics_->Answered(response.ok() ? absl::StrCat(response->code) : "<error>", "WATCH", access_.server, absl::ZeroDuration());
     }
-    if (!response.ok()) return response.status();
-    LogWarnings(*response);
+    if (!response.ok()) return Redacted(response.status(), *used);
+    LogWarnings(*response, *used);
     if (response->code / 100 == 2) return absl::OkStatus();
     if (response->code != 401 || renewed) return Refusal(request, *response, *used);
     access_.credentials->Refused(*used);

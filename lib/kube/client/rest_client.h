@@ -94,7 +94,7 @@ class RestClient : public ApiClient {
   absl::StatusOr<std::shared_ptr<const Credentials>> Authorize(HttpRequest& request, const std::stop_token& stop);
   void Account(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response, absl::Duration time) const;
   absl::Status Refusal(const HttpRequest& request, const HttpResponse& response, const Credentials& used) const;
-  void LogWarnings(const HttpResponse& response);
+  void LogWarnings(const HttpResponse& response, const Credentials& used);
 
   const ClusterAccess access_;
   const RestClientOptions options_;

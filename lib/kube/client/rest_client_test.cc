@@ -13,6 +13,7 @@
 namespace fusionllm::kube {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::FakeClock;
 using ::testing::HasSubstr;
@@ -231,6 +232,43 @@ TEST_F(RestClientTest, WarningsOfTheServerAreLoggedOnce) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("host:6443 warns: v1beta1 is deprecated"));
   EXPECT_EQ(log.find("deprecated"), log.rfind("deprecated"));
+}
+
+TEST_F(RestClientTest, NoWarningRepeatsTheToken) {
+  transport_->Then(200, "{}", {{"Warning", R"(299 - "token-1 is about to expire")"}});
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(api_.Get(kPods, {"ns", "a"}).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), AllOf(HasSubstr("[redacted] is about to expire"), Not(HasSubstr("token-1"))));
+}
+
+// A sink whose error says what the server has sent, as that of an ERROR event does.
+class Repeating : public WatchSink {
+ public:
+  explicit Repeating(bool as_api_error) : as_api_error_(as_api_error) {}
+  absl::Status OnOpen() override { return absl::OkStatus(); }
+  absl::Status OnData(absl::string_view chunk) override {
+    return as_api_error_ ? ToStatus(ParseApiError(500, chunk)) : absl::InvalidArgumentError(chunk);
+  }
+
+ private:
+  const bool as_api_error_;
+};
+
+TEST_F(RestClientTest, NoStreamsEndRepeatsTheToken) {
+  const std::string said = R"({"kind":"Status","code":410,"reason":"Expired","message":"Bearer token-1 is too old",
+    "details":{"causes":[{"reason":"Old","message":"token-1"}]}})";
+  for (const bool as_api_error : {true, false}) {
+    for (const bool list : {true, false}) {
+      transport_->Then(200, said);
+      Repeating sink(as_api_error);
+      const absl::Status status = list ? api_.StreamList(kPods, "ns", {}, sink) : api_.Watch(kPods, "ns", {}, sink, {});
+      EXPECT_EQ(IsApiExpired(status), as_api_error) << status;
+      EXPECT_THAT(status.ToString(absl::StatusToStringMode::kWithEverything), AllOf(HasSubstr("[redacted]"), Not(HasSubstr("token-1"))));
+      if (as_api_error) {
+        EXPECT_EQ(ApiErrorOf(status)->causes.at(0).message, "[redacted]");
+      }
+    }
+  }
 }
 
 class Collector : public WatchSink {

@@ -21,23 +21,24 @@ void ReadSpec(JsonValue spec, Node& node) {
   });
 }
 
-bool IsReady(JsonValue conditions) {
-  bool ready = false;
+void ReadReadiness(JsonValue conditions, Node& node) {
   ForEachElement(conditions, [&](JsonValue condition) {
-    std::string type, status;
+    std::string type, status, since;
     ForEachField(condition, [&](std::string_view field, JsonValue value) {
       if (field == "type") type = TextOf(value);
       if (field == "status") status = TextOf(value);
+      if (field == "lastTransitionTime") since = TextOf(value);
     });
-    if (type == "Ready") ready = status == "True";
+    if (type != "Ready") return;
+    node.ready = status == "True";
+    if (absl::Time at; !node.ready && absl::ParseTime(absl::RFC3339_full, since, &at, nullptr)) node.away_since = at;
   });
-  return ready;
 }
 
 void ReadStatus(JsonValue status, Node& node) {
   ForEachField(status, [&](std::string_view field, JsonValue value) {
     if (field == "allocatable") node.allocatable = ReadAmounts(value);
-    if (field == "conditions") node.ready = IsReady(value);
+    if (field == "conditions") ReadReadiness(value, node);
     if (field == "nodeInfo") {
       ForEachField(value, [&](std::string_view of_info, JsonValue text) {
         if (of_info == "kubeletVersion") node.kubelet_version = TextOf(text);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "lib/kube/api/amounts.h"
 #include "lib/kube/watch/object.h"
 
@@ -17,7 +18,8 @@ struct Taint {
 struct Node : Object {
   size_t Bytes() const override;
   bool ready = false;
-  bool unschedulable = false;  // cordoned
+  absl::Time away_since = absl::InfiniteFuture();  // not ready since then, as far as it says
+  bool unschedulable = false;                      // cordoned
   std::vector<Taint> taints;
   Amounts allocatable;
   std::string kubelet_version;

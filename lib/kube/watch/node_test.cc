@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace fusionllm::kube {
 namespace {
 
@@ -36,6 +38,22 @@ TEST(NodeTest, OneThatDoesNotSayIsNotReady) {
   EXPECT_FALSE(
       Decode(R"({"metadata":{"name":"n1","resourceVersion":"5"},"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}})", keep)
           .ready);
+}
+
+TEST(NodeTest, SaysSinceWhenItIsAway) {
+  ObjectPtr keep;
+  const auto since = [&](const char* status, const char* time) {
+    return Decode(
+               absl::StrCat(R"({"metadata":{"name":"n1","resourceVersion":"5"},"status":{"conditions":[{"type":"Ready","status":")", status,
+                            R"(","lastTransitionTime":")", time, R"("},{"type":"Z","lastTransitionTime":"2020-01-01T00:00:00Z"}]}})"),
+               keep)
+        .away_since;
+  };
+  const absl::Time at = absl::FromCivil(absl::CivilSecond(2026, 11, 21, 10, 0, 0), absl::UTCTimeZone());
+  EXPECT_EQ(since("Unknown", "2026-11-21T10:00:00Z"), at);
+  EXPECT_EQ(since("False", "2026-11-21T10:00:00Z"), at);
+  EXPECT_EQ(since("True", "2026-11-21T10:00:00Z"), absl::InfiniteFuture());
+  EXPECT_EQ(since("Unknown", "long ago"), absl::InfiniteFuture());
 }
 
 TEST(NodeTest, NoNodesAreRefused) {

@@ -1,0 +1,127 @@
+// What becomes of a job whose Pods are ended by others, or are on nodes that are gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/lifecycle/testing/decide_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using testing::DecideTest;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::kStart;
+
+TEST_F(DecideTest, ARuleMayBeAboutWhoEndsAnExecutor) {
+  AddRunning();
+  pods()[1].disruption = "PreemptionByScheduler";
+  pods()[1].deleted_at = kStart + absl::Seconds(150);
+  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "no rule: it is waited for, and made anew";
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
+  spec().failure_policy.rules = {
+      {.name = "preempted", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_reasons = {"PreemptionByScheduler"}}};
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRestarting);
+  EXPECT_EQ(decision.restart, RestartCause::kExecutorFailed);
+  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_THAT(Find(decision, "Restarting")->message, HasSubstr("executor paris-0 is being ended (PreemptionByScheduler)"));
+  pods()[1].disruption = "EvictionByEvictionAPI";
+  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "of another the rule does not speak";
+  pods()[1].disruption.clear();
+  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "deleted by hand, say";
+}
+
+TEST_F(DecideTest, WhatHasBeenEvictedMayBeCalledByEitherName) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kFailed;
+  pods()[1].reason = "Evicted";
+  pods()[1].disruption = "TerminationByKubelet";
+  for (const char* reason : {"Evicted", "TerminationByKubelet"}) {
+    spec().failure_policy.rules = {{.name = "r", .action = job::FailureAction::kFailJob, .on_reasons = {reason}}};
+    EXPECT_THAT(Find(Decide(seen_), "Failed")->message, HasSubstr("(Evicted, TerminationByKubelet)"));
+  }
+}
+
+TEST_F(DecideTest, ARuleMayBeAboutWhoEndedTheBroker) {
+  AddRunning();
+  FailBroker(4);
+  pods()[0].disruption = "DeletionByTaintManager";
+  spec().failure_policy.rules = {
+      {.name = "spot", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_reasons = {"DeletionByTaintManager"}}};
+  EXPECT_EQ(Decide(seen_).memory.restarts, 1);
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
+}
+
+TEST_F(DecideTest, AnExecutorWhoseNodeIsGoneIsReplacedAfterABoundedTime) {
+  AddRunning();
+  pods()[2].node_away_since = kStart;
+  pods()[2].ready = false;
+  const absl::Duration patience = absl::Seconds(spec().force_delete_after_seconds);
+  seen_.now = kStart + patience - absl::Seconds(1);
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(1));
+  seen_.now = kStart + patience;
+  Decision decision = Decide(seen_);
+  ASSERT_THAT(Removed(decision), ElementsAre("train-paris-1-r0"));
+  EXPECT_EQ(decision.remove[0].grace_seconds, 0) << "nobody is there to end it";
+  ASSERT_EQ(decision.notes.size(), 1);
+  EXPECT_THAT(decision.notes[0].message, HasSubstr("(NodeLost): its node has not been ready for longer than spec.forceDelete"));
+  spec().failure_policy.rules = {{.name = "gone", .action = job::FailureAction::kRestartJob, .on_reasons = {"NodeLost"}}};
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1);
+  spec().failure_policy.rules.clear();
+  spec().force_delete_after_seconds = 0;
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "0 means never";
+}
+
+TEST_F(DecideTest, APodThatHangsOnALostNodeIsNotGivenItsTimeOnceMore) {
+  AddRunning();
+  const absl::Duration patience = absl::Seconds(spec().force_delete_after_seconds);
+  pods()[2].node_away_since = kStart;
+  pods()[2].deleted_at = kStart + patience + absl::Seconds(150);  // by the taint, with its grace period
+  seen_.now = kStart + patience;
+  ASSERT_THAT(Removed(Decide(seen_)), ElementsAre("train-paris-1-r0"));
+  EXPECT_EQ(Decide(seen_).remove[0].grace_seconds, 0);
+}
+
+TEST_F(DecideTest, AnExecutorThatIsDoneIsLeftThoughItsNodeIsGone) {
+  AddRunning();
+  pods()[2].phase = PodPhase::kSucceeded;
+  pods()[2].node_away_since = kStart;
+  seen_.now = kStart + absl::Hours(1);
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
+}
+
+TEST_F(DecideTest, ABrokerOnALostNodeIsLeftToKubernetesFirst) {
+  AddRunning();
+  pods()[0].node_away_since = kStart;
+  const absl::Duration patience = absl::Seconds(spec().force_delete_after_seconds);
+  seen_.now = kStart + patience;
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "its kubelet may be away alone, and the broker at work";
+  EXPECT_EQ(Decide(seen_).memory.attempt, 0);
+  pods()[0].deleted_at = seen_.now + absl::Seconds(150);
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.restart, RestartCause::kBrokerFailed);
+  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_THAT(Find(decision, "Restarting")->message, HasSubstr("the broker is being ended (NodeLost)"));
+  ASSERT_THAT(Removed(decision), ElementsAre("train-broker-r0"));
+  EXPECT_EQ(decision.remove[0].grace_seconds, 0);
+  spec().failure_policy.rules = {
+      {.name = "gone", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_reasons = {"NodeLost"}}};
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
+}
+
+TEST_F(DecideTest, ABrokerThatDoesNotEndIsDeletedByForceWhenItsTimeIsOver) {
+  AddRunning();
+  pods()[0].deleted_at = kStart;
+  seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds) - absl::Seconds(1);
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(1));
+  seen_.now += absl::Seconds(1);
+  ASSERT_THAT(Removed(Decide(seen_)), ElementsAre("train-broker-r0"));
+  EXPECT_EQ(Decide(seen_).remove[0].grace_seconds, 0);
+  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "counted when it is gone";
+}
+
+}  // namespace
+}  // namespace fusionllm::op
