@@ -27,6 +27,12 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   command->add_flag("--spare", flags->options.spare, "stay in the backup pool until another machine is lost");
+  CLI::Option* const site = command->add_option("--site", flags->options.site, "site of this machine (default: one of its own)");
+  command
+      ->add_option("--site-checkpoints", flags->options.site_checkpoints,
+                   "folder that the machines of the site share and that stays: their parts of checkpoints are kept there and not sent to "
+                   "the run's machine")
+      ->needs(site);
   CLI::Option* const listen =
       command->add_option("--listen", flags->listen,
                           "HOST:PORT of this machine that all others can dial; without it tensors travel by way of the run's machine");

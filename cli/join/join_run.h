@@ -21,6 +21,8 @@ struct JoinOptions {
   bool spare = false;                    // stay in the backup pool
   std::optional<std::string> listen;     // host:port of this machine that the others can dial; absent: they are met at the broker
   std::optional<std::string> advertise;  // host:port dialable, that they dial instead and that leads to `listen`
+  std::string site;                      // that the machine is of; empty: one of its own
+  std::string site_checkpoints;          // folder of that site which keeps its shards of checkpoints; empty: the run's machine gets them
   std::optional<std::string> log_level;  // of the executor; absent: warning
   double enroll_limit_s = 20;
   std::string bin_folder;  // where fusion-executor is; empty: beside this program

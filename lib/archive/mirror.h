@@ -15,6 +15,8 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -51,6 +53,10 @@ class Mirror {
   Place& place() { return *place_; }
   // Likewise.
   void RemoveFrom(int64_t first_sequence) { options_.first_sequence = first_sequence; }
+  // Likewise: what brings files that lie in other sites into the folder of their checkpoint, which is held against removal meanwhile.
+  using Gather = std::function<absl::Status(const std::string& folder, const std::vector<checkpoint::FileEntry>& elsewhere,
+                                            const std::stop_token& stop)>;
+  void GatherBy(Gather gather) { gather_ = std::move(gather); }
 
   // That `folder` is a whole checkpoint. Does not block.
   void Offer(const std::string& folder, int64_t step);
@@ -71,6 +77,7 @@ class Mirror {
   void Moved();
 
   MirrorOptions options_;
+  Gather gather_;
   std::stop_source stop_;
   std::unique_ptr<Place> place_;
 

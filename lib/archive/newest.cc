@@ -19,8 +19,9 @@ bool IsOurs(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::vector<Place*>& places) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint local, checkpoint::FindNewestWhole(root));
+absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::vector<Place*>& places,
+                                           const checkpoint::Eligible& eligible) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint local, checkpoint::FindNewestWhole(root, eligible));
   NewestAnywhere newest{.path = local.path, .skipped = local.skipped};
   int64_t sequence = -1;
   if (local.path) {
@@ -40,7 +41,7 @@ absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::v
     for (const std::string& name : *names) {
       if (++tried > kMostTried) break;
       const absl::StatusOr<checkpoint::Manifest> manifest = place->Describe(name);
-      if (manifest.ok() && manifest->sequence <= sequence) break;
+      if (manifest.ok() && (manifest->sequence <= sequence || manifest->sequence < eligible.first_sequence)) break;
       const absl::StatusOr<std::string> path = manifest.ok() ? place->Fetch(name, root) : manifest.status();
       if (path.ok()) {
         newest.path = *path;

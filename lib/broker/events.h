@@ -22,8 +22,9 @@ struct Member {
   int32_t pid = 0;
   int64_t memory_bytes = 0;
   std::string data_address;
-  std::string site_address;  // for peers of its own site; empty: data_address holds for them, too
-  bool at_relay = false;     // dials out only: data_address is no address to dial, peers meet it at the broker
+  std::string site_address;   // for peers of its own site; empty: data_address holds for them, too
+  bool at_relay = false;      // dials out only: data_address is no address to dial, peers meet it at the broker
+  bool holds_shards = false;  // keeps its shards in a folder of its site
 };
 
 struct Link {
@@ -60,6 +61,8 @@ struct ShardFile {
   int64_t bytes = 0;
   std::string sha256;
   std::vector<std::string> tensors;
+  std::string site, site_folder;  // where it stays, if not in the broker's folder
+  int64_t tensor_bytes = 0;       // then
 };
 
 struct StepRecord {
@@ -148,6 +151,18 @@ struct CheckpointCommitted {
   std::string path;
   absl::Status status;
 };
+// What the epoch restores has files in a site that nobody there can deliver.
+struct CheckpointUnusable {
+  uint32_t epoch = 0;
+  std::string path;
+  absl::Status status;
+};
+// The answer to ReplaceCheckpoint. An empty path: there is none left, the run begins again. An error ends it.
+struct CheckpointReplaced {
+  int64_t step = 0;
+  std::string path;
+  absl::Status status;
+};
 struct Ended {
   uint32_t epoch = 0;
   std::string name;
@@ -162,8 +177,9 @@ struct Overdue {
   uint64_t id = 0;
 };
 
-using Event = std::variant<Begun, Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready,
-                           StepDone, StageMeasured, ShardWritten, CheckpointCommitted, Ended, StopAsked, Overdue>;
+using Event =
+    std::variant<Begun, Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready, StepDone,
+                 StageMeasured, ShardWritten, CheckpointCommitted, CheckpointUnusable, CheckpointReplaced, Ended, StopAsked, Overdue>;
 
 // ---- Actions ----------------------------------------------------------------------------------------------------------------------------
 struct AskCalibrate {
@@ -225,6 +241,9 @@ struct CommitCheckpoint {
 struct AbandonCheckpoint {  // remove what was written of it
   int64_t step = 0;
 };
+struct ReplaceCheckpoint {  // this one cannot be restored: find the newest that may
+  std::string path;
+};
 struct Announce {  // an event of contract section 4
   std::string reason;
   int64_t step = 0;
@@ -253,6 +272,6 @@ struct Finish {  // terminal
 };
 
 using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, TurnAway, CommitCheckpoint,
-                            AbandonCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
+                            AbandonCheckpoint, ReplaceCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
 
 }  // namespace fusionllm::broker

@@ -112,6 +112,8 @@ class RunState {
   void Handle(const StepDone& event);
   void Handle(const StageMeasured& event);
   void Handle(const ShardWritten& event);
+  void Handle(const CheckpointUnusable& event);
+  void Handle(const CheckpointReplaced& event);
   void Handle(const CheckpointCommitted& event);
   void Handle(const Ended& event);
   void Handle(const StopAsked& event);
@@ -153,6 +155,8 @@ class RunState {
   void MaybeFinish();
   void FinishWhenAllEnded();
   bool IsOfItsStage(const ShardWritten& event) const;
+  bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const;
+  void Replace();
   void CommitIfComplete(int64_t step);
   void TakeUpAdopted(bool time_is_up);
 
@@ -202,6 +206,9 @@ class RunState {
   int64_t last_step_ = 0;
   int64_t checkpoint_step_ = 0;
   std::string checkpoint_path_;
+  // The checkpoint that was to be restored cannot be: another is looked for when all stages have stopped.
+  std::optional<CheckpointUnusable> unusable_;
+  bool replacing_ = false;
   std::map<int64_t, std::map<int, ShardWritten>> shards_;  // by step, stage
   std::set<int64_t> committing_;
   bool stop_asked_ = false;

@@ -18,8 +18,17 @@ bool RunState::IsOfItsStage(const ShardWritten& event) const {
 bool RunState::Believes(const ShardWritten& event) const {
   const int stages = static_cast<int>(plan_.devices.size());
   return IsOfItsStage(event) && std::all_of(event.files.begin(), event.files.end(), [&](const ShardFile& file) {
-           return checkpoint::IsShardFileOf(file.name, event.stage, stages);
+           return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event);
          });
+}
+
+// In the broker's folder, or in its writer's own site under its writer's own name.
+bool RunState::IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const {
+  if (file.site.empty()) return file.site_folder.empty();
+  const auto member = members_.find(event.name);
+  const std::optional<checkpoint::SiteFolder> folder = checkpoint::ParseSiteFolder(file.site_folder);
+  return member != members_.end() && member->second.holds_shards && member->second.site == file.site && folder.has_value() &&
+         folder->device == event.name && folder->step == event.step && file.tensor_bytes >= 0 && file.tensor_bytes <= file.bytes;
 }
 
 void RunState::Handle(const ShardWritten& event) {
@@ -89,6 +98,37 @@ void RunState::Handle(const CheckpointCommitted& event) {
   }
   Do(Announce{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
   MaybeFinish();
+}
+
+void RunState::Handle(const CheckpointUnusable& event) {
+  if (phase_ != Phase::kLoading || event.epoch != epoch_ || event.path != checkpoint_path_) return;
+  unusable_ = event;
+  Drain(std::string(event.status.message()));
+}
+
+void RunState::Replace() {
+  if (replacing_) return;
+  replacing_ = true;
+  ++expect_id_;  // places that copies are fetched from have a patience of their own
+  Do(ReplaceCheckpoint{.path = unusable_->path});
+}
+
+void RunState::Handle(const CheckpointReplaced& event) {
+  if (!replacing_) return;
+  replacing_ = false;
+  const CheckpointUnusable unusable = *std::exchange(unusable_, std::nullopt);
+  if (!event.status.ok()) {
+    Fail(base::LostUnderRun(event.status));
+    return;
+  }
+  Do(Announce{
+      .reason = "CheckpointUnusable",
+      .step = checkpoint_step_,
+      .message = absl::StrFormat("%s cannot be restored: %s; %s", unusable.path, std::string(unusable.status.message()),
+                                 event.path.empty() ? "no other is left" : absl::StrFormat("the newest that may is %s", event.path))});
+  checkpoint_step_ = event.step;
+  checkpoint_path_ = event.path;
+  Recover();
 }
 
 void RunState::MaybeFinish() {

@@ -46,6 +46,10 @@ void RunState::Recover() {
     Do(Finish{.status = absl::OkStatus(), .interrupted = true});
     return;
   }
+  if (unusable_.has_value()) {
+    Replace();
+    return;
+  }
   if (FailWithoutData()) return;
   if (++recoveries_ > options_.max_recoveries) {
     Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));

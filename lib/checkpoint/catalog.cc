@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/output_file.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
@@ -30,6 +31,7 @@ void Inspect(CheckpointInfo& info) {
   }
   info.sequence = manifest->sequence;
   for (const FileEntry& file : manifest->files) info.bytes += file.bytes;
+  info.elsewhere = DescribeElsewhere(FilesElsewhere(info.path, *manifest));
   if (const absl::Status sizes = CheckFileSizes(info.path, *manifest); !sizes.ok()) info.problem = std::string(sizes.message());
 }
 
@@ -65,12 +67,33 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
   return found;
 }
 
-absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root) {
+absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const std::string& root) {
+  std::map<std::string, std::set<std::string>> folders;
+  std::error_code error;
+  fs::directory_iterator entry(root, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string path = entry->path().string(), name = entry->path().filename().string();
+    if (!ParseStepFolderName(absl::string_view(name).substr(0, name.find('.')))) continue;
+    const absl::StatusOr<std::string> text = base::ReadSmallFile(absl::StrCat(path, "/", kManifestName), kMaxManifestBytes);
+    if (absl::IsNotFound(text.status())) continue;
+    if (!text.ok()) return text.status();
+    const absl::StatusOr<Manifest> manifest = ParseManifest(*text);
+    if (!manifest.ok()) continue;
+    for (const FileEntry& file : manifest->files) {
+      if (!file.site.empty()) folders[file.site].insert(file.site_folder);
+    }
+  }
+  if (error) return base::FileError(error.value(), "list", root);
+  return folders;
+}
+
+absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
   NewestCheckpoint result;
   for (const CheckpointInfo& info : all) {
+    if (info.sequence < eligible.first_sequence || eligible.unusable.contains(info.path)) continue;
     std::string problem = info.problem;
-    if (problem.empty()) problem = std::string(VerifyCheckpoint(info.path).message());
+    if (problem.empty()) problem = std::string(VerifyCheckpoint(info.path, Elsewhere::kLeaveOut).message());
     if (problem.empty()) {
       result.path = info.path;
       break;

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,8 @@ struct CheckpointInfo {
   int64_t sequence = 0;  // of its manifest; 0 when that cannot be read
   int64_t bytes = 0;     // of the files in the manifest
   bool is_latest = false;
-  std::string problem;  // empty: manifest and file sizes are in order (checksums are not looked at)
+  std::string problem;    // empty: manifest and file sizes are in order (checksums are not looked at)
+  std::string elsewhere;  // DescribeElsewhere (reader.h); empty: all files are in the folder
 };
 
 // The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of base::FileError when it cannot
@@ -35,8 +38,19 @@ struct NewestCheckpoint {
   std::vector<SkippedCheckpoint> skipped;  // newer ones that are not, with the reason
 };
 
-// Finds the newest checkpoint that VerifyCheckpoint (reader.h) finds whole. Reads the files of those it tries.
-absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root);
+// Which checkpoints count.
+struct Eligible {
+  int64_t first_sequence = 0;      // none before it
+  std::set<std::string> unusable;  // paths: not these, for a reason of which there is nothing to be seen here
+};
+
+// Finds the newest checkpoint that VerifyCheckpoint (reader.h) finds whole, but for files in other sites. Reads the files of those it
+// tries.
+absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {});
+
+// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Of what cannot be understood nothing is
+// known. Errors: those of base::FileError when a folder or a manifest cannot be read now.
+absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const std::string& root);
 
 // Removes all but the `keep` newest whole checkpoints; 0 keeps all. Those of a sequence below `first_sequence` neither count nor go. Broken
 // ones are left for the user to look at. One that a reader holds open is skipped and goes next time. A checkpoint disappears by a rename

@@ -19,10 +19,17 @@ absl::StatusOr<std::unique_ptr<IncomingFile>> IncomingFile::Create(const std::st
   return std::unique_ptr<IncomingFile>(new IncomingFile(std::move(file), std::move(folder), name, bytes));
 }
 
+absl::StatusOr<std::unique_ptr<IncomingFile>> IncomingFile::CreateIn(const std::string& folder, const std::string& name, int64_t bytes) {
+  FUSIONLLM_ASSIGN_OR_RETURN(HashedFile file, HashedFile::Create(absl::StrCat(folder, "/.", name, ".recalled")));
+  auto incoming = std::unique_ptr<IncomingFile>(new IncomingFile(std::move(file), folder, name, bytes));
+  incoming->into_place_ = true;
+  return incoming;
+}
+
 IncomingFile::~IncomingFile() {
   if (staged_) return;
   unlink(path_.c_str());
-  rmdir(folder_.c_str());  // fails when others have files there
+  if (!into_place_) rmdir(folder_.c_str());  // fails when others have files there
 }
 
 absl::Status IncomingFile::Write(std::span<const std::byte> piece) {
@@ -45,7 +52,7 @@ absl::StatusOr<WrittenFile> IncomingFile::Seal(absl::string_view sha256) {
 absl::Status IncomingFile::Stage() {
   FUSIONLLM_RETURN_IF_ERROR(base::Rename(path_, absl::StrCat(folder_, "/", name_)));
   staged_ = true;
-  return absl::OkStatus();
+  return into_place_ ? base::SyncFolder(folder_) : absl::OkStatus();
 }
 
 }  // namespace fusionllm::checkpoint

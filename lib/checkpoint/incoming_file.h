@@ -23,6 +23,9 @@ class IncomingFile {
   // once have the same. Errors: those of HashedFile.
   static absl::StatusOr<std::unique_ptr<IncomingFile>> Create(const std::string& root, int64_t step, const std::string& name, int64_t bytes,
                                                               uint64_t distinct);
+  // A file of the whole checkpoint in `folder` that was missing there: Stage() puts it into its place, syncing the folder. Only one of a
+  // name may be under way.
+  static absl::StatusOr<std::unique_ptr<IncomingFile>> CreateIn(const std::string& folder, const std::string& name, int64_t bytes);
   ~IncomingFile();
   IncomingFile(const IncomingFile&) = delete;
   IncomingFile& operator=(const IncomingFile&) = delete;
@@ -43,6 +46,7 @@ class IncomingFile {
   const int64_t wanted_;
   int64_t written_ = 0;
   bool staged_ = false;
+  bool into_place_ = false;
 };
 
 }  // namespace fusionllm::checkpoint

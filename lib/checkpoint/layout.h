@@ -7,6 +7,11 @@
 //   ROOT/latest                          a symbolic link to the newest, relative, replaced atomically
 //   ROOT/step-000050.earlier-1/          an earlier run's, set aside for one of this run: nothing lists or removes it
 //   ROOT/.step-000050.partial/           being written, or left by a crash
+//   ROOT/.shards-id                      in whose name sites keep shards of ROOT's checkpoints: 16 hexadecimal digits
+//
+// In a site that keeps shards itself (site_store.h), below a folder of its own:
+//   shards/0123456789abcdef/paris-0/step-000050.fedcba9876543210/model-00002-of-00003.safetensors
+//          of ROOT          device  of one save, by a number that no other has
 #pragma once
 
 #include <cstdint>
@@ -33,5 +38,18 @@ std::string ShardFileName(ShardKind kind, int stage, int stages);    // stage fr
 std::optional<ShardKind> ShardKindOf(absl::string_view file_name);   // nullopt: no shard
 bool IsNumberedShard(absl::string_view file_name);                   // "model-00001-of-00003.safetensors"
 bool IsShardFileOf(absl::string_view file_name, int stage, int stages);
+
+inline constexpr char kShardsIdName[] = ".shards-id";
+inline constexpr char kSiteShardsName[] = "shards";
+bool IsShardsId(absl::string_view text);
+
+// A folder of one save in a site: "0123456789abcdef/paris-0/step-000050.fedcba9876543210".
+struct SiteFolder {
+  std::string id, device;
+  int64_t step = 0;
+  uint64_t number = 0;
+};
+std::string ToString(const SiteFolder& folder);
+std::optional<SiteFolder> ParseSiteFolder(absl::string_view text);  // nullopt: another form; such a text leads out of no folder
 
 }  // namespace fusionllm::checkpoint

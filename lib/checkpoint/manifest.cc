@@ -24,6 +24,7 @@ using nlohmann::json;
 
 constexpr char kChecksumKey[] = "sha256";
 constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 62;  // of all files together: sums do not overflow
+constexpr size_t kMaxSiteName = 253;
 
 absl::Status Bad(absl::string_view key, absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("'", key, "' ", what)); }
 
@@ -53,6 +54,22 @@ absl::Status CheckFile(const FileEntry& file) {
   return absl::OkStatus();
 }
 
+// The keys of a file that lies in its site.
+absl::Status GetSite(const json& object, FileEntry& file) {
+  if (!object.contains("site")) return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(GetText(object, "site", file.site));
+  FUSIONLLM_RETURN_IF_ERROR(GetText(object, "site_folder", file.site_folder));
+  if (file.site.empty() || file.site.size() > kMaxSiteName) return Bad("site", absl::StrCat("of ", file.name, " is no name"));
+  if (!ParseSiteFolder(file.site_folder)) return Bad("site_folder", absl::StrCat("of ", file.name, " is no folder of shards"));
+  const auto tensors = object.find("tensors");
+  if (tensors == object.end() || !tensors->is_array()) return Bad("tensors", absl::StrCat("of ", file.name, " is missing or no list"));
+  for (const json& name : *tensors) {
+    if (!name.is_string()) return Bad("tensors", absl::StrCat("of ", file.name, " has an entry that is no text"));
+    file.tensors.push_back(name.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GetFiles(const json& object, std::vector<FileEntry>& files) {
   const auto found = object.find("files");
   if (found == object.end() || !found->is_array()) return Bad("files", "is missing or no list");
@@ -68,6 +85,7 @@ absl::Status GetFiles(const json& object, std::vector<FileEntry>& files) {
     left -= file.bytes;
     FUSIONLLM_RETURN_IF_ERROR(GetText(item, "sha256", file.sha256));
     FUSIONLLM_RETURN_IF_ERROR(CheckFile(file));
+    FUSIONLLM_RETURN_IF_ERROR(GetSite(item, file));
     if (!names.insert(file.name).second) return Bad("files", absl::StrCat("names ", file.name, " twice"));
     files.push_back(std::move(file));
   }
@@ -85,10 +103,23 @@ std::string ChecksumOf(json document) {
 
 }  // namespace
 
+bool LiesInSites(const std::vector<FileEntry>& files) {
+  return std::any_of(files.begin(), files.end(), [](const FileEntry& file) { return !file.site.empty(); });
+}
+
 std::string FormatManifest(const Manifest& manifest) {
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
-  for (const FileEntry& file : manifest.files) files.push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
-  nlohmann::ordered_json document = {{"format_version", manifest.format_version},
+  for (const FileEntry& file : manifest.files) {
+    nlohmann::ordered_json entry = {{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}};
+    if (!file.site.empty()) {
+      entry["site"] = file.site;
+      entry["site_folder"] = file.site_folder;
+      entry["tensors"] = file.tensors;
+    }
+    files.push_back(std::move(entry));
+  }
+  const int64_t version = LiesInSites(manifest.files) ? std::max(manifest.format_version, kSitesFormatVersion) : manifest.format_version;
+  nlohmann::ordered_json document = {{"format_version", version},
                                      {"job_name", manifest.job_name},
                                      {"spec_hash", manifest.spec_hash},
                                      {"plan_hash", manifest.plan_hash},
@@ -115,9 +146,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::DataLossError("the manifest is not as it was written: its own checksum is another");
   }
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "format_version", manifest.format_version));
-  if (manifest.format_version < 1 || manifest.format_version > kFormatVersion) {
+  if (manifest.format_version < 1 || manifest.format_version > kSitesFormatVersion) {
     return absl::UnimplementedError(
-        absl::StrCat("the format version is ", manifest.format_version, "; this release reads versions 1 to ", kFormatVersion));
+        absl::StrCat("the format version is ", manifest.format_version, "; this release reads versions 1 to ", kSitesFormatVersion));
   }
   if (!sealed && manifest.format_version > 1) return Bad(kChecksumKey, "is missing");
   FUSIONLLM_RETURN_IF_ERROR(GetText(document, "job_name", manifest.job_name));

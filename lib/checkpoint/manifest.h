@@ -2,7 +2,8 @@
 //
 // Plain data and pure conversions, but for Load, which reads one file. JSON keys: format_version, job_name, spec_hash, plan_hash, step,
 // sequence, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's YAML), sha256. Unknown
-// keys are ignored, so that a newer minor release can be read.
+// keys are ignored, so that a newer minor release can be read. A file that lies in its site (site_store.h) has site, site_folder and
+// tensors besides, and a manifest with such files is of version 3: earlier releases cannot read those checkpoints.
 //
 // The last key is the checksum of the manifest itself: of the JSON of all other keys, sorted and without white space. A cursor or a model
 // that one bit has changed would train something else without a word. Version 1 had none, and is still read.
@@ -18,6 +19,7 @@
 namespace fusionllm::checkpoint {
 
 inline constexpr int64_t kFormatVersion = 2;
+inline constexpr int64_t kSitesFormatVersion = 3;  // some of the files lie in sites
 inline constexpr int64_t kMaxManifestBytes = 16 << 20;
 inline constexpr size_t kMaxFilesOfCheckpoint = 100'000;
 inline constexpr char kManifestName[] = "manifest.json";
@@ -26,8 +28,14 @@ struct FileEntry {
   std::string name;  // inside the folder, without a slash
   int64_t bytes = 0;
   std::string sha256;                // 64 lower-case hex digits
-  std::vector<std::string> tensors;  // their names, sorted; not part of the manifest, the files say it themselves
+  std::vector<std::string> tensors;  // their names, sorted; in the manifest only where the file, which says it itself, is not at hand
+  int64_t tensor_bytes = 0;          // of all of them; not in the manifest
+  // Where the file lies if it was written in a site other than the committer's: there below SiteStore's folder. Empty: beside the manifest.
+  std::string site, site_folder;
 };
+
+// Whether any of the files was written in another site.
+bool LiesInSites(const std::vector<FileEntry>& files);
 
 struct Manifest {
   int64_t format_version = kFormatVersion;

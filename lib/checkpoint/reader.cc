@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxIndexBytes = 64 << 20;
+constexpr size_t kFilesTold = 4;  // of a site
 constexpr absl::string_view kModelEnding = ".safetensors";
 
 bool Exists(const std::string& path) {
@@ -103,6 +104,7 @@ CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept { *this = 
 CheckpointReader& CheckpointReader::operator=(CheckpointReader&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(manifest_, other.manifest_);
+  std::swap(elsewhere_, other.elsewhere_);
   std::swap(files_, other.files_);
   std::swap(tensors_, other.tensors_);
   std::swap(lock_, other.lock_);
@@ -113,14 +115,14 @@ CheckpointReader::~CheckpointReader() {
   if (lock_ >= 0) close(lock_);
 }
 
-absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path) {
+absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path, Elsewhere elsewhere) {
   CheckpointReader reader;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return absl::NotFoundError(absl::StrCat("checkpoint ", path, " does not exist"));
   if (fs::is_directory(status)) {
     FUSIONLLM_ASSIGN_OR_RETURN(reader.path_, FollowLatest(path));
-    FUSIONLLM_RETURN_IF_ERROR(reader.OpenFolder(reader.path_));
+    FUSIONLLM_RETURN_IF_ERROR(reader.OpenFolder(reader.path_, elsewhere));
   } else if (fs::is_regular_file(status)) {
     reader.path_ = path;
     FUSIONLLM_RETURN_IF_ERROR(reader.AddFile(path));
@@ -138,8 +140,8 @@ void CheckpointReader::NameAsTheHeadedModelDoes() {
   tensors_ = std::move(named);
 }
 
-absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
-  if (Exists(absl::StrCat(folder, "/", kManifestName))) return OpenCheckpoint(folder);
+absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere elsewhere) {
+  if (Exists(absl::StrCat(folder, "/", kManifestName))) return OpenCheckpoint(folder, elsewhere);
   if (HasLostItsManifest(folder)) {
     return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
   }
@@ -151,7 +153,7 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder) {
                    Exists(absl::StrCat(folder, "/checkpoints")) ? absl::StrCat("; is ", folder, "/checkpoints meant?") : ""));
 }
 
-absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder) {
+absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder, Elsewhere elsewhere) {
   const std::string manifest_path = absl::StrCat(folder, "/", kManifestName);
   lock_ = open(manifest_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for a writer
   if (lock_ < 0) return base::FileError(errno, "open", manifest_path);
@@ -159,11 +161,19 @@ absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder) {
   while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) continue;
   FUSIONLLM_ASSIGN_OR_RETURN(manifest_, LoadManifest(folder));
   FUSIONLLM_RETURN_IF_ERROR(CheckFileSizes(folder, *manifest_));
+  elsewhere_ = FilesElsewhere(folder, *manifest_);
+  if (!elsewhere_.empty() && elsewhere == Elsewhere::kRefuse) {
+    return absl::FailedPreconditionError(absl::StrCat("of ", folder, " there are not here: ", DescribeElsewhere(elsewhere_),
+                                                      "; a copy made by spec.checkpoint.replica has all of them"));
+  }
+  std::set<std::string> absent;
+  for (const FileEntry& file : elsewhere_) absent.insert(file.name);
   for (const FileEntry& file : manifest_->files) {
-    if (ShardKindOf(file.name)) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", file.name)));
+    if (ShardKindOf(file.name) && !absent.contains(file.name)) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", file.name)));
   }
   if (!Exists(absl::StrCat(folder, "/", kIndexName))) return absl::OkStatus();
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto weight_map, LoadIndex(absl::StrCat(folder, "/", kIndexName)));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto weight_map, LoadIndex(absl::StrCat(folder, "/", kIndexName)));
+  std::erase_if(weight_map, [&](const auto& entry) { return absent.contains(entry.second); });
   return CheckIndex(folder, weight_map, tensors_);
 }
 
@@ -203,8 +213,32 @@ absl::Status CheckpointReader::Read(absl::string_view name, const tensor::Tensor
   return found->second.file->Read(found->second.entry->name, into);
 }
 
+std::vector<FileEntry> FilesElsewhere(const std::string& folder, const Manifest& manifest) {
+  std::vector<FileEntry> elsewhere;
+  for (const FileEntry& file : manifest.files) {
+    std::error_code error;
+    if (file.site.empty()) continue;
+    const auto bytes = fs::file_size(absl::StrCat(folder, "/", file.name), error);
+    if (error || static_cast<int64_t>(bytes) != file.bytes) elsewhere.push_back(file);
+  }
+  return elsewhere;
+}
+
+std::string DescribeElsewhere(const std::vector<FileEntry>& files) {
+  std::map<std::string, std::vector<std::string>> of_site;
+  for (const FileEntry& file : files) of_site[file.site].push_back(file.name);
+  std::vector<std::string> sites;
+  for (const auto& [site, names] : of_site) {
+    const size_t told = std::min(names.size(), kFilesTold);
+    const std::string more = names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "";
+    sites.push_back(absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(told), ", "), more, " in site ", site));
+  }
+  return absl::StrJoin(sites, "; ");
+}
+
 absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest) {
   for (const FileEntry& file : manifest.files) {
+    if (!file.site.empty()) continue;  // see FilesElsewhere
     const std::string path = absl::StrCat(folder, "/", file.name);
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
@@ -216,7 +250,7 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
   return absl::OkStatus();
 }
 
-absl::Status VerifyCheckpoint(const std::string& path) {
+absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) {
   std::error_code ignored;
   std::vector<std::string> problems;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string folder, FollowLatest(path));
@@ -224,7 +258,10 @@ absl::Status VerifyCheckpoint(const std::string& path) {
     const absl::StatusOr<Manifest> manifest = LoadManifest(folder);
     if (absl::IsInvalidArgument(manifest.status())) return absl::DataLossError(manifest.status().message());  // a file like any other
     if (!manifest.ok()) return manifest.status();
+    std::set<std::string> absent;
+    for (const FileEntry& file : FilesElsewhere(folder, *manifest)) absent.insert(file.name);
     for (const FileEntry& file : manifest->files) {
+      if (absent.contains(file.name)) continue;  // Open says so
       const std::string file_path = absl::StrCat(folder, "/", file.name);
       const auto bytes = fs::file_size(file_path, ignored);
       if (ignored) {
@@ -239,7 +276,7 @@ absl::Status VerifyCheckpoint(const std::string& path) {
     }
   }
   if (!problems.empty()) return absl::DataLossError(absl::StrJoin(problems, "; "));
-  const absl::Status opened = CheckpointReader::Open(path).status();
+  const absl::Status opened = CheckpointReader::Open(path, elsewhere).status();
   // What is a model, to go by its name, and cannot be read as one is damaged; what is no model at all was named by mistake.
   const bool model = absl::EndsWith(folder, kModelEnding) || Exists(absl::StrCat(folder, "/", kIndexName)) ||
                      Exists(absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1)));

@@ -20,6 +20,9 @@ struct StoredTensor {
   const TensorEntry* entry = nullptr;
 };
 
+// What to make of files that the manifest says lie in other sites, where they are not in the checkpoint's folder besides.
+enum class Elsewhere { kRefuse, kLeaveOut };
+
 // Tensors by name across all files. Movable; reads may run on several threads at once. As long as a reader of a checkpoint lives, the
 // checkpoint is not pruned (a shared flock(2) on its manifest).
 class CheckpointReader {
@@ -28,8 +31,9 @@ class CheckpointReader {
   // (model.safetensors.index.json or model.safetensors); or a single .safetensors file. Blocks; reads manifests and headers only.
   // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ....
   // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files or an index that disagrees
-  // with its shards; DataLoss when a file has not the size that the manifest says. Messages name the file.
-  static absl::StatusOr<CheckpointReader> Open(const std::string& path);
+  // with its shards; DataLoss when a file has not the size that the manifest says; FailedPrecondition for a checkpoint with files that lie
+  // in other sites, naming files and sites, unless these are to be left out. Messages name the file.
+  static absl::StatusOr<CheckpointReader> Open(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
   ~CheckpointReader();
@@ -37,6 +41,7 @@ class CheckpointReader {
   const std::string& path() const { return path_; }                                // what was opened, after `latest`
   const std::optional<Manifest>& manifest() const { return manifest_; }            // nullopt: not a checkpoint of ours
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }  // parameters, optimizer state and residuals, by name
+  const std::vector<FileEntry>& elsewhere() const { return elsewhere_; }  // that were left out; their tensors are not among tensors()
   bool Contains(absl::string_view name) const { return tensors_.contains(std::string(name)); }
   bool IsParameter(const StoredTensor& tensor) const;  // not optimizer state or a residual
 
@@ -45,26 +50,33 @@ class CheckpointReader {
 
  private:
   CheckpointReader() = default;
-  absl::Status OpenFolder(const std::string& folder);
-  absl::Status OpenCheckpoint(const std::string& folder);
+  absl::Status OpenFolder(const std::string& folder, Elsewhere elsewhere);
+  absl::Status OpenCheckpoint(const std::string& folder, Elsewhere elsewhere);
   absl::Status OpenIndexed(const std::string& folder);
   absl::Status AddFile(const std::string& path);
   void NameAsTheHeadedModelDoes();
 
   std::string path_;
   std::optional<Manifest> manifest_;
+  std::vector<FileEntry> elsewhere_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, StoredTensor> tensors_;
   int lock_ = -1;
 };
 
-// Whether every file of a checkpoint folder is there with the size the manifest says. DataLoss naming the first that is not.
+// The files that lie in other sites and not, with the size the manifest says, in the checkpoint's folder besides.
+std::vector<FileEntry> FilesElsewhere(const std::string& folder, const Manifest& manifest);
+// "model-00002-of-00002.safetensors and 1 more in site paris"; empty: none.
+std::string DescribeElsewhere(const std::vector<FileEntry>& files);
+
+// Whether every file of a checkpoint folder, but for those elsewhere, is there with the size the manifest says. DataLoss naming the first
+// that is not.
 absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest);
 
 // Whether the checkpoint (any path that Open takes) is whole: sizes and checksums of all files, every header, every tensor of the index.
 // Reads everything. What others made has no manifest, so no checksums, and only the structure is checked.
 // DataLoss lists every file that is wrong, with the reason, or says that a folder of ours has lost its manifest or cannot be understood by
-// it; other errors are those of Open.
-absl::Status VerifyCheckpoint(const std::string& path);
+// it; other errors are those of Open. With kLeaveOut: whether all that is here is whole.
+absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
 
 }  // namespace fusionllm::checkpoint

@@ -29,6 +29,12 @@ absl::StatusOr<SafetensorsImage> SafetensorsImage::Create(std::span<const NamedT
   return image;
 }
 
+int64_t SafetensorsImage::tensor_bytes() const {
+  int64_t bytes = 0;
+  for (const std::span<const std::byte> tensor : data_) bytes += static_cast<int64_t>(tensor.size());
+  return bytes;
+}
+
 absl::Status SafetensorsImage::ForEachPiece(size_t limit, const std::function<absl::Status(std::span<const std::byte>)>& take) const {
   const auto cut = [&](std::span<const std::byte> bytes) -> absl::Status {
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(limit, bytes.size()))) {

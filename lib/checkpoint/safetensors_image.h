@@ -28,6 +28,7 @@ class SafetensorsImage {
                                                  const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
   int64_t bytes() const { return bytes_; }
+  int64_t tensor_bytes() const;                                         // without the header
   const std::vector<std::string>& tensors() const { return tensors_; }  // names, sorted
 
   // The file's bytes in order, in pieces of at most `limit` bytes. Ends with the first error that `take` returns.

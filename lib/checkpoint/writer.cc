@@ -36,6 +36,7 @@ absl::Status CheckStage(int64_t step, int stage, int stages) {
 absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileEntry>& files) {
   if (files.empty()) return absl::FailedPreconditionError("a checkpoint without files");
   for (const FileEntry& file : files) {
+    if (!file.site.empty()) continue;
     const std::string path = absl::StrCat(folder, "/", file.name);
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
@@ -54,7 +55,8 @@ absl::Status RemoveUnlisted(const std::string& folder, const std::vector<FileEnt
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    const bool listed = std::any_of(files.begin(), files.end(), [&](const FileEntry& file) { return file.name == name; });
+    const bool listed =
+        std::any_of(files.begin(), files.end(), [&](const FileEntry& file) { return file.name == name && file.site.empty(); });
     if (!listed) unlisted.push_back(entry->path());
   }
   if (error) return base::FileError(error.value(), "list", folder);
@@ -70,13 +72,22 @@ absl::Status WriteIndex(const std::string& folder, std::vector<FileEntry>& files
   for (const FileEntry& file : files) {
     if (ShardKindOf(file.name) != ShardKind::kModel) continue;
     ++shards;
-    FUSIONLLM_ASSIGN_OR_RETURN(const SafetensorsFile shard, SafetensorsFile::Open(absl::StrCat(folder, "/", file.name)));
-    for (const TensorEntry& tensor : shard.tensors()) {
-      const auto [at, is_new] = weight_map.emplace(tensor.name, file.name);
-      if (!is_new) {
-        return absl::FailedPreconditionError(absl::StrCat("tensor '", tensor.name, "' is both in ", at->second, " and in ", file.name));
+    std::vector<std::string> tensors = file.tensors;
+    if (file.site.empty()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const SafetensorsFile shard, SafetensorsFile::Open(absl::StrCat(folder, "/", file.name)));
+      tensors.clear();
+      for (const TensorEntry& tensor : shard.tensors()) {
+        tensors.push_back(tensor.name);
+        total_bytes += tensor.bytes();
       }
-      total_bytes += tensor.bytes();
+    } else {
+      total_bytes += file.tensor_bytes;
+    }
+    for (const std::string& tensor : tensors) {
+      const auto [at, is_new] = weight_map.emplace(tensor, file.name);
+      if (!is_new) {
+        return absl::FailedPreconditionError(absl::StrCat("tensor '", tensor, "' is both in ", at->second, " and in ", file.name));
+      }
     }
   }
   if (shards < 2) return absl::OkStatus();
@@ -129,6 +140,7 @@ absl::Status PointLatest(const std::string& root, const std::string& name) {
 // Everything up to the rename.
 absl::Status Stage(const std::string& root, const std::string& staging, Manifest& manifest) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files));
+  if (LiesInSites(manifest.files)) FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(staging));  // nobody may have written here
   FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files));
   FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));
@@ -159,18 +171,29 @@ absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage,
 
 absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
                                                   const ShardContents& contents) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<ShardFileImage> files, LayOutShard(step, stage, stages, contents));
+  FUSIONLLM_RETURN_IF_ERROR(CheckStage(step, stage, stages));
   const std::string folder = StagingFolder(root, step);
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
+  absl::StatusOr<std::vector<FileEntry>> entries = WriteShardFiles(folder, step, stage, stages, contents);
+  if (!entries.ok()) rmdir(folder.c_str());  // fails when others have files there: the committer abandons those
+  return entries;
+}
+
+absl::StatusOr<std::vector<FileEntry>> WriteShardFiles(const std::string& folder, int64_t step, int stage, int stages,
+                                                       const ShardContents& contents) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<ShardFileImage> files, LayOutShard(step, stage, stages, contents));
   std::vector<FileEntry> entries;
   for (const ShardFileImage& file : files) {
     const absl::StatusOr<WrittenFile> written = WriteImage(absl::StrCat(folder, "/", file.name), file.image);
     if (!written.ok()) {
       for (const FileEntry& entry : entries) unlink(absl::StrCat(folder, "/", entry.name).c_str());
-      rmdir(folder.c_str());  // fails when others have files there: the committer abandons those
       return written.status();
     }
-    entries.push_back({.name = file.name, .bytes = written->bytes, .sha256 = written->sha256, .tensors = file.image.tensors()});
+    entries.push_back({.name = file.name,
+                       .bytes = written->bytes,
+                       .sha256 = written->sha256,
+                       .tensors = file.image.tensors(),
+                       .tensor_bytes = file.image.tensor_bytes()});
   }
   return entries;
 }

@@ -42,6 +42,10 @@ absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage,
 absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
                                                   const ShardContents& contents);
 
+// Likewise, into `folder`, which is there. On an error it has none of the files.
+absl::StatusOr<std::vector<FileEntry>> WriteShardFiles(const std::string& folder, int64_t step, int stage, int stages,
+                                                       const ShardContents& contents);
+
 struct CommittedCheckpoint {
   std::string path;
   // ROOT/step-NNNNNN.earlier-K, where another run's checkpoint of that step is now, or a folder of that step without a manifest that can be
@@ -51,7 +55,8 @@ struct CommittedCheckpoint {
 
 // Makes the staged checkpoint of manifest.step appear as ROOT/step-NNNNNN and returns that path: checks that the files are there with their
 // sizes, removes others, writes index and manifest, syncs, renames, points `latest` to it and removes all but the `keep` newest (0: keeps
-// all; never the one just made nor one that a reader holds open, see reader.h). Newest means made last, whatever the step. Those of a
+// all; never the one just made nor one that a reader holds open, see reader.h). Files that lie in sites are taken at the word of who wrote
+// them there, tensors included. Newest means made last, whatever the step. Those of a
 // sequence below manifest.first_sequence are another run's: they stay, and one of the same step is set aside, as is one whose manifest
 // cannot be read, where one of this run is replaced. manifest.files come from WriteShard; the index and manifest.sequence are added here.
 // The sequence is never below first_sequence, so that a folder which was lost does not begin again at 1.

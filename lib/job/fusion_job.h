@@ -32,6 +32,7 @@ enum class TopkValues { kInt8, kFp16 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
 enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
+enum class Shards { kSite, kBroker };                   // where executors of other clusters leave their part of a checkpoint
 enum class Spread { kAuto, kEven, kPacked, kFastest };  // of executors over clusters
 
 // Spares included: the index in an executor's name has four digits.
@@ -186,6 +187,7 @@ struct Checkpoint {
   std::string resume = "auto";  // auto | never | PATH
   std::optional<Replica> replica;
   Opaque volume;
+  Shards shards = Shards::kSite;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -306,6 +308,7 @@ FUSIONLLM_JOB_ENUM(TopkValues, {"int8", E::kInt8}, {"fp16", E::kFp16});
 FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kRestartJob},
                    {"RestartJobAndIgnoreMaxRestarts", E::kRestartJobAndIgnoreMaxRestarts}, {"RestartExecutor", E::kRestartExecutor},
                    {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});
+FUSIONLLM_JOB_ENUM(Shards, {"Site", E::kSite}, {"Broker", E::kBroker});
 FUSIONLLM_JOB_ENUM(NetworkMode, {"Direct", E::kDirect}, {"NodePort", E::kNodePort}, {"LoadBalancer", E::kLoadBalancer},
                    {"Relay", E::kRelay});
 FUSIONLLM_JOB_ENUM(Spread, {"Auto", E::kAuto}, {"Even", E::kEven}, {"Packed", E::kPacked}, {"Fastest", E::kFastest});

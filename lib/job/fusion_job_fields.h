@@ -190,7 +190,12 @@ void Visit(V& v, Checkpoint& c) {
   v.Field(
       "volume", c.volume, {.kubernetes_only = true},
       "Kubernetes volume source that holds path, mounted by the broker and every executor; those that see the broker's folder there write "
-      "their part themselves, others send it to the broker.");
+      "their part themselves, what others do says shards.");
+  v.Field(
+      "shards", c.shards, {.kubernetes_only = true},
+      "Where executors of clusters other than the broker's leave their part. Site: in volume, in their own cluster, which is lost with it "
+      "unless there is a replica; with a volume of kind emptyDir, ephemeral or hostPath, or without one, as Broker. Broker: it is sent "
+      "to the broker.");
 }
 
 template <class V>

@@ -96,7 +96,7 @@ spec:
     pins: [{ops: "block.0.*", device: paris-0}]
     exclude: [lab-3]
   compression: {policy: adatopk, codec: auto, ratio: 100, errorFeedback: false}
-  checkpoint: {path: checkpoints/, everySteps: 50, keep: 3, resume: auto, volume: {emptyDir: {}}}
+  checkpoint: {path: checkpoints/, everySteps: 50, keep: 3, resume: auto, volume: {emptyDir: {}}, shards: Broker}
   executors: {replicas: 6, min: 2, max: 8, spares: 1, threads: 2, template: {}}
   placement: {device: any, clusters: [{name: paris, min: 1, max: 4}], clusterSelector: {}, minMemory: 2Gi, maxEgressBytesPerStep: null}
   suspend: false

@@ -130,6 +130,19 @@ bool GraphIsAmongData(const job::Spec& spec) {
   return spec.model.graph.has_value() && spec.model.graph->file.has_value() && spec.model.graph->volume.json.empty();
 }
 
+std::string SiteCheckpoints(const job::FusionJob& job) {
+  if (!job.spec.checkpoint.has_value() || job.spec.checkpoint->shards != job::Shards::kSite) return "";
+  const job::Checkpoint& checkpoint = *job.spec.checkpoint;
+  if (checkpoint.volume.json.empty() || base::IsUri(checkpoint.path)) return "";
+  const json volume = json::parse(checkpoint.volume.json, nullptr, /*allow_exceptions=*/false);
+  // These go with a Pod, or stay on a node that the next Pod may not run on.
+  const bool lasts = volume.is_object() && !volume.contains("emptyDir") && !volume.contains("ephemeral") && !volume.contains("hostPath");
+  const std::filesystem::path folder = (std::filesystem::path(kCheckpointFolder) / checkpoint.path).lexically_normal();
+  // An absolute path elsewhere is in a volume of the templates, of which nothing is known.
+  const std::string text = folder.has_filename() ? folder.string() : folder.parent_path().string();
+  return lasts && (text == kCheckpointFolder || absl::StartsWith(text, absl::StrCat(kCheckpointFolder, "/"))) ? text : "";
+}
+
 std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots) {
   const auto holds = [&](const ExecutorSlot& slot) { return HoldsData(job.spec.data, slot.cluster); };
   if (std::all_of(slots.begin(), slots.end(), holds)) return "";
@@ -347,6 +360,9 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   }
   if (slot.spare) parts.command.push_back("--spare");
   parts.command.insert(parts.command.end(), {"--attempt", absl::StrCat(attempt)});
+  if (const std::string folder = SiteCheckpoints(job); addresses.away && !folder.empty()) {
+    parts.command.insert(parts.command.end(), {"--site-checkpoints", folder});
+  }
   int64_t broker_lost_seconds = job.spec.executors.broker_lost_timeout_seconds;
   if (BrokerNeedsStore(job.spec)) {
     parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});

@@ -87,7 +87,10 @@ struct ExecutorAddresses {
   std::string advertised = "";  // at which executors of other clusters reach this one; empty: at its pod's own address
   bool relay = false;           // it can meet others at the broker
   bool dialable = true;         // others can dial it; else they meet it at the relay
+  bool away = false;            // in another cluster than the broker's
 };
+// Where executors of clusters other than the broker's keep their part of checkpoints, as they see it; empty: they send it to the broker.
+std::string SiteCheckpoints(const job::FusionJob& job);
 // `hardware`: of its cluster, by spec.placement.
 absl::StatusOr<nlohmann::json> ExecutorPod(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot,
                                            int64_t attempt, const ExecutorAddresses& addresses, const Images& images, const Owner& owner,

@@ -55,6 +55,28 @@ std::string After(const std::vector<std::string>& command, const std::string& fl
   return at == command.end() || at + 1 == command.end() ? "" : *(at + 1);
 }
 
+TEST(RunObjectsTest, ExecutorsOfOtherClustersKeepTheirPartOfCheckpointsInTheirOwnClaim) {
+  const auto folder = [](const std::string& checkpoint, bool away = true) {
+    job::FusionJob job =
+        Job(absl::StrReplaceAll(kJob, {{"{path: run1/, volume: {persistentVolumeClaim: {claimName: ckpt}}}", checkpoint}}));
+    const auto pod = ExecutorPod(kIdentity, job, {"paris", 1, false}, 2, {.broker = "10.0.0.7:7000", .away = away}, kImages, kOwner);
+    EXPECT_TRUE(pod.ok()) << pod.status();
+    return After(Command(pod.value_or(json())), "--site-checkpoints");
+  };
+  const std::string claim = "volume: {persistentVolumeClaim: {claimName: ckpt}}";
+  EXPECT_EQ(folder(absl::StrCat("{path: run1/, ", claim, "}")), "/checkpoints/run1") << "what the broker calls it in its own";
+  EXPECT_EQ(folder(absl::StrCat("{path: /checkpoints/a/b, ", claim, "}")), "/checkpoints/a/b");
+  EXPECT_EQ(folder(absl::StrCat("{path: run1/, ", claim, "}"), /*away=*/false), "") << "it shares the broker's folder";
+  EXPECT_EQ(folder(absl::StrCat("{path: run1/, shards: Broker, ", claim, "}")), "");
+  EXPECT_EQ(folder(absl::StrCat("{path: /elsewhere, ", claim, "}")), "") << "not in the volume";
+  EXPECT_EQ(folder(absl::StrCat("{path: ../elsewhere, ", claim, "}")), "");
+  EXPECT_EQ(folder("{path: run1/}"), "");
+  EXPECT_EQ(folder("{path: s3://bucket/run1}"), "");
+  for (const char* fleeting : {"emptyDir: {}", "hostPath: {path: /mnt}", "ephemeral: {}"}) {
+    EXPECT_EQ(folder(absl::StrCat("{path: run1/, volume: {", fleeting, "}}")), "") << fleeting;
+  }
+}
+
 TEST(RunObjectsTest, TheJobSpeaksOfFoldersInsideThePods) {
   const auto inside = job::ParseFusionJob(JobDocument(Job()), "inside");
   ASSERT_TRUE(inside.ok()) << inside.status();

@@ -279,7 +279,8 @@ class JobReconciler::Pass {
       const ExecutorAddresses addresses{.broker = prepared.broker_address,
                                         .advertised = advertised == prepared.executor_addresses.end() ? "" : advertised->second,
                                         .relay = relay,
-                                        .dialable = !relay || !egress_only.contains(name)};
+                                        .dialable = !relay || !egress_only.contains(name),
+                                        .away = name != local_};
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt, addresses,
                                                              owner_.options_.images, prepared.owner, hardware));
       FUSIONLLM_RETURN_IF_ERROR(Writes(member).CreatePod(pod));

@@ -70,11 +70,15 @@ std::vector<archive::Place*> Archives::places() const {
   return places;
 }
 
-void Archives::Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept) {
+void Archives::Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept,
+                     const archive::Mirror::Gather& gather) {
   tell_ = std::move(tell);
   kept_ = std::move(kept);
   progress_ = nullptr;
-  for (const Copies& copies : copies_) copies.mirror->RemoveFrom(first_sequence);
+  for (const Copies& copies : copies_) {
+    copies.mirror->RemoveFrom(first_sequence);
+    copies.mirror->GatherBy(gather);
+  }
 }
 
 void Archives::OfferAll(const std::string& directory, int64_t first_sequence) {

@@ -33,7 +33,9 @@ class Archives {
 
   // From now on `tell` gets the news, and `kept` the steps of checkpoints that are where spec.checkpoint.path says if that is a URI, each
   // on threads of its own. `first_sequence`: of checkpoints that may be removed.
-  void Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept = {});
+  // `gather`: brings files that lie in sites into the folder of their checkpoint before it is copied.
+  void Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept = {},
+             const archive::Mirror::Gather& gather = {});
   // The checkpoints that are in the folder already, for whoever ended before it had copied them.
   void OfferAll(const std::string& directory, int64_t first_sequence);
   // A whole checkpoint. Does not block.

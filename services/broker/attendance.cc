@@ -170,6 +170,7 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
   line->incarnation = hello.incarnation();
   v1::BrokerMessage welcome;
   *welcome.mutable_welcome() = options_.welcome;
+  if (options_.add_to_welcome) options_.add_to_welcome(hello, *welcome.mutable_welcome());
   Enqueue(*line, std::move(welcome));  // before anybody can send it orders
   if (const absl::Status status = Join(hello, line); !status.ok()) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, std::string(status.message()));

@@ -26,6 +26,8 @@ struct AttendanceOptions {
   bool require_certificate = true;  // refuse streams whose peer has no certificate of the job's CA
   v1::Welcome welcome;
   std::optional<int64_t> attempt;  // of the job that this broker leads; executors that know theirs attend only the broker of the same
+  // What only some executors are told besides; may be empty. Blocks that executor's stream alone.
+  std::function<void(const v1::Hello&, v1::Welcome&)> add_to_welcome;
   // From the beginning of a stream to its Hello, or to the end of its refusal; then it is ended.
   std::chrono::milliseconds hello_patience{20'000};
 };

@@ -21,6 +21,8 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/site_store.h"
 #include "lib/job/parse.h"
 #include "lib/objectstore/settings.h"
 #include "lib/transport/shared_buckets.h"
@@ -116,6 +118,16 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
   setup.attendance.welcome.set_shared_token_file(setup.shared_folder.file());
   setup.attendance.welcome.set_shared_token(setup.shared_folder.token());
   setup.attendance.welcome.set_machine(MachineIdentity());
+}
+
+// What a run goes on from where a checkpoint cannot be restored.
+FindAnotherFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory) {
+  return [job, directory, output = flags.output_directory,
+          base = flags.base_directory](const checkpoint::Eligible& eligible) -> absl::StatusOr<CheckpointFound> {
+    // Places of its own: those of the run's archives are in use.
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto archives, Archives::Make(job, output, objectstore::ProcessEnvironment, {}));
+    return FindAnother(job, directory, base, archives->places(), eligible);
+  };
 }
 
 // Reads one thing after the other; what it makes of them ends up in `setup`.
@@ -253,11 +265,21 @@ class Preparation {
     FUSIONLLM_ASSIGN_OR_RETURN(std::string init_from, InitFrom());
     const std::string& checkpoints = loop_options_.checkpoint_directory;
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
+    setup_.recall = std::make_unique<ShardRecall>();
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
                                                                                      .init_from = std::move(init_from),
                                                                                      .total_steps = job_.spec.training.steps,
-                                                                                     .require_certificate = credentials_.secure});
+                                                                                     .require_certificate = credentials_.secure,
+                                                                                     .recall = setup_.recall.get()});
     loop_options_.exchange = setup_.exchange.get();
+    loop_options_.recall = setup_.recall.get();
+    if (checkpoints.empty()) return absl::OkStatus();
+    setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
+      if (!hello.holds_shards()) return;
+      const absl::StatusOr<std::string> id = checkpoint::ShardsIdOf(checkpoints);
+      if (id.ok()) welcome.set_shards_id(*id);
+      if (!id.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("shards of ", hello.name(), " come here: ", id.status().message()));
+    };
     return absl::OkStatus();
   }
 
@@ -279,6 +301,7 @@ class Preparation {
     if (const std::string& folder = loop_options_.checkpoint_directory; !folder.empty()) {
       FUSIONLLM_ASSIGN_OR_RETURN(loop_options_.first_sequence, FirstSequence(folder, run_options_.start_checkpoint));
       loop_options_.first_sequence = std::max(loop_options_.first_sequence, others_sequence_);
+      loop_options_.find_another = AnotherCheckpointOf(job_, flags_, folder);
       loop_options_.on_checkpoint = [archives = setup_.archives.get()](const std::string& path, int64_t step) {
         archives->Offer(path, step);
       };
@@ -305,10 +328,27 @@ class Preparation {
     if (setup_.archives != nullptr) {
       setup_.archives->Start(
           first_sequence, [loop = setup_.loop.get()](broker::Announce news) { loop->Tell(std::move(news)); },
-          [probe = setup_.probe.get()](int64_t step) { probe->CheckpointKept(step); });
+          [probe = setup_.probe.get()](int64_t step) { probe->CheckpointKept(step); },
+          [recall = setup_.recall.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
+                                         const std::stop_token& stop) {
+            for (const checkpoint::FileEntry& file : files) {
+              FUSIONLLM_RETURN_IF_ERROR(recall->Bring(folder, file, [&stop] { return stop.stop_requested(); }));
+            }
+            return absl::OkStatus();
+          });
       setup_.archives->OfferAll(checkpoints, first_sequence);
     }
-    setup_.exchange->OnProgress([loop = setup_.loop.get()] { loop->OnTransferProgress(); });
+    RunLoop* const loop = setup_.loop.get();
+    setup_.exchange->OnProgress([loop] { loop->OnTransferProgress(); });
+    setup_.exchange->OnUnusable(
+        [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
+    setup_.recall->OnProgress([loop] { loop->OnTransferProgress(); });
+    setup_.recall->OnRecalled([loop](const checkpoint::FileEntry& file, const std::string& executor) {
+      const auto folder = checkpoint::ParseSiteFolder(file.site_folder);
+      loop->Tell({.reason = "ShardRecalled",
+                  .step = folder.has_value() ? folder->step : 0,
+                  .message = absl::StrFormat("%s, %d bytes, came from site %s by %s", file.name, file.bytes, file.site, executor)});
+    });
     return absl::OkStatus();
   }
 

@@ -13,6 +13,7 @@
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/run_loop.h"
+#include "services/broker/shard_recall.h"
 #include "services/broker/shared_folder.h"
 
 namespace fusionllm::services {
@@ -37,6 +38,7 @@ struct BrokerFlags {
 struct BrokerSetup {
   std::string checkpoint_directory;  // empty: the job keeps none
   SharedFolder shared_folder;
+  std::unique_ptr<ShardRecall> recall;
   std::unique_ptr<CheckpointExchange> exchange;
   std::unique_ptr<RunProbe> probe;
   std::unique_ptr<RunLoop> loop;

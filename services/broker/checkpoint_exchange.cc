@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -137,6 +138,7 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
   v1::ShardFilePiece first;
   if (!reader->Read(&first) || !first.has_header()) return {grpc::StatusCode::INVALID_ARGUMENT, "a shard file begins with its header"};
   const v1::ShardFileHeader header = first.header();
+  if (header.recall() > 0) return ToGrpc(TakeRecalled(context, header, *reader, *receipt));
   const auto call = Admit(context, header.executor(), header.epoch(), /*puts=*/true);
   if (!call.ok()) return ToGrpc(call.status());
   if (const absl::Status status = CheckHeader(**call, header); !status.ok()) return ToGrpc(status);
@@ -163,7 +165,10 @@ absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFi
     return absl::InvalidArgumentError(
         absl::StrFormat("%s of %d bytes: files of stage %d have from 1 to %d", header.name(), header.bytes(), header.stage(), limit));
   }
-  const std::string& folder = options_.checkpoint_directory;
+  return CheckRoom(header, options_.checkpoint_directory);
+}
+
+absl::Status CheckpointExchange::CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const {
   const int64_t room = options_.free_bytes ? options_.free_bytes(folder) : FreeBytes(folder);
   if (header.bytes() > room) {
     return absl::ResourceExhaustedError(absl::StrFormat("No space left for %s of %d bytes from %s: %d are free in %s", header.name(),
@@ -176,19 +181,62 @@ absl::Status CheckpointExchange::TakeFile(Call& call, const v1::ShardFileHeader&
                                           v1::ShardFileReceipt& receipt) {
   FUSIONLLM_ASSIGN_OR_RETURN(const auto file, checkpoint::IncomingFile::Create(options_.checkpoint_directory, header.step(), header.name(),
                                                                                header.bytes(), call.id()));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile written, Receive(*file, reader, header.name(), [this] { Progress(); }));
+  FUSIONLLM_RETURN_IF_ERROR(call.Stage(*file));
+  receipt.set_bytes(written.bytes);
+  receipt.set_sha256(written.sha256);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<checkpoint::WrittenFile> CheckpointExchange::Receive(checkpoint::IncomingFile& file,
+                                                                    grpc::ServerReader<v1::ShardFilePiece>& reader, const std::string& name,
+                                                                    const std::function<void()>& moved) {
   v1::ShardFilePiece piece;
   while (reader.Read(&piece)) {
     if (piece.has_header()) return absl::InvalidArgumentError("a second header within a shard file");
-    FUSIONLLM_RETURN_IF_ERROR(file->Write(Bytes(piece.data())));
-    Progress();
-    if (piece.sha256().empty()) continue;
-    FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile written, file->Seal(piece.sha256()));
-    FUSIONLLM_RETURN_IF_ERROR(call.Stage(*file));
-    receipt.set_bytes(written.bytes);
-    receipt.set_sha256(written.sha256);
-    return absl::OkStatus();
+    FUSIONLLM_RETURN_IF_ERROR(file.Write(Bytes(piece.data())));
+    moved();
+    if (!piece.sha256().empty()) return file.Seal(piece.sha256());
   }
-  return absl::CancelledError(absl::StrCat(header.name(), " ended without its checksum"));
+  return absl::CancelledError(absl::StrCat(name, " ended without its checksum"));
+}
+
+// What its site sends of a checkpoint that is whole already: no epoch is asked about, and nothing is taken that was not asked for.
+absl::Status CheckpointExchange::TakeRecalled(grpc::ServerContext* context, const v1::ShardFileHeader& header,
+                                              grpc::ServerReader<v1::ShardFilePiece>& reader, v1::ShardFileReceipt& receipt) {
+  if (options_.require_certificate && !IsCertifiedAs(*context, header.executor())) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("the certificate presented was not issued to executor '%s' by this job's CA", header.executor()));
+  }
+  if (options_.recall == nullptr) return absl::PermissionDeniedError("nothing was asked for");
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto arrival,
+                             options_.recall->Take(header.executor(), header.recall(), [context] { context->TryCancel(); }));
+  const checkpoint::FileEntry& wanted = arrival->file();
+  const auto take = [&]() -> absl::StatusOr<checkpoint::WrittenFile> {
+    if (!header.error().empty()) return absl::DataLossError(header.error());
+    if (header.name() != wanted.name || header.bytes() != wanted.bytes) {
+      return absl::DataLossError(
+          absl::StrFormat("it has %d bytes of \"%s\" for it, not %d", header.bytes(), header.name().substr(0, 128), wanted.bytes));
+    }
+    FUSIONLLM_RETURN_IF_ERROR(CheckRoom(header, arrival->folder()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto file, checkpoint::IncomingFile::CreateIn(arrival->folder(), wanted.name, wanted.bytes));
+    FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile written, Receive(*file, reader, wanted.name, [&] {
+                                 arrival->Moved();
+                                 Progress();
+                               }));
+    if (written.sha256 != wanted.sha256) {
+      return absl::DataLossError(absl::StrCat("it has the checksum ", written.sha256, " there instead of ", wanted.sha256));
+    }
+    FUSIONLLM_RETURN_IF_ERROR(file->Stage());
+    return written;
+  };
+  const absl::StatusOr<checkpoint::WrittenFile> written = take();
+  // A stream that broke says nothing about the file.
+  arrival->Done(absl::IsCancelled(written.status()) ? absl::UnavailableError(written.status().message()) : written.status());
+  if (!written.ok()) return written.status();
+  receipt.set_bytes(written->bytes);
+  receipt.set_sha256(written->sha256);
+  return absl::OkStatus();
 }
 
 // ---- Tensors ----------------------------------------------------------------------------------------------------------------------------
@@ -213,8 +261,9 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   if (request->names_size() > kMaxNames) return {grpc::StatusCode::INVALID_ARGUMENT, "too many tensors are asked for"};
   const absl::StatusOr<std::string> path = PathOf(**call, request->source());
   if (!path.ok()) return ToGrpc(path.status());
-  const absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path);
+  absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::Elsewhere::kLeaveOut);
   if (!reader.ok()) return ToGrpc(reader.status());
+  if (const absl::Status recalled = Recall(**call, *request, *context, *reader); !recalled.ok()) return ToGrpc(recalled);
   v1::TensorPiece piece;
   piece.mutable_checkpoint()->set_path(*path);
   if (reader->manifest().has_value()) {
@@ -226,6 +275,32 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
     if (const absl::Status status = SendTensor(*reader, name, *writer); !status.ok()) return ToGrpc(status);
   }
   return grpc::Status::OK;
+}
+
+absl::Status CheckpointExchange::Recall(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
+                                        checkpoint::CheckpointReader& reader) {
+  const std::set<std::string> names(request.names().begin(), request.names().end());
+  bool brought = false;
+  for (const checkpoint::FileEntry& file : reader.elsewhere()) {
+    const bool wanted =
+        std::any_of(file.tensors.begin(), file.tensors.end(), [&](const std::string& name) { return names.contains(name); });
+    if (!wanted) continue;
+    // `reader` keeps the checkpoint from being removed.
+    const absl::Status status = options_.recall == nullptr
+                                    ? absl::UnavailableError(absl::StrCat(file.name, " of ", reader.path(), " lies in site ", file.site))
+                                    : options_.recall->Bring(reader.path(), file, [&] { return context.IsCancelled(); });
+    if (absl::IsCancelled(status)) return absl::AbortedError(status.message());
+    if (absl::IsResourceExhausted(status)) return status;
+    if (!status.ok()) {
+      if (request.source() == v1::FetchTensorsRequest::RESTORE && unusable_) unusable_(call.epoch().number, reader.path(), status);
+      return absl::DataLossError(status.message());
+    }
+    brought = true;
+  }
+  if (!brought) return absl::OkStatus();
+  absl::StatusOr<checkpoint::CheckpointReader> again = checkpoint::CheckpointReader::Open(reader.path(), checkpoint::Elsewhere::kLeaveOut);
+  if (again.ok()) reader = *std::move(again);
+  return again.status();
 }
 
 absl::Status CheckpointExchange::SendTensor(const checkpoint::CheckpointReader& reader, const std::string& name,

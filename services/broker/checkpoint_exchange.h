@@ -19,6 +19,7 @@
 #include "lib/checkpoint/incoming_file.h"
 #include "lib/checkpoint/reader.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
+#include "services/broker/shard_recall.h"
 
 namespace fusionllm::services {
 
@@ -27,6 +28,7 @@ struct CheckpointExchangeOptions {
   std::string init_from;             // what the job starts from; empty: nothing
   int64_t total_steps = 0;
   bool require_certificate = true;
+  ShardRecall* recall = nullptr;  // brings files that lie in sites; null: there are none. Outlives the exchange
   // Bytes that may still be written under a path; not set: what the file system says.
   std::function<int64_t(const std::string& path)> free_bytes;
 };
@@ -48,6 +50,10 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   void Close();
   // Told, from calls' threads and at most once a second, that bytes are flowing. Set before the server starts.
   void OnProgress(std::function<void()> progress) { progress_ = std::move(progress); }
+  // Told, from calls' threads, when files of the checkpoint that an epoch restores lie in a site and cannot be had from there; then the
+  // call fails. Set before the server starts.
+  using Unusable = std::function<void(uint32_t epoch, const std::string& checkpoint, const absl::Status& why)>;
+  void OnUnusable(Unusable unusable) { unusable_ = std::move(unusable); }
 
   grpc::Status PutShardFile(grpc::ServerContext* context, grpc::ServerReader<v1::ShardFilePiece>* reader,
                             v1::ShardFileReceipt* receipt) override;
@@ -61,12 +67,22 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   absl::Status CheckHeader(const Call& call, const v1::ShardFileHeader& header) const;
   absl::Status TakeFile(Call& call, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
                         v1::ShardFileReceipt& receipt);
+  absl::Status TakeRecalled(grpc::ServerContext* context, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
+                            v1::ShardFileReceipt& receipt);
+  // The pieces of one file; `moved` is told of each.
+  static absl::StatusOr<checkpoint::WrittenFile> Receive(checkpoint::IncomingFile& file, grpc::ServerReader<v1::ShardFilePiece>& reader,
+                                                         const std::string& name, const std::function<void()>& moved);
+  // Brings what the names are in and is not here; `reader` is opened again then.
+  absl::Status Recall(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
+                      checkpoint::CheckpointReader& reader);
+  absl::Status CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const;
   absl::StatusOr<std::string> PathOf(const Call& call, v1::FetchTensorsRequest::Source source) const;
   absl::Status SendTensor(const checkpoint::CheckpointReader& reader, const std::string& name, grpc::ServerWriter<v1::TensorPiece>& writer);
   void Progress();
 
   const CheckpointExchangeOptions options_;
   std::function<void()> progress_;
+  Unusable unusable_;
 
   mutable std::mutex mutex_;
   bool open_ = false;

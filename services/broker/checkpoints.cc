@@ -43,7 +43,8 @@ std::string Differences(job::FusionJob job, const checkpoint::Manifest& manifest
 }
 
 absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
+                             checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
   if (!reader.manifest().has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: ", path,
                                                    " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
@@ -73,7 +74,7 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
   if (resume != "auto") {
     const std::filesystem::path path = resume;
     const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
-    if (const absl::Status whole = checkpoint::VerifyCheckpoint(absolute); !whole.ok()) {
+    if (const absl::Status whole = checkpoint::VerifyCheckpoint(absolute, checkpoint::Elsewhere::kLeaveOut); !whole.ok()) {
       return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
     }
     return Describe(job, absolute);
@@ -90,9 +91,27 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
   return found;
 }
 
+absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
+                                            const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
+  if (newest.path.has_value()) return Describe(job, *newest.path);
+  const std::string& resume = job.spec.checkpoint->resume;
+  if (resume == "auto" || resume == "never") return CheckpointFound{};
+  FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointFound named, FindCheckpoint(job, directory, base_directory));
+  if (eligible.unusable.contains(named.path)) {
+    return absl::DataLossError(absl::StrCat("spec.checkpoint.resume: ", named.path, " cannot be restored"));
+  }
+  return named;
+}
+
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(checkpoint));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
+                             checkpoint::CheckpointReader::Open(checkpoint, checkpoint::Elsewhere::kLeaveOut));
   std::vector<std::string> residuals;
+  for (const checkpoint::FileEntry& file : reader.elsewhere()) {
+    if (checkpoint::ShardKindOf(file.name) != checkpoint::ShardKind::kResiduals) continue;
+    residuals.insert(residuals.end(), file.tensors.begin(), file.tensors.end());
+  }
   for (const auto& [name, tensor] : reader.tensors()) {
     const std::string file = std::filesystem::path(tensor.file->path()).filename();
     if (checkpoint::ShardKindOf(file) == checkpoint::ShardKind::kResiduals) residuals.push_back(name);
@@ -122,7 +141,13 @@ absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::Fusi
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),
                                 .resolved_job = resolved};
   for (const broker::ShardFile& file : commit.files) {
-    manifest.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256, .tensors = file.tensors});
+    manifest.files.push_back({.name = file.name,
+                              .bytes = file.bytes,
+                              .sha256 = file.sha256,
+                              .tensors = file.tensors,
+                              .tensor_bytes = file.tensor_bytes,
+                              .site = file.site,
+                              .site_folder = file.site_folder});
   }
   return checkpoint::CommitCheckpoint(directory, std::move(manifest), job.spec.checkpoint->keep);
 }

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "lib/archive/place.h"
 #include "lib/broker/run_state.h"
+#include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/writer.h"
 #include "lib/job/fusion_job.h"
 
@@ -32,6 +33,11 @@ void AbandonCheckpoint(const std::string& directory, int64_t step);
 // not a whole checkpoint, InvalidArgument for one of another model or of more steps than the job has; the message names file and reason.
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
                                                const std::vector<archive::Place*>& places = {});
+
+// Likewise for a run that has begun and cannot restore a checkpoint: the newest of the folder and of `places` that is eligible, else what
+// spec.checkpoint.resume names, if that is one and eligible, else none. Errors: as above; DataLoss where resume names what is not eligible.
+absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
+                                            const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible);
 
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);

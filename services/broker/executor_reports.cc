@@ -58,7 +58,8 @@ broker::Member MemberOf(const v1::Hello& hello) {
           .memory_bytes = hello.memory_bytes(),
           .data_address = hello.data_address(),
           .site_address = hello.site_address(),
-          .at_relay = absl::StartsWith(hello.data_address(), kRelayPrefix)};
+          .at_relay = absl::StartsWith(hello.data_address(), kRelayPrefix),
+          .holds_shards = hello.holds_shards()};
 }
 
 v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, const std::string& name, const std::string& asker) {
@@ -134,8 +135,13 @@ broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardRepo
                              .status = StatusOf(shard.error()),
                              .seconds = AreSeconds({shard.seconds()}) ? shard.seconds() : 0};
   for (const v1::ShardFile& file : shard.files()) {
-    event.files.push_back(
-        {.name = file.name(), .bytes = file.bytes(), .sha256 = file.sha256(), .tensors = {file.tensors().begin(), file.tensors().end()}});
+    event.files.push_back({.name = file.name(),
+                           .bytes = file.bytes(),
+                           .sha256 = file.sha256(),
+                           .tensors = {file.tensors().begin(), file.tensors().end()},
+                           .site = shard.site(),
+                           .site_folder = file.site_folder(),
+                           .tensor_bytes = file.tensor_bytes()});
   }
   return event;
 }

@@ -57,8 +57,13 @@ void Replay(const json& entry, JournalState& state) {
     broker::ShardWritten shard = {
         .epoch = entry.at("epoch"), .step = entry.at("step"), .stage = entry.at("stage"), .samples_consumed = entry.at("samples_consumed")};
     for (const json& file : entry.at("files")) {
-      shard.files.push_back(
-          {.name = file.at("name"), .bytes = file.at("bytes"), .sha256 = file.at("sha256"), .tensors = file.at("tensors")});
+      shard.files.push_back({.name = file.at("name"),
+                             .bytes = file.at("bytes"),
+                             .sha256 = file.at("sha256"),
+                             .tensors = file.at("tensors"),
+                             .site = file.value("site", ""),
+                             .site_folder = file.value("site_folder", ""),
+                             .tensor_bytes = file.value("tensor_bytes", int64_t{0})});
     }
     if (shard.epoch == state.epoch) state.shards.push_back(std::move(shard));
   } else if (kind == "checkpoint") {
@@ -176,6 +181,8 @@ absl::Status Journal::RecordShard(const broker::ShardWritten& shard) {
                 {"stage", shard.stage}, {"files", json::array()}, {"samples_consumed", shard.samples_consumed}};
   for (const broker::ShardFile& file : shard.files) {
     entry["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}, {"tensors", file.tensors}});
+    if (file.site.empty()) continue;
+    entry["files"].back().update({{"site", file.site}, {"site_folder", file.site_folder}, {"tensor_bytes", file.tensor_bytes}});
   }
   return Append(entry.dump(), /*sync=*/false);
 }

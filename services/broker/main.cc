@@ -146,6 +146,8 @@ int Main(int argc, char** argv) {
              return setup->enroll(request, [&](const std::string& name) { return joined->IsAttending(name); });
            }});
   joined = &attendance;
+  setup->recall->SendBy(
+      [&attendance](const std::string& name, v1::BrokerMessage order) { return attendance.Send(name, std::move(order)); });
   transport::Relay relay({.require_certificate = setup->attendance.require_certificate});
   grpc::ServerBuilder builder;
   builder.RegisterService(&attendance);
@@ -180,6 +182,7 @@ int Main(int argc, char** argv) {
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();
+  setup->recall->Close();
   setup->exchange->Close();
   (*server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   if (outcome.status.ok()) return ExitCodeOf(outcome);

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
-#include "services/broker/checkpoints.h"
 #include "services/broker/executor_reports.h"
 #include "services/broker/plan_answer.h"
 #include "services/broker/profiles_document.h"
@@ -29,7 +29,8 @@ RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal
       state_(std::move(state)),
       journal_(std::move(journal)),
       log_(std::move(log)),
-      probe_(probe) {
+      probe_(probe),
+      first_sequence_(options_.first_sequence) {
   if (state_.epoch() > 0) probe_.Plan(state_.plan());  // taken over
   // Stages of an epoch that outlived its broker may have shards to send before anything else happens.
   if (!state_.plan().devices.empty()) OpenExchange(state_.epoch(), "");
@@ -98,6 +99,7 @@ void RunLoop::OnJoined(const v1::Hello& hello) {
   probe_.Heard(hello.name());
   broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
+  if (options_.recall != nullptr && hello.holds_shards()) options_.recall->Joined(hello.name(), event.member.site);
   if (!TakeRoom(0)) return;
   Post([this, event = std::move(event)] {
     Feed(event);
@@ -107,6 +109,7 @@ void RunLoop::OnJoined(const v1::Hello& hello) {
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
   probe_.Left(name);
+  if (options_.recall != nullptr) options_.recall->Left(name);
   if (!TakeRoom(0)) return;
   Post([this, event = broker::Left{.name = name, .incarnation = incarnation, .why = why}] {
     Feed(event);
@@ -121,6 +124,10 @@ void RunLoop::OnTransferProgress() {
     const bool counts = phase == broker::Phase::kLoading || phase == broker::Phase::kRunning || phase == broker::Phase::kFinishing;
     if (counts && timer_.has_value()) timer_->deadline = std::chrono::steady_clock::now() + timer_->patience;
   });
+}
+
+void RunLoop::OnCheckpointUnusable(uint32_t epoch, const std::string& path, const absl::Status& why) {
+  PostEvent(broker::CheckpointUnusable{.epoch = epoch, .path = path, .status = why});
 }
 
 void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
@@ -297,20 +304,24 @@ void RunLoop::SaveProfiles() const {
   if (!status.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("profiles were not saved: ", std::string(status.message())));
 }
 
-void RunLoop::Carry(const broker::AskPlan& action) {
+void RunLoop::Help(Work work) {
   std::erase_if(helpers_, [](Helper& helper) {
     const bool done = *helper.done;
     if (done) helper.thread.join();
     return done;
   });
   const auto done = std::make_shared<std::atomic<bool>>(false);
-  if (action.alternative == 0) SaveProfiles();
-  const std::string profiles = ProfilesFor(action, InOrder(action.devices), state_);
-  helpers_.push_back({std::thread([this, ask = action, profiles, done] {
-                        PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token())));
+  helpers_.push_back({std::thread([work = std::move(work), done] {
+                        work();
                         *done = true;
                       }),
                       done});
+}
+
+void RunLoop::Carry(const broker::AskPlan& action) {
+  if (action.alternative == 0) SaveProfiles();
+  const std::string profiles = ProfilesFor(action, InOrder(action.devices), state_);
+  Help([this, ask = action, profiles] { PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token()))); });
 }
 
 void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
@@ -337,7 +348,23 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_job_hash(options_.job_hash);
   if (action.stage == 0) FindResiduals(action.restore_from);
   for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
+  AddSiteFiles(action.restore_from, action.name, assign);
   attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::AddSiteFiles(const std::string& checkpoint, const std::string& executor, v1::Assign& assign) const {
+  const auto member = state_.members().find(executor);
+  if (checkpoint.empty() || member == state_.members().end() || !member->second.holds_shards) return;
+  const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(checkpoint);
+  if (!manifest.ok()) return;  // the stages' error
+  for (const checkpoint::FileEntry& file : manifest->files) {
+    if (file.site != member->second.site) continue;
+    v1::SiteFile& out = *assign.add_site_files();
+    out.set_name(file.name);
+    out.set_site_folder(file.site_folder);
+    out.set_bytes(file.bytes);
+    out.set_sha256(file.sha256);
+  }
 }
 
 // Before the first stage is told to restore.
@@ -387,7 +414,7 @@ void RunLoop::Carry(const broker::TurnAway& action) {
 
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   const absl::StatusOr<checkpoint::CommittedCheckpoint> committed =
-      services::CommitCheckpoint(options_.job, options_.checkpoint_directory, options_.first_sequence, state_.plan(), action);
+      services::CommitCheckpoint(options_.job, options_.checkpoint_directory, first_sequence_, state_.plan(), action);
   if (committed.ok() && !committed->set_aside.empty()) {
     Carry(broker::Announce{.reason = "CheckpointSetAside",
                            .step = action.step,
@@ -400,9 +427,83 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
   // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
   if (committed.ok()) probe_.CheckpointCommitted(action.step, bytes);
-  Post([this, event] {
+  if (committed.ok()) unusable_.erase(committed->path);  // what was there before
+  if (committed.ok()) TellKept(action.step);
+  Post([this, event, action] {
     Feed(event);  // told first, as with steps
+    if (event.status.ok()) TellOfSites(action);
     if (event.status.ok()) Recorded(journal_.RecordCheckpoint(event.step, event.path));
+  });
+}
+
+void RunLoop::TellKept(int64_t step) {
+  // What a device that was lost has reported may become a checkpoint until the next epoch begins.
+  const broker::Phase phase = state_.phase();
+  if (phase != broker::Phase::kRunning && phase != broker::Phase::kFinishing) return;
+  std::vector<const broker::Member*> holders;
+  for (const std::string& device : state_.plan().devices) {
+    const auto member = state_.members().find(device);
+    if (member != state_.members().end() && member->second.holds_shards) holders.push_back(&member->second);
+  }
+  if (holders.empty()) return;
+  const auto folders = checkpoint::SiteFoldersOf(options_.checkpoint_directory);
+  if (!folders.ok()) {  // nothing is removed by hearsay
+    base::Log(base::LogLevel::kWarning, absl::StrCat("sites are not tidied: ", std::string(folders.status().message())));
+    return;
+  }
+  std::set<std::string> told;
+  for (const broker::Member* const holder : holders) {
+    v1::BrokerMessage message;
+    v1::KeepShards& keep = *message.mutable_keep_shards();
+    keep.set_epoch(state_.epoch());
+    keep.set_step(step);
+    if (const auto found = folders->find(holder->site); found != folders->end()) {
+      for (const std::string& folder : found->second) keep.add_site_folders(folder);
+    }
+    keep.set_of_others(told.insert(holder->site).second);
+    for (const auto& [name, member] : state_.members()) keep.add_present(name);
+    for (const std::string& device : state_.plan().devices) keep.add_present(device);
+    attendance_->Send(holder->name, std::move(message));
+  }
+}
+
+// Once: what a user may not expect of checkpoints.
+void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
+  std::set<std::string> sites;
+  for (const broker::ShardFile& file : action.files) {
+    if (!file.site.empty()) sites.insert(file.site);
+  }
+  if (told_of_sites_ || sites.empty() || options_.job.spec.checkpoint->replica.has_value()) return;
+  told_of_sites_ = true;
+  Carry(broker::Announce{.reason = "ShardsInSites",
+                         .step = action.step,
+                         .message = absl::StrFormat("parts of the checkpoints lie in %s and nowhere else: the loss of a site loses them; "
+                                                    "spec.checkpoint.replica keeps a whole copy elsewhere, spec.checkpoint.shards: Broker "
+                                                    "has all of them sent to the broker",
+                                                    absl::StrJoin(sites, ", "))});
+}
+
+void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
+  unusable_.insert(action.path);
+  const checkpoint::Eligible eligible{.first_sequence = first_sequence_, .unusable = unusable_};
+  Help([this, eligible] {
+    absl::StatusOr<CheckpointFound> found = absl::FailedPreconditionError("this run has no other checkpoints");
+    if (options_.find_another) found = options_.find_another(eligible);
+    Post([this, found = std::move(found)] {
+      broker::CheckpointReplaced event{.status = found.status()};
+      if (found.ok()) {
+        event.step = found->step;
+        event.path = found->path;
+        unusable_.erase(found->path);  // it may be a copy in the place of one that was
+        if (!base::IsUri(options_.job.spec.checkpoint->path)) probe_.CheckpointKept(found->step);
+        // A run that begins again removes nothing of what its sites may yet give back.
+        if (const auto first = FirstSequence(options_.checkpoint_directory, found->path); found->path.empty() && first.ok()) {
+          first_sequence_ = *first;
+        }
+      }
+      if (found.ok() && !found->path.empty() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
+      Feed(event);
+    });
   });
 }
 

@@ -23,9 +23,11 @@
 #include "lib/job/fusion_job.h"
 #include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
+#include "services/broker/checkpoints.h"
 #include "services/broker/journal.h"
 #include "services/broker/run_log.h"
 #include "services/broker/run_probe.h"
+#include "services/broker/shard_recall.h"
 
 namespace fusionllm::services {
 
@@ -33,6 +35,9 @@ namespace fusionllm::services {
 // document (a plan or a refusal).
 using PlanFunction =
     std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const broker::AskPlan& ask, std::stop_token stop)>;
+
+// The newest checkpoint that is eligible; an empty path: none. Blocks, for as long as copies take to be fetched.
+using FindAnotherFunction = std::function<absl::StatusOr<CheckpointFound>(const checkpoint::Eligible& eligible)>;
 
 struct RunLoopOptions {
   job::FusionJob job;
@@ -47,6 +52,8 @@ struct RunLoopOptions {
   // Told of each whole checkpoint, on the loop's thread; may be empty.
   std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
   CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
+  ShardRecall* recall = nullptr;           // told which executors hold shards of their sites; null: nobody asks
+  FindAnotherFunction find_another;        // set where checkpoints may have files in sites
 };
 
 struct RunOutcome {
@@ -70,8 +77,9 @@ class RunLoop {
   void OnJoined(const v1::Hello& hello);
   void OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message);
   void OnLeft(const std::string& name, uint64_t incarnation, const std::string& why);
-  void OnTransferProgress();  // from threads of the exchange
-  void Stop();                // from a signal thread
+  void OnTransferProgress();                                                                    // from threads of the exchange
+  void OnCheckpointUnusable(uint32_t epoch, const std::string& path, const absl::Status& why);  // likewise
+  void Stop();                                                                                  // from a signal thread
 
   // An event that somebody else saw, from any thread: told by the loop, or at once when that has ended. Does not block for long.
   void Tell(broker::Announce news);
@@ -104,11 +112,18 @@ class RunLoop {
   void Carry(const broker::SendStop& action);
   void Carry(const broker::CommitCheckpoint& action);
   void Carry(const broker::AbandonCheckpoint& action);
+  void Carry(const broker::ReplaceCheckpoint& action);
   void Carry(const broker::Announce& action);
   void Carry(const broker::PublishPlan& action);
   void Carry(const broker::PublishStep& action);
   void Carry(const broker::Expect& action);
   void Carry(const broker::Finish& action);
+  // Tells executors that hold shards which of those up to this step are in checkpoints.
+  void TellKept(int64_t step);
+  void TellOfSites(const broker::CommitCheckpoint& action);
+  void AddSiteFiles(const std::string& checkpoint, const std::string& executor, v1::Assign& assign) const;
+  // `work` on a thread of its own, which posts what it finds.
+  void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   void CloseExchange();
   std::vector<std::string> InOrder(std::vector<std::string> devices) const;
@@ -146,13 +161,16 @@ class RunLoop {
   std::optional<Timer> timer_;
   uint32_t exchanging_ = 0;  // the plan epoch that the exchange serves
   std::optional<RunOutcome> outcome_;
+  int64_t first_sequence_ = 0;      // of checkpoints that are of this run
+  std::set<std::string> unusable_;  // checkpoints whose files in sites could not be had
+  bool told_of_sites_ = false;
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
   std::stop_source stop_helpers_;         // nobody waits for their answers any more
   struct Helper {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> done;
   };
-  std::vector<Helper> helpers_;  // asking the scheduler
+  std::vector<Helper> helpers_;  // asking the scheduler, looking for a checkpoint
 };
 
 }  // namespace fusionllm::services

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/safetensors_header.h"
 #include "lib/checkpoint/tensor_fill.h"
@@ -15,10 +17,12 @@ namespace fusionllm::services {
 namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
+constexpr uint32_t kOfNoEpoch = std::numeric_limits<uint32_t>::max();  // ends when all calls do
 constexpr auto kRetryPause = std::chrono::milliseconds(500);
 constexpr auto kPatience = std::chrono::seconds(120);  // for a file; longer than a broker takes to come back
 
 absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
   // The broker has ended the epoch, and its order to do so is on its way.
   if (status.error_code() == grpc::StatusCode::ABORTED) return absl::CancelledError(status.error_message());
   // "Stream removed": a connection that went with its broker. No broker says so itself.
@@ -180,6 +184,43 @@ absl::StatusOr<checkpoint::FileEntry> CheckpointClient::PutFile(uint32_t epoch, 
     return absl::DataLossError(absl::StrCat("the broker has stored ", file.name, " with another length or checksum than it was sent with"));
   }
   return checkpoint::FileEntry{.name = file.name, .bytes = receipt.bytes(), .sha256 = sum, .tensors = file.image.tensors()};
+}
+
+absl::Status CheckpointClient::SendFile(uint64_t recall, const std::string& name, const std::string& path) {
+  const absl::StatusOr<base::SourceFile> source = base::SourceFile::Open(path, /*keep_open=*/true);
+  v1::CheckpointExchange::Stub& stub = Stub();
+  Call call(*this, kOfNoEpoch);
+  v1::ShardFileReceipt receipt;
+  const auto writer = stub.PutShardFile(&call.context(), &receipt);
+  v1::ShardFilePiece piece;
+  v1::ShardFileHeader& header = *piece.mutable_header();
+  header.set_executor(options_.executor);
+  header.set_recall(recall);
+  header.set_name(name);
+  header.set_bytes(source.ok() ? source->size() : 0);
+  if (!source.ok()) header.set_error(std::string(source.status().message()));
+  bool good = writer->Write(piece);
+  piece.Clear();
+  absl::Status read = source.status();
+  checkpoint::Sha256 hash;
+  std::vector<std::byte> bytes(kPieceBytes);
+  for (int64_t at = 0; read.ok() && good && at < source->size();) {
+    const std::span part(bytes.data(), static_cast<size_t>(std::min<int64_t>(kPieceBytes, source->size() - at)));
+    read = source->ReadAt(at, part);
+    if (!read.ok()) break;
+    hash.Update(part);
+    piece.set_data(part.data(), part.size());
+    good = writer->Write(piece);
+    at += static_cast<int64_t>(part.size());
+  }
+  if (read.ok()) {
+    piece.Clear();
+    piece.set_sha256(hash.HexDigest());
+    writer->Write(piece);
+  }
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  return read.ok() ? FromGrpc(status) : read;
 }
 
 absl::StatusOr<CheckpointPosition> CheckpointClient::Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted) {

@@ -49,6 +49,9 @@ class CheckpointClient {
   using Wanted = std::vector<std::pair<std::string, tensor::TensorView>>;
   absl::StatusOr<CheckpointPosition> Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted);
 
+  // Sends a file of this site that the broker asked for, or why it cannot be. In whatever plan epoch. Errors: as above.
+  absl::Status SendFile(uint64_t recall, const std::string& name, const std::string& path);
+
   // Calls of this plan epoch and those before end, now and later.
   void Cancel(uint32_t epoch);
 

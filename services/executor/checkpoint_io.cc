@@ -2,16 +2,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/runtime/device_pacer.h"
 #include "services/machine_identity.h"
@@ -46,11 +50,27 @@ CheckpointClient::Wanted TensorsOf(runtime::ParameterStore& store, bool with_sta
   return wanted;
 }
 
-absl::StatusOr<CheckpointPosition> ReadFiles(const std::string& path, const CheckpointClient::Wanted& wanted) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, checkpoint::CheckpointReader::Open(path));
+int64_t BytesOf(const CheckpointClient::Wanted& wanted) {
+  int64_t bytes = 0;
+  for (const auto& [name, view] : wanted) bytes += static_cast<int64_t>(view.type.bytes());
+  return bytes;
+}
+
+// Takes out of `wanted` what it has read; what lies in other sites stays.
+absl::StatusOr<CheckpointPosition> ReadFiles(const std::string& path, CheckpointClient::Wanted& wanted) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
+                             checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
+  std::set<std::string> elsewhere;
+  for (const checkpoint::FileEntry& file : reader.elsewhere()) elsewhere.insert(file.tensors.begin(), file.tensors.end());
+  CheckpointClient::Wanted left;
   for (const auto& [name, view] : wanted) {
+    if (elsewhere.contains(name)) {
+      left.emplace_back(name, view);
+      continue;
+    }
     FUSIONLLM_RETURN_IF_ERROR(reader.Read(name, view));
   }
+  wanted = std::move(left);
   if (!reader.manifest().has_value()) return CheckpointPosition{};
   return CheckpointPosition{.step = reader.manifest()->step, .samples_consumed = reader.manifest()->samples_consumed};
 }
@@ -70,29 +90,75 @@ bool SharedFiles::Has(const std::string& path) const {
   return same_machine_ || (!folder_.empty() && absl::StartsWith(path, absl::StrCat(folder_, "/")));
 }
 
-absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const std::string& checkpoint, runtime::StageExecutor& stage,
-                                                          const std::vector<std::string>& residuals) const {
+absl::Status StageRestorer::ReadFromSite(const v1::SiteFile& file, CheckpointClient::Wanted& wanted) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string path, site_->PathOf(file.site_folder(), file.name()));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::SafetensorsFile opened, checkpoint::SafetensorsFile::Open(path));
+  const auto here = [&](const auto& tensor) {
+    return std::any_of(opened.tensors().begin(), opened.tensors().end(), [&](const auto& entry) { return entry.name == tensor.first; });
+  };
+  const auto rest = std::stable_partition(wanted.begin(), wanted.end(), [&](const auto& tensor) { return !here(tensor); });
+  if (rest == wanted.end()) return absl::OkStatus();
+  // As the committer looks at its own before it says what is restored.
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string sum, checkpoint::Sha256OfFile(path));
+  if (sum != file.sha256()) return absl::DataLossError(absl::StrCat(path, " has the checksum ", sum, " instead of ", file.sha256()));
+  for (auto tensor = rest; tensor != wanted.end(); ++tensor) FUSIONLLM_RETURN_IF_ERROR(opened.Read(tensor->first, tensor->second));
+  wanted.erase(rest, wanted.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointPosition> StageRestorer::Read(uint32_t epoch, const std::string& checkpoint, const SiteFiles& site_files,
+                                                       const CheckpointClient::Wanted& wanted) const {
+  CheckpointClient::Wanted left = wanted;
+  const bool shared = shared_.Has(checkpoint);
+  CheckpointPosition position;
+  if (shared) {
+    FUSIONLLM_ASSIGN_OR_RETURN(position, ReadFiles(checkpoint, left));
+    if (left.empty()) return position;
+  }
+  const int64_t here = BytesOf(left);
+  for (const v1::SiteFile& file : site_files) {
+    if (site_ == nullptr || left.empty()) break;
+    if (const absl::Status read = ReadFromSite(file, left); !read.ok()) {
+      base::Log(base::LogLevel::kWarning, absl::StrCat("asking the broker instead: ", std::string(read.message())));
+    }
+  }
+  // Where nothing is left to ask for it still tells the position.
+  if (!shared || !left.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(position, client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, left));
+  }
+  base::Log(base::LogLevel::kInfo,
+            absl::StrCat("restored ", here - BytesOf(left), " bytes from this site and ", BytesOf(left), " from the broker"));
+  return position;
+}
+
+absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const std::string& checkpoint, const SiteFiles& site_files,
+                                                          runtime::StageExecutor& stage, const std::vector<std::string>& residuals) const {
   CheckpointClient::Wanted wanted = TensorsOf(stage.store(), /*with_state=*/true);
   for (const std::string& name : residuals) wanted.emplace_back(name, stage.residual(name));
-  FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, shared_.Has(checkpoint)
-                                                                    ? ReadFiles(checkpoint, wanted)
-                                                                    : client_.Fetch(epoch, v1::FetchTensorsRequest::RESTORE, wanted));
+  FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position, Read(epoch, checkpoint, site_files, wanted));
   FUSIONLLM_RETURN_IF_ERROR(stage.PushToDevice());
   return position;
 }
 
 absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const {
-  const CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/false);
+  CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/false);
   // What lies in an object store has the broker fetched.
   const bool here = !base::IsUri(path) && shared_.Has(path);
-  FUSIONLLM_RETURN_IF_ERROR((here ? ReadFiles(path, wanted) : client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted)).status());
+  if (here) FUSIONLLM_RETURN_IF_ERROR(ReadFiles(path, wanted).status());
+  if (!wanted.empty()) FUSIONLLM_RETURN_IF_ERROR(client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status());
   return store.PushToDevice();
 }
 
-ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, CheckpointClient& client) {
+ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, checkpoint::SiteStore* site,
+                            CheckpointClient& client) {
   if (shared.checkpoints()) {
     return [directory](uint32_t, int64_t step, int stage, int stages, const checkpoint::ShardContents& contents) {
       return checkpoint::WriteShard(directory, step, stage, stages, contents);
+    };
+  }
+  if (site != nullptr) {
+    return [site](uint32_t epoch, int64_t step, int stage, int stages, const checkpoint::ShardContents& contents) {
+      return site->Write(epoch, step, stage, stages, contents);
     };
   }
   return [&client](uint32_t epoch, int64_t step, int stage, int stages, const checkpoint::ShardContents& contents) {
@@ -132,12 +198,15 @@ void ShardWriter::Save(uint32_t epoch, int64_t step, int stage, int stages, int6
     if (absl::IsCancelled(files.status())) return;
     report.set_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - begin_ns) * 1e-9);
     if (!files.ok()) report.set_error(std::string(files.status().message()));
+    report.set_site(site_);
     for (const checkpoint::FileEntry& file : files.ok() ? *files : std::vector<checkpoint::FileEntry>()) {
       v1::ShardFile& out = *report.add_files();
       out.set_name(file.name);
       out.set_bytes(file.bytes);
       out.set_sha256(file.sha256);
       for (const std::string& tensor : file.tensors) out.add_tensors(tensor);
+      out.set_site_folder(file.site_folder);
+      if (!site_.empty()) out.set_tensor_bytes(file.tensor_bytes);
     }
     done_(std::move(report));
   });

@@ -1,5 +1,5 @@
 // A stage's parameters, optimizer state and residuals of error feedback, to and from checkpoints: directly where this executor shares the
-// broker's folder, else by way of the broker. Blocking, except ShardWriter::Save.
+// broker's folder, in the folder of its site where it has one, else by way of the broker. Blocking, except ShardWriter::Save.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/checkpoint/site_store.h"
 #include "lib/checkpoint/writer.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_executor.h"
@@ -37,19 +38,31 @@ class SharedFiles {
 // Brings the stage's tensors to where an Assign says training goes on.
 class StageRestorer {
  public:
-  StageRestorer(SharedFiles shared, CheckpointClient& client) : shared_(std::move(shared)), client_(client) {}
+  // `site`: the folder of this executor's site, which outlives this; null: it has none.
+  StageRestorer(SharedFiles shared, CheckpointClient& client, checkpoint::SiteStore* site = nullptr)
+      : shared_(std::move(shared)), client_(client), site_(site) {}
 
-  // Parameters, optimizer state and `residuals` (a subset of the stage's) from the epoch's checkpoint. Errors name file and tensor
-  // (missing, another shape, corrupt); Cancelled by CheckpointClient::Cancel.
-  absl::StatusOr<CheckpointPosition> Restore(uint32_t epoch, const std::string& checkpoint, runtime::StageExecutor& stage,
-                                             const std::vector<std::string>& residuals) const;
+  using SiteFiles = google::protobuf::RepeatedPtrField<v1::SiteFile>;
+
+  // Parameters, optimizer state and `residuals` (a subset of the stage's) from the epoch's checkpoint, of which `site_files` lie in this
+  // site: what is not at hand, or not as it was written, comes by way of the broker. Errors name file and tensor (missing, another shape,
+  // corrupt); Cancelled by CheckpointClient::Cancel.
+  absl::StatusOr<CheckpointPosition> Restore(uint32_t epoch, const std::string& checkpoint, const SiteFiles& site_files,
+                                             runtime::StageExecutor& stage, const std::vector<std::string>& residuals) const;
+  // Likewise, of these tensors.
+  absl::StatusOr<CheckpointPosition> Read(uint32_t epoch, const std::string& checkpoint, const SiteFiles& site_files,
+                                          const CheckpointClient::Wanted& wanted) const;
   // Parameters only, from what the job starts from: a checkpoint folder, a folder with a Hugging Face index, or one .safetensors file;
   // of a URI by way of the broker, which has fetched it.
   absl::Status Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const;
 
  private:
+  // Fills what the file has of `wanted`, and takes that out of it.
+  absl::Status ReadFromSite(const v1::SiteFile& file, CheckpointClient::Wanted& wanted) const;
+
   const SharedFiles shared_;
   CheckpointClient& client_;
+  checkpoint::SiteStore* const site_;
 };
 
 // Writes shards on a thread of its own from a copy of the tensors, one checkpoint at a time.
@@ -59,7 +72,8 @@ class ShardWriter {
   using Store = std::function<absl::StatusOr<std::vector<checkpoint::FileEntry>>(uint32_t epoch, int64_t step, int stage, int stages,
                                                                                  const checkpoint::ShardContents& contents)>;
   using Done = std::function<void(v1::ShardReport)>;
-  ShardWriter(Store store, Done done) : store_(std::move(store)), done_(std::move(done)) {}
+  // `site`: told with each shard, where it stays there.
+  ShardWriter(Store store, Done done, std::string site = "") : store_(std::move(store)), done_(std::move(done)), site_(std::move(site)) {}
   ~ShardWriter() { Wait(); }
 
   // Copies the tensors this stage owns and returns; `done` runs when the files are on disk or could not be written, and not when the shard
@@ -71,10 +85,11 @@ class ShardWriter {
  private:
   const Store store_;
   const Done done_;
+  const std::string site_;
   std::thread thread_;
 };
 
-// Where shards go: into `directory`, or to the broker.
-ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, CheckpointClient& client);
+// Where shards go: into `directory`, if that is shared; into the folder of the site, if there is one; or to the broker.
+ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, checkpoint::SiteStore* site, CheckpointClient& client);
 
 }  // namespace fusionllm::services

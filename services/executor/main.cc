@@ -53,6 +53,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--name", flags.host.name, "Name of this device")->required();
   app.add_option("--site", flags.host.site, "Site of this device, when no topology says");
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
+  app.add_option("--site-checkpoints", flags.host.site_checkpoints,
+                 "Folder of this site, shared by its executors and outliving them: shards of checkpoints stay there, instead of going to "
+                 "the broker");
   CLI::Option* const listen = app.add_option("--listen", flags.data.listen_address, "Address for other executors")
                                   ->capture_default_str()
                                   ->check([](const std::string& text) { return std::string(base::CheckListenable(text).message()); });

@@ -126,8 +126,9 @@ absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign,
     const std::vector<std::string>& own = epoch.executor->residual_names();
     std::copy_if(assign.residuals().begin(), assign.residuals().end(), std::back_inserter(epoch.residuals),
                  [&](const std::string& name) { return std::find(own.begin(), own.end(), name) != own.end(); });
-    FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointPosition position,
-                               setting.restorer.Restore(epoch.number, assign.restore_from(), *epoch.executor, epoch.residuals));
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const CheckpointPosition position,
+        setting.restorer.Restore(epoch.number, assign.restore_from(), assign.site_files(), *epoch.executor, epoch.residuals));
     if (setting.source != nullptr) setting.source->StartAt(position.step + 1, {.samples_consumed = position.samples_consumed});
     return absl::OkStatus();
   }

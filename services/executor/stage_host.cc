@@ -51,6 +51,7 @@ void StageHost::Shutdown() {
   checkpoints_.Cancel(std::numeric_limits<uint32_t>::max());
   if (worker_.joinable()) worker_.join();
   if (shards_ != nullptr) shards_->Wait();
+  site_keeper_.reset();
 }
 
 void StageHost::Work() {
@@ -94,6 +95,7 @@ v1::Hello StageHost::Hello() const {
   hello.set_epoch(started_epoch_);
   hello.set_stage(running_stage_);
   hello.set_last_step(last_step_);
+  hello.set_holds_shards(!options_.site_checkpoints.empty());
   return hello;
 }
 
@@ -128,6 +130,23 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
     case v1::BrokerMessage::kStop:
       stop_requested_ = message.stop().epoch();
       break;
+    case v1::BrokerMessage::kSendShard:
+    case v1::BrokerMessage::kKeepShards: {
+      // The worker may be busy with a stage for long; but not before it has been welcomed.
+      const auto pass_on = [this, message] {
+        if (site_keeper_ != nullptr && message.has_send_shard()) site_keeper_->OnSend(message.send_shard());
+        if (site_keeper_ != nullptr && message.has_keep_shards()) site_keeper_->OnKeep(message.keep_shards());
+      };
+      std::unique_lock lock(mutex_);
+      const bool welcomed = site_keeper_ != nullptr;
+      lock.unlock();
+      if (welcomed) {
+        pass_on();
+      } else {
+        Post(pass_on);
+      }
+      break;
+    }
     case v1::BrokerMessage::kShutdown:
     case v1::BrokerMessage::kRefusal:
     case v1::BrokerMessage::kAck:
@@ -140,7 +159,12 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
 
 absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   const SharedFiles shared(welcome);
-  restorer_.emplace(shared, checkpoints_);
+  if (!options_.site_checkpoints.empty() && !welcome.shards_id().empty()) {
+    site_store_ = std::make_unique<checkpoint::SiteStore>(options_.site_checkpoints, welcome.shards_id(), options_.name);
+    const std::lock_guard lock(mutex_);
+    site_keeper_ = std::make_unique<SiteKeeper>(*site_store_, checkpoints_);
+  }
+  restorer_.emplace(shared, checkpoints_, site_store_.get());
   if (shared.Has(welcome.output_directory())) {
     measure_lock_ = absl::StrCat(welcome.output_directory(), "/measure.lock");
     run_objects_ = absl::StrCat(welcome.output_directory(), "/", kFetchedObjects);
@@ -177,11 +201,13 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   if (job.spec.checkpoint.has_value()) {
     const std::string directory = CheckpointDirectory(job.spec.checkpoint->path, welcome.output_directory());
-    shards_ = std::make_unique<ShardWriter>(StoreFor(shared, directory, checkpoints_), [this](v1::ShardReport report) {
+    const bool in_site = site_store_ != nullptr && !shared.checkpoints();
+    const auto done = [this](v1::ShardReport report) {
       v1::ExecutorMessage message;
       *message.mutable_shard() = std::move(report);
       report_(std::move(message));
-    });
+    };
+    shards_ = std::make_unique<ShardWriter>(StoreFor(shared, directory, site_store_.get(), checkpoints_), done, in_site ? site_ : "");
   }
   memory_at_join_ = ResidentBytes();
   return absl::OkStatus();

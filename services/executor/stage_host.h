@@ -26,6 +26,7 @@
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_fetcher.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/site_keeper.h"
 #include "services/executor/stage_epoch.h"
 #include "services/executor/stage_probe.h"
 
@@ -33,7 +34,8 @@ namespace fusionllm::services {
 
 struct HostOptions {
   std::string name;
-  std::string site;  // without a topology; empty: one of its own
+  std::string site;              // without a topology; empty: one of its own
+  std::string site_checkpoints;  // a folder of the site that outlives this process and is shared by the site; empty: none
   bool spare = false;
   uint64_t incarnation = 0;
   std::optional<int64_t> attempt;  // of the job; nothing: not known
@@ -115,6 +117,9 @@ class StageHost {
   std::atomic<uint32_t> stop_requested_ = 0;  // the epoch to end; it and all before
 
   std::unique_ptr<StageEpoch> epoch_;  // worker thread only
+  // Set by Welcome; null where shards do not stay in this site. The keeper goes first.
+  std::unique_ptr<checkpoint::SiteStore> site_store_;
+  std::unique_ptr<SiteKeeper> site_keeper_;
   std::unique_ptr<ShardWriter> shards_;
   std::thread worker_;
 };

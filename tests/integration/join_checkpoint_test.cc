@@ -2,7 +2,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -32,19 +31,6 @@ class JoinCheckpointTest : public JoinTest {
   void ExpectWhole(const std::string& checkpoint) {
     Fusionctl verify(folder_, "verify", {"checkpoint", "verify", checkpoint});
     EXPECT_EQ(verify.Wait(), 0) << verify.words();
-  }
-
-  // Every step line, replayed ones included, has the bits of `expected`, and all steps from `first` to `last` are there.
-  static void ExpectSameLosses(const Fusionctl& run, const Fusionctl& expected, int64_t first, int64_t last) {
-    const auto wanted = expected.LossBits();
-    const std::map<int64_t, std::string> of_step(wanted.begin(), wanted.end());
-    std::map<int64_t, std::string> seen;
-    for (const auto& [step, bits] : run.LossBits()) {
-      seen[step] = bits;
-      ASSERT_TRUE(of_step.contains(step)) << step;
-      EXPECT_EQ(bits, of_step.at(step)) << "step " << step;
-    }
-    for (int64_t step = first; step <= last; ++step) EXPECT_TRUE(seen.contains(step)) << "step " << step << " is missing";
   }
 
   // Parameters and optimizer state: the same names with the same bits.

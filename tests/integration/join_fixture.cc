@@ -159,8 +159,9 @@ std::unique_ptr<Fusionctl> JoinTest::Join(const std::string& log, const std::vec
   return std::make_unique<Fusionctl>(folder_, log, arguments);
 }
 
-std::unique_ptr<Fusionctl> JoinTest::Hidden(const std::string& name) {
-  const std::vector<std::string> arguments = {"join", address_, "--token", token_, "--name", name};
+std::unique_ptr<Fusionctl> JoinTest::Hidden(const std::string& name, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"join", address_, "--token", token_, "--name", name};
+  arguments.insert(arguments.end(), more.begin(), more.end());
   return std::make_unique<Fusionctl>(folder_, name, arguments, HidingFrom(folder_ / "mine"));
 }
 
@@ -170,6 +171,18 @@ std::string JoinTest::CannotHide() {
   argv.push_back("/bin/true");
   const int status = std::system(absl::StrCat("unshare ", argv[1], " true 2> /dev/null").c_str());
   return status == 0 ? "" : "NotAvailable: mount namespaces cannot be made here";
+}
+
+void JoinTest::ExpectSameLosses(const Fusionctl& run, const Fusionctl& expected, int64_t first, int64_t last) {
+  const auto wanted = expected.LossBits();
+  const std::map<int64_t, std::string> of_step(wanted.begin(), wanted.end());
+  std::map<int64_t, std::string> seen;
+  for (const auto& [step, bits] : run.LossBits()) {
+    seen[step] = bits;
+    ASSERT_TRUE(of_step.contains(step)) << step;
+    EXPECT_EQ(bits, of_step.at(step)) << "step " << step;
+  }
+  for (int64_t step = first; step <= last; ++step) EXPECT_TRUE(seen.contains(step)) << "step " << step << " is missing";
 }
 
 std::vector<std::string> JoinTest::CredentialFolders() const {

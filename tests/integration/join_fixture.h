@@ -65,8 +65,10 @@ class JoinTest : public ::testing::Test {
   std::unique_ptr<Fusionctl> Alone(const Settings& settings = {}, const std::string& name = "alone");
   std::unique_ptr<Fusionctl> Join(const std::string& log, const std::vector<std::string>& more, std::string token = "");
   // Join by a machine that has none of the files. Skip tests where CannotHide() says why.
-  std::unique_ptr<Fusionctl> Hidden(const std::string& name);
+  std::unique_ptr<Fusionctl> Hidden(const std::string& name, const std::vector<std::string>& more = {});
   static std::string CannotHide();
+  // Every step line, replayed ones included, has the bits of `expected`, and all steps from `first` to `last` are there.
+  static void ExpectSameLosses(const Fusionctl& run, const Fusionctl& expected, int64_t first, int64_t last);
 
   std::string Out(const std::string& name) const { return folder_ / ("mine/" + name + "-out"); }
   std::vector<std::string> CredentialFolders() const;

@@ -1,0 +1,117 @@
+#include "lib/checkpoint/site_store.h"
+
+#include <openssl/rand.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "lib/base/output_file.h"
+#include "lib/base/source_file.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<uint64_t> NewNumber() {
+  uint64_t number = 0;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&number), sizeof number) != 1)
+    return absl::InternalError("no random numbers are to be had");
+  return number;
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  if (!fs::exists(folder, error) && !error) return names;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) names.push_back(entry->path().filename().string());
+  if (error) return base::FileError(error.value(), "list", folder);
+  return names;
+}
+
+}  // namespace
+
+std::string SiteStore::Root() const { return absl::StrCat(directory_, "/", kSiteShardsName); }
+
+absl::StatusOr<std::vector<FileEntry>> SiteStore::Write(uint32_t epoch, int64_t step, int stage, int stages,
+                                                        const ShardContents& contents) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const uint64_t number, NewNumber());
+  const std::string name = ToString(SiteFolder{.id = id_, .device = device_, .step = step, .number = number});
+  const std::string folder = absl::StrCat(Root(), "/", name);
+  {
+    const std::lock_guard lock(mutex_);  // before there is anything that Tidy could see
+    written_[name] = {epoch, step};
+  }
+  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
+  absl::StatusOr<std::vector<FileEntry>> files = WriteShardFiles(folder, step, stage, stages, contents);
+  // The folders, too, must outlast a crash: all down to the one that was there.
+  absl::Status synced = files.status();
+  fs::path path = folder;
+  for (int depth = 0; synced.ok() && depth < 5; ++depth, path = path.parent_path()) synced = base::SyncFolder(path.string());
+  if (!synced.ok()) {
+    base::RemoveTree(folder).IgnoreError();  // the first error is the one to tell
+    return synced;
+  }
+  for (FileEntry& file : *files) file.site_folder = name;
+  return files;
+}
+
+absl::StatusOr<std::string> SiteStore::PathOf(const std::string& site_folder, const std::string& name) const {
+  if (!ParseSiteFolder(site_folder) || !ShardKindOf(name) || name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("'", site_folder.substr(0, 255), "/", name.substr(0, 255), "' is no file of a shard"));
+  }
+  return absl::StrCat(Root(), "/", site_folder, "/", name);
+}
+
+absl::Status SiteStore::TidyDevice(const std::string& device, const Decided& decided) {
+  const std::string folder = absl::StrCat(Root(), "/", id_, "/", device);
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  for (const std::string& name : names) {
+    const std::string save = absl::StrCat(id_, "/", device, "/", name);
+    if (!ParseSiteFolder(save) || decided.kept.contains(save)) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto own = written_.find(save);
+      if (own != written_.end() && own->second > std::pair(decided.epoch, decided.step)) continue;
+      if (own != written_.end()) written_.erase(own);
+    }
+    FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(absl::StrCat(folder, "/", name)));
+  }
+  if (device != device_) rmdir(folder.c_str());  // fails when something of it is kept
+  return absl::OkStatus();
+}
+
+absl::Status SiteStore::Tidy(const Decided& decided) {
+  FUSIONLLM_RETURN_IF_ERROR(TidyDevice(device_, decided));
+  if (decided.present == nullptr) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> devices, NamesIn(absl::StrCat(Root(), "/", id_)));
+  for (const std::string& device : devices) {
+    if (!decided.present->contains(device)) FUSIONLLM_RETURN_IF_ERROR(TidyDevice(device, decided));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ShardsIdOf(const std::string& root) {
+  constexpr int64_t kMaxBytes = 64;
+  const std::string path = absl::StrCat(root, "/", kShardsIdName);
+  const absl::StatusOr<std::string> there = base::ReadSmallFile(path, kMaxBytes);
+  if (there.ok() && IsShardsId(absl::StripSuffix(*there, "\n"))) return std::string(absl::StripSuffix(*there, "\n"));
+  if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+  FUSIONLLM_ASSIGN_OR_RETURN(const uint64_t number, NewNumber());
+  const std::string id = absl::StrFormat("%016x", number);
+  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(root));
+  FUSIONLLM_RETURN_IF_ERROR(base::ReplaceFile(path, absl::StrCat(id, "\n")));
+  FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(root));
+  return id;
+}
+
+}  // namespace fusionllm::checkpoint

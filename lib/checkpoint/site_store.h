@@ -1,0 +1,60 @@
+// The shards that an executor keeps in its own site, in a folder that outlives it and that the executors of the site share.
+//
+// A shard is written once, into a folder that no other save has (layout.h): what a manifest names never changes under it, and the rename of
+// the manifest, in the committer's folder, is the one point at which a checkpoint begins to be. What no manifest names is removed by Tidy.
+// All functions block on the disk. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/manifest.h"
+#include "lib/checkpoint/writer.h"
+
+namespace fusionllm::checkpoint {
+
+// What the committer has decided: up to a step of a plan epoch, each shard is in a checkpoint or in none.
+struct Decided {
+  uint32_t epoch = 0;
+  int64_t step = 0;
+  std::set<std::string> kept;  // folders that checkpoints have in this site
+  // Devices that may have written what is not decided yet; null where another executor removes what devices that are gone have left.
+  const std::set<std::string>* present = nullptr;
+};
+
+class SiteStore {
+ public:
+  // `directory`: of the site. `id`: in whose name shards are kept (IsShardsId). `device`: the writer.
+  SiteStore(std::string directory, std::string id, std::string device)
+      : directory_(std::move(directory)), id_(std::move(id)), device_(std::move(device)) {}
+
+  // Writes a shard and syncs it and the folders it is in. The entries have site_folder. Errors: those of WriteShard; nothing is left then.
+  absl::StatusOr<std::vector<FileEntry>> Write(uint32_t epoch, int64_t step, int stage, int stages, const ShardContents& contents);
+
+  // Where a file is: a path that may have nothing. InvalidArgument for what names no file of a shard.
+  absl::StatusOr<std::string> PathOf(const std::string& site_folder, const std::string& name) const;
+
+  // Removes what this device has written up to there and no checkpoint has, of earlier lives too; and with `present` what devices have that
+  // are not among these. Other `id`s are not looked at.
+  absl::Status Tidy(const Decided& decided);
+
+ private:
+  std::string Root() const;
+  absl::Status TidyDevice(const std::string& device, const Decided& decided);
+
+  const std::string directory_, id_, device_;
+  std::mutex mutex_;
+  std::map<std::string, std::pair<uint32_t, int64_t>> written_;  // by this object: folder -> epoch, step
+};
+
+// The id of the folder of checkpoints `root`, made when there is none yet.
+absl::StatusOr<std::string> ShardsIdOf(const std::string& root);
+
+}  // namespace fusionllm::checkpoint

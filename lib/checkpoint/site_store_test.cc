@@ -1,0 +1,129 @@
+#include "lib/checkpoint/site_store.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/output_file.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/hashed_file.h"
+#include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/testing/sample.h"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+namespace fs = std::filesystem;
+
+constexpr char kId[] = "0123456789abcdef";
+
+class SiteStoreTest : public ::testing::Test {
+ protected:
+  // The folder in the site of the shard that is written.
+  std::string Save(SiteStore& store, uint32_t epoch, int64_t step) {
+    const auto files = store.Write(epoch, step, 1, 2, SampleShard(tensors_, step, 1));
+    EXPECT_TRUE(files.ok()) << files.status();
+    return files.ok() ? files->front().site_folder : "";
+  }
+  bool Has(const std::string& site_folder) const { return fs::exists(absl::StrCat(site_, "/shards/", site_folder)); }
+
+  const base::TempFolder folder_;
+  const std::string site_ = folder_ / "site";
+  SampleTensors tensors_;
+  SiteStore store_{site_, kId, "paris-0"};
+};
+
+TEST_F(SiteStoreTest, AShardIsWrittenOnceWithItsSumsUnderANameOfItsOwn) {
+  const auto files = store_.Write(1, 50, 1, 2, SampleShard(tensors_, 50, 1));
+  ASSERT_TRUE(files.ok()) << files.status();
+  ASSERT_EQ(files->size(), 3u);
+  const FileEntry& model = files->front();
+  EXPECT_EQ(model.name, "model-00002-of-00002.safetensors");
+  EXPECT_EQ(model.tensor_bytes, 24);
+  const auto folder = ParseSiteFolder(model.site_folder);
+  ASSERT_TRUE(folder.has_value()) << model.site_folder;
+  EXPECT_EQ(folder->id, kId);
+  EXPECT_EQ(folder->device, "paris-0");
+  EXPECT_EQ(folder->step, 50);
+  EXPECT_EQ(*Sha256OfFile(*store_.PathOf(model.site_folder, model.name)), model.sha256);
+  EXPECT_NE(Save(store_, 2, 50), model.site_folder) << "the same step again, as after a restore";
+  EXPECT_TRUE(Has(model.site_folder)) << "a manifest may name it";
+}
+
+TEST_F(SiteStoreTest, WhatCannotBeWrittenLeavesNothing) {
+  ASSERT_TRUE(base::MakeFolders(site_).ok());
+  folder_.Write("site/shards", "a file where the folder should be");
+  EXPECT_FALSE(store_.Write(1, 50, 1, 2, SampleShard(tensors_, 50, 1)).ok());
+  SiteStore other(folder_ / "other", kId, "paris-0");
+  EXPECT_FALSE(other.Write(1, 50, 2, 2, SampleShard(tensors_, 50, 1)).ok()) << "no such stage";
+  EXPECT_TRUE(fs::is_empty(folder_ / "other/shards/0123456789abcdef/paris-0"));
+}
+
+TEST_F(SiteStoreTest, NamesThatLeadOutOfTheFolderAreRefused) {
+  const std::string good = "0123456789abcdef/paris-0/step-000050.fedcba9876543210";
+  EXPECT_TRUE(store_.PathOf(good, "model.safetensors").ok());
+  for (const std::string& bad :
+       {std::string(), std::string(".."), "/" + good, good + "/..", good + "/x",
+        std::string("0123456789abcdef/../step-000050.fedcba9876543210"), std::string("0123456789abcdef/paris-0/step-50.fedcba9876543210"),
+        std::string("0123456789abcdef/paris-0/step-000050.fedcba987654321"),
+        std::string("../0123456789abcdef/paris-0/step-000050.fedcba9876543210")}) {
+    EXPECT_FALSE(store_.PathOf(bad, "model.safetensors").ok()) << bad;
+  }
+  for (const std::string bad : {"", "..", "../model.safetensors", "manifest.json", "model-/../../x.safetensors"}) {
+    EXPECT_FALSE(store_.PathOf(good, bad).ok()) << bad;
+  }
+}
+
+TEST_F(SiteStoreTest, WhatNoCheckpointHasIsRemovedAndWhatIsNotDecidedStays) {
+  const std::string failed = Save(store_, 1, 10), kept = Save(store_, 1, 20), next = Save(store_, 1, 30), later = Save(store_, 2, 10);
+  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 20, .kept = {kept}}).ok());
+  EXPECT_FALSE(Has(failed));
+  EXPECT_TRUE(Has(kept));
+  EXPECT_TRUE(Has(next)) << "written already, while the step before became a checkpoint";
+  EXPECT_TRUE(Has(later)) << "of a plan epoch that the order did not know";
+  ASSERT_TRUE(store_.Tidy({.epoch = 2, .step = 10, .kept = {later}}).ok());
+  EXPECT_FALSE(Has(kept));
+  EXPECT_FALSE(Has(next));
+  EXPECT_TRUE(Has(later));
+}
+
+TEST_F(SiteStoreTest, WhatAnEarlierLifeHasLeftIsRemovedAtTheFirstWord) {
+  std::string kept, left;
+  {
+    SiteStore before(site_, kId, "paris-0");
+    kept = Save(before, 7, 90);
+    left = Save(before, 7, 100);
+  }
+  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 95, .kept = {kept}}).ok());
+  EXPECT_TRUE(Has(kept));
+  EXPECT_FALSE(Has(left)) << "of a later step than the word is about, but nobody is left who could report it";
+}
+
+TEST_F(SiteStoreTest, OtherDevicesAreTidiedWhenTheyAreGoneAndOtherRunsNever) {
+  SiteStore neighbour(site_, kId, "paris-1"), gone(site_, kId, "paris-2"), other_run(site_, "aaaaaaaaaaaaaaaa", "paris-2");
+  const std::string of_neighbour = Save(neighbour, 1, 10), of_gone = Save(gone, 1, 10), of_gone_kept = Save(gone, 1, 20),
+                    of_other_run = Save(other_run, 1, 10);
+  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 20, .kept = {of_gone_kept}}).ok());
+  EXPECT_TRUE(Has(of_neighbour) && Has(of_gone)) << "not asked to";
+  const std::set<std::string> present = {"paris-0", "paris-1"};
+  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 20, .kept = {of_gone_kept}, .present = &present}).ok());
+  EXPECT_TRUE(Has(of_neighbour)) << "it may be reporting it";
+  EXPECT_FALSE(Has(of_gone));
+  EXPECT_TRUE(Has(of_gone_kept));
+  EXPECT_TRUE(Has(of_other_run));
+}
+
+TEST_F(SiteStoreTest, AFolderOfCheckpointsKeepsItsId) {
+  const std::string root = folder_ / "run/checkpoints";
+  const auto id = ShardsIdOf(root);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_TRUE(IsShardsId(*id));
+  EXPECT_EQ(*ShardsIdOf(root), *id);
+  EXPECT_NE(*ShardsIdOf(folder_ / "other"), *id);
+}
+
+}  // namespace
+}  // namespace fusionllm::checkpoint

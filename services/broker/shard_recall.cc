@@ -1,0 +1,188 @@
+#include "services/broker/shard_recall.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace fusionllm::services {
+namespace {
+
+// Between looks whether a caller that waits was cancelled.
+constexpr auto kLook = std::chrono::milliseconds(200);
+constexpr auto kNewsPause = std::chrono::seconds(1);
+
+absl::Status Over() { return absl::CancelledError("nobody waits for the file any more"); }
+
+}  // namespace
+
+void ShardRecall::SendBy(Send send) {
+  const std::lock_guard lock(mutex_);
+  send_ = std::move(send);
+}
+
+void ShardRecall::OnProgress(std::function<void()> progress) {
+  const std::lock_guard lock(mutex_);
+  progress_ = std::move(progress);
+}
+
+void ShardRecall::OnRecalled(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled) {
+  const std::lock_guard lock(mutex_);
+  recalled_ = std::move(recalled);
+}
+
+void ShardRecall::Joined(const std::string& executor, const std::string& site) {
+  const std::lock_guard lock(mutex_);
+  holders_[executor] = site;
+  absent_.erase(site);
+  news_.notify_all();
+}
+
+void ShardRecall::Left(const std::string& executor) {
+  const std::lock_guard lock(mutex_);
+  holders_.erase(executor);
+  news_.notify_all();
+}
+
+void ShardRecall::Close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  send_ = nullptr;
+  news_.notify_all();
+}
+
+std::string ShardRecall::HolderOf(const std::string& site, const std::set<std::string>& tried) const {
+  for (const auto& [executor, of] : holders_) {
+    if (of == site && !tried.contains(executor)) return executor;
+  }
+  return "";
+}
+
+void ShardRecall::Tell(std::unique_lock<std::mutex>& lock) {
+  if (Clock::now() - told_ < kNewsPause) return;
+  told_ = Clock::now();
+  const std::function<void()> progress = progress_;
+  lock.unlock();
+  if (progress) progress();
+  lock.lock();
+}
+
+absl::Status ShardRecall::AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& site, const std::function<bool()>& cancelled) {
+  const auto deadline = Clock::now() + options_.absence_patience;
+  while (HolderOf(site, {}).empty()) {
+    if (closed_ || cancelled()) return Over();
+    if (absent_.contains(site) || Clock::now() >= deadline) {
+      absent_.insert(site);
+      return absl::UnavailableError("no executor of that site that holds shards takes part");
+    }
+    news_.wait_for(lock, kLook);
+    Tell(lock);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardRecall::AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled) {
+  while (true) {
+    const Asked& asked = asked_.at(id);
+    if (asked.ended) return asked.status;
+    if (closed_ || cancelled()) return Over();
+    if (!holders_.contains(asked.executor)) return absl::UnavailableError("it has left");
+    if (Clock::now() >= asked.moved + options_.silence_patience) return absl::DeadlineExceededError("nothing has come for too long");
+    news_.wait_for(lock, kLook);
+  }
+}
+
+absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
+                              const std::function<bool()>& cancelled) {
+  std::set<std::string> tried;
+  std::string reasons;
+  while (true) {
+    const std::string executor = HolderOf(file.site, tried);
+    if (executor.empty()) {
+      if (!tried.empty()) return absl::DataLossError(reasons);
+      if (const absl::Status there = AwaitHolder(lock, file.site, cancelled); !there.ok()) return there;
+      continue;
+    }
+    tried.insert(executor);
+    const uint64_t id = next_++;
+    asked_[id] = {.executor = executor, .folder = folder, .file = file, .moved = Clock::now()};
+    v1::BrokerMessage order;
+    order.mutable_send_shard()->set_recall(id);
+    v1::SiteFile& wanted = *order.mutable_send_shard()->mutable_file();
+    wanted.set_name(file.name);
+    wanted.set_site_folder(file.site_folder);
+    wanted.set_bytes(file.bytes);
+    wanted.set_sha256(file.sha256);
+    const Send send = send_;
+    lock.unlock();
+    const bool sent = send && send(executor, std::move(order));
+    lock.lock();
+    absl::Status status = sent ? AwaitFile(lock, id, cancelled) : absl::UnavailableError("it is not connected");
+    // A sender that is still at it writes under the name that the next one would: it is waited for.
+    if (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) asked_.at(id).cancel();
+    while (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) news_.wait_for(lock, kLook);
+    if (asked_.at(id).ended && asked_.at(id).status.ok()) status = absl::OkStatus();
+    asked_.erase(id);
+    if (status.ok() && recalled_) {
+      const auto recalled = recalled_;
+      lock.unlock();
+      recalled(file, executor);
+      lock.lock();
+    }
+    if (status.ok() || absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return status;
+    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", executor, ": ", std::string(status.message()));
+  }
+}
+
+absl::Status ShardRecall::Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled) {
+  const std::string path = absl::StrCat(folder, "/", file.name);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto [place, first] = waiting_.try_emplace(path, std::make_shared<Waiting>());
+    const std::shared_ptr<Waiting> waiting = place->second;
+    if (first) {
+      waiting->status = Ask(lock, folder, file, cancelled);
+      if (const absl::Status& status = waiting->status; !status.ok() && !absl::IsCancelled(status)) {
+        waiting->status = absl::Status(status.code(), absl::StrCat(file.name, " of ", folder, " lies in site ", file.site,
+                                                                   ", from where it cannot be had: ", std::string(status.message())));
+      }
+      waiting->over = true;
+      waiting_.erase(path);
+      news_.notify_all();
+      return waiting->status;
+    }
+    while (!waiting->over) {
+      if (closed_ || cancelled()) return Over();
+      news_.wait_for(lock, kLook);
+    }
+    if (!absl::IsCancelled(waiting->status)) return waiting->status;  // else who asked has gone, and this one asks
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ShardRecall::Arrival>> ShardRecall::Take(const std::string& executor, uint64_t id,
+                                                                        std::function<void()> cancel) {
+  const std::lock_guard lock(mutex_);
+  const auto asked = asked_.find(id);
+  if (asked == asked_.end() || asked->second.executor != executor || asked->second.cancel) {
+    return absl::PermissionDeniedError(absl::StrCat("executor '", executor, "' was not asked for this file of a shard"));
+  }
+  asked->second.cancel = std::move(cancel);
+  asked->second.moved = Clock::now();
+  return std::make_unique<Arrival>(*this, id, asked->second.folder, asked->second.file);
+}
+
+void ShardRecall::Moved(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  if (const auto asked = asked_.find(id); asked != asked_.end()) asked->second.moved = Clock::now();
+}
+
+void ShardRecall::End(uint64_t id, const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  const auto asked = asked_.find(id);
+  if (asked == asked_.end()) return;
+  asked->second.ended = true;
+  asked->second.status = status;
+  news_.notify_all();
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,121 @@
+// Files of checkpoints that lie in sites, brought into the broker's folder: asked of the executors of a site, which send them by
+// checkpoint.proto.
+//
+// What comes is what a manifest says, length and checksum included; it appears in the checkpoint's folder when it is whole. A file is under
+// way once, however many wait for it. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/checkpoint/manifest.h"
+#include "proto/fusionllm/v1/broker.pb.h"
+
+namespace fusionllm::services {
+
+struct ShardRecallOptions {
+  // For an executor of the site to be there, once until another of the site joins: one that was restarted is back within seconds, and
+  // without its files a run may lose all its steps.
+  std::chrono::milliseconds absence_patience{60'000};
+  // For the next bytes of an executor that was asked.
+  std::chrono::milliseconds silence_patience{60'000};
+};
+
+class ShardRecall {
+ public:
+  using Send = std::function<bool(const std::string& executor, v1::BrokerMessage order)>;
+  explicit ShardRecall(ShardRecallOptions options = {}) : options_(options) {}
+
+  // Before the first executor joins.
+  void SendBy(Send send);
+  // Executors that hold shards of their site.
+  void Joined(const std::string& executor, const std::string& site);
+  void Left(const std::string& executor);
+  // Told, from threads of calls, of bytes that have come and of waiting that is not in vain yet.
+  void OnProgress(std::function<void()> progress);
+
+  // Told of each file that has come, and from whom; from the thread that waited.
+  void OnRecalled(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled);
+
+  // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
+  // file and site: Unavailable when nobody of the site is there, DataLoss when those who are cannot deliver it, Cancelled by `cancelled`
+  // or Close, ResourceExhausted and others of the disk here.
+  absl::Status Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled);
+  // Ends all waiting, now and later.
+  void Close();
+
+  // ---- For the exchange that executors send to ----
+  // A file on its way. Whoever has it ends it with Done() or, with an error, by destroying it.
+  class Arrival {
+   public:
+    Arrival(ShardRecall& recall, uint64_t id, std::string folder, checkpoint::FileEntry file)
+        : recall_(recall), id_(id), folder_(std::move(folder)), file_(std::move(file)) {}
+    ~Arrival() { recall_.End(id_, status_); }
+    Arrival(const Arrival&) = delete;
+    Arrival& operator=(const Arrival&) = delete;
+
+    const std::string& folder() const { return folder_; }
+    const checkpoint::FileEntry& file() const { return file_; }
+    void Moved() { recall_.Moved(id_); }
+    void Done(absl::Status status) { status_ = std::move(status); }
+
+   private:
+    ShardRecall& recall_;
+    const uint64_t id_;
+    const std::string folder_;
+    const checkpoint::FileEntry file_;
+    absl::Status status_ = absl::DataLossError("it ended without its checksum");
+  };
+  // `cancel` may be called until the arrival has ended. Errors: PermissionDenied where this executor was not asked, or is sending already.
+  absl::StatusOr<std::unique_ptr<Arrival>> Take(const std::string& executor, uint64_t id, std::function<void()> cancel);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Asked {
+    std::string executor, folder;
+    checkpoint::FileEntry file;
+    Clock::time_point moved;
+    std::function<void()> cancel;  // set: it is sending
+    bool ended = false;
+    absl::Status status;
+  };
+  struct Waiting {  // for one file
+    bool over = false;
+    absl::Status status;
+  };
+
+  absl::Status Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
+                   const std::function<bool()>& cancelled);
+  // Of the site and not in `tried`; empty: nobody.
+  std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const;
+  absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& site, const std::function<bool()>& cancelled);
+  absl::Status AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled);
+  void Moved(uint64_t id);
+  void End(uint64_t id, const absl::Status& status);
+  void Tell(std::unique_lock<std::mutex>& lock);
+
+  const ShardRecallOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable news_;
+  Send send_;
+  std::function<void()> progress_;
+  std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled_;
+  Clock::time_point told_;
+  bool closed_ = false;
+  std::map<std::string, std::string> holders_;  // executor -> site
+  std::set<std::string> absent_;                // sites that were waited for in vain
+  uint64_t next_ = 1;
+  std::map<uint64_t, Asked> asked_;
+  std::map<std::string, std::shared_ptr<Waiting>> waiting_;  // by path
+};
+
+}  // namespace fusionllm::services
