@@ -44,9 +44,14 @@ absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
   json list = json::array();
   TextTable table({"checkpoint", ">step", ">size", "state"});
   for (const checkpoint::CheckpointInfo& info : checkpoints) {
-    list.push_back(
-        {{"path", info.path}, {"step", info.step}, {"bytes", info.bytes}, {"latest", info.is_latest}, {"problem", info.problem}});
-    const std::string state = !info.problem.empty() ? info.problem : info.is_latest ? "latest" : "";
+    list.push_back({{"path", info.path},
+                    {"step", info.step},
+                    {"bytes", info.bytes},
+                    {"latest", info.is_latest},
+                    {"problem", info.problem},
+                    {"elsewhere", info.elsewhere}});
+    std::string state = !info.problem.empty() ? info.problem : info.is_latest ? "latest" : "";
+    if (!info.elsewhere.empty()) absl::StrAppend(&state, state.empty() ? "" : "; ", info.elsewhere);
     table.Row({info.path, absl::StrCat(info.step), report::MemoryBytes(static_cast<double>(info.bytes)), state});
   }
   if (format == OutputFormat::kJson) {

@@ -25,7 +25,7 @@ fi
 impatient="{replicas: 2, threads: 1, template: {spec: {terminationGracePeriodSeconds: 5, tolerations: [
     {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 3},
     {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 3}]}}}"
-job long 1000000 "$(one_in_each)" "$impatient" "$with_checkpoints
+job long 1000000 "$(one_in_each)" "$impatient" "$with_checkpoints_at_broker
   forceDeleteAfterSeconds: 5"
 wait_for long condition=Ready
 until_true "a checkpoint" has_passed long 20

@@ -14,7 +14,7 @@ members_behind 50mbit 20ms
 register cadiz "$(for_hub cadiz)" "workerLostTimeoutSeconds: $lost_after"
 took "a hub and two members$behind"
 
-job long 1000000 "{name: reims}, {name: cadiz}" "$two_executors" "$with_checkpoints"
+job long 1000000 "{name: reims}, {name: cadiz}" "$two_executors" "$with_checkpoints_at_broker"
 wait_for long condition=Ready
 until_true "checkpoints" has_passed long 100
 for member in "${members[@]}"; do

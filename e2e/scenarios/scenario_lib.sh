@@ -214,6 +214,8 @@ one_in_each() {
   echo "${list%, }"
 }
 with_checkpoints="  checkpoint: {path: run, everySteps: 20, volume: {persistentVolumeClaim: {claimName: checkpoints}}}"
+# For jobs that go on without a site, or without its only executor.
+with_checkpoints_at_broker="  checkpoint: {path: run, everySteps: 20, shards: Broker, volume: {persistentVolumeClaim: {claimName: checkpoints}}}"
 
 field_of() { k get "$1" --output "jsonpath={.$2}"; }
 condition_of() { field_of "$1" "status.conditions[?(@.type==\"$2\")].${3:-status}"; }

@@ -108,6 +108,21 @@ TEST_F(NewestTest, AStoreThatIsAwayIsPassedOverWhereAnotherHasSomething) {
   EXPECT_FALSE(NewestSequence(places_).ok());
 }
 
+TEST_F(NewestTest, ACopyStandsInForWhatIsHereAndCannotBeUsed) {
+  Save(10, {});
+  Save(20, {&replica_});
+  const std::string unusable = root_ + "/step-000020";
+  auto newest = FetchNewest(root_, {}, {.unusable = {unusable}});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, root_ + "/step-000010");
+  EXPECT_FALSE(FetchNewest(root_, {&replica_}, {.first_sequence = 3, .unusable = {unusable}})->path.has_value()) << "another run's";
+  newest = FetchNewest(root_, {&replica_}, {.unusable = {unusable}});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, unusable) << "in its place";
+  EXPECT_EQ(newest->from, folder_ / "replica");
+  EXPECT_TRUE(std::filesystem::exists(unusable + ".earlier-1"));
+}
+
 TEST_F(NewestTest, TheHighestSequenceIsWhatARunThatBeginsAnewGoesAbove) {
   EXPECT_EQ(NewestSequence(places_).value(), 0);
   Save(10, {&store_});

@@ -168,6 +168,23 @@ TEST(ExecutorReportsTest, AStageThatEndsTellsWhatItSentAndWhatHasComeFromPeers) 
   EXPECT_TRUE(LastTrafficOf({"a", "b"}, "a", ended).empty());
 }
 
+TEST(ExecutorReportsTest, FilesThatStayInTheirSiteAreReportedWithIt) {
+  v1::Hello hello;
+  EXPECT_FALSE(MemberOf(hello).holds_shards);
+  hello.set_holds_shards(true);
+  EXPECT_TRUE(MemberOf(hello).holds_shards);
+  v1::ShardReport report;
+  report.set_site("paris");
+  v1::ShardFile& file = *report.add_files();
+  file.set_site_folder("0123456789abcdef/b/step-000010.0000000000000001");
+  file.set_tensor_bytes(4);
+  const broker::ShardWritten shard = ShardWrittenOf("b", report);
+  ASSERT_EQ(shard.files.size(), 1u);
+  EXPECT_EQ(shard.files[0].site, "paris");
+  EXPECT_EQ(shard.files[0].site_folder, file.site_folder());
+  EXPECT_EQ(shard.files[0].tensor_bytes, 4);
+}
+
 TEST(ExecutorReportsTest, LinksToDevicesThatAreNotInThePlanAreTakenOut) {
   v1::StageTimes times;
   for (const char* peer : {"b", "stranger", "c", ""}) times.add_links()->set_peer(peer);

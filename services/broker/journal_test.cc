@@ -56,6 +56,26 @@ TEST(Journal, ALineTornByTheDeathOfItsWriterIsDropped) {
   EXPECT_EQ(Journal::Open(path, &third).status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(Journal, WhereAShardStaysIsKept) {
+  const base::TempFolder folder;
+  const std::string path = folder / "broker.journal";
+  JournalState state;
+  absl::StatusOr<Journal> journal = Journal::Open(path, &state);
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  broker::ShardWritten shard{.epoch = 0, .step = 10, .stage = 1, .files = {{.name = "here", .bytes = 8}, {.name = "there", .bytes = 9}}};
+  shard.files[1].site = "paris";
+  shard.files[1].site_folder = "0123456789abcdef/b/step-000010.0000000000000001";
+  shard.files[1].tensor_bytes = 4;
+  ASSERT_TRUE(journal->RecordShard(shard).ok());
+  JournalState again;
+  ASSERT_TRUE(Journal::Open(path, &again).ok());
+  ASSERT_EQ(again.shards.size(), 1);
+  EXPECT_EQ(again.shards[0].files[0].site, "");
+  EXPECT_EQ(again.shards[0].files[1].site, "paris");
+  EXPECT_EQ(again.shards[0].files[1].site_folder, shard.files[1].site_folder);
+  EXPECT_EQ(again.shards[0].files[1].tensor_bytes, 4);
+}
+
 TEST(Journal, WhatCannotBeReadIsNotCutOff) {
   const base::TempFolder folder;
   JournalState state;

@@ -441,9 +441,8 @@ void RunLoop::TellKept(int64_t step) {
   const broker::Phase phase = state_.phase();
   if (phase != broker::Phase::kRunning && phase != broker::Phase::kFinishing) return;
   std::vector<const broker::Member*> holders;
-  for (const std::string& device : state_.plan().devices) {
-    const auto member = state_.members().find(device);
-    if (member != state_.members().end() && member->second.holds_shards) holders.push_back(&member->second);
+  for (const auto& [name, member] : state_.members()) {
+    if (member.holds_shards) holders.push_back(&member);
   }
   if (holders.empty()) return;
   const auto folders = checkpoint::SiteFoldersOf(options_.checkpoint_directory);
@@ -462,7 +461,6 @@ void RunLoop::TellKept(int64_t step) {
     }
     keep.set_of_others(told.insert(holder->site).second);
     for (const auto& [name, member] : state_.members()) keep.add_present(name);
-    for (const std::string& device : state_.plan().devices) keep.add_present(device);
     attendance_->Send(holder->name, std::move(message));
   }
 }

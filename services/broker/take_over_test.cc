@@ -29,7 +29,10 @@ class TakeOverTest : public ::testing::Test {
   void WriteCheckpoint(int64_t step, const std::vector<broker::ShardWritten>& shards) {
     checkpoint::Manifest manifest{.job_name = "job", .spec_hash = "1", .plan_hash = "2", .step = step};
     for (const broker::ShardWritten& shard : shards) {
-      for (const broker::ShardFile& file : shard.files) manifest.files.push_back({.name = file.name, .bytes = 8, .sha256 = file.sha256});
+      for (const broker::ShardFile& file : shard.files) {
+        manifest.files.push_back(
+            {.name = file.name, .bytes = 8, .sha256 = file.sha256, .site = file.site, .site_folder = file.site_folder});
+      }
     }
     folder_.Write("step-000010/manifest.json", checkpoint::FormatManifest(manifest));
   }
@@ -48,6 +51,19 @@ TEST_F(TakeOverTest, ACheckpointThatIsThereIsTakenUp) {
   EXPECT_EQ(options_.start_checkpoint, absl::StrCat(folder_.path(), "/step-000010"));
   ASSERT_EQ(past_.shards.size(), 1u) << "those of step 20 go on waiting for the others";
   EXPECT_EQ(past_.shards[0].step, 20);
+}
+
+// Made again after the first was given up: the same bits, and only the later ones are known to be where they should.
+TEST_F(TakeOverTest, ACheckpointWithFilesInAnotherFolderOfTheSiteIsNotTheOne) {
+  broker::ShardWritten before = Shard(10, 1), now = Shard(10, 1);
+  before.files[0].site = now.files[0].site = "paris";
+  before.files[0].site_folder = "0123456789abcdef/b/step-000010.0000000000000001";
+  now.files[0].site_folder = "0123456789abcdef/b/step-000010.0000000000000002";
+  past_.shards = {Shard(10, 0), now};
+  WriteCheckpoint(10, {Shard(10, 0), before});
+  EXPECT_THAT(TakeUp(), IsEmpty());
+  WriteCheckpoint(10, {Shard(10, 0), now});
+  EXPECT_THAT(TakeUp(), ElementsAre(Pair(10, absl::StrCat(folder_.path(), "/step-000010"))));
 }
 
 TEST_F(TakeOverTest, ACommitThatFailedLeavesNothingToRestore) {

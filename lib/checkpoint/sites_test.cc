@@ -1,0 +1,212 @@
+// Checkpoints with files in other sites: what manifest, writer, reader and catalog make of them.
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/source_file.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/export.h"
+#include "lib/checkpoint/incoming_file.h"
+#include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/checkpoint/site_store.h"
+#include "lib/checkpoint/testing/sample.h"
+#include "nlohmann/json.hpp"
+
+namespace fusionllm::checkpoint {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+namespace fs = std::filesystem;
+
+constexpr char kThere[] = "model-00002-of-00002.safetensors";
+
+class SitesTest : public ::testing::Test {
+ protected:
+  // Stage 0 beside the committer, stage 1 in site paris.
+  Manifest Staged(int64_t step) {
+    Manifest manifest = SampleManifest(step);
+    manifest.files = *WriteShard(root_, step, 0, 2, SampleShard(tensors_, step, 0));
+    for (FileEntry& file : *site_.Write(1, step, 1, 2, SampleShard(tensors_, step, 1))) {
+      file.site = "paris";
+      manifest.files.push_back(file);
+    }
+    return manifest;
+  }
+  std::string Saved(int64_t step, int64_t keep = 0) {
+    const auto committed = CommitCheckpoint(root_, Staged(step), keep);
+    EXPECT_TRUE(committed.ok()) << committed.status();
+    return committed.ok() ? committed->path : "";
+  }
+  void BringHere(const std::string& checkpoint) {
+    for (const FileEntry& file : LoadManifest(checkpoint)->files) {
+      if (file.site.empty()) continue;
+      const std::string bytes = *base::ReadSmallFile(*site_.PathOf(file.site_folder, file.name), 1 << 20);
+      auto incoming = *IncomingFile::CreateIn(checkpoint, file.name, file.bytes);
+      ASSERT_TRUE(incoming->Write(std::as_bytes(std::span(bytes))).ok());
+      ASSERT_TRUE(incoming->Seal(file.sha256).ok());
+      ASSERT_TRUE(incoming->Stage().ok());
+    }
+  }
+
+  const base::TempFolder folder_;
+  const std::string root_ = folder_ / "run/checkpoints";
+  SampleTensors tensors_;
+  SiteStore site_{folder_ / "paris", "0123456789abcdef", "paris-0"};
+};
+
+TEST_F(SitesTest, TheManifestSaysWhereAFileLiesAndWhatItHolds) {
+  const Manifest staged = Staged(50);
+  const std::string text = FormatManifest(staged);
+  EXPECT_EQ(json::parse(text)["format_version"], kSitesFormatVersion) << "an earlier release would look for the file";
+  const auto read = ParseManifest(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->files.size(), staged.files.size());
+  EXPECT_EQ(read->files[0].site, "");
+  const FileEntry& file = read->files[3];
+  EXPECT_EQ(file.name, kThere);
+  EXPECT_EQ(file.site, "paris");
+  EXPECT_EQ(file.site_folder, staged.files[3].site_folder);
+  EXPECT_THAT(file.tensors, ElementsAre("layer.1.weight"));
+  EXPECT_TRUE(read->files[0].tensors.empty()) << "the file says it itself";
+  EXPECT_EQ(json::parse(FormatManifest(SampleManifest(50)))["format_version"], kFormatVersion);
+}
+
+TEST_F(SitesTest, AManifestWithABadSiteIsRefused) {
+  const auto refused = [&](const std::function<void(json&)>& spoil) {
+    json document = json::parse(FormatManifest(Staged(50)));
+    document.erase("sha256");
+    document["format_version"] = 1;  // which needs no checksum of its own
+    spoil(document["files"][3]);
+    return std::string(ParseManifest(document.dump()).status().message());
+  };
+  EXPECT_EQ(refused([](json&) {}), "");
+  EXPECT_THAT(refused([](json& file) { file["site"] = ""; }), HasSubstr("'site'"));
+  EXPECT_THAT(refused([](json& file) { file["site"] = 3; }), HasSubstr("'site'"));
+  EXPECT_THAT(refused([](json& file) { file.erase("site_folder"); }), HasSubstr("'site_folder'"));
+  EXPECT_THAT(refused([](json& file) { file["site_folder"] = "../../etc"; }), HasSubstr("'site_folder'"));
+  EXPECT_THAT(refused([](json& file) { file.erase("tensors"); }), HasSubstr("'tensors'"));
+  EXPECT_THAT(refused([](json& file) { file["tensors"] = {1}; }), HasSubstr("'tensors'"));
+}
+
+TEST_F(SitesTest, ShardsStayInTheirSiteAndTheIndexNamesThemAll) {
+  const std::string saved = Saved(50);
+  EXPECT_FALSE(fs::exists(absl::StrCat(saved, "/", kThere)));
+  const json index = json::parse(*base::ReadSmallFile(absl::StrCat(saved, "/", kIndexName), 1 << 20));
+  EXPECT_EQ(index["weight_map"]["layer.1.weight"], kThere);
+  EXPECT_EQ(index["metadata"]["total_size"], 48) << "of both";
+  EXPECT_EQ(fs::read_symlink(absl::StrCat(root_, "/latest")), "step-000050");
+}
+
+TEST_F(SitesTest, NobodyOfTheRunNeedsToHaveWrittenBesideTheCommitter) {
+  Manifest manifest = SampleManifest(50);
+  for (FileEntry& file : *site_.Write(1, 50, 0, 1, SampleShard(tensors_, 50, 0))) {
+    file.site = "paris";
+    manifest.files.push_back(file);
+  }
+  const auto committed = CommitCheckpoint(root_, manifest, 0);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_THAT(CheckpointReader::Open(committed->path, Elsewhere::kLeaveOut)->elsewhere(), SizeIs(3));
+}
+
+TEST_F(SitesTest, ATensorInTwoShardsIsFoundByTheWordOfWhoWroteThem) {
+  Manifest manifest = Staged(50);
+  manifest.files[3].tensors.push_back("layer.0.weight");
+  EXPECT_TRUE(absl::IsFailedPrecondition(CommitCheckpoint(root_, manifest, 0).status()));
+  EXPECT_FALSE(fs::exists(root_ + "/step-000050"));
+}
+
+TEST_F(SitesTest, ACrashBetweenShardAndCommitLeavesNoCheckpoint) {
+  const std::string before = Saved(40);
+  (void)Staged(50);  // and nothing more happens
+  EXPECT_THAT(*ListCheckpoints(root_), SizeIs(1));
+  EXPECT_EQ(*FindNewestWhole(root_)->path, before);
+  const auto named = SiteFoldersOf(root_);
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_THAT(named->at("paris"), ElementsAre(HasSubstr("/paris-0/step-000040.")));
+  ASSERT_TRUE(site_.Tidy({.epoch = 1, .step = 50, .kept = named->at("paris")}).ok());
+  int saves = 0;
+  for (const auto& entry : fs::directory_iterator(folder_ / "paris/shards/0123456789abcdef/paris-0")) saves += entry.is_directory() ? 1 : 0;
+  EXPECT_EQ(saves, 1) << "and what was left is gone at the next word";
+}
+
+TEST_F(SitesTest, WhoNeedsAllFilesIsToldWhichAreElsewhereAndWhere) {
+  const std::string saved = Saved(50);
+  for (const absl::Status& status : {CheckpointReader::Open(saved).status(), VerifyCheckpoint(saved), VerifyCheckpoint(root_),
+                                     ExportModel(saved, folder_ / "out.safetensors").status()}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(kThere), HasSubstr("in site paris"), HasSubstr("replica")));
+  }
+  EXPECT_TRUE(VerifyCheckpoint(saved, Elsewhere::kLeaveOut).ok());
+  const CheckpointInfo info = ListCheckpoints(root_)->front();
+  EXPECT_EQ(info.problem, "");
+  EXPECT_THAT(info.elsewhere, HasSubstr("in site paris"));
+  const auto reader = CheckpointReader::Open(saved, Elsewhere::kLeaveOut);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(reader->Contains("layer.0.weight"));
+  EXPECT_FALSE(reader->Contains("layer.1.weight"));
+  EXPECT_THAT(reader->elsewhere(), SizeIs(3));
+}
+
+TEST_F(SitesTest, WhatIsDamagedHereIsFoundAllTheSame) {
+  const std::string saved = Saved(50);
+  std::ofstream(absl::StrCat(saved, "/model-00001-of-00002.safetensors"), std::ios::app) << "x";
+  EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved, Elsewhere::kLeaveOut)));
+  EXPECT_FALSE(FindNewestWhole(root_)->path.has_value());
+}
+
+TEST_F(SitesTest, FilesThatWereBroughtHereCountAsAnyOther) {
+  const std::string saved = Saved(50);
+  BringHere(saved);
+  EXPECT_TRUE(VerifyCheckpoint(saved).ok()) << VerifyCheckpoint(saved);
+  EXPECT_TRUE(CheckpointReader::Open(saved)->Contains("layer.1.weight.exp_avg"));
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(saved)) names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names, Not(Contains(HasSubstr(".recalled"))));
+  fs::resize_file(absl::StrCat(saved, "/", kThere), 5);
+  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1)) << "the site still has it";
+}
+
+TEST_F(SitesTest, FilesThatDoNotArriveWholeAreNotThere) {
+  const std::string saved = Saved(50);
+  const FileEntry file = LoadManifest(saved)->files[3];
+  {
+    auto incoming = *IncomingFile::CreateIn(saved, file.name, file.bytes);
+    const std::string other(static_cast<size_t>(file.bytes), 'x');
+    ASSERT_TRUE(incoming->Write(std::as_bytes(std::span(other))).ok());
+    EXPECT_TRUE(absl::IsDataLoss(incoming->Seal(file.sha256).status()));
+  }
+  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(3));
+  EXPECT_TRUE(fs::exists(saved + "/manifest.json"));
+}
+
+TEST_F(SitesTest, OldOnesArePrunedAndNoLongerNamed) {
+  for (const int64_t step : {10, 20, 30}) Saved(step, /*keep=*/2);
+  EXPECT_THAT(SiteFoldersOf(root_)->at("paris"), ElementsAre(HasSubstr("step-000020."), HasSubstr("step-000030.")));
+}
+
+TEST_F(SitesTest, AManifestThatCannotBeReadNowLetsNothingBeRemoved) {
+  Saved(10);
+  fs::create_directories(root_ + "/step-000020/manifest.json");  // a folder: no file that could be read
+  EXPECT_FALSE(SiteFoldersOf(root_).ok());
+}
+
+TEST_F(SitesTest, CheckpointsThatAreNotEligibleArePassedOver) {
+  const std::string first = Saved(10), second = Saved(20), third = Saved(30);
+  EXPECT_EQ(*FindNewestWhole(root_, {.unusable = {third}})->path, second);
+  EXPECT_EQ(*FindNewestWhole(root_, {.unusable = {third, second}})->path, first);
+  EXPECT_FALSE(FindNewestWhole(root_, {.first_sequence = 3, .unusable = {third}})->path.has_value()) << "the others are another run's";
+}
+
+}  // namespace
+}  // namespace fusionllm::checkpoint

@@ -1,0 +1,197 @@
+// Runs over two sites that keep their shards themselves, each in a folder of its own, beside the machine that started the run.
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/manifest.h"
+#include "lib/checkpoint/reader.h"
+#include "tests/integration/join_fixture.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+namespace fs = std::filesystem;
+
+constexpr char kEveryTen[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
+constexpr char kWithReplica[] = "spec.checkpoint={path: checkpoints, everySteps: 10, replica: {path: copies}}";
+constexpr int64_t kSteps = 400;
+
+class JoinSitesTest : public JoinTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = CannotHide(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  // The only machine of its site, which has not the run's folder.
+  std::unique_ptr<Fusionctl> Site(const std::string& machine, const std::string& site) {
+    return Hidden(machine, {"--site", site, "--site-checkpoints", Folder(site)});
+  }
+  std::string Folder(const std::string& site) const { return folder_ / site; }
+
+  // Files of shards below a folder of a site.
+  static std::vector<std::string> ShardsIn(const std::string& folder) {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : fs::recursive_directory_iterator(folder, ignored)) {
+      if (absl::EndsWith(entry.path().string(), ".safetensors")) found.push_back(entry.path().string());
+    }
+    return found;
+  }
+  std::vector<std::string> FilesOf(int64_t step) const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(absl::StrFormat("%s/checkpoints/step-%06d", Out("run"), step))) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+  static std::vector<std::string> Told(const Fusionctl& run, const std::string& reason) {
+    std::vector<std::string> messages;
+    for (const json& line : run.lines()) {
+      if (line.value("reason", "") == reason) messages.push_back(line.value("message", ""));
+    }
+    return messages;
+  }
+
+  // Of a run whose stages are the same ops on the same names each time.
+  static Settings With(const std::string& checkpoint) {
+    return {absl::StrCat("spec.training.steps=", kSteps), "spec.strategy.planner=equal-ops", checkpoint};
+  }
+  // Stops a run of three stages in its middle: here, p in paris, t in tokyo. Returns its last step.
+  int64_t Interrupted(const Settings& settings) {
+    const auto run = Listen(3, settings);
+    const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+    EXPECT_TRUE(run->WaitForStep(12)) << run->words() << paris->words() << tokyo->words();
+    run->Interrupt();
+    EXPECT_EQ(run->Wait(), 130) << run->words();
+    EXPECT_NE(paris->Wait(), -1);
+    EXPECT_NE(tokyo->Wait(), -1);
+    return run->LossBits().empty() ? 0 : run->LossBits().back().first;
+  }
+  std::unique_ptr<Fusionctl> Undisturbed() {
+    auto alone = Alone({absl::StrCat("spec.training.steps=", kSteps)}, "undisturbed");
+    EXPECT_EQ(alone->Wait(), 0) << alone->words();
+    return alone;
+  }
+};
+
+TEST_F(JoinSitesTest, ShardsLieInTheirSitesAndARestoreWithTheSamePlacementReadsThemThere) {
+  const Settings settings = With(kEveryTen);
+  const auto undisturbed = Undisturbed();
+  const int64_t done = Interrupted(settings);
+  ASSERT_GT(done, 10);
+  ASSERT_LT(done, kSteps) << "it was not interrupted in the middle";
+
+  const auto manifest = checkpoint::LoadManifest(absl::StrFormat("%s/checkpoints/step-%06d", Out("run"), done));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::set<std::string> sites;
+  for (const checkpoint::FileEntry& file : manifest->files) {
+    if (file.site.empty()) continue;
+    sites.insert(file.site);
+    EXPECT_THAT(FilesOf(done), Not(Contains(file.name)));
+    EXPECT_TRUE(fs::exists(absl::StrCat(Folder(file.site), "/shards/", file.site_folder, "/", file.name)));
+  }
+  EXPECT_THAT(sites, ::testing::ElementsAre("paris", "tokyo"));
+  Fusionctl verify(folder_, "verify", {"checkpoint", "verify", Out("run") + "/checkpoints/latest"});
+  EXPECT_EQ(verify.Wait(), 2);
+  EXPECT_THAT(verify.words(), AllOf(HasSubstr("in site paris"), HasSubstr("in site tokyo"), HasSubstr("replica")));
+
+  const auto run = Listen(3, settings);
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_EQ(paris->Wait(), 0) << paris->words();
+  EXPECT_EQ(tokyo->Wait(), 0) << tokyo->words();
+  EXPECT_EQ(run->Event("Restored").value("step", 0), done);
+  ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+  EXPECT_THAT(Told(*run, "ShardRecalled"), IsEmpty()) << "each stage found its part in its own site";
+  EXPECT_THAT(Told(*run, "ShardsInSites"), SizeIs(1));
+  // `keep` is 3: what was pruned here is gone there.
+  for (const char* site : {"paris", "tokyo"}) EXPECT_THAT(ShardsIn(Folder(site)), SizeIs(3 * 2)) << site;
+  for (const int64_t step : {kSteps, kSteps - 10, kSteps - 20})
+    EXPECT_THAT(FilesOf(step), SizeIs(4)) << "one stage's two files, index, manifest";
+}
+
+TEST_F(JoinSitesTest, AStageThatMovesToAnotherSiteHasItsShardSent) {
+  const Settings settings = With(kEveryTen);
+  const auto undisturbed = Undisturbed();
+  const int64_t done = Interrupted(settings);
+  ASSERT_LT(done, kSteps);
+  const auto run = Listen(3, settings);
+  const auto in_tokyo = Site("p", "tokyo"), in_paris = Site("t", "paris");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << in_tokyo->words() << in_paris->words();
+  EXPECT_EQ(run->Event("Restored").value("step", 0), done);
+  ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+  EXPECT_THAT(Told(*run, "ShardRecalled"), SizeIs(4)) << "parameters and optimizer state of two stages, once each";
+  EXPECT_THAT(Told(*run, "ShardRecalled"), Contains(HasSubstr("from site paris by t")));
+}
+
+TEST_F(JoinSitesTest, ASiteWhoseMachineComesBackGivesWhatTheOthersNeed) {
+  const Settings settings = With(kEveryTen);
+  const auto undisturbed = Undisturbed();
+  const auto run = Listen(3, settings);
+  const auto doomed = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_TRUE(run->WaitForEvent("CheckpointSaved")) << run->words() << doomed->words() << tokyo->words();
+  doomed->Kill();
+  ASSERT_TRUE(run->WaitForEvent("ExecutorLost")) << run->words();
+  const auto back = Site("q", "paris");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << back->words() << tokyo->words();
+  EXPECT_THAT(Told(*run, "CheckpointUnusable"), IsEmpty());
+  EXPECT_GE(run->Event("Restored").value("step", 0), 10);
+  EXPECT_THAT(Told(*run, "ShardRecalled"), Contains(HasSubstr("from site paris by q")));
+  ExpectSameLosses(*run, *undisturbed, 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, ASiteThatIsLostCostsWhatOnlyItHad) {
+  const Settings settings = With(kEveryTen);
+  const auto undisturbed = Undisturbed();
+  const int64_t done = Interrupted(settings);
+  ASSERT_LT(done, kSteps);
+  ASSERT_GT(fs::remove_all(Folder("tokyo")), 0u);
+  const auto run = Listen(3, settings);
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_THAT(Told(*run, "CheckpointUnusable"),
+              Contains(AllOf(HasSubstr("site tokyo"), HasSubstr(".safetensors"), HasSubstr("no other is left"))));
+  ExpectSameLosses(*run, *undisturbed, 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {
+  const Settings settings = With(kWithReplica);
+  const auto undisturbed = Undisturbed();
+  const int64_t done = Interrupted(settings);
+  ASSERT_LT(done, kSteps);
+  Fusionctl verify(folder_, "verify", {"checkpoint", "verify", Out("run") + "/copies/latest"});
+  EXPECT_EQ(verify.Wait(), 0) << verify.words();
+  // What was brought here for the copy is lost, too.
+  for (const auto& entry : fs::directory_iterator(Out("run") + "/checkpoints")) {
+    const auto manifest = checkpoint::LoadManifest(entry.path().string());
+    if (!manifest.ok() || entry.is_symlink()) continue;
+    for (const checkpoint::FileEntry& file : manifest->files) {
+      if (!file.site.empty()) fs::remove(entry.path() / file.name);
+    }
+  }
+  ASSERT_GT(fs::remove_all(Folder("tokyo")), 0u);
+  const auto run = Listen(3, settings);
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_THAT(Told(*run, "ShardsInSites"), IsEmpty());
+  EXPECT_THAT(Told(*run, "CheckpointUnusable"), SizeIs(1));
+  std::vector<int64_t> restored;
+  for (const json& line : run->lines()) {
+    if (line.value("reason", "") == "Restored") restored.push_back(line.value("step", int64_t{0}));
+  }
+  EXPECT_EQ(restored, (std::vector<int64_t>{done, done})) << "first what cannot be had, then the copy of the same step";
+  ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
