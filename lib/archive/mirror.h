@@ -53,9 +53,10 @@ class Mirror {
   Place& place() { return *place_; }
   // Likewise.
   void RemoveFrom(int64_t first_sequence) { options_.first_sequence = first_sequence; }
-  // Likewise: what brings files that lie in other sites into the folder of their checkpoint, which is held against removal meanwhile.
+  // Likewise: what brings files that lie in other sites into the folder of their checkpoint, which is held against removal meanwhile. It
+  // calls `moved` while bytes come.
   using Gather = std::function<absl::Status(const std::string& folder, const std::vector<checkpoint::FileEntry>& elsewhere,
-                                            const std::stop_token& stop)>;
+                                            const std::stop_token& stop, const std::function<void()>& moved)>;
   void GatherBy(Gather gather) { gather_ = std::move(gather); }
 
   // That `folder` is a whole checkpoint. Does not block.

@@ -95,7 +95,7 @@ TEST(ManifestTest, NamesTheKeyThatIsWrong) {
   EXPECT_THAT(error("\"model.safetensors\"", "\"../model.safetensors\""), HasSubstr("../model"));
   EXPECT_THAT(error("\"model.safetensors\"", "\"optimizer.safetensors\""), HasSubstr("twice"));
   EXPECT_THAT(error(std::string(64, 'a'), "xyz"), HasSubstr("no SHA-256"));
-  EXPECT_THAT(error("\"format_version\": 1", "\"format_version\": 3"), HasSubstr("version is 3"));
+  EXPECT_THAT(error("\"format_version\": 1", "\"format_version\": 4"), HasSubstr("version is 4"));
   EXPECT_THAT(error("\"rng\"", "\"rgn\""), HasSubstr("'rng.seed'"));
   EXPECT_THAT(ParseManifest("[").status().message(), HasSubstr("no JSON object"));
 }

@@ -37,7 +37,8 @@ class SitesTest : public ::testing::Test {
   Manifest Staged(int64_t step) {
     Manifest manifest = SampleManifest(step);
     manifest.files = *WriteShard(root_, step, 0, 2, SampleShard(tensors_, step, 0));
-    for (FileEntry& file : *site_.Write(1, step, 1, 2, SampleShard(tensors_, step, 1))) {
+    auto files = *site_.Write(1, step, 1, 2, SampleShard(tensors_, step, 1));
+    for (FileEntry& file : files) {
       file.site = "paris";
       manifest.files.push_back(file);
     }
@@ -49,7 +50,8 @@ class SitesTest : public ::testing::Test {
     return committed.ok() ? committed->path : "";
   }
   void BringHere(const std::string& checkpoint) {
-    for (const FileEntry& file : LoadManifest(checkpoint)->files) {
+    const Manifest manifest = *LoadManifest(checkpoint);
+    for (const FileEntry& file : manifest.files) {
       if (file.site.empty()) continue;
       const std::string bytes = *base::ReadSmallFile(*site_.PathOf(file.site_folder, file.name), 1 << 20);
       auto incoming = *IncomingFile::CreateIn(checkpoint, file.name, file.bytes);
@@ -110,7 +112,8 @@ TEST_F(SitesTest, ShardsStayInTheirSiteAndTheIndexNamesThemAll) {
 
 TEST_F(SitesTest, NobodyOfTheRunNeedsToHaveWrittenBesideTheCommitter) {
   Manifest manifest = SampleManifest(50);
-  for (FileEntry& file : *site_.Write(1, 50, 0, 1, SampleShard(tensors_, 50, 0))) {
+  auto files = *site_.Write(1, 50, 0, 1, SampleShard(tensors_, 50, 0));
+  for (FileEntry& file : files) {
     file.site = "paris";
     manifest.files.push_back(file);
   }

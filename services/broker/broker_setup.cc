@@ -330,9 +330,10 @@ class Preparation {
           first_sequence, [loop = setup_.loop.get()](broker::Announce news) { loop->Tell(std::move(news)); },
           [probe = setup_.probe.get()](int64_t step) { probe->CheckpointKept(step); },
           [recall = setup_.recall.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
-                                         const std::stop_token& stop) {
+                                         const std::stop_token& stop, const std::function<void()>& moved) {
             for (const checkpoint::FileEntry& file : files) {
-              FUSIONLLM_RETURN_IF_ERROR(recall->Bring(folder, file, [&stop] { return stop.stop_requested(); }));
+              FUSIONLLM_RETURN_IF_ERROR(recall->Bring(
+                  folder, file, [&stop] { return stop.stop_requested(); }, moved));
             }
             return absl::OkStatus();
           });

@@ -81,9 +81,17 @@ absl::Status ShardRecall::AwaitHolder(std::unique_lock<std::mutex>& lock, const 
   return absl::OkStatus();
 }
 
-absl::Status ShardRecall::AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled) {
+absl::Status ShardRecall::AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled,
+                                    const std::function<void()>& moved) {
+  Clock::time_point last = asked_.at(id).moved;
   while (true) {
     const Asked& asked = asked_.at(id);
+    if (moved && asked.moved != last) {
+      last = asked.moved;
+      lock.unlock();
+      moved();
+      lock.lock();
+    }
     if (asked.ended) return asked.status;
     if (closed_ || cancelled()) return Over();
     if (!holders_.contains(asked.executor)) return absl::UnavailableError("it has left");
@@ -93,7 +101,7 @@ absl::Status ShardRecall::AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t
 }
 
 absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
-                              const std::function<bool()>& cancelled) {
+                              const std::function<bool()>& cancelled, const std::function<void()>& moved) {
   std::set<std::string> tried;
   std::string reasons;
   while (true) {
@@ -117,7 +125,7 @@ absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::str
     lock.unlock();
     const bool sent = send && send(executor, std::move(order));
     lock.lock();
-    absl::Status status = sent ? AwaitFile(lock, id, cancelled) : absl::UnavailableError("it is not connected");
+    absl::Status status = sent ? AwaitFile(lock, id, cancelled, moved) : absl::UnavailableError("it is not connected");
     // A sender that is still at it writes under the name that the next one would: it is waited for.
     if (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) asked_.at(id).cancel();
     while (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) news_.wait_for(lock, kLook);
@@ -134,14 +142,15 @@ absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::str
   }
 }
 
-absl::Status ShardRecall::Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled) {
+absl::Status ShardRecall::Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
+                                const std::function<void()>& moved) {
   const std::string path = absl::StrCat(folder, "/", file.name);
   std::unique_lock lock(mutex_);
   while (true) {
     const auto [place, first] = waiting_.try_emplace(path, std::make_shared<Waiting>());
     const std::shared_ptr<Waiting> waiting = place->second;
     if (first) {
-      waiting->status = Ask(lock, folder, file, cancelled);
+      waiting->status = Ask(lock, folder, file, cancelled, moved);
       if (const absl::Status& status = waiting->status; !status.ok() && !absl::IsCancelled(status)) {
         waiting->status = absl::Status(status.code(), absl::StrCat(file.name, " of ", folder, " lies in site ", file.site,
                                                                    ", from where it cannot be had: ", std::string(status.message())));

@@ -48,8 +48,9 @@ class ShardRecall {
 
   // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
   // file and site: Unavailable when nobody of the site is there, DataLoss when those who are cannot deliver it, Cancelled by `cancelled`
-  // or Close, ResourceExhausted and others of the disk here.
-  absl::Status Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled);
+  // or Close, ResourceExhausted and others of the disk here. `moved`, which may be empty, is called now and then while bytes come.
+  absl::Status Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
+                     const std::function<void()>& moved = {});
   // Ends all waiting, now and later.
   void Close();
 
@@ -94,11 +95,12 @@ class ShardRecall {
   };
 
   absl::Status Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
-                   const std::function<bool()>& cancelled);
+                   const std::function<bool()>& cancelled, const std::function<void()>& moved);
   // Of the site and not in `tried`; empty: nobody.
   std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const;
   absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& site, const std::function<bool()>& cancelled);
-  absl::Status AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled);
+  absl::Status AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled,
+                         const std::function<void()>& moved);
   void Moved(uint64_t id);
   void End(uint64_t id, const absl::Status& status);
   void Tell(std::unique_lock<std::mutex>& lock);

@@ -101,7 +101,8 @@ class SiteShardsTest : public ::testing::Test {
   std::string Save(int64_t step) {
     checkpoint::Manifest manifest = checkpoint::SampleManifest(step);
     manifest.files = *checkpoint::WriteShard(root_, step, 0, 2, SampleShard(tensors_, step, 0));
-    for (checkpoint::FileEntry& file : *executors_.at("paris-0")->store.Write(1, step, 1, 2, SampleShard(tensors_, step, 1))) {
+    auto files = *executors_.at("paris-0")->store.Write(1, step, 1, 2, SampleShard(tensors_, step, 1));
+    for (checkpoint::FileEntry& file : files) {
       file.site = "paris";
       manifest.files.push_back(file);
     }
@@ -113,7 +114,8 @@ class SiteShardsTest : public ::testing::Test {
 
   static StageRestorer::SiteFiles FilesIn(const std::string& site, const std::string& checkpoint) {
     StageRestorer::SiteFiles files;
-    for (const checkpoint::FileEntry& file : checkpoint::LoadManifest(checkpoint)->files) {
+    const checkpoint::Manifest manifest = *checkpoint::LoadManifest(checkpoint);
+    for (const checkpoint::FileEntry& file : manifest.files) {
       if (file.site != site) continue;
       v1::SiteFile& out = *files.Add();
       out.set_name(file.name);
@@ -267,9 +269,11 @@ TEST_F(SiteShardsTest, AReplicaIsWholeWithFilesOfAllSites) {
     archive::Mirror mirror(
         [&](archive::Transfer transfer) { return std::make_unique<archive::FolderPlace>(folder_ / "replica", transfer); },
         {.first_pause = absl::Milliseconds(10)});
-    mirror.GatherBy([&](const std::string& folder, const std::vector<checkpoint::FileEntry>& files, const std::stop_token& stop) {
+    mirror.GatherBy([&](const std::string& folder, const std::vector<checkpoint::FileEntry>& files, const std::stop_token& stop,
+                        const std::function<void()>& moved) {
       for (const checkpoint::FileEntry& file : files) {
-        const absl::Status brought = recall_.Bring(folder, file, [&stop] { return stop.stop_requested(); });
+        const absl::Status brought = recall_.Bring(
+            folder, file, [&stop] { return stop.stop_requested(); }, moved);
         if (!brought.ok()) return brought;
       }
       return absl::OkStatus();
