@@ -46,7 +46,8 @@ class ClusterCache : public Member {
   // while Connection() has patience. OK in all other cases.
   absl::Status Credentials() const;
   // OK: the first lists are in the cache and the watches of pods and anchors are open, or were within kLossPatience and the server still
-  // answers. Else why not: Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in all other cases.
+  // answers. Else why not: Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in
+  // all other cases.
   absl::Status Connection() const;
   // Compares the caches with the server, and lists anew what differs, which is logged and counted. Blocks; errors: it could not be told.
   absl::Status CompareWithServer(std::stop_token stop);
