@@ -52,7 +52,7 @@ std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
   objects.push_back(Object(kServiceAccount, {options.member_namespace, options.account}));
   objects.push_back(Object(kClusterRole, {"", watch}, {{"rules", kubeapi::MemberWatchRules()}}));
   json work_rules = kubeapi::MemberWorkRules();
-  if (options.owner_references_enforced) work_rules.push_back(kubeapi::OwnerReferencesRule());
+  if (options.owner_references_enforced) work_rules.push_back(json(kubeapi::OwnerReferencesRule()));
   objects.push_back(Object(kClusterRole, {"", work}, {{"rules", std::move(work_rules)}}));
   objects.push_back(Binding(options, watch, ""));
   for (const std::string& ns : options.job_namespaces) objects.push_back(Binding(options, work, ns));
