@@ -138,7 +138,8 @@ std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
 }
 
 std::optional<absl::Time> ClusterInventory::AwaySince(const std::string& node) const {
-  if (node.empty()) return std::nullopt;
+  // What was told before the watch ended may be over: that is no reason to end what is at work there.
+  if (node.empty() || !nodes_.State().watching) return std::nullopt;
   const kube::ObjectPtr object = nodes_.Get({"", node});
   if (object == nullptr || AsNode(object).ready || AsNode(object).away_since == absl::InfiniteFuture()) return std::nullopt;
   return AsNode(object).away_since;

@@ -36,7 +36,7 @@ class ClusterInventory {
   std::shared_ptr<const ClusterCapacity> Capacity() const;
   // Why there is none.
   absl::Status Status() const;
-  // Since when that node has not been ready; nothing: it is, or it is not known.
+  // Since when that node has not been ready; nothing: it is, or it is not known, as while nodes are not watched.
   std::optional<absl::Time> AwaySince(const std::string& node) const;
 
  private:
