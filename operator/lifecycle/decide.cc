@@ -121,6 +121,9 @@ void Decider::AfterTheEnd() {
   decision_.state = seen_.memory.complete ? JobState::kComplete : JobState::kFailed;
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
     decision_.delete_anchors = std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.anchor; });
+    for (const PodView* pod : Pods()) {
+      if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over
+    }
   } else if (spec_.clean_pod_policy == job::CleanPodPolicy::kRunning) {
     decision_.remove_services = true;
     for (const PodView* pod : Pods()) {

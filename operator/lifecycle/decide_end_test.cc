@@ -23,6 +23,11 @@ TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
   spec().clean_pod_policy = job::CleanPodPolicy::kAll;
   EXPECT_TRUE(Decide(seen_).delete_anchors);
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "all go with the anchor";
+  pods()[1].deleted_at = kStart;
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(spec().force_delete_after_seconds));
+  seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
+  EXPECT_THAT(Removed(Decide(seen_)), ElementsAre("train-paris-0-r0")) << "its kubelet does not say that it has ended";
 }
 
 TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {

@@ -9,6 +9,7 @@ void Decider::LeadExecutors() {
   std::string trouble, missing;
   if (decision_.create_broker && !seen_.clusters.empty()) missing = seen_.clusters.front().waiting;
   const char* reason = "ExecutorsStarting";
+  const std::map<Place, const PodView*> executors = Executors(decision_.memory.attempt);
   for (const ExecutorSlot& slot : seen_.slots) {
     if (!slot.spare) ++wanted;
     if (Lost(slot.cluster)) {
@@ -17,7 +18,8 @@ void Decider::LeadExecutors() {
       trouble = absl::StrCat(" ", Away(slot.cluster), " Its executors count as lost: that has lasted for its workerLostTimeoutSeconds.");
       continue;
     }
-    const PodView* pod = Executor(slot, decision_.memory.attempt);
+    const auto at = executors.find({slot.cluster, slot.index});
+    const PodView* const pod = at == executors.end() ? nullptr : at->second;
     if (const std::string away = Away(slot.cluster); pod == nullptr && !away.empty()) {
       reason = "ClusterUnreachable";
       trouble = absl::StrCat(" ", away);
@@ -36,7 +38,7 @@ void Decider::LeadExecutors() {
     const bool stranded = Stranded(*pod);
     if (pod->phase == PodPhase::kFailed || pod->deleted_at.has_value() || stranded) {
       // One that somebody ends is left to that, unless it ends for something that a rule may be about.
-      const bool judged = pod->phase == PodPhase::kFailed || stranded || !pod->disruption.empty();
+      const bool judged = pod->phase == PodPhase::kFailed || stranded || (!Ended(*pod) && !pod->disruption.empty());
       if (judged && !ReplaceExecutor(stranded ? OnLostNode(*pod) : *pod)) return SayRestarting();
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
       continue;

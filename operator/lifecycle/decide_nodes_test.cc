@@ -32,6 +32,17 @@ TEST_F(DecideTest, ARuleMayBeAboutWhoEndsAnExecutor) {
   EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "deleted by hand, say";
 }
 
+TEST_F(DecideTest, WhoEndsAnExecutorThatIsDoneMattersToNobody) {
+  AddRunning();
+  pods()[1].phase = PodPhase::kSucceeded;
+  pods()[1].disruption = "EvictionByEvictionAPI";
+  pods()[1].deleted_at = kStart + absl::Seconds(150);
+  spec().failure_policy.rules = {{.name = "any", .action = job::FailureAction::kFailJob}};
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "the run is at its end";
+  pods()[1].phase = PodPhase::kRunning;
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "FailurePolicy");
+}
+
 TEST_F(DecideTest, WhatHasBeenEvictedMayBeCalledByEitherName) {
   AddRunning();
   pods()[1].phase = PodPhase::kFailed;

@@ -72,11 +72,12 @@ const PodView* Decider::Broker(int64_t attempt) const {
   return nullptr;
 }
 
-const PodView* Decider::Executor(const ExecutorSlot& slot, int64_t attempt) const {
+std::map<Decider::Place, const PodView*> Decider::Executors(int64_t attempt) const {
+  std::map<Place, const PodView*> executors;
   for (const PodView* pod : Pods()) {
-    if (pod->role == kExecutorRole && pod->attempt == attempt && pod->cluster == slot.cluster && pod->index == slot.index) return pod;
+    if (pod->role == kExecutorRole && pod->attempt == attempt) executors.emplace(Place(pod->cluster, pod->index), pod);
   }
-  return nullptr;
+  return executors;
 }
 
 void Decider::Condition(JobCondition type, bool status, const char* reason, std::string message) {

@@ -3,9 +3,12 @@
 // One object decides once. decide.cc goes by the job's state, decide_executors.cc by its executors.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/lifecycle/failed_reason.h"
@@ -41,7 +44,9 @@ class Decider {
   const ClusterView* Refusing() const;
   const ClusterView* Cluster(const std::string& name) const;
   const PodView* Broker(int64_t attempt) const;
-  const PodView* Executor(const ExecutorSlot& slot, int64_t attempt) const;
+  // All at once: jobs may have ten thousand.
+  using Place = std::pair<absl::string_view, int>;  // cluster and index
+  std::map<Place, const PodView*> Executors(int64_t attempt) const;
   // Whether the next attempt finds what this one has saved: a relative path without a volume goes with the broker's Pod.
   bool KeepsSteps() const;
   // When it is deleted without waiting for its kubelet's word, which may never come; infinite: not.

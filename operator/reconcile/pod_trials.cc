@@ -1,6 +1,7 @@
 #include "operator/reconcile/pod_trials.h"
 
 #include <algorithm>
+#include <set>
 
 #include "operator/reconcile/try_pods.h"
 
@@ -20,15 +21,18 @@ bool IsHub(const Observation& seen, const ClusterView& cluster) { return &cluste
 Lack LackIn(const Observation& seen, const ClusterView& cluster) {
   Lack lack;
   if (seen.rests() || seen.slots.empty()) return lack;
-  const auto is_there = [&](const auto& is_it) {
-    return std::any_of(cluster.pods.begin(), cluster.pods.end(),
-                       [&](const PodView& pod) { return pod.attempt == seen.memory.attempt && is_it(pod); });
-  };
-  lack.broker = IsHub(seen, cluster) && !is_there([](const PodView& pod) { return pod.role == kBrokerRole; });
-  for (const ExecutorSlot& slot : seen.slots) {
-    if (slot.cluster != cluster.name || lack.executor.has_value()) continue;
-    if (!is_there([&](const PodView& pod) { return pod.role == kExecutorRole && pod.index == slot.index; })) lack.executor = slot;
+  bool has_broker = false;
+  std::set<int> executors;  // by index
+  for (const PodView& pod : cluster.pods) {
+    if (pod.attempt != seen.memory.attempt) continue;
+    has_broker = has_broker || pod.role == kBrokerRole;
+    if (pod.role == kExecutorRole) executors.insert(pod.index);
   }
+  lack.broker = IsHub(seen, cluster) && !has_broker;
+  const auto first = std::find_if(seen.slots.begin(), seen.slots.end(), [&](const ExecutorSlot& slot) {
+    return slot.cluster == cluster.name && !executors.contains(slot.index);
+  });
+  if (first != seen.slots.end()) lack.executor = *first;
   return lack;
 }
 
