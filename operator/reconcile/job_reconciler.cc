@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
@@ -381,7 +382,7 @@ class JobReconciler::Pass {
   }
 
   std::optional<Progress> AskBrokerAt(const std::string& address) {
-    return owner_.progress_.Follow(key_, view_.identity.uid, absl::StrCat(address, ":", kMetricsPort));
+    return owner_.progress_.Follow(key_, view_.identity.uid, base::JoinHostPort(address, absl::StrCat(kMetricsPort)));
   }
 
   // The job after a write of ours: later writes of this pass go on from there, and older ones from the cache are not acted upon.

@@ -18,6 +18,14 @@ using testing::JobObject;
 using testing::JobReconcilerTest;
 using ::testing::Not;
 
+TEST_F(JobReconcilerTest, ABrokerIsAskedAtAnAddressOfIpv6Too) {
+  Submit();
+  Settle();
+  Patch(kPods, "train-broker-r0", {{"status", {{"podIP", "2001:db8::7"}}}}, "status");
+  Settle();
+  EXPECT_EQ(progress_.address_, "[2001:db8::7]:9090");
+}
+
 TEST_F(JobReconcilerTest, AJobRunsToItsEnd) {
   Submit();
   Settle();

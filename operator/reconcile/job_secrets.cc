@@ -53,9 +53,9 @@ absl::StatusOr<JobCredentials> JobSecrets::RestoreOrMake() {
   if (authorities_ != nullptr) {
     if (std::optional<JobCredentials> kept = authorities_->Find(job_.uid, now_); kept.has_value()) return *std::move(kept);
   }
-  if (const absl::StatusOr<json> broker = objects_.Find(kSecrets, BrokerSecretName(job_)); broker.ok() && !broker->is_null()) {
-    if (absl::StatusOr<JobCredentials> kept = JobCredentials::FromFiles(FilesOf(*broker)); kept.ok()) return kept;
-  }
+  // One that cannot be read now may be there: pods would be shut out by a new authority.
+  FUSIONLLM_ASSIGN_OR_RETURN(const json broker, objects_.Find(kSecrets, BrokerSecretName(job_)));
+  if (absl::StatusOr<JobCredentials> kept = JobCredentials::FromFiles(FilesOf(broker)); kept.ok()) return kept;
   return JobCredentials::Create(job_.name, now_);
 }
 

@@ -25,7 +25,7 @@ class JobSecrets {
   // On the hub. Made once: a second authority would shut out the pods that have certificates of the first. One that somebody has deleted is
   // what is still known of it.
   absl::StatusOr<JobCredentials> Authority(const Owner& owner);
-  // For another cluster, as the hub has it. NotFound, as the hub says it: it has none.
+  // For another cluster, as the hub has it. Unavailable: it has none now.
   absl::StatusOr<JobCredentials> AuthorityOn(Member& hub);
   absl::Status ForBroker(const JobCredentials& authority, const Owner& owner);
   // Of those of `slots` that are in `cluster`.

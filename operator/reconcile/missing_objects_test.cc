@@ -87,6 +87,21 @@ TEST_F(MissingObjectsTest, TheNewCertificatesAreOfTheAuthorityThatPodsKnow) {
   EXPECT_EQ(Get(*tokyo_client_, kSecrets, "train-executors")["data"]["ca.pem"], before["ca.pem"]);
 }
 
+TEST_F(MissingObjectsTest, AnAuthorityThatCannotBeReadNowIsNotReplaced) {
+  Start();
+  const json before = Get(*looking_, kSecrets, "train-authority")["data"];
+  Restart();
+  SettleBoth();
+  Remove(*looking_, kSecrets, "train-authority");
+  server_.AddFault({.verb = "get",
+                    .target = "/secrets/train-broker",
+                    .code = 503,
+                    .body = R"({"kind":"Status","code":503,"reason":"ServiceUnavailable","message":"not now"})"});
+  WaitAndSettle();
+  WaitAndSettle();
+  EXPECT_EQ(Get(*looking_, kSecrets, "train-authority")["data"], before);
+}
+
 TEST_F(MissingObjectsTest, AServiceKeepsTheAddressThatPodsDial) {
   Start();
   Patch(kServices, "train-broker", {{"spec", {{"clusterIP", "10.96.0.77"}}}});
