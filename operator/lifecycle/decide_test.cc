@@ -187,6 +187,11 @@ TEST_F(DecideTest, AJobThatStartsAgainOrIsResumedHasAllItsTimeToGetReady) {
   EXPECT_EQ(decision.look_again, absl::Seconds(1));
   seen_.now += absl::Seconds(1);
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded");
+  seen_.memory.unready_since = seen_.now - absl::Seconds(10);
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "it was ready in between, and has made no step";
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(20));
+  seen_.memory.unready_since = kStart;
+  EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded") << "none was ready since it starts again";
 
   pods().clear();
   seen_.slots.clear();

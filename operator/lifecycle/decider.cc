@@ -215,7 +215,8 @@ void Decider::EndRestarting(const char* reason, const char* message) {
 absl::Time Decider::WaitsSince() const {
   const Memory& was = seen_.memory;
   if (decision_.restart.has_value() || was.suspending) return seen_.now;
-  if (was.restarting_since.has_value()) return *was.restarting_since;
+  // The second is later where attempts follow that were ready and made no step.
+  if (was.restarting_since.has_value()) return std::max(*was.restarting_since, was.unready_since.value_or(absl::InfinitePast()));
   if (was.started_at.has_value()) return *was.started_at;
   return was.was_suspended ? was.resumed_at.value_or(seen_.now) : seen_.created_at;
 }

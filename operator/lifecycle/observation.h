@@ -83,6 +83,7 @@ struct Memory {
   bool quota_exceeded = false;                 // a quota has refused pods, and not all that were wanted were made since
   std::optional<absl::Time> short_since;       // it waits for room
   std::optional<absl::Time> restarting_since;  // an attempt ended so, and the next one has not made a step yet
+  std::optional<absl::Time> unready_since;     // the last attempt that was ready ended, or the first one began
   bool resized = false;                        // and that was for another number of executors
   bool was_suspended = false;                  // or is
   bool suspending = false;                     // its pods were being ended for that

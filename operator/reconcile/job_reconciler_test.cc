@@ -18,6 +18,20 @@ using testing::JobObject;
 using testing::JobReconcilerTest;
 using ::testing::Not;
 
+TEST_F(JobReconcilerTest, AnAttemptAfterOneThatWasReadyHasAllItsTimeToGetReady) {
+  json job = JobObject();
+  job["spec"]["pendingDeadlineSeconds"] = 60;
+  Submit(job);
+  Settle();
+  for (const int attempt : {0, 1}) {
+    clock_.Advance(absl::Minutes(2));
+    EndBroker(attempt, 1, "");
+    Settle();
+    EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady") << attempt;
+    EXPECT_EQ(Condition("Restarting"), "True BrokerFailed") << "no step was made";
+  }
+}
+
 TEST_F(JobReconcilerTest, ABrokerIsAskedAtAnAddressOfIpv6Too) {
   Submit();
   Settle();

@@ -199,6 +199,8 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
     const kubeapi::Condition* const condition = kubeapi::FindCondition(status.conditions, type);
     return condition == nullptr ? std::nullopt : std::optional(condition->reason);
   };
+  // It is ready in the sense of was_ready below while either holds.
+  const std::optional<absl::Time> not_ready = since(kubeapi::kReady, false), not_degraded = since(kubeapi::kDegraded, false);
   const std::optional<std::string> suspension = reason(kubeapi::kSuspended), dispatch = reason(kubeapi::kDispatched);
   // It may be refused, too, which is another wait.
   const bool short_of_room = dispatch == kWaitingForRoom || dispatch == kPlacementFailed;
@@ -213,6 +215,7 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .quota_exceeded = since(kubeapi::kQuotaReserved, false).has_value(),
           .short_since = short_of_room ? since(kubeapi::kDispatched, false) : std::nullopt,
           .restarting_since = since(kubeapi::kRestarting, true),
+          .unready_since = not_ready.has_value() && not_degraded.has_value() ? std::max(not_ready, not_degraded) : std::nullopt,
           .resized = reason(kubeapi::kRestarting) == Name(RestartCause::kResized),
           .was_suspended = suspension.has_value() && *suspension != "NotSuspended",
           .suspending = suspension == "Suspending",
