@@ -52,6 +52,8 @@ TEST_F(DecideTest, WhatHasBeenEvictedMayBeCalledByEitherName) {
     spec().failure_policy.rules = {{.name = "r", .action = job::FailureAction::kFailJob, .on_reasons = {reason}}};
     EXPECT_THAT(Find(Decide(seen_), "Failed")->message, HasSubstr("(Evicted, TerminationByKubelet)"));
   }
+  pods()[1].deleted_at = kStart + absl::Seconds(30);
+  EXPECT_THAT(Find(Decide(seen_), "Failed")->message, HasSubstr("paris-0 failed (Evicted")) << "before it was deleted";
 }
 
 TEST_F(DecideTest, ARuleMayBeAboutWhoEndedTheBroker) {

@@ -19,9 +19,10 @@ bool Holds(const job::FailureRule& rule, const PodView& pod) {
 
 std::string Describe(const PodView& pod) {
   std::string text = pod.role == kBrokerRole ? "the broker" : absl::StrCat("executor ", pod.cluster, "-", pod.index);
-  absl::StrAppend(&text, pod.exit_code.has_value()    ? absl::StrCat(" ended with exit code ", *pod.exit_code)
-                         : pod.deleted_at.has_value() ? " is being ended"
-                                                      : " failed");
+  const bool ends = pod.deleted_at.has_value() && pod.phase != PodPhase::kFailed;
+  absl::StrAppend(&text, pod.exit_code.has_value() ? absl::StrCat(" ended with exit code ", *pod.exit_code)
+                         : ends                    ? " is being ended"
+                                                   : " failed");
   const char* const comma = pod.reason.empty() || pod.disruption.empty() ? "" : ", ";
   if (!pod.reason.empty() || !pod.disruption.empty()) absl::StrAppend(&text, " (", pod.reason, comma, pod.disruption, ")");
   if (!pod.message.empty()) absl::StrAppend(&text, ": ", pod.message);

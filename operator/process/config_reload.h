@@ -2,9 +2,9 @@
 //
 // It is read every few seconds and compared with what was read before: in a Pod it is a ConfigMap's, and the kubelet brings a new one by
 // exchanging a link somewhere on its path, which whoever watches the file itself is not told. Whoever does not want to wait says so by
-// SIGHUP, and is told anew what is wrong, or waits. What may change under a running operator
-// (config_fields.h) holds at once; what else has changed is logged by name, as waiting for a restart. A file that has become wrong, or is
-// gone, is logged once, and what was in force stays so.
+// SIGHUP, and is told anew what is wrong, or waits. What may change under a running operator (config_fields.h) holds at once; what else has
+// changed is logged by name, as waiting for a restart. A file that has become wrong, or is gone, is logged once, and what was in force
+// stays so.
 #pragma once
 
 #include <condition_variable>
