@@ -25,7 +25,7 @@ constexpr ConditionDoc kJobConditions[] = {
     {kAdvised,
      "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
      "no plan, and the message says why. Absent: it was never asked."},
-    {kReady, "All executors that were placed are ready, and the broker runs."},
+    {kReady, "All executors that were placed, spares apart, are ready, and the broker runs."},
     {kSuspended, "spec.suspend is set and nothing of the job runs."},
     {kRestarting,
      "An attempt has ended, by a failure, a loss or for another number of executors, and the next one has not made a step yet; the message "
