@@ -1,6 +1,7 @@
 #include "operator/lifecycle/decider.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -109,7 +110,10 @@ std::string Decider::WhatIsLeft() const {
   std::vector<std::string> names;
   for (const ClusterView& cluster : seen_.clusters) {
     if (!cluster.reachable) continue;
+    const auto pods = static_cast<ptrdiff_t>(names.size());
     for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
+    // Caches have no order: with each look others would be the first, which is no news.
+    std::sort(names.begin() + pods, names.end());
     if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", AnchorName(seen_.identity), " of ", cluster.name));
   }
   const size_t more = names.size() <= kMostNamed ? 0 : names.size() - kMostNamed;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "operator/lifecycle/testing/decide_fixture.h"
 
 namespace fusionllm::op {
@@ -68,6 +70,15 @@ TEST_F(DecideTest, DeletionNeverCreatesAndLetsGoWhenNothingIsLeft) {
   EXPECT_THAT(Find(decision, "Deleting")->message, HasSubstr("paris"));
   seen_.clusters[0] = {.name = "paris"};
   EXPECT_TRUE(Decide(seen_).remove_finalizer);
+}
+
+TEST_F(DecideTest, WhatIsLeftOfADeletedJobIsNamedInTheSameOrderEachTime) {
+  AddRunning();
+  AddExecutor(2, PodPhase::kRunning, true);
+  seen_.deleted_at = kStart;
+  const std::string message = Find(Decide(seen_), "Deleting")->message;
+  std::reverse(pods().begin(), pods().end());
+  EXPECT_EQ(Find(Decide(seen_), "Deleting")->message, message) << "or the status would be written again";
 }
 
 TEST_F(DecideTest, ADeletedJobNoticesThatAClusterIsAwayWhichItWaitsFor) {
