@@ -113,10 +113,12 @@ TEST_F(DecideTest, ABrokerOnALostNodeIsLeftToKubernetesFirst) {
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "its kubelet may be away alone, and the broker at work";
   EXPECT_EQ(Decide(seen_).memory.attempt, 0);
   pods()[0].deleted_at = seen_.now + absl::Seconds(150);
+  EXPECT_EQ(Decide(seen_).remove.size(), 0) << "deleted by one of us, who gives it its time";
+  pods()[0].disruption = "DeletionByTaintManager";
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.restart, RestartCause::kBrokerFailed);
   EXPECT_EQ(decision.memory.counted_restarts, 1);
-  EXPECT_THAT(Find(decision, "Restarting")->message, HasSubstr("the broker is being ended (NodeLost)"));
+  EXPECT_THAT(Find(decision, "Restarting")->message, HasSubstr("the broker is being ended (NodeLost, DeletionByTaintManager)"));
   ASSERT_THAT(Removed(decision), ElementsAre("train-broker-r0"));
   EXPECT_EQ(decision.remove[0].grace_seconds, 0);
   spec().failure_policy.rules = {

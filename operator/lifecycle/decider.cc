@@ -107,8 +107,9 @@ absl::Time Decider::ForceAt(const PodView& pod) const {
   if (spec_.force_delete_after_seconds == 0) return absl::InfiniteFuture();
   const absl::Duration patience = absl::Seconds(spec_.force_delete_after_seconds);
   absl::Time at = pod.deleted_at.value_or(absl::InfiniteFuture()) + patience;
-  // A broker may be at work where the kubelet alone is not. Two must not write the same checkpoint, so Kubernetes has to give it up first.
-  const bool given_up = pod.deleted_at.has_value() || pod.role == kExecutorRole;
+  // A broker may be at work where the kubelet alone is not. Two must not write the same checkpoint, so Kubernetes has to give it up first:
+  // that we have deleted it ourselves means nothing.
+  const bool given_up = pod.role == kExecutorRole || (pod.deleted_at.has_value() && !pod.disruption.empty());
   if (given_up && pod.node_away_since.has_value()) at = std::min(at, *pod.node_away_since + patience);
   return at;
 }
