@@ -78,6 +78,9 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const
     if (absl::IsNotFound(text.status())) continue;
     if (!text.ok()) return text.status();
     const absl::StatusOr<Manifest> manifest = ParseManifest(*text);
+    // Of a later release, which will look for what it has in sites.
+    if (absl::IsUnimplemented(manifest.status()))
+      return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));
     if (!manifest.ok()) continue;
     for (const FileEntry& file : manifest->files) {
       if (!file.site.empty()) folders[file.site].insert(file.site_folder);

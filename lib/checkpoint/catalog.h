@@ -48,8 +48,8 @@ struct Eligible {
 // tries.
 absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {});
 
-// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Of what cannot be understood nothing is
-// known. Errors: those of base::FileError when a folder or a manifest cannot be read now.
+// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Of a damaged manifest nothing is known.
+// Errors: those of base::FileError when a folder or a manifest cannot be read now; Unimplemented for a manifest of a later release.
 absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const std::string& root);
 
 // Removes all but the `keep` newest whole checkpoints; 0 keeps all. Those of a sequence below `first_sequence` neither count nor go. Broken

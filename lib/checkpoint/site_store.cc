@@ -57,6 +57,8 @@ absl::StatusOr<std::vector<FileEntry>> SiteStore::Write(uint32_t epoch, int64_t 
   absl::Status synced = files.status();
   fs::path path = folder;
   for (int depth = 0; synced.ok() && depth < 5; ++depth, path = path.parent_path()) synced = base::SyncFolder(path.string());
+  // The site's folder may be as new. What it lies in may be out of reach, which then is not ours to make durable.
+  for (; synced.ok() && path.has_relative_path(); path = path.parent_path()) base::SyncFolder(path.string()).IgnoreError();
   if (!synced.ok()) {
     base::RemoveTree(folder).IgnoreError();  // the first error is the one to tell
     return synced;

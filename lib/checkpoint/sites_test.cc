@@ -1,6 +1,7 @@
 // Checkpoints with files in other sites: what manifest, writer, reader and catalog make of them.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -99,6 +100,40 @@ TEST_F(SitesTest, AManifestWithABadSiteIsRefused) {
   EXPECT_THAT(refused([](json& file) { file["site_folder"] = "../../etc"; }), HasSubstr("'site_folder'"));
   EXPECT_THAT(refused([](json& file) { file.erase("tensors"); }), HasSubstr("'tensors'"));
   EXPECT_THAT(refused([](json& file) { file["tensors"] = {1}; }), HasSubstr("'tensors'"));
+}
+
+TEST_F(SitesTest, WhatNobodyCouldReadAgainIsNotCommitted) {
+  const std::string before = Saved(40);
+  const auto refused = [&](const std::function<void(FileEntry&)>& spoil) {
+    Manifest manifest = Staged(50);
+    spoil(manifest.files[3]);
+    return std::string(CommitCheckpoint(root_, manifest, 0).status().message());
+  };
+  EXPECT_THAT(refused([](FileEntry& file) { file.site = std::string(300, 'x'); }), HasSubstr("'site'"));
+  EXPECT_THAT(refused([](FileEntry& file) { file.site_folder = "../../etc"; }), HasSubstr("'site_folder'"));
+  EXPECT_THAT(refused([](FileEntry& file) { file.sha256 = "none"; }), HasSubstr("SHA-256"));
+  EXPECT_THAT(refused([](FileEntry& file) { file.tensors = {std::string(static_cast<size_t>(kMaxManifestBytes), 'x')}; }),
+              HasSubstr("are not read"));
+  EXPECT_EQ(*FindNewestWhole(root_)->path, before);
+  EXPECT_FALSE(fs::exists(root_ + "/step-000050"));
+  EXPECT_EQ(refused([](FileEntry&) {}), "");
+}
+
+TEST_F(SitesTest, ACopyHasTheFilesOfAllSites) {
+  const std::string saved = Saved(50), other = folder_ / "replica";
+  BringHere(saved);
+  const Manifest manifest = *LoadManifest(saved);
+  const auto stage = [&] {
+    fs::create_directories(StagingFolder(other, 50));
+    for (const FileEntry& file : manifest.files) fs::copy_file(fs::path(saved) / file.name, fs::path(StagingFolder(other, 50)) / file.name);
+  };
+  stage();
+  const auto installed = InstallCheckpoint(other, manifest);
+  ASSERT_TRUE(installed.ok()) << installed.status();
+  EXPECT_TRUE(VerifyCheckpoint(*installed).ok()) << VerifyCheckpoint(*installed);
+  stage();
+  fs::remove(fs::path(StagingFolder(other, 50)) / kThere);
+  EXPECT_TRUE(absl::IsFailedPrecondition(InstallCheckpoint(other, manifest).status())) << "one without them is no copy";
 }
 
 TEST_F(SitesTest, ShardsStayInTheirSiteAndTheIndexNamesThemAll) {
@@ -202,6 +237,15 @@ TEST_F(SitesTest, AManifestThatCannotBeReadNowLetsNothingBeRemoved) {
   Saved(10);
   fs::create_directories(root_ + "/step-000020/manifest.json");  // a folder: no file that could be read
   EXPECT_FALSE(SiteFoldersOf(root_).ok());
+}
+
+TEST_F(SitesTest, AManifestOfALaterReleaseLetsNothingBeRemoved) {
+  Saved(10);
+  json document = json::parse(FormatManifest(SampleManifest(20)));
+  document.erase("sha256");
+  document["format_version"] = kSitesFormatVersion + 1;
+  folder_.Write("run/checkpoints/step-000020/manifest.json", document.dump());
+  EXPECT_TRUE(absl::IsUnimplemented(SiteFoldersOf(root_).status())) << SiteFoldersOf(root_).status();
 }
 
 TEST_F(SitesTest, CheckpointsThatAreNotEligibleArePassedOver) {

@@ -33,10 +33,13 @@ absl::Status CheckStage(int64_t step, int stage, int stages) {
   return absl::InvalidArgumentError(absl::StrCat("cannot save step ", step, " of stage ", stage, " of ", stages));
 }
 
-absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileEntry>& files) {
+// Which files of a manifest the staging folder has: those that stayed in their sites are in none that is saved, and in each that is copied.
+enum class Staged { kNotThoseInSites, kAll };
+
+absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileEntry>& files, Staged staged) {
   if (files.empty()) return absl::FailedPreconditionError("a checkpoint without files");
   for (const FileEntry& file : files) {
-    if (!file.site.empty()) continue;
+    if (staged == Staged::kNotThoseInSites && !file.site.empty()) continue;
     const std::string path = absl::StrCat(folder, "/", file.name);
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
@@ -49,14 +52,15 @@ absl::Status CheckStagedFiles(const std::string& folder, const std::vector<FileE
 }
 
 // Attempts that came to nothing may have left files in the staging folder: they are not of this checkpoint.
-absl::Status RemoveUnlisted(const std::string& folder, const std::vector<FileEntry>& files) {
+absl::Status RemoveUnlisted(const std::string& folder, const std::vector<FileEntry>& files, Staged staged) {
   std::error_code error;
   std::vector<fs::path> unlisted;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    const bool listed =
-        std::any_of(files.begin(), files.end(), [&](const FileEntry& file) { return file.name == name && file.site.empty(); });
+    const bool listed = std::any_of(files.begin(), files.end(), [&](const FileEntry& file) {
+      return file.name == name && (staged == Staged::kAll || file.site.empty());
+    });
     if (!listed) unlisted.push_back(entry->path());
   }
   if (error) return base::FileError(error.value(), "list", folder);
@@ -137,16 +141,30 @@ absl::Status PointLatest(const std::string& root, const std::string& name) {
   return base::SyncFolder(root);
 }
 
+// What a manifest says of files in sites are other processes' words. One that nobody can read back would make a checkpoint that is whole
+// for this run and lost for the next.
+absl::Status CheckReadable(const std::string& text) {
+  if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the manifest would have ", text.size(), " bytes: more than ", kMaxManifestBytes, " are not read"));
+  }
+  const absl::Status parsed = ParseManifest(text).status();
+  if (parsed.ok()) return parsed;
+  return absl::FailedPreconditionError(absl::StrCat("the manifest could not be read again: ", std::string(parsed.message())));
+}
+
 // Everything up to the rename.
 absl::Status Stage(const std::string& root, const std::string& staging, Manifest& manifest) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files, Staged::kNotThoseInSites));
   if (LiesInSites(manifest.files)) FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(staging));  // nobody may have written here
-  FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files, Staged::kNotThoseInSites));
   FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));
   manifest.sequence = std::max<int64_t>(1, manifest.first_sequence);
   for (const CheckpointInfo& other : others) manifest.sequence = std::max(manifest.sequence, other.sequence + 1);
-  const absl::Status written = base::WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest));
+  const std::string text = FormatManifest(manifest);
+  FUSIONLLM_RETURN_IF_ERROR(CheckReadable(text));
+  const absl::Status written = base::WriteFile(absl::StrCat(staging, "/", kManifestName), text);
   if (!written.ok()) return written;
   return base::SyncFolder(staging);
 }
@@ -223,8 +241,8 @@ absl::StatusOr<std::string> InstallCheckpoint(const std::string& root, const Man
   const std::string staging = StagingFolder(root, manifest.step);
   const std::string name = StepFolderName(manifest.step);
   std::string target = absl::StrCat(root, "/", name);
-  FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files));
-  FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files));
+  FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files, Staged::kAll));
+  FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files, Staged::kAll));
   FUSIONLLM_RETURN_IF_ERROR(base::WriteFile(absl::StrCat(staging, "/", kManifestName), FormatManifest(manifest)));
   FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(staging));
   FUSIONLLM_RETURN_IF_ERROR(SetAside(target, std::numeric_limits<int64_t>::max()).status());
