@@ -1,5 +1,6 @@
 #include "services/broker/shard_recall.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,12 @@ void ShardRecall::Joined(const std::string& executor, const std::string& site) {
   const std::lock_guard lock(mutex_);
   holders_[executor] = site;
   absent_.erase(site);
+  // What its connection before was asked may have gone with it.
+  for (auto& [id, asked] : asked_) {
+    if (asked.executor != executor || asked.cancel || asked.ended) continue;
+    asked.ended = true;
+    asked.status = absl::UnavailableError("it has joined anew");
+  }
   news_.notify_all();
 }
 
@@ -83,63 +90,75 @@ absl::Status ShardRecall::AwaitHolder(std::unique_lock<std::mutex>& lock, const 
 
 absl::Status ShardRecall::AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled,
                                     const std::function<void()>& moved) {
-  Clock::time_point last = asked_.at(id).moved;
+  const std::string executor = asked_.at(id).executor;
+  Clock::time_point last = heard_[executor];
   while (true) {
     const Asked& asked = asked_.at(id);
-    if (moved && asked.moved != last) {
-      last = asked.moved;
+    const Clock::time_point heard = heard_[executor];
+    if (moved && heard != last) {
+      last = heard;
       lock.unlock();
       moved();
       lock.lock();
     }
     if (asked.ended) return asked.status;
     if (closed_ || cancelled()) return Over();
-    if (!holders_.contains(asked.executor)) return absl::UnavailableError("it has left");
-    if (Clock::now() >= asked.moved + options_.silence_patience) return absl::DeadlineExceededError("nothing has come for too long");
+    if (!holders_.contains(executor)) return absl::UnavailableError("it has left");
+    if (Clock::now() >= heard + options_.silence_patience) return absl::DeadlineExceededError("nothing has come for too long");
     news_.wait_for(lock, kLook);
   }
 }
 
+absl::Status ShardRecall::AskOne(std::unique_lock<std::mutex>& lock, const std::string& executor, const std::string& folder,
+                                 const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
+                                 const std::function<void()>& moved) {
+  const bool busy = std::any_of(asked_.begin(), asked_.end(), [&](const auto& asked) { return asked.second.executor == executor; });
+  if (!busy) heard_[executor] = Clock::now();
+  const uint64_t id = next_++;
+  asked_[id] = {.executor = executor, .folder = folder, .file = file};
+  v1::BrokerMessage order;
+  order.mutable_send_shard()->set_recall(id);
+  v1::SiteFile& wanted = *order.mutable_send_shard()->mutable_file();
+  wanted.set_name(file.name);
+  wanted.set_site_folder(file.site_folder);
+  wanted.set_bytes(file.bytes);
+  wanted.set_sha256(file.sha256);
+  const Send send = send_;
+  lock.unlock();
+  const bool sent = send && send(executor, std::move(order));
+  lock.lock();
+  absl::Status status = sent ? AwaitFile(lock, id, cancelled, moved) : absl::UnavailableError("it is not connected");
+  // A sender that is still at it writes under the name that the next one would: it is waited for.
+  if (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) asked_.at(id).cancel();
+  while (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) news_.wait_for(lock, kLook);
+  if (asked_.at(id).ended && asked_.at(id).status.ok()) status = absl::OkStatus();
+  asked_.erase(id);
+  if (!status.ok() || !recalled_) return status;
+  const auto recalled = recalled_;
+  lock.unlock();
+  recalled(file, executor);
+  lock.lock();
+  return status;
+}
+
 absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
                               const std::function<bool()>& cancelled, const std::function<void()>& moved) {
-  std::set<std::string> tried;
+  std::set<std::string> without;  // executors that have it not as it was written
   std::string reasons;
-  while (true) {
-    const std::string executor = HolderOf(file.site, tried);
-    if (executor.empty()) {
-      if (!tried.empty()) return absl::DataLossError(reasons);
-      if (const absl::Status there = AwaitHolder(lock, file.site, cancelled); !there.ok()) return there;
-      continue;
+  for (int round = 0; round < options_.rounds; ++round) {
+    if (round > 0) news_.wait_for(lock, options_.round_pause, [&] { return closed_ || cancelled(); });
+    if (const absl::Status there = AwaitHolder(lock, file.site, cancelled); !there.ok()) return there;
+    std::set<std::string> tried = without;
+    for (std::string executor = HolderOf(file.site, tried); !executor.empty(); executor = HolderOf(file.site, tried)) {
+      tried.insert(executor);
+      const absl::Status status = AskOne(lock, executor, folder, file, cancelled, moved);
+      if (status.ok() || absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return status;
+      absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", executor, ": ", std::string(status.message()));
+      if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) without.insert(executor);
     }
-    tried.insert(executor);
-    const uint64_t id = next_++;
-    asked_[id] = {.executor = executor, .folder = folder, .file = file, .moved = Clock::now()};
-    v1::BrokerMessage order;
-    order.mutable_send_shard()->set_recall(id);
-    v1::SiteFile& wanted = *order.mutable_send_shard()->mutable_file();
-    wanted.set_name(file.name);
-    wanted.set_site_folder(file.site_folder);
-    wanted.set_bytes(file.bytes);
-    wanted.set_sha256(file.sha256);
-    const Send send = send_;
-    lock.unlock();
-    const bool sent = send && send(executor, std::move(order));
-    lock.lock();
-    absl::Status status = sent ? AwaitFile(lock, id, cancelled, moved) : absl::UnavailableError("it is not connected");
-    // A sender that is still at it writes under the name that the next one would: it is waited for.
-    if (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) asked_.at(id).cancel();
-    while (!status.ok() && asked_.at(id).cancel && !asked_.at(id).ended) news_.wait_for(lock, kLook);
-    if (asked_.at(id).ended && asked_.at(id).status.ok()) status = absl::OkStatus();
-    asked_.erase(id);
-    if (status.ok() && recalled_) {
-      const auto recalled = recalled_;
-      lock.unlock();
-      recalled(file, executor);
-      lock.lock();
-    }
-    if (status.ok() || absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return status;
-    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", executor, ": ", std::string(status.message()));
+    if (tried == without) return absl::DataLossError(reasons);
   }
+  return absl::UnavailableError(reasons);
 }
 
 absl::Status ShardRecall::Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
@@ -172,17 +191,17 @@ absl::StatusOr<std::unique_ptr<ShardRecall::Arrival>> ShardRecall::Take(const st
                                                                         std::function<void()> cancel) {
   const std::lock_guard lock(mutex_);
   const auto asked = asked_.find(id);
-  if (asked == asked_.end() || asked->second.executor != executor || asked->second.cancel) {
+  if (asked == asked_.end() || asked->second.executor != executor || asked->second.cancel || asked->second.ended) {
     return absl::PermissionDeniedError(absl::StrCat("executor '", executor, "' was not asked for this file of a shard"));
   }
   asked->second.cancel = std::move(cancel);
-  asked->second.moved = Clock::now();
+  heard_[executor] = Clock::now();
   return std::make_unique<Arrival>(*this, id, asked->second.folder, asked->second.file);
 }
 
 void ShardRecall::Moved(uint64_t id) {
   const std::lock_guard lock(mutex_);
-  if (const auto asked = asked_.find(id); asked != asked_.end()) asked->second.moved = Clock::now();
+  if (const auto asked = asked_.find(id); asked != asked_.end()) heard_[asked->second.executor] = Clock::now();
 }
 
 void ShardRecall::End(uint64_t id, const absl::Status& status) {
@@ -191,6 +210,7 @@ void ShardRecall::End(uint64_t id, const absl::Status& status) {
   if (asked == asked_.end()) return;
   asked->second.ended = true;
   asked->second.status = status;
+  heard_[asked->second.executor] = Clock::now();
   news_.notify_all();
 }
 

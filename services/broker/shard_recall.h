@@ -26,8 +26,11 @@ struct ShardRecallOptions {
   // For an executor of the site to be there, once until another of the site joins: one that was restarted is back within seconds, and
   // without its files a run may lose all its steps.
   std::chrono::milliseconds absence_patience{60'000};
-  // For the next bytes of an executor that was asked.
+  // For the next bytes of an executor that was asked, of whichever file: it sends one after the other.
   std::chrono::milliseconds silence_patience{60'000};
+  // How often all of a site are asked where a connection broke, or nothing came: that says nothing about the file.
+  int rounds = 3;
+  std::chrono::milliseconds round_pause{2'000};
 };
 
 class ShardRecall {
@@ -47,8 +50,9 @@ class ShardRecall {
   void OnRecalled(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled);
 
   // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
-  // file and site: Unavailable when nobody of the site is there, DataLoss when those who are cannot deliver it, Cancelled by `cancelled`
-  // or Close, ResourceExhausted and others of the disk here. `moved`, which may be empty, is called now and then while bytes come.
+  // file and site: Unavailable when nobody of the site is there or gets it through, DataLoss when those who are there have it not as it was
+  // written, Cancelled by `cancelled` or Close, ResourceExhausted of the disk here. `moved`, which may be empty, is called now and then
+  // while bytes come.
   absl::Status Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
                      const std::function<void()>& moved = {});
   // Ends all waiting, now and later.
@@ -84,7 +88,6 @@ class ShardRecall {
   struct Asked {
     std::string executor, folder;
     checkpoint::FileEntry file;
-    Clock::time_point moved;
     std::function<void()> cancel;  // set: it is sending
     bool ended = false;
     absl::Status status;
@@ -101,6 +104,9 @@ class ShardRecall {
   absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& site, const std::function<bool()>& cancelled);
   absl::Status AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled,
                          const std::function<void()>& moved);
+  // One executor's try. Errors: those of Bring.
+  absl::Status AskOne(std::unique_lock<std::mutex>& lock, const std::string& executor, const std::string& folder,
+                      const checkpoint::FileEntry& file, const std::function<bool()>& cancelled, const std::function<void()>& moved);
   void Moved(uint64_t id);
   void End(uint64_t id, const absl::Status& status);
   void Tell(std::unique_lock<std::mutex>& lock);
@@ -113,8 +119,9 @@ class ShardRecall {
   std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled_;
   Clock::time_point told_;
   bool closed_ = false;
-  std::map<std::string, std::string> holders_;  // executor -> site
-  std::set<std::string> absent_;                // sites that were waited for in vain
+  std::map<std::string, std::string> holders_;      // executor -> site
+  std::set<std::string> absent_;                    // sites that were waited for in vain
+  std::map<std::string, Clock::time_point> heard_;  // executor -> when it last sent something of a file, or was asked while it was idle
   uint64_t next_ = 1;
   std::map<uint64_t, Asked> asked_;
   std::map<std::string, std::shared_ptr<Waiting>> waiting_;  // by path

@@ -5,7 +5,10 @@
 #include <fstream>
 #include <future>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -71,6 +74,10 @@ class SiteShardsTest : public ::testing::Test {
     });
     recall_.SendBy([this](const std::string& name, const v1::BrokerMessage& order) {
       ++asked_;
+      if (breaks_ > 0) {
+        --breaks_;
+        return false;
+      }
       if (mute_.contains(name)) return true;
       executors_.at(name)->keeper->OnSend(order.send_shard());
       return true;
@@ -150,10 +157,13 @@ class SiteShardsTest : public ::testing::Test {
   checkpoint::SampleTensors tensors_;
   std::atomic<int64_t> room_ = int64_t{1} << 40;
   std::atomic<int> progress_ = 0, asked_ = 0;
+  std::atomic<int> breaks_ = 0;  // orders that do not arrive
   std::mutex mutex_;
   std::vector<std::string> unusable_, recalled_;
   std::set<std::string> mute_;
-  ShardRecall recall_{{.absence_patience = std::chrono::milliseconds(0), .silence_patience = std::chrono::milliseconds(2000)}};
+  ShardRecall recall_{{.absence_patience = std::chrono::milliseconds(0),
+                       .silence_patience = std::chrono::milliseconds(2000),
+                       .round_pause = std::chrono::milliseconds(1)}};
   std::unique_ptr<CheckpointExchange> exchange_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
@@ -230,6 +240,59 @@ TEST_F(SiteShardsTest, WhoIsSilentIsPassedOverForAnotherOfItsSite) {
   const auto read = Restore("tokyo-0", saved);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(*read, ElementsAre(20010, 20110));
+}
+
+TEST_F(SiteShardsTest, AConnectionThatBreaksSaysNothingAboutTheFile) {
+  const std::string saved = Save(20);
+  breaks_ = 2;
+  const auto read = Restore("tokyo-0", saved);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(unusable_.empty());
+  const checkpoint::FileEntry residuals = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere().at(0);
+  breaks_ = 100;
+  const absl::Status broken = recall_.Bring(saved, residuals, [] { return false; });
+  EXPECT_TRUE(absl::IsUnavailable(broken)) << broken << ": a copy of the checkpoint is tried again";
+  EXPECT_THAT(broken.message(), AllOf(HasSubstr("site paris"), HasSubstr("paris-0: it is not connected")));
+}
+
+TEST_F(SiteShardsTest, WhoSendsAnotherFileFirstIsNotSilent) {
+  constexpr auto kSilence = std::chrono::milliseconds(250);
+  const auto never = [] { return false; };
+  ShardRecall recall({.silence_patience = kSilence, .rounds = 1});
+  std::mutex mutex;
+  std::vector<uint64_t> asked;
+  const auto asked_so_far = [&] {
+    const std::lock_guard lock(mutex);
+    return asked.size();
+  };
+  recall.SendBy([&](const std::string&, const v1::BrokerMessage& order) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(order.send_shard().recall());
+    return true;
+  });
+  recall.Joined("paris-0", "paris");
+  const auto bring = [&](const std::string& name) { return recall.Bring(folder_ / "step", {.name = name, .site = "paris"}, never); };
+  auto first = std::async(std::launch::async, bring, "first");
+  while (asked_so_far() < 1) std::this_thread::yield();
+  auto second = std::async(std::launch::async, bring, "second");
+  while (asked_so_far() < 2) std::this_thread::yield();
+  {
+    const auto arrival = recall.Take("paris-0", asked[0], [] {});
+    ASSERT_TRUE(arrival.ok()) << arrival.status();
+    const auto until = std::chrono::steady_clock::now() + 4 * kSilence;
+    while (std::chrono::steady_clock::now() < until) {
+      (*arrival)->Moved();
+      std::this_thread::yield();
+    }
+    (*arrival)->Done(absl::OkStatus());
+  }
+  EXPECT_TRUE(first.get().ok());
+  {
+    const auto arrival = recall.Take("paris-0", asked[1], [] {});
+    ASSERT_TRUE(arrival.ok()) << arrival.status();
+    (*arrival)->Done(absl::OkStatus());
+  }
+  EXPECT_TRUE(second.get().ok());
 }
 
 TEST_F(SiteShardsTest, AnEpochThatEndsEndsTheWaiting) {
