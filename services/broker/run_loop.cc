@@ -456,6 +456,7 @@ void RunLoop::TellKept(int64_t step) {
     v1::KeepShards& keep = *message.mutable_keep_shards();
     keep.set_epoch(state_.epoch());
     keep.set_step(step);
+    keep.set_incarnation(holder->incarnation);
     if (const auto found = folders->find(holder->site); found != folders->end()) {
       for (const std::string& folder : found->second) keep.add_site_folders(folder);
     }

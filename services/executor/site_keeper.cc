@@ -1,5 +1,6 @@
 #include "services/executor/site_keeper.h"
 
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,7 +11,7 @@
 namespace fusionllm::services {
 
 SiteKeeper::SiteKeeper(checkpoint::SiteStore& store, CheckpointClient& client)
-    : store_(store), client_(client), worker_([this] { Work(); }) {}
+    : store_(store), client_(client), sender_([this] { Send(); }), remover_([this] { Remove(); }) {}
 
 SiteKeeper::~SiteKeeper() {
   {
@@ -18,43 +19,48 @@ SiteKeeper::~SiteKeeper() {
     ending_ = true;
     news_.notify_all();
   }
-  worker_.join();
-}
-
-void SiteKeeper::Post(std::function<void(bool)> task) {
-  const std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
-  news_.notify_all();
-}
-
-void SiteKeeper::Work() {
-  while (true) {
-    std::function<void(bool)> task;
-    bool ending = false;
-    {
-      std::unique_lock lock(mutex_);
-      news_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
-      ending = ending_;
-    }
-    task(ending);
-  }
+  sender_.join();
+  remover_.join();
 }
 
 void SiteKeeper::OnSend(const v1::SendShard& order) {
-  Post([this, order](bool ending) {
-    if (ending) return;
+  const std::lock_guard lock(mutex_);
+  to_send_.push_back(order);
+  news_.notify_all();
+}
+
+void SiteKeeper::OnKeep(const v1::KeepShards& order) {
+  const std::lock_guard lock(mutex_);
+  to_keep_ = order;
+  news_.notify_all();
+}
+
+void SiteKeeper::Send() {
+  while (true) {
+    v1::SendShard order;
+    {
+      std::unique_lock lock(mutex_);
+      news_.wait(lock, [this] { return ending_ || !to_send_.empty(); });
+      if (ending_) return;
+      order = std::move(to_send_.front());
+      to_send_.pop_front();
+    }
     const v1::SiteFile& file = order.file();
     const absl::StatusOr<std::string> path = store_.PathOf(file.site_folder(), file.name());
     const absl::Status sent = path.ok() ? client_.SendFile(order.recall(), file.name(), *path) : path.status();
     if (!sent.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat(file.name(), " was not sent: ", std::string(sent.message())));
-  });
+  }
 }
 
-void SiteKeeper::OnKeep(const v1::KeepShards& order) {
-  Post([this, order](bool) {
+void SiteKeeper::Remove() {
+  while (true) {
+    v1::KeepShards order;
+    {
+      std::unique_lock lock(mutex_);
+      news_.wait(lock, [this] { return ending_ || to_keep_.has_value(); });
+      if (!to_keep_.has_value()) return;
+      order = *std::exchange(to_keep_, std::nullopt);
+    }
     const std::set<std::string> present(order.present().begin(), order.present().end());
     const checkpoint::Decided decided{.epoch = order.epoch(),
                                       .step = order.step(),
@@ -62,7 +68,7 @@ void SiteKeeper::OnKeep(const v1::KeepShards& order) {
                                       .present = order.of_others() ? &present : nullptr};
     const absl::Status tidied = store_.Tidy(decided);
     if (!tidied.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("shards that no checkpoint has: ", std::string(tidied.message())));
-  });
+  }
 }
 
 }  // namespace fusionllm::services

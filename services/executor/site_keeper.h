@@ -1,13 +1,15 @@
 // What an executor does for the broker with the shards that lie in its site: sends files that are asked for, removes what no checkpoint
 // has.
 //
-// Orders are worked off one after the other on a thread of its own, so that a stage trains, or waits for what is sent, meanwhile.
+// Files are sent one after the other on a thread of its own, so that a stage trains, or waits for what is sent, meanwhile. What is to be
+// removed is removed at once, on another thread: an order that waited behind a file for a slow link would know nothing of the devices that
+// came, and of the checkpoints that were made, in between.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "lib/checkpoint/site_store.h"
@@ -27,16 +29,17 @@ class SiteKeeper {
   void OnKeep(const v1::KeepShards& order);
 
  private:
-  void Work();
-  void Post(std::function<void(bool ending)> task);
+  void Send();
+  void Remove();
 
   checkpoint::SiteStore& store_;
   CheckpointClient& client_;
   std::mutex mutex_;
   std::condition_variable news_;
-  std::deque<std::function<void(bool ending)>> tasks_;
+  std::deque<v1::SendShard> to_send_;
+  std::optional<v1::KeepShards> to_keep_;  // a newer order knows all that those before it knew
   bool ending_ = false;
-  std::thread worker_;
+  std::thread sender_, remover_;
 };
 
 }  // namespace fusionllm::services

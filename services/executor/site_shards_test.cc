@@ -1,9 +1,15 @@
 // Shards that stay in their sites, in one process: the broker's exchange and recall, and executors of two sites with a folder each.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -349,6 +355,35 @@ TEST_F(SiteShardsTest, AReplicaIsWholeWithFilesOfAllSites) {
   const std::string copy = folder_ / "replica/step-000020";
   ASSERT_GT(fs::remove_all(folder_ / "paris"), 0u);
   EXPECT_TRUE(checkpoint::VerifyCheckpoint(copy).ok()) << checkpoint::VerifyCheckpoint(copy);
+}
+
+// By then there may be devices, and checkpoints, of which it knows nothing.
+TEST_F(SiteShardsTest, AnOrderToRemoveDoesNotWaitBehindAFileThatIsBeingSent) {
+  const std::string saved = Save(20);
+  const std::string path = PathIn("paris", saved);
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);  // connections are taken, and nothing is said
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(silent, 4), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  Executor executor(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)), "paris-0", SiteFolder("paris-0"));
+  v1::SendShard send;
+  send.set_recall(1);
+  *send.mutable_file() = FilesIn("paris", saved).Get(0);
+  executor.keeper->OnSend(send);
+  v1::KeepShards keep;
+  keep.set_epoch(1);
+  keep.set_step(30);
+  executor.keeper->OnKeep(keep);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (fs::exists(path) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_FALSE(fs::exists(path));
+  executor.client.Cancel(std::numeric_limits<uint32_t>::max());
+  executor.keeper.reset();
+  close(silent);
 }
 
 TEST_F(SiteShardsTest, OrdersToRemoveAreCarriedOutBeforeTheEnd) {

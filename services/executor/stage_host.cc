@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/wire/profile_json.h"
@@ -135,6 +136,8 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
       // The worker may be busy with a stage for long; but not before it has been welcomed.
       const auto pass_on = [this, message] {
         if (site_keeper_ != nullptr && message.has_send_shard()) site_keeper_->OnSend(message.send_shard());
+        // What was meant for the process before this one knows nothing of what that has reported since.
+        if (message.has_keep_shards() && message.keep_shards().incarnation() != options_.incarnation) return;
         if (site_keeper_ != nullptr && message.has_keep_shards()) site_keeper_->OnKeep(message.keep_shards());
       };
       std::unique_lock lock(mutex_);
@@ -160,6 +163,9 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
 absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   const SharedFiles shared(welcome);
   if (!options_.site_checkpoints.empty() && !welcome.shards_id().empty()) {
+    if (!checkpoint::IsShardsId(welcome.shards_id())) {  // it is part of paths
+      return absl::InvalidArgumentError("the broker names no folder for shards in this site, but something else");
+    }
     site_store_ = std::make_unique<checkpoint::SiteStore>(options_.site_checkpoints, welcome.shards_id(), options_.name);
     const std::lock_guard lock(mutex_);
     site_keeper_ = std::make_unique<SiteKeeper>(*site_store_, checkpoints_);

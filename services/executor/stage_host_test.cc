@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
+#include <memory>
 #include <mutex>
 #include <vector>
+
+#include "lib/base/testing/temp_folder.h"
 
 namespace fusionllm::services {
 namespace {
@@ -46,6 +50,48 @@ TEST_F(StageHostTest, WhoCannotTakePartSaysSoToEveryBrokerThatWelcomesIt) {
   EXPECT_THAT(Report(0).calibration().error(), HasSubstr("job.yaml:1"));
   host_.OnMessage(welcome);  // from a broker that was started again: it does not know
   EXPECT_THAT(Report(1).calibration().error(), HasSubstr("job.yaml:1"));
+}
+
+class StageHostInASiteTest : public StageHostTest {
+ protected:
+  // A process of an executor that a broker has welcomed.
+  std::unique_ptr<StageHost> Welcomed(uint64_t incarnation, const std::string& shards_id) {
+    auto host = std::make_unique<StageHost>(HostOptions{.name = "a", .site_checkpoints = site_, .incarnation = incarnation}, *data_plane_,
+                                            checkpoints_, probe_, [this](v1::ExecutorMessage message) {
+                                              const std::lock_guard lock(mutex_);
+                                              reports_.push_back(std::move(message));
+                                              news_.notify_all();
+                                            });
+    v1::BrokerMessage welcome;
+    welcome.mutable_welcome()->set_shards_id(shards_id);
+    welcome.mutable_welcome()->set_job_document("spec: {}");  // it cannot take part, which changes nothing of what lies in the site
+    host->OnMessage(welcome);
+    return host;
+  }
+
+  const base::TempFolder folder_;
+  const std::string site_ = folder_ / "site";
+};
+
+TEST_F(StageHostInASiteTest, AnOrderToRemoveThatWasMeantForAnotherLifeOfTheExecutorIsNotFollowed) {
+  const std::string shard = folder_.Write("site/shards/0123456789abcdef/a/step-000010.fedcba9876543210/model.safetensors", "x");
+  v1::BrokerMessage keep;
+  keep.mutable_keep_shards()->set_epoch(1);
+  keep.mutable_keep_shards()->set_step(5);
+  keep.mutable_keep_shards()->set_incarnation(6);
+  size_t reports = 0;
+  for (const uint64_t incarnation : {7, 6}) {
+    const auto host = Welcomed(incarnation, "0123456789abcdef");
+    Report(reports++);
+    host->OnMessage(keep);
+    host->Shutdown();
+    EXPECT_EQ(std::filesystem::exists(shard), incarnation == 7);
+  }
+}
+
+TEST_F(StageHostInASiteTest, ABrokerThatNamesAPathInsteadOfAnIdIsRefused) {
+  const auto host = Welcomed(7, "../../elsewhere");
+  EXPECT_THAT(Report(0).calibration().error(), HasSubstr("folder for shards"));
 }
 
 }  // namespace
