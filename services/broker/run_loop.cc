@@ -500,7 +500,8 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
           first_sequence_ = *first;
         }
       }
-      if (found.ok() && !found->path.empty() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
+      // Of none, too: a broker that takes over would believe in what could not be restored, and in no step or shard before it.
+      if (found.ok() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
       Feed(event);
     });
   });

@@ -80,7 +80,7 @@ TEST_F(StageHostInASiteTest, AnOrderToRemoveThatWasMeantForAnotherLifeOfTheExecu
   keep.mutable_keep_shards()->set_step(5);
   keep.mutable_keep_shards()->set_incarnation(6);
   size_t reports = 0;
-  for (const uint64_t incarnation : {7, 6}) {
+  for (const uint64_t incarnation : {uint64_t{7}, uint64_t{6}}) {
     const auto host = Welcomed(incarnation, "0123456789abcdef");
     Report(reports++);
     host->OnMessage(keep);
