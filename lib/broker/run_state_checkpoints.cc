@@ -9,6 +9,11 @@
 #include "lib/checkpoint/layout.h"
 
 namespace fusionllm::broker {
+namespace {
+
+constexpr int64_t kMostFileBytes = int64_t{1} << 50;  // of a file that nobody here can look at: sums do not overflow
+
+}  // namespace
 
 bool RunState::IsOfItsStage(const ShardWritten& event) const {
   return event.epoch == epoch_ && event.stage >= 0 && StageOf(event.name) == event.stage && event.step >= 0 &&
@@ -28,7 +33,8 @@ bool RunState::IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) 
   const auto member = members_.find(event.name);
   const std::optional<checkpoint::SiteFolder> folder = checkpoint::ParseSiteFolder(file.site_folder);
   return member != members_.end() && member->second.holds_shards && member->second.site == file.site && folder.has_value() &&
-         folder->device == event.name && folder->step == event.step && file.tensor_bytes >= 0 && file.tensor_bytes <= file.bytes;
+         folder->device == event.name && folder->step == event.step && file.bytes <= kMostFileBytes && file.tensor_bytes >= 0 &&
+         file.tensor_bytes <= file.bytes;
 }
 
 void RunState::Handle(const ShardWritten& event) {

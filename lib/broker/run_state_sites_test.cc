@@ -1,4 +1,6 @@
 // Shards that stay in their sites: what is believed of them, and what becomes of a run whose checkpoint cannot be had any more.
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
@@ -68,6 +70,8 @@ TEST_F(RunStateSitesTest, FilesInTheWritersOwnSiteAndUnderItsOwnNameAreBelieved)
       << "of another step";
   EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site_folder = "../../etc/step-000010.fedcba9876543210"; }));
   EXPECT_TRUE(disbelieved([](ShardFile& file) { file.tensor_bytes = 1; })) << "more than the file has";
+  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.bytes = -1; }));
+  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.bytes = std::numeric_limits<int64_t>::max(); }));
   ShardWritten other = run_.Shard(10, 0);
   other.files[0].site = "a";
   other.files[0].site_folder = "0123456789abcdef/a0/step-000010.fedcba9876543210";

@@ -194,7 +194,8 @@ void Visit(V& v, Checkpoint& c) {
   v.Field(
       "shards", c.shards, {.kubernetes_only = true},
       "Where executors of clusters other than the broker's leave their part. Site: in volume, in their own cluster, which is lost with it "
-      "unless there is a replica; with a volume of kind emptyDir, ephemeral or hostPath, or without one, as Broker. Broker: it is sent "
+      "unless there is a replica; with a volume of kind emptyDir, ephemeral, csi or hostPath, or without one, as Broker. Broker: it is "
+      "sent "
       "to the broker.");
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -135,8 +136,10 @@ std::string SiteCheckpoints(const job::FusionJob& job) {
   const job::Checkpoint& checkpoint = *job.spec.checkpoint;
   if (checkpoint.volume.json.empty() || base::IsUri(checkpoint.path)) return "";
   const json volume = json::parse(checkpoint.volume.json, nullptr, /*allow_exceptions=*/false);
-  // These go with a Pod, or stay on a node that the next Pod may not run on.
-  const bool lasts = volume.is_object() && !volume.contains("emptyDir") && !volume.contains("ephemeral") && !volume.contains("hostPath");
+  // These go with a Pod, or stay on a node that the next Pod may not run on. Of a CSI driver what lasts is a claim.
+  constexpr const char* kFleeting[] = {"emptyDir", "ephemeral", "csi", "hostPath"};
+  const bool lasts = volume.is_object() &&
+                     std::none_of(std::begin(kFleeting), std::end(kFleeting), [&](const char* kind) { return volume.contains(kind); });
   const std::filesystem::path folder = (std::filesystem::path(kCheckpointFolder) / checkpoint.path).lexically_normal();
   // An absolute path elsewhere is in a volume of the templates, of which nothing is known.
   const std::string text = folder.has_filename() ? folder.string() : folder.parent_path().string();

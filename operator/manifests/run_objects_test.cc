@@ -72,7 +72,7 @@ TEST(RunObjectsTest, ExecutorsOfOtherClustersKeepTheirPartOfCheckpointsInTheirOw
   EXPECT_EQ(folder(absl::StrCat("{path: ../elsewhere, ", claim, "}")), "");
   EXPECT_EQ(folder("{path: run1/}"), "");
   EXPECT_EQ(folder("{path: s3://bucket/run1}"), "");
-  for (const char* fleeting : {"emptyDir: {}", "hostPath: {path: /mnt}", "ephemeral: {}"}) {
+  for (const char* fleeting : {"emptyDir: {}", "hostPath: {path: /mnt}", "ephemeral: {}", "csi: {driver: inline.csi}"}) {
     EXPECT_EQ(folder(absl::StrCat("{path: run1/, volume: {", fleeting, "}}")), "") << fleeting;
   }
 }
