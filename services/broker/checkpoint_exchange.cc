@@ -22,6 +22,7 @@ namespace {
 // Small enough that a link of 10 kbit/s moves one within every patience of lib/broker/patience.h.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kHeaderAllowance = 64 << 20;
+constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;  // where the memory of a device is not known
 constexpr int kMaxNames = 1'000'000;
 
@@ -213,7 +214,7 @@ absl::Status CheckpointExchange::TakeRecalled(grpc::ServerContext* context, cons
                              options_.recall->Take(header.executor(), header.recall(), [context] { context->TryCancel(); }));
   const checkpoint::FileEntry& wanted = arrival->file();
   const auto take = [&]() -> absl::StatusOr<checkpoint::WrittenFile> {
-    if (!header.error().empty()) return absl::DataLossError(header.error());
+    if (!header.error().empty()) return absl::DataLossError(header.error().substr(0, kMaxErrorBytes));
     if (header.name() != wanted.name || header.bytes() != wanted.bytes) {
       return absl::DataLossError(
           absl::StrFormat("it has %d bytes of \"%s\" for it, not %d", header.bytes(), header.name().substr(0, 128), wanted.bytes));
@@ -290,7 +291,7 @@ absl::Status CheckpointExchange::Recall(const Call& call, const v1::FetchTensors
                                     ? absl::UnavailableError(absl::StrCat(file.name, " of ", reader.path(), " lies in site ", file.site))
                                     : options_.recall->Bring(reader.path(), file, [&] { return context.IsCancelled(); });
     if (absl::IsCancelled(status)) return absl::AbortedError(status.message());
-    if (absl::IsResourceExhausted(status)) return status;
+    if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsUnavailable(status)) return status;  // the disk here, not the checkpoint
     if (!status.ok()) {
       if (request.source() == v1::FetchTensorsRequest::RESTORE && unusable_) unusable_(call.epoch().number, reader.path(), status);
       return absl::DataLossError(status.message());

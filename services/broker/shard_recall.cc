@@ -152,9 +152,11 @@ absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::str
     for (std::string executor = HolderOf(file.site, tried); !executor.empty(); executor = HolderOf(file.site, tried)) {
       tried.insert(executor);
       const absl::Status status = AskOne(lock, executor, folder, file, cancelled, moved);
-      if (status.ok() || absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return status;
+      const bool of_file = absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
+      const bool of_connection = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (!of_file && !of_connection) return status;  // it has come, nobody waits for it, or the disk here is at fault
       absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", executor, ": ", std::string(status.message()));
-      if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) without.insert(executor);
+      if (of_file) without.insert(executor);
     }
     if (tried == without) return absl::DataLossError(reasons);
   }

@@ -51,7 +51,7 @@ class ShardRecall {
 
   // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
   // file and site: Unavailable when nobody of the site is there or gets it through, DataLoss when those who are there have it not as it was
-  // written, Cancelled by `cancelled` or Close, ResourceExhausted of the disk here. `moved`, which may be empty, is called now and then
+  // written, Cancelled by `cancelled` or Close, others of the disk here. `moved`, which may be empty, is called now and then
   // while bytes come.
   absl::Status Bring(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
                      const std::function<void()>& moved = {});

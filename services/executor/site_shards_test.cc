@@ -319,6 +319,16 @@ TEST_F(SiteShardsTest, ADiskThatIsFullHereSaysNothingAboutTheCheckpoint) {
   EXPECT_TRUE(unusable_.empty());
 }
 
+TEST_F(SiteShardsTest, AFolderThatCannotBeWrittenHereSaysNothingAboutTheCheckpoint) {
+  const std::string saved = Save(20);
+  fs::create_directories(absl::StrCat(saved, "/.", kFile, ".recalled/in-the-way"));  // where the file would come to
+  const absl::Status status = Restore("tokyo-0", saved).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr(".recalled"));
+  EXPECT_TRUE(unusable_.empty());
+}
+
 TEST_F(SiteShardsTest, NothingIsTakenThatWasNotAskedFor) {
   const std::string saved = Save(20), path = PathIn("paris", saved);
   EXPECT_TRUE(absl::IsPermissionDenied(executors_.at("paris-0")->client.SendFile(77, kFile, path)));
