@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -119,6 +120,10 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
   setup.attendance.welcome.set_shared_token(setup.shared_folder.token());
   setup.attendance.welcome.set_machine(MachineIdentity());
 }
+
+// For a site of which nobody is there. Where whole copies are kept little is lost by going on without it. Else all steps may be: then it is
+// worth the time in which a cluster puts a Pod on another node.
+std::chrono::milliseconds PatienceWithSites(bool has_copies) { return has_copies ? std::chrono::minutes(1) : std::chrono::minutes(10); }
 
 // What a run goes on from where a checkpoint cannot be restored.
 FindAnotherFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory) {
@@ -265,7 +270,9 @@ class Preparation {
     FUSIONLLM_ASSIGN_OR_RETURN(std::string init_from, InitFrom());
     const std::string& checkpoints = loop_options_.checkpoint_directory;
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
-    setup_.recall = std::make_unique<ShardRecall>();
+    setup_.recall = std::make_unique<ShardRecall>(ShardRecallOptions{
+        .absence_patience =
+            PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value()))});
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
                                                                                      .init_from = std::move(init_from),
                                                                                      .total_steps = job_.spec.training.steps,

@@ -472,7 +472,8 @@ void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
   for (const broker::ShardFile& file : action.files) {
     if (!file.site.empty()) sites.insert(file.site);
   }
-  if (told_of_sites_ || sites.empty() || options_.job.spec.checkpoint->replica.has_value()) return;
+  const job::Checkpoint& checkpoint = *options_.job.spec.checkpoint;
+  if (told_of_sites_ || sites.empty() || checkpoint.replica.has_value() || base::IsUri(checkpoint.path)) return;
   told_of_sites_ = true;
   Carry(broker::Announce{.reason = "ShardsInSites",
                          .step = action.step,
