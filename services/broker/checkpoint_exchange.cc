@@ -293,7 +293,8 @@ absl::Status CheckpointExchange::Recall(const Call& call, const v1::FetchTensors
     if (absl::IsCancelled(status)) return absl::AbortedError(status.message());
     if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsUnavailable(status)) return status;  // the disk here, not the checkpoint
     if (!status.ok()) {
-      if (request.source() == v1::FetchTensorsRequest::RESTORE && unusable_) unusable_(call.epoch().number, reader.path(), status);
+      if (request.source() == v1::FetchTensorsRequest::RESTORE && unusable_)
+        unusable_(call.epoch().number, call.epoch().restore_from, status);
       return absl::DataLossError(status.message());
     }
     brought = true;
