@@ -157,7 +157,7 @@ struct CheckpointUnusable {
   std::string path;
   absl::Status status;
 };
-// The answer to ReplaceCheckpoint. An empty path: there is none left, the run begins again. An error ends it.
+// The answer to ReplaceCheckpoint. An error ends the run.
 struct CheckpointReplaced {
   int64_t step = 0;
   std::string path;

@@ -124,14 +124,15 @@ void RunState::Handle(const CheckpointReplaced& event) {
   replacing_ = false;
   const CheckpointUnusable unusable = *std::exchange(unusable_, std::nullopt);
   if (!event.status.ok()) {
-    Fail(base::LostUnderRun(event.status));
+    Fail(base::LostUnderRun(
+        absl::Status(event.status.code(), absl::StrFormat("%s cannot be restored: %s; %s", unusable.path,
+                                                          std::string(unusable.status.message()), std::string(event.status.message())))));
     return;
   }
-  Do(Announce{
-      .reason = "CheckpointUnusable",
-      .step = checkpoint_step_,
-      .message = absl::StrFormat("%s cannot be restored: %s; %s", unusable.path, std::string(unusable.status.message()),
-                                 event.path.empty() ? "no other is left" : absl::StrFormat("the newest that may is %s", event.path))});
+  Do(Announce{.reason = "CheckpointUnusable",
+              .step = checkpoint_step_,
+              .message = absl::StrFormat("%s cannot be restored: %s; the newest that may is %s", unusable.path,
+                                         std::string(unusable.status.message()), event.path)});
   checkpoint_step_ = event.step;
   checkpoint_path_ = event.path;
   Recover();

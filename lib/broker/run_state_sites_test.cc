@@ -9,6 +9,7 @@
 namespace fusionllm::broker {
 namespace {
 
+using ::testing::AllOf;
 using testing::Drill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -104,23 +105,14 @@ TEST_F(RunStateSitesTest, ARunGoesBackToTheNewestCheckpointThatIsLeft) {
   EXPECT_THAT(Of<CommitCheckpoint>(Since()), SizeIs(1)) << "and saved again";
 }
 
-TEST_F(RunStateSitesTest, WithoutAnyLeftItBeginsAgain) {
-  LoseAStageAfterTwoCheckpoints();
-  Unusable();
-  run_.ignores = nullptr;
-  run_.Feed(CheckpointReplaced{});
-  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
-  EXPECT_EQ(Of<SendAssign>(Since())[0].restore_from, "");
-  EXPECT_EQ(Of<SendAssign>(Since())[0].first_step, 1);
-  EXPECT_THAT(Of<Announce>(Since())[0].message, HasSubstr("no other is left"));
-}
-
 TEST_F(RunStateSitesTest, WhatCannotBeReplacedEndsTheRun) {
   LoseAStageAfterTwoCheckpoints();
   Unusable();
   run_.Feed(CheckpointReplaced{.status = absl::NotFoundError("spec.checkpoint.resume names it")});
   EXPECT_EQ(run_.state.phase(), Phase::kFailed);
-  EXPECT_TRUE(absl::IsDataLoss(Of<Finish>(run_.all).back().status)) << "lost under the run, and no bad input";
+  const absl::Status status = Of<Finish>(run_.all).back().status;
+  EXPECT_TRUE(absl::IsDataLoss(status)) << "lost under the run, and no bad input";
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("its file lies in site b"), HasSubstr("spec.checkpoint.resume names it")));
 }
 
 TEST_F(RunStateSitesTest, OnlyWhatIsBeingRestoredIsReplacedAndOnce) {

@@ -299,7 +299,7 @@ class Preparation {
     std::map<int64_t, std::string> taken_up;  // steps and folders
     if (adopt) {
       run_options_.last_epoch = past.epoch;
-      if (!past.checkpoint_path.empty() || past.began_again) {
+      if (!past.checkpoint_path.empty()) {
         run_options_.start_step = past.checkpoint_step;
         run_options_.start_checkpoint = past.checkpoint_path;
       }

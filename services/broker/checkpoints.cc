@@ -96,7 +96,12 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
   if (newest.path.has_value()) return Describe(job, *newest.path);
   const std::string& resume = job.spec.checkpoint->resume;
-  if (resume == "auto" || resume == "never") return CheckpointFound{};
+  if (resume == "auto" || resume == "never") {
+    // Days of training are not begun anew because a site is away for an hour.
+    return absl::DataLossError(
+        "no checkpoint of this run is left that can be restored; what lies in sites can be once they are back, and spec.checkpoint.resume: "
+        "never begins at step 0");
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointFound named, FindCheckpoint(job, directory, base_directory));
   if (eligible.unusable.contains(named.path)) {
     return absl::DataLossError(absl::StrCat("spec.checkpoint.resume: ", named.path, " cannot be restored"));

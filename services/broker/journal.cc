@@ -69,7 +69,6 @@ void Replay(const json& entry, JournalState& state) {
   } else if (kind == "checkpoint") {
     state.checkpoint_step = entry.at("step");
     state.checkpoint_path = entry.at("path");
-    state.began_again = state.checkpoint_path.empty();
     std::erase_if(state.shards, [&](const broker::ShardWritten& shard) { return shard.step == state.checkpoint_step; });
   } else if (kind == "end") {
     state.ended = true;

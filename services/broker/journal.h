@@ -32,7 +32,6 @@ struct JournalState {
   std::map<std::string, int64_t> ended_at;                     // last steps of this epoch's stages that have ended
   int64_t checkpoint_step = 0;
   std::string checkpoint_path;
-  bool began_again = false;  // without a checkpoint, since none that was there could be restored; and it has made none since
 };
 
 class Journal {
@@ -52,7 +51,6 @@ class Journal {
   absl::Status RecordTraffic(uint32_t epoch, const std::string& device, const std::map<std::string, int64_t>& bytes);
   absl::Status RecordStageEnd(const broker::Ended& ended);
   absl::Status RecordShard(const broker::ShardWritten& shard);
-  // From where the run goes on in its next epoch. An empty path: from its first step.
   absl::Status RecordCheckpoint(int64_t step, const std::string& path);
   absl::Status RecordEnd();
 

@@ -76,27 +76,6 @@ TEST(Journal, WhereAShardStaysIsKept) {
   EXPECT_EQ(again.shards[0].files[1].tensor_bytes, 4);
 }
 
-TEST(Journal, ARunThatBeganAgainGoesOnFromNoCheckpoint) {
-  const base::TempFolder folder;
-  const std::string path = folder / "broker.journal";
-  JournalState state;
-  absl::StatusOr<Journal> journal = Journal::Open(path, &state);
-  ASSERT_TRUE(journal.ok()) << journal.status();
-  EXPECT_FALSE(state.began_again);
-  ASSERT_TRUE(journal->RecordCheckpoint(20, "step-000020").ok());
-  ASSERT_TRUE(journal->RecordCheckpoint(0, "").ok());
-  ASSERT_TRUE(journal->RecordEpoch(2, {.document = "{}", .devices = {"a"}}, {}, {}, "", {}).ok());
-  JournalState again;
-  ASSERT_TRUE(Journal::Open(path, &again).ok());
-  EXPECT_TRUE(again.began_again);
-  EXPECT_EQ(again.checkpoint_step, 0);
-  EXPECT_EQ(again.last_step, 0) << "the steps since would not be believed";
-  ASSERT_TRUE(journal->RecordCheckpoint(10, "step-000010").ok());
-  JournalState saved;
-  ASSERT_TRUE(Journal::Open(path, &saved).ok());
-  EXPECT_FALSE(saved.began_again);
-}
-
 TEST(Journal, WhatCannotBeReadIsNotCutOff) {
   const base::TempFolder folder;
   JournalState state;

@@ -496,12 +496,7 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
         event.path = found->path;
         unusable_.erase(found->path);  // it may be a copy in the place of one that was
         if (!base::IsUri(options_.job.spec.checkpoint->path)) probe_.CheckpointKept(found->step);
-        // A run that begins again removes nothing of what its sites may yet give back.
-        if (const auto first = FirstSequence(options_.checkpoint_directory, found->path); found->path.empty() && first.ok()) {
-          first_sequence_ = *first;
-        }
       }
-      // Of none, too: a broker that takes over would believe in what could not be restored, and in no step or shard before it.
       if (found.ok() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
       Feed(event);
     });

@@ -150,18 +150,25 @@ TEST_F(JoinSitesTest, ASiteWhoseMachineComesBackGivesWhatTheOthersNeed) {
   ExpectSameLosses(*run, *undisturbed, 1, kSteps);
 }
 
-TEST_F(JoinSitesTest, ASiteThatIsLostCostsWhatOnlyItHad) {
+TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
   const Settings settings = With(kEveryTen);
   const auto undisturbed = Undisturbed();
   const int64_t done = Interrupted(settings);
   ASSERT_LT(done, kSteps);
-  ASSERT_GT(fs::remove_all(Folder("tokyo")), 0u);
+  fs::rename(Folder("tokyo"), Folder("tokyo") + ".away");
+  {
+    const auto run = Listen(3, settings);
+    const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+    EXPECT_EQ(run->Wait(), 1) << run->words() << paris->words() << tokyo->words();
+    EXPECT_THAT(run->words(), AllOf(HasSubstr("site tokyo"), HasSubstr(".safetensors"), HasSubstr("no checkpoint of this run is left")));
+  }
+  fs::remove_all(Folder("tokyo"));
+  fs::rename(Folder("tokyo") + ".away", Folder("tokyo"));
   const auto run = Listen(3, settings);
   const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
-  EXPECT_THAT(Told(*run, "CheckpointUnusable"),
-              Contains(AllOf(HasSubstr("site tokyo"), HasSubstr(".safetensors"), HasSubstr("no other is left"))));
-  ExpectSameLosses(*run, *undisturbed, 1, kSteps);
+  EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
+  ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
 }
 
 TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {
