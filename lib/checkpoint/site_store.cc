@@ -2,6 +2,7 @@
 
 #include <openssl/rand.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -100,6 +101,15 @@ absl::Status SiteStore::Tidy(const Decided& decided) {
     if (!decided.present->contains(device)) FUSIONLLM_RETURN_IF_ERROR(TidyDevice(device, decided));
   }
   return absl::OkStatus();
+}
+
+absl::Status CanKeepShards(const std::string& directory) {
+  std::error_code ignored;
+  if (fs::exists(absl::StrCat(directory, "/", kSiteShardsName), ignored)) return absl::OkStatus();
+  const absl::Status made = base::MakeFolders(directory);
+  if (!made.ok()) return absl::IsResourceExhausted(made) ? absl::OkStatus() : made;
+  if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return base::FileError(errno, "write in", directory);
 }
 
 absl::StatusOr<std::string> ShardsIdOf(const std::string& root) {

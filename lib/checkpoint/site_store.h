@@ -54,6 +54,10 @@ class SiteStore {
   std::map<std::string, std::pair<uint32_t, int64_t>> written_;  // by this object: folder -> epoch, step
 };
 
+// OK: shards can be kept in `directory`, made when it is not there, or there may be some. An error: it can be neither made nor written, and
+// holds none. A full disk is no error: it may have room by the time of a save.
+absl::Status CanKeepShards(const std::string& directory);
+
 // The id of the folder of checkpoints `root`, made when there is none yet.
 absl::StatusOr<std::string> ShardsIdOf(const std::string& root);
 

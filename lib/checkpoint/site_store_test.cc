@@ -53,6 +53,20 @@ TEST_F(SiteStoreTest, AShardIsWrittenOnceWithItsSumsUnderANameOfItsOwn) {
   EXPECT_TRUE(Has(model.site_folder)) << "a manifest may name it";
 }
 
+TEST_F(SiteStoreTest, WhereShardsCanBeKeptIsKnownBeforeThereAreAny) {
+  EXPECT_TRUE(CanKeepShards(site_).ok());
+  EXPECT_TRUE(fs::is_directory(site_)) << "made";
+  folder_.Write("file", "");
+  const absl::Status none = CanKeepShards(folder_ / "file/site");
+  EXPECT_FALSE(none.ok());
+  EXPECT_THAT(std::string(none.message()), ::testing::HasSubstr("file/site"));
+}
+
+TEST_F(SiteStoreTest, ShardsThatAreThereAreServedWhoeverMayWriteNow) {
+  EXPECT_NE(Save(store_, 1, 50), "");
+  EXPECT_TRUE(CanKeepShards(site_).ok());
+}
+
 TEST_F(SiteStoreTest, WhatCannotBeWrittenLeavesNothing) {
   ASSERT_TRUE(base::MakeFolders(site_).ok());
   folder_.Write("site/shards", "a file where the folder should be");

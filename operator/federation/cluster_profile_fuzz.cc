@@ -17,7 +17,7 @@ std::vector<std::string> Seeds() {
       R"({"name":"client.authentication.k8s.io/exec","extension":{"c":["7",1,null,true]}},)"
       R"({"name":"clusterprofiles.multicluster.x-k8s.io/exec/additional-args","extension":["--c","p"]},)"
       R"({"name":"clusterprofiles.multicluster.x-k8s.io/exec/additional-envs","extension":{"R":"us","S":"x"}}]}}]}})",
-      R"({"providers":[{"name":"b","execConfig":{"apiVersion":"v","command":"c"},"profileSourcedEnvVarsPolicy":"AppendIfNotExists"}]})"
+      R"({"providers":[{"name":"b","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"c"},"profileSourcedEnvVarsPolicy":"AppendIfNotExists"}]})"
       "\n"
       R"({"status":{"credentialProviders":[{"name":"b","cluster":{"server":"https://b","insecure-skip-tls-verify":true}}]}})",
   };

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lib/base/host_port.h"
+#include "lib/checkpoint/site_store.h"
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
@@ -88,6 +89,12 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   DataPlaneOptions data_options = flags.data;
   if (host_options.incarnation == 0) {
     host_options.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  }
+  if (const std::string& folder = host_options.site_checkpoints; !folder.empty()) {
+    if (const absl::Status usable = checkpoint::CanKeepShards(folder); !usable.ok()) {
+      base::Log(base::LogLevel::kWarning, absl::StrCat("--site-checkpoints: ", usable.message(), "; shards go to the broker"));
+      host_options.site_checkpoints.clear();
+    }
   }
   const absl::StatusOr<kernels::DeviceChoice> chosen = kernels::ChooseDevice(flags.device);
   if (!chosen.ok()) return Complain(chosen.status(), kExitBadInput);
