@@ -1,7 +1,8 @@
 #!/bin/bash
 # suspend_resume.sh: a job over two members is suspended in its middle: it leaves a checkpoint of the step it had reached, and no Pod in any
 # cluster. While it stands still it is given another number of steps. Resumed, it goes on from that checkpoint, in no status below it, and
-# comes to its end with its loss in the status; none of it counts as a restart. Checkpoints lie in a claim.
+# comes to its end with its loss in the status; none of it counts as a restart. Checkpoints lie in a claim of the hub's, their parts in those of
+# the members while it trains; those of the last one are brought to the hub when it is suspended.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
@@ -14,6 +15,16 @@ job long 1000000 "$(one_in_each)" "$two_executors" "$with_checkpoints"
 wait_for long condition=Ready
 until_true "its first steps" has_passed long 5
 took "the job trains"
+
+# parts_in CLUSTER: files with tensors in its claim.
+parts_in() { find "$state_root/$1/volumes/checkpoints/run" -name '*.safetensors' 2>/dev/null; }
+if ! given; then
+  has_saved() { [ "$(status_of long checkpoint.step)" -gt 0 ] 2>/dev/null; }
+  until_true "its first checkpoint" has_saved
+  for member in "${members[@]}"; do [ -n "$(parts_in "$member")" ] || fail "$member keeps no part of a checkpoint"; done
+  [ -z "$(parts_in "$hub")" ] || fail "parts of checkpoints came to the hub: $(parts_in "$hub")"
+  took "each member keeps its part of a checkpoint"
+fi
 
 # Every status that the job has from here on.
 history=$(mktemp)
@@ -28,6 +39,8 @@ reached=$(step_of long)
 saved=$(status_of long checkpoint.step)
 [ "$saved" = "$reached" ] || fail "suspended at step $reached, with a checkpoint of step $saved"
 given || [ -d "$state_root/$hub/volumes/checkpoints/run/step-$(printf '%06d' "$saved")" ] || fail "the claim has no checkpoint of step $saved"
+given || [ "$(parts_in "$hub" | grep -c "/step-$(printf '%06d' "$saved")/model-")" = 2 ] ||
+  fail "of the checkpoint of step $saved the hub has: $(parts_in "$hub")"
 reason_is fusionjob/long Ready Suspended || fail "a suspended job is Ready for the reason $(condition_of fusionjob/long Ready reason)"
 for cluster in "$hub" "${members[@]}"; do
   [ -z "$(pods_of "$cluster")" ] || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"

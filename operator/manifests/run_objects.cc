@@ -325,7 +325,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
   // Started again by the operator, which looks why it ended: what the job cannot survive must not be tried for ever.
   parts.restart_policy = "Never";
   parts.grace_period_seconds = kBrokerGraceSeconds;
-  if (replica || (job.spec.checkpoint.has_value() && base::IsUri(job.spec.checkpoint->path))) {
+  if (replica || !SiteCheckpoints(job).empty() || (job.spec.checkpoint.has_value() && base::IsUri(job.spec.checkpoint->path))) {
     parts.grace_period_seconds += kCopyGraceSeconds;
   }
   return Finish(parts, job.spec.broker.pod_template.json, "broker", identity, owner);

@@ -6,12 +6,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/host_port.h"
+#include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/reader.h"
 #include "lib/daemon/loop_check.h"
 #include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
@@ -112,6 +118,36 @@ void FinishCopies(BrokerSetup& setup, RunOutcome& outcome) {
   outcome.status = copied;
 }
 
+// The next start may be in other sites: what these have of the last checkpoint is brought here while their executors are there.
+void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
+  if (!outcome.interrupted || setup.checkpoint_directory.empty()) return;
+  std::error_code none;
+  const std::filesystem::path folder =
+      std::filesystem::canonical(absl::StrCat(setup.checkpoint_directory, "/", checkpoint::kLatestName), none);
+  if (none) return;
+  // Holds it against removal.
+  const auto reader = checkpoint::CheckpointReader::Open(folder.string(), checkpoint::Elsewhere::kLeaveOut);
+  if (!reader.ok() || reader->elsewhere().empty()) return;
+  int64_t bytes = 0;
+  for (const checkpoint::FileEntry& file : reader->elsewhere()) bytes += file.bytes;
+  RunLoop& loop = *setup.loop;
+  loop.Tell({.reason = "CollectingShards",
+             .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
+  loop.TellWaiting();
+  absl::Time moved_at = absl::Now();
+  absl::Status brought;
+  for (const checkpoint::FileEntry& file : reader->elsewhere()) {
+    brought.Update(setup.recall->Bring(
+        folder.string(), file, [&] { return absl::Now() - moved_at > kCopyPatience; }, [&] { moved_at = absl::Now(); }));
+    moved_at = absl::Now();
+  }
+  if (!brought.ok()) {
+    loop.Tell({.reason = "ShardsInSites",
+               .message = absl::StrFormat("parts of %s stay in their sites and nowhere else: %s", folder.string(), brought.message())});
+  }
+  loop.TellWaiting();
+}
+
 int Main(int argc, char** argv) {
   BrokerFlags flags;
   std::string expected, gone, final_report;
@@ -177,6 +213,7 @@ int Main(int argc, char** argv) {
   RunOutcome outcome = loop.Run(attendance);
   serving = false;
   FinishCopies(*setup, outcome);
+  BringShardsHome(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
   if (!final_report.empty()) LeaveReport(final_report, setup->probe->ProgressJson(), outcome);
   (*server)->GetHealthCheckService()->SetServingStatus(false);

@@ -77,6 +77,18 @@ class JoinSitesTest : public JoinTest {
     EXPECT_NE(tokyo->Wait(), -1);
     return run->LossBits().empty() ? 0 : run->LossBits().back().first;
   }
+  // The same, of a run that had no time to bring the last checkpoint's parts here.
+  int64_t Cut(const Settings& settings) {
+    const int64_t done = Interrupted(settings);
+    for (const auto& entry : fs::directory_iterator(Out("run") + "/checkpoints")) {
+      const auto manifest = checkpoint::LoadManifest(entry.path().string());
+      if (!manifest.ok() || entry.is_symlink()) continue;
+      for (const checkpoint::FileEntry& file : manifest->files) {
+        if (!file.site.empty()) fs::remove(entry.path() / file.name);
+      }
+    }
+    return done;
+  }
   std::unique_ptr<Fusionctl> Undisturbed() {
     auto alone = Alone({absl::StrCat("spec.training.steps=", kSteps)}, "undisturbed");
     EXPECT_EQ(alone->Wait(), 0) << alone->words();
@@ -87,7 +99,7 @@ class JoinSitesTest : public JoinTest {
 TEST_F(JoinSitesTest, ShardsLieInTheirSitesAndARestoreWithTheSamePlacementReadsThemThere) {
   const Settings settings = With(kEveryTen);
   const auto undisturbed = Undisturbed();
-  const int64_t done = Interrupted(settings);
+  const int64_t done = Cut(settings);
   ASSERT_GT(done, 10);
   ASSERT_LT(done, kSteps) << "it was not interrupted in the middle";
 
@@ -120,10 +132,26 @@ TEST_F(JoinSitesTest, ShardsLieInTheirSitesAndARestoreWithTheSamePlacementReadsT
     EXPECT_THAT(FilesOf(step), SizeIs(4)) << "one stage's two files, index, manifest";
 }
 
-TEST_F(JoinSitesTest, AStageThatMovesToAnotherSiteHasItsShardSent) {
+TEST_F(JoinSitesTest, ARunThatIsStoppedHasAllOfItsLastCheckpointHereAndGoesOnInOtherSites) {
   const Settings settings = With(kEveryTen);
   const auto undisturbed = Undisturbed();
   const int64_t done = Interrupted(settings);
+  ASSERT_LT(done, kSteps);
+  Fusionctl verify(folder_, "verify", {"checkpoint", "verify", Out("run") + "/checkpoints/latest"});
+  EXPECT_EQ(verify.Wait(), 0) << verify.words();
+  for (const char* site : {"paris", "tokyo"}) ASSERT_GT(fs::remove_all(Folder(site)), 0u);
+  const auto run = Listen(3, settings);
+  const auto lima = Site("p", "lima"), oslo = Site("t", "oslo");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << lima->words() << oslo->words();
+  EXPECT_EQ(run->Event("Restored").value("step", 0), done);
+  EXPECT_THAT(Told(*run, "ShardRecalled"), IsEmpty());
+  ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, AStageThatMovesToAnotherSiteHasItsShardSent) {
+  const Settings settings = With(kEveryTen);
+  const auto undisturbed = Undisturbed();
+  const int64_t done = Cut(settings);
   ASSERT_LT(done, kSteps);
   const auto run = Listen(3, settings);
   const auto in_tokyo = Site("p", "tokyo"), in_paris = Site("t", "paris");
@@ -153,7 +181,7 @@ TEST_F(JoinSitesTest, ASiteWhoseMachineComesBackGivesWhatTheOthersNeed) {
 TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
   const Settings settings = With(kEveryTen);
   const auto undisturbed = Undisturbed();
-  const int64_t done = Interrupted(settings);
+  const int64_t done = Cut(settings);
   ASSERT_LT(done, kSteps);
   fs::rename(Folder("tokyo"), Folder("tokyo") + ".away");
   {
@@ -174,18 +202,10 @@ TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
 TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {
   const Settings settings = With(kWithReplica);
   const auto undisturbed = Undisturbed();
-  const int64_t done = Interrupted(settings);
+  const int64_t done = Cut(settings);
   ASSERT_LT(done, kSteps);
   Fusionctl verify(folder_, "verify", {"checkpoint", "verify", Out("run") + "/copies/latest"});
   EXPECT_EQ(verify.Wait(), 0) << verify.words();
-  // What was brought here for the copy is lost, too.
-  for (const auto& entry : fs::directory_iterator(Out("run") + "/checkpoints")) {
-    const auto manifest = checkpoint::LoadManifest(entry.path().string());
-    if (!manifest.ok() || entry.is_symlink()) continue;
-    for (const checkpoint::FileEntry& file : manifest->files) {
-      if (!file.site.empty()) fs::remove(entry.path() / file.name);
-    }
-  }
   ASSERT_GT(fs::remove_all(Folder("tokyo")), 0u);
   const auto run = Listen(3, settings);
   const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
