@@ -147,24 +147,27 @@ absl::Status Collect(const ChildProgram& program, pid_t pid, Pipe& out, Pipe& er
 
 }  // namespace
 
-absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_token stop, std::string& errors) {
+absl::StatusOr<std::string> RunProgram(const ChildProgram& program, std::stop_token stop, ProgramReport& report) {
+  report = {};
   FUSIONLLM_ASSIGN_OR_RETURN(Pipe out, MakePipe());
   FUSIONLLM_ASSIGN_OR_RETURN(Pipe err, MakePipe());
   FUSIONLLM_ASSIGN_OR_RETURN(const pid_t pid, Spawn(program, out.theirs.get(), err.theirs.get()));
   out.theirs.Close();
   err.theirs.Close();
   std::string output;
-  errors.clear();
   int end = 0;
-  const absl::Status collected = Collect(program, pid, out, err, stop, output, errors, end);
+  const absl::Status collected = Collect(program, pid, out, err, stop, output, report.errors, end);
   if (!collected.ok()) {
     kill(-pid, SIGKILL);
     while (waitpid(pid, &end, 0) < 0 && errno == EINTR) {
     }
   }
+  // 127: what a shell, or a C library that learns it too late, says of a program that is not there.
+  const bool missing = collected.ok() && WIFEXITED(end) && WEXITSTATUS(end) == 127 && output.empty();
+  if (!missing) report.exit_code = WIFEXITED(end) ? WEXITSTATUS(end) : -1;
   FUSIONLLM_RETURN_IF_ERROR(collected);
-  if (WIFEXITED(end) && WEXITSTATUS(end) == 0) return output;
-  if (WIFEXITED(end) && WEXITSTATUS(end) == 127 && output.empty()) return absl::NotFoundError(absl::StrCat("cannot run ", program.argv[0]));
+  if (missing) return absl::NotFoundError(absl::StrCat("cannot run ", program.argv[0]));
+  if (report.exit_code == 0) return output;
   return absl::FailedPreconditionError(WIFEXITED(end) ? absl::StrCat(program.argv[0], ": ended with ", WEXITSTATUS(end))
                                                       : absl::StrCat(program.argv[0], ": ended by signal ", WTERMSIG(end)));
 }

@@ -31,13 +31,14 @@ absl::Status CheckConfig(const ClientConfig& config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<CredentialSource>> Source(const ClientConfig& config, Clock& clock, const AccessOptions& options) {
+absl::StatusOr<std::shared_ptr<CredentialSource>> Source(const ClientConfig& config, Clock& clock, const AccessOptions& options,
+                                                         const ExecMetrics* metrics) {
   if (config.exec.has_value()) {
     if (!options.exec_allowed.contains(config.exec->command)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the program ", config.exec->command, " is not among those that may make credentials"));
     }
-    return MakeExecPlugin(*config.exec, config, clock);
+    return MakeExecPlugin(*config.exec, config, clock, metrics);
   }
   if (!config.token_file.empty()) return std::make_shared<TokenFile>(config.token_file, clock);
   return FixedCredentials({.token = config.token});
@@ -52,7 +53,8 @@ bool IsHostName(absl::string_view host) {
 
 }  // namespace
 
-absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& clock, const AccessOptions& options) {
+absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& clock, const AccessOptions& options,
+                                         const ExecMetrics* metrics) {
   FUSIONLLM_RETURN_IF_ERROR(CheckConfig(config));
   FUSIONLLM_ASSIGN_OR_RETURN(const ServerUrl server, ParseServerUrl(config.server));
   if (!server.https() && (!config.token.empty() || !config.token_file.empty() || config.exec.has_value())) {
@@ -61,7 +63,7 @@ absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& cloc
   ClusterAccess access;
   access.server = server.HostPort();
   access.ns = config.ns.empty() ? "default" : config.ns;
-  FUSIONLLM_ASSIGN_OR_RETURN(access.credentials, Source(config, clock, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(access.credentials, Source(config, clock, options, metrics));
   auto tls = std::make_shared<TlsSource>(config.ca, config.certificate, config.key, access.credentials, clock);
   CurlTransportOptions transport = {.server = config.server,
                                     .tls_server_name = config.tls_server_name,

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "lib/kube/auth/client_config.h"
 #include "lib/kube/auth/credentials.h"
+#include "lib/kube/auth/exec_metrics.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/http/transport.h"
 
@@ -28,8 +29,9 @@ struct ClusterAccess {
 };
 
 // InvalidArgument: the configuration contradicts itself or holds what is not supported, the message says which; errors of files that cannot
-// be read. Does not connect.
-absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& clock, const AccessOptions& options = {});
+// be read. Does not connect. `clock` and `metrics` (which may be null) must outlive what is returned.
+absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& clock, const AccessOptions& options = {},
+                                         const ExecMetrics* metrics = nullptr);
 
 // That of a Pod: token and authority from the files that the kubelet mounts and renews. NotFound outside of a cluster. `root` is for tests.
 absl::StatusOr<ClientConfig> InClusterConfig(const std::string& root = "");

@@ -11,6 +11,7 @@
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/time.h"
+#include "lib/kube/auth/certificate_expiry.h"
 #include "lib/kube/auth/child_program.h"
 
 namespace fusionllm::kube {
@@ -50,8 +51,11 @@ std::string ExecInfo(const ExecConfig& exec, const ClientConfig& config) {
 
 class ExecPlugin : public CredentialSource {
  public:
-  ExecPlugin(ExecConfig exec, const ClientConfig& config, Clock& clock, absl::Duration timeout)
-      : exec_(std::move(exec)), info_(ExecInfo(exec_, config)), clock_(clock), timeout_(timeout) {}
+  ExecPlugin(ExecConfig exec, const ClientConfig& config, Clock& clock, const ExecMetrics* metrics, absl::Duration timeout)
+      : exec_(std::move(exec)), info_(ExecInfo(exec_, config)), clock_(clock), metrics_(metrics), timeout_(timeout) {}
+  ~ExecPlugin() override {
+    if (metrics_ != nullptr) metrics_->Forget(this);
+  }
 
   absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) override {
     // Held while the program runs: whoever comes meanwhile wants the same answer.
@@ -73,6 +77,7 @@ class ExecPlugin : public CredentialSource {
     why_not_ = absl::OkStatus();
     if (last_ == nullptr || *last_ != credential->credentials) {
       last_ = std::make_shared<const Credentials>(std::move(credential->credentials));
+      TellExpiry();
     }
     return last_;
   }
@@ -96,16 +101,23 @@ class ExecPlugin : public CredentialSource {
     ChildProgram program = {.argv = {exec_.command}, .env = exec_.env, .timeout = timeout_};
     program.argv.insert(program.argv.end(), exec_.args.begin(), exec_.args.end());
     program.env.emplace_back("KUBERNETES_EXEC_INFO", info_);
-    std::string errors;
-    const absl::StatusOr<std::string> text = RunProgram(program, stop, errors);
+    ProgramReport report;
+    const absl::StatusOr<std::string> text = RunProgram(program, stop, report);
+    if (metrics_ != nullptr && !absl::IsCancelled(text.status())) metrics_->Ran(text.status(), report);
     absl::StatusOr<ExecCredential> credential = text.ok() ? ParseExecCredential(*text, exec_.api_version) : text.status();
     if (absl::IsNotFound(text.status()) && !exec_.install_hint.empty()) {
       credential = absl::NotFoundError(absl::StrCat(text.status().message(), ". ", exec_.install_hint.substr(0, 500)));
     } else if (text.ok() && !credential.ok()) {
       credential = absl::InvalidArgumentError(absl::StrCat(exec_.command, ": ", credential.status().message()));
     }
-    if (!absl::IsCancelled(credential.status())) Say(credential.status(), errors);
+    if (!absl::IsCancelled(credential.status())) Say(credential.status(), report.errors);
     return credential;
+  }
+
+  void TellExpiry() const {
+    if (metrics_ == nullptr) return;
+    const std::string& certificate = last_->certificate_pem;
+    metrics_->Expires(this, CertificateExpiry(certificate).value_or(absl::InfiniteFuture()), clock_);
   }
 
   // Once for each change and, while it goes on, once a minute.
@@ -136,6 +148,7 @@ class ExecPlugin : public CredentialSource {
   const ExecConfig exec_;
   const std::string info_;
   Clock& clock_;
+  const ExecMetrics* const metrics_;
   const absl::Duration timeout_;
   std::mutex mutex_;
   std::shared_ptr<const Credentials> last_;  // null: none were made yet
@@ -166,11 +179,11 @@ absl::Status CheckExecCommand(absl::string_view command) {
 }
 
 absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfig& exec, const ClientConfig& config, Clock& clock,
-                                                                 absl::Duration timeout) {
+                                                                 const ExecMetrics* metrics, absl::Duration timeout) {
   if (const absl::Status version = CheckExecVersion(exec.api_version); !version.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("exec.apiVersion ", version.message()));
   }
-  return std::make_shared<ExecPlugin>(exec, config, clock, timeout);
+  return std::make_shared<ExecPlugin>(exec, config, clock, metrics, timeout);
 }
 
 absl::StatusOr<ExecCredential> ParseExecCredential(absl::string_view text, absl::string_view api_version) {

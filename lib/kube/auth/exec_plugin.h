@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "lib/kube/auth/client_config.h"
 #include "lib/kube/auth/credentials.h"
+#include "lib/kube/auth/exec_metrics.h"
 #include "lib/kube/clock.h"
 
 namespace fusionllm::kube {
@@ -20,8 +21,10 @@ namespace fusionllm::kube {
 absl::Status CheckExecVersion(absl::string_view api_version);
 absl::Status CheckExecCommand(absl::string_view command);
 
-// InvalidArgument: an apiVersion that is not known. `config` describes the cluster to a program that wants to know.
+// InvalidArgument: an apiVersion that is not known. `config` describes the cluster to a program that wants to know. `clock` and `metrics`
+// (which may be null) must outlive the source.
 absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfig& exec, const ClientConfig& config, Clock& clock,
+                                                                 const ExecMetrics* metrics = nullptr,
                                                                  absl::Duration timeout = absl::Minutes(1));
 
 struct ExecCredential {

@@ -47,7 +47,7 @@ class ExecPluginTest : public ::testing::Test {
   }
   std::shared_ptr<CredentialSource> Source(const ExecConfig& exec, const ClientConfig& config = {},
                                            absl::Duration timeout = absl::Minutes(1)) {
-    auto source = MakeExecPlugin(exec, config, clock_, timeout);
+    auto source = MakeExecPlugin(exec, config, clock_, nullptr, timeout);
     EXPECT_TRUE(source.ok()) << source.status();
     return *source;
   }
@@ -58,7 +58,7 @@ class ExecPluginTest : public ::testing::Test {
 
   base::TempFolder folder_;
   testing::FakeClock clock_;
-  std::string errors_;  // of RunProgram()
+  ProgramReport report_;
 };
 
 TEST_F(ExecPluginTest, WhatItPrintsIsKeptUntilItExpires) {
@@ -261,7 +261,7 @@ TEST_F(ExecPluginTest, AProgramThatHangsIsKilledWithItsChildren) {
   ASSERT_EQ(pipe(ends), 0);
   fcntl(ends[0], F_SETFD, FD_CLOEXEC);
   const std::string command = Program("tail -f /dev/null & wait").command;
-  const absl::Status late = RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}, errors_).status();
+  const absl::Status late = RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}, report_).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   close(ends[1]);
   pollfd hung_up = {ends[0], POLLIN, 0};
@@ -271,23 +271,23 @@ TEST_F(ExecPluginTest, AProgramThatHangsIsKilledWithItsChildren) {
 
 TEST_F(ExecPluginTest, OneThatClosesItsOutputAndLivesOnIsKilledToo) {
   const std::string command = Program("exec >/dev/null 2>&1; tail -f /dev/null").command;
-  EXPECT_TRUE(absl::IsDeadlineExceeded(RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}, errors_).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(RunProgram({.argv = {command}, .timeout = absl::Milliseconds(200)}, {}, report_).status()));
 }
 
 TEST_F(ExecPluginTest, StopKillsIt) {
   const std::string command = Program("tail -f /dev/null").command;
   std::stop_source stop;
   std::thread stopper([&] { stop.request_stop(); });
-  EXPECT_TRUE(absl::IsCancelled(RunProgram({.argv = {command}, .timeout = absl::Hours(1)}, stop.get_token(), errors_).status()));
+  EXPECT_TRUE(absl::IsCancelled(RunProgram({.argv = {command}, .timeout = absl::Hours(1)}, stop.get_token(), report_).status()));
   stopper.join();
 }
 
 TEST_F(ExecPluginTest, EndlessOutputIsCutOff) {
-  EXPECT_EQ(RunProgram({.argv = {"yes"}, .timeout = absl::Minutes(1), .max_output_bytes = 100'000}, {}, errors_).status().code(),
+  EXPECT_EQ(RunProgram({.argv = {"yes"}, .timeout = absl::Minutes(1), .max_output_bytes = 100'000}, {}, report_).status().code(),
             absl::StatusCode::kResourceExhausted);
   const std::string command = Program("head -c 200000 /dev/zero >&2; echo done").command;
-  const auto output = RunProgram({.argv = {command}, .timeout = absl::Minutes(1)}, {}, errors_);
-  EXPECT_EQ(errors_.size(), 4096u);
+  const auto output = RunProgram({.argv = {command}, .timeout = absl::Minutes(1)}, {}, report_);
+  EXPECT_EQ(report_.errors.size(), 4096u);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(*output, "done\n");
 }

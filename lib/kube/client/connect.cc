@@ -24,7 +24,8 @@ absl::StatusOr<ClientConfig> FindConfig(const ConnectOptions& options) {
 
 absl::StatusOr<std::unique_ptr<RestClient>> Open(const ClientConfig& config, const ConnectOptions& options, Clock& clock,
                                                  const RestMetrics* metrics) {
-  FUSIONLLM_ASSIGN_OR_RETURN(ClusterAccess access, OpenAccess(config, clock, options.access));
+  FUSIONLLM_ASSIGN_OR_RETURN(ClusterAccess access,
+                             OpenAccess(config, clock, options.access, metrics == nullptr ? nullptr : &metrics->exec()));
   return std::make_unique<RestClient>(std::move(access), options.rest, clock, metrics);
 }
 

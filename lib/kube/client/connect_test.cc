@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/kube/client/rest_metrics.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/raw_server.h"
 #include "lib/security/certificate_authority.h"
@@ -47,6 +48,20 @@ TEST(Connect, AForeignKubeconfigMayNotReadOurFiles) {
   const absl::Status thief = ConnectForeign(kConfig, {.context = "thief"}, clock).status();
   EXPECT_EQ(thief.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(thief.message()), HasSubstr("TokenFileNotAllowed: "));
+}
+
+TEST(Connect, RunsOfAProgramForCredentialsAreTold) {
+  constexpr char kNoProgram[] = "/nonexistent/login";
+  const std::string config = absl::StrCat(
+      "clusters: [{name: c, cluster: {server: \"https://127.0.0.1\"}}]\nusers: [{name: u, user: {exec: {apiVersion: "
+      "client.authentication.k8s.io/v1, interactiveMode: Never, command: ",
+      kNoProgram, "}}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n");
+  metrics::Registry registry("test", "1");
+  const RestMetrics metrics(registry);
+  const auto client = ConnectForeign(config, {.access = {.exec_allowed = {kNoProgram}}, .rest = {.max_retries = 0}}, RealClock(), &metrics);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE(absl::IsUnauthenticated((*client)->List({"", "v1", "namespaces", "Namespace", false}, "", {}, {}).status()));
+  EXPECT_THAT(registry.Text(), HasSubstr("rest_client_exec_plugin_call_total{call_status=\"plugin_not_found_error\",code=\"1\"} 1\n"));
 }
 
 // Asks a cluster, by a kubeconfig that somebody else wrote, for its namespaces.

@@ -22,7 +22,8 @@ RestMetrics::RestMetrics(metrics::Registry& registry)
       limiter_(registry.AddHistogram(Spec("rate_limiter_duration_seconds", "Waiting for our own limit on requests.", {"verb", "host"}),
                                      Seconds())),
       request_bytes_(registry.AddHistogram(Spec("request_size_bytes", "Bodies of requests.", {"verb", "host"}), Bytes())),
-      response_bytes_(registry.AddHistogram(Spec("response_size_bytes", "Bodies of answers, decompressed.", {"verb", "host"}), Bytes())) {}
+      response_bytes_(registry.AddHistogram(Spec("response_size_bytes", "Bodies of answers, decompressed.", {"verb", "host"}), Bytes())),
+      exec_(registry) {}
 
 void RestMetrics::Answered(const std::string& code, const std::string& method, const std::string& host, absl::Duration time) const {
   requests_.Add(1, {code, method, host});

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/kube/auth/exec_metrics.h"
 #include "lib/metrics/registry.h"
 
 namespace fusionllm::kube {
@@ -19,9 +20,13 @@ class RestMetrics {
   void Limited(const std::string& method, const std::string& host, absl::Duration time) const;
   void Sizes(const std::string& method, const std::string& host, size_t request_bytes, size_t response_bytes) const;
 
+  // Of the programs that make clients' credentials.
+  const ExecMetrics& exec() const { return exec_; }
+
  private:
   metrics::Counter requests_, retries_;
   metrics::Histogram duration_, limiter_, request_bytes_, response_bytes_;
+  ExecMetrics exec_;
 };
 
 }  // namespace fusionllm::kube
