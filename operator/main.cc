@@ -27,6 +27,7 @@
 #include "operator/features/feature_gates.h"
 #include "operator/federation/access_providers.h"
 #include "operator/federation/cluster_registry.h"
+#include "operator/federation/connect_metrics.h"
 #include "operator/federation/leader_fence.h"
 #include "operator/federation/member_client.h"
 #include "operator/federation/member_probe.h"
@@ -176,6 +177,7 @@ int Main(int argc, char** argv) {
   kube::ControllerMetrics controller_metrics(registry);
   const kube::EventMetrics event_metrics(registry);
   const kube::LeaderMetrics leader_metrics(registry);
+  ConnectMetrics connect_metrics(registry);
   const OrphanMetrics orphan_metrics(registry);
   const JobMetrics job_metrics(registry);
   const ConfigMetrics config_metrics(registry);
@@ -282,6 +284,7 @@ int Main(int argc, char** argv) {
        .informer_metrics = &informer_metrics,
        .queue_metrics = &queue_metrics,
        .controller_metrics = &controller_metrics,
+       .connect_metrics = &connect_metrics,
        .reconcile = reconcile,
        .changed = changed,
        .may_write = may_write,

@@ -151,6 +151,7 @@ void Counter::RaiseTo(double total, const LabelValues& labels) const {
     if (total > counter.Value()) counter.Increment(total - counter.Value());
   });
 }
+void Counter::Remove(const LabelValues& labels) const { series_->Remove(labels); }
 
 void Histogram::Observe(double value, const LabelValues& labels) const {
   series_->With(

@@ -62,6 +62,7 @@ class Counter {
   void Add(double amount, const LabelValues& labels = {}) const;  // amount >= 0
   // For what somebody else counts: to `total`, if that is more.
   void RaiseTo(double total, const LabelValues& labels = {}) const;
+  void Remove(const LabelValues& labels) const;  // one series, if it is there: of something that is no more
 
   struct Series;
 

@@ -51,6 +51,12 @@ TEST(RegistryTest, OneSeriesCanBeRemoved) {
   objects.Remove({"never there"});
   EXPECT_THAT(registry.Text(), Not(HasSubstr("cluster=\"a\"")));
   EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_objects{cluster=\"b\"} 2\n"));
+  const Counter calls = registry.AddCounter({"calls_total", "Calls.", {"host"}});
+  calls.Add(1, {"c"});
+  calls.Add(2, {"d"});
+  calls.Remove({"c"});
+  EXPECT_THAT(registry.Text(), Not(HasSubstr("host=\"c\"")));
+  EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_calls_total{host=\"d\"} 2\n"));
 }
 
 TEST(RegistryTest, NamesOfOthersVocabulariesKeepTheirPrefix) {

@@ -111,23 +111,41 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     patience_[name] = absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
     gone_.erase(name);
   }
+  if (context_.connect_metrics != nullptr && !cluster.spec.local.has_value()) context_.connect_metrics->Register(name);
   const Finding finding = Connect(registered, stop);
   {
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
     if (const auto at = links_.find(name); at != links_.end()) at->second.connected = finding.connection.ok();
   }
-  JudgeLoss(registered, finding);
+  kube::ReconcileResult result = Conclude(registered, finding, stop);
+  TellAttempts(cluster, finding, result.after);
+  return result;
+}
+
+kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, const Finding& finding, std::stop_token stop) {
+  const kubeapi::FusionCluster& cluster = object.cluster;
+  JudgeLoss(object, finding);
   if (MayComeBack(cluster, finding)) {
-    const std::shared_ptr<MemberLink> link = Link(name);
+    const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
     const bool soon = link != nullptr && link->Age() < options_.connect_patience;
     return kube::ReconcileResult::Again(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
   }
   if (!options_.may_tell()) return kube::ReconcileResult::Again(kLookEvery);
-  const absl::Status told = Tell(registered, finding, stop);
+  const absl::Status told = Tell(object, finding, std::move(stop));
   if (!told.ok()) return kube::ReconcileResult::Failed(told);
   const bool well = finding.connection.ok() && !absl::IsUnauthenticated(finding.credentials);
   return kube::ReconcileResult::Again(well ? kLookEvery : kLookForConnectionEvery);
+}
+
+void ClusterRegistry::TellAttempts(const kubeapi::FusionCluster& cluster, const Finding& finding, absl::Duration again) const {
+  ConnectMetrics* const metrics = context_.connect_metrics;
+  if (metrics == nullptr) return;
+  const std::string& name = cluster.metadata.name;
+  if (cluster.spec.local.has_value()) return metrics->Forget(name);
+  metrics->Found(name, finding.connection.ok());
+  // With a link, that is who tries.
+  if (Link(name) == nullptr && again < absl::InfiniteDuration()) metrics->NextAt(name, context_.clock->Now() + again);
 }
 
 ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {
@@ -157,6 +175,7 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, s
   if (known != nullptr) return Look(object, known);
   absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, spec);
   if (!client.ok()) {
+    if (context_.connect_metrics != nullptr) context_.connect_metrics->Tried(name);
     // As above: what is wrong with the new one says nothing of the one in use.
     const std::shared_ptr<MemberLink> link = Link(name);
     return {client.status(), link == nullptr ? absl::UnavailableError("its credentials are refused") : link->Connection(),
@@ -374,6 +393,7 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Find
 
 kube::ReconcileResult ClusterRegistry::Leave(const std::string& name) {
   Drop(name);
+  if (context_.connect_metrics != nullptr) context_.connect_metrics->Forget(name);
   const absl::Duration now = context_.clock->Monotonic();
   absl::Duration until = started_at_ + kGonePatience;
   {

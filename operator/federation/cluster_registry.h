@@ -121,6 +121,8 @@ class ClusterRegistry : public Members {
   Finding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
   // `uid`: of the cluster that is behind it now.
   Identity Identify(const ClusterObject& object, std::string uid) const;
+  // What is to be done about a finding, and when it is to be looked at again.
+  kube::ReconcileResult Conclude(const ClusterObject& object, const Finding& finding, std::stop_token stop);
   absl::Status Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
@@ -130,6 +132,8 @@ class ClusterRegistry : public Members {
   std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);
   // What the cluster has, as far as it is time to say it.
   void Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status);
+  // `again`: when it is looked at next, if that is known.
+  void TellAttempts(const kubeapi::FusionCluster& cluster, const Finding& finding, absl::Duration again) const;
   // One whose FusionCluster is gone: when it is to be looked at again.
   kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);

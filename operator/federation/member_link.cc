@@ -88,10 +88,14 @@ absl::Status MemberLink::Credentials() const {
 }
 
 kube::ReconcileResult MemberLink::Probe(const MemberContext& context, const std::stop_token& stop) {
+  ConnectMetrics* const metrics = context.connect_metrics;
+  if (metrics != nullptr && !reachable()) metrics->Tried(name_);
   // What we may do is asked by a POST, so not by a standby.
   const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_ && context.may_write().ok());
+  const absl::Duration again = answer.ok() && reachable() ? kProbeEvery : kProbeAgain;
+  if (metrics != nullptr) metrics->NextAt(name_, clock_.Now() + again);
   probed_();
-  return kube::ReconcileResult::Again(answer.ok() && reachable() ? kProbeEvery : kProbeAgain);
+  return kube::ReconcileResult::Again(again);
 }
 
 void MemberLink::ProbeSoon() { queue_.Add(ProbeKey(name_)); }

@@ -15,6 +15,7 @@
 #include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/queue/controller.h"
 #include "lib/kube/watch/pulsed_client.h"
+#include "operator/federation/connect_metrics.h"
 #include "operator/federation/member_probe.h"
 #include "operator/members/cluster_cache.h"
 
@@ -39,6 +40,7 @@ struct MemberContext {
   const kube::InformerMetrics* informer_metrics = nullptr;
   kube::QueueMetrics* queue_metrics = nullptr;
   kube::ControllerMetrics* controller_metrics = nullptr;
+  ConnectMetrics* connect_metrics = nullptr;
   kube::Controller::Reconcile reconcile;  // for keys of members
   // A job has pods or an anchor in a member, and they have changed: its hub's part wants a look.
   JobChanged changed;

@@ -19,6 +19,7 @@
 #include "lib/kube/watch/informer_metrics.h"
 #include "operator/cleanup/orphan_collector.h"
 #include "operator/features/feature_gates.h"
+#include "operator/federation/connect_metrics.h"
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/process/config_reload.h"
 #include "operator/reconcile/job_metrics.h"
@@ -51,6 +52,7 @@ std::map<std::string, Exported> AllFamilies() {
   const kube::LeaderMetrics leader(op);
   const op::FleetMetrics fleet(
       op, [] { return std::vector<std::shared_ptr<const op::JobView>>(); }, [] { return std::map<std::string, op::Presence>(); });
+  const op::ConnectMetrics connects(op);
   const op::JobMetrics jobs(op);
   const op::OrphanMetrics orphans(op);
   const op::ConfigMetrics config(op);

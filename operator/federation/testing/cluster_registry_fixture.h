@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "operator/federation/cluster_registry.h"
+#include "operator/federation/connect_metrics.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op::testing {
@@ -33,6 +34,7 @@ class ClusterRegistryTest : public ::testing::Test {
   }
   void Make(absl::Duration connect_patience, absl::Duration loss_patience = absl::ZeroDuration(), kube::PulseTimes pulse = {}) {
     MemberContext context{.origin = "hub", .clock = &clock_};
+    context.connect_metrics = &connect_metrics_;
     context.pulse = pulse;
     context.reconcile = [this](const kube::WorkKey& key, std::stop_token) {
       const std::lock_guard lock(mutex_);
@@ -134,6 +136,8 @@ class ClusterRegistryTest : public ::testing::Test {
   std::map<std::string, std::string> conflicts_;
   std::atomic<int> losses_told_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
   std::atomic<bool> may_list_ = true, may_tell_ = true;
+  metrics::Registry metrics_{"test", "1"};
+  ConnectMetrics connect_metrics_{metrics_};
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
 
