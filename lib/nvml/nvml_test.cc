@@ -11,19 +11,25 @@
 namespace fusionllm::nvml {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr char kCard[] = "0000:3b:00.0";
 const std::vector<std::string> kLibrary = {FUSIONLLM_FAKE_NVML};
 
 class NvmlTest : public ::testing::Test {
  protected:
-  ~NvmlTest() override { unsetenv("FAKE_NVML"); }
-  static int Begun() {
-    int (*begun)() = nullptr;
-    EXPECT_TRUE(base::SharedLibrary::Open(kLibrary)->Find("fakeNvmlBegun", begun).ok());
-    return begun();
+  ~NvmlTest() override {
+    unsetenv("FAKE_NVML");
+    unsetenv("FAKE_NVML_XIDS");
   }
+  static int Ask(const char* function) {
+    int (*asked)() = nullptr;
+    EXPECT_TRUE(base::SharedLibrary::Open(kLibrary)->Find(function, asked).ok());
+    return asked();
+  }
+  static int Begun() { return Ask("fakeNvmlBegun"); }
 };
 
 TEST_F(NvmlTest, ItTellsHowTheCardFares) {
@@ -33,8 +39,41 @@ TEST_F(NvmlTest, ItTellsHowTheCardFares) {
                          .memory_used_bytes = int64_t{5} << 30,
                          .memory_total_bytes = int64_t{80} << 30,
                          .temperature_celsius = 61,
-                         .power_watts = 412.5};
+                         .power_watts = 412.5,
+                         .throttling = Throttling{.power = true},
+                         .uncorrected_ecc_errors = 0};
   EXPECT_EQ((*gpu)->Read().value(), expected);
+}
+
+TEST_F(NvmlTest, ItTellsOfErrorsOfMemoryAndOfSlowdowns) {
+  const auto gpu = Gpu::Open(kCard, kLibrary);
+  ASSERT_TRUE(gpu.ok());
+  setenv("FAKE_NVML", "broken", 1);
+  const auto reading = (*gpu)->Read();
+  ASSERT_TRUE(reading.ok());
+  EXPECT_EQ(reading->uncorrected_ecc_errors, 2);
+  EXPECT_EQ(reading->throttling, (Throttling{.heat = true, .hardware = true}));
+}
+
+TEST_F(NvmlTest, XidErrorsAreTakenOnceAndNotWaitedFor) {
+  const auto gpu = Gpu::Open(kCard, kLibrary);
+  ASSERT_TRUE(gpu.ok());
+  EXPECT_THAT((*gpu)->TakeXids(), IsEmpty());
+  setenv("FAKE_NVML_XIDS", "31 79 31", 1);
+  setenv("FAKE_NVML", "lost", 1);
+  EXPECT_THAT((*gpu)->TakeXids(), ElementsAre(31, 79, 31)) << "79 is that it has fallen off the bus";
+  EXPECT_THAT((*gpu)->TakeXids(), IsEmpty());
+  EXPECT_EQ(Ask("fakeNvmlLongestWait"), 0);
+}
+
+TEST_F(NvmlTest, OfACardThatTellsOfNoErrorsThereAreNone) {
+  setenv("FAKE_NVML", "slice", 1);
+  setenv("FAKE_NVML_XIDS", "79", 1);
+  const auto gpu = Gpu::Open(kCard, kLibrary);
+  ASSERT_TRUE(gpu.ok());
+  EXPECT_THAT((*gpu)->TakeXids(), IsEmpty());
+  EXPECT_EQ((*gpu)->Read()->uncorrected_ecc_errors, std::nullopt);
+  EXPECT_EQ(Ask("fakeNvmlEventSets"), 0);
 }
 
 TEST_F(NvmlTest, WhatTheCardDoesNotTellIsLeftOut) {
@@ -70,8 +109,10 @@ TEST_F(NvmlTest, EachBeginHasItsEnd) {
     EXPECT_EQ(Begun(), 1);
     EXPECT_FALSE(Gpu::Open("0000:5e:00.0", kLibrary).ok());
     EXPECT_EQ(Begun(), 1);
+    EXPECT_EQ(Ask("fakeNvmlEventSets"), 1);
   }
   EXPECT_EQ(Begun(), 0);
+  EXPECT_EQ(Ask("fakeNvmlEventSets"), 0);
 }
 
 }  // namespace

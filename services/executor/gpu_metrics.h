@@ -9,7 +9,7 @@
 namespace fusionllm::services {
 
 // Declares them; the card is asked in each Text(), and what it does not tell has no series. `gpu` may be null: there is none, or nothing
-// to ask it by. Of a card that is lost the log tells once, and all series are gone.
+// to ask it by. Of a card that is lost the log tells once, and its gauges are gone; what was counted stays. Errors go into the log, too.
 void AddGpuMetrics(metrics::Registry& registry, std::shared_ptr<const nvml::Gpu> gpu);
 
 }  // namespace fusionllm::services

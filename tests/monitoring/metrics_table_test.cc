@@ -113,7 +113,7 @@ TEST(MetricsTableTest, NamesAndHelpFollowPrometheus) {
 TEST(MetricsTableTest, NoLabelIsUnbounded) {
   const std::set<std::string> bounded = {"call_status", "class",  "cluster", "code",   "controller", "device",  "dir",     "dst",
                                          "host",        "kind",   "link",    "method", "name",       "outcome", "program", "reason",
-                                         "resource",    "result", "src",     "stage",  "state",      "verb",    "version"};
+                                         "resource",    "result", "src",     "stage",  "state",      "verb",    "version", "xid"};
   // Of objects that users make; each goes with its object.
   const std::set<std::string> of_jobs = {"job_namespace", "job_name"};
   for (const auto& [unused, exported] : AllFamilies()) {

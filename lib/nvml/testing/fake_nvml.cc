@@ -1,7 +1,13 @@
 // A library with NVML's functions and one card, for machines without a driver. What the card does is told by the environment variable
-// FAKE_NVML: "" well; "driver" the library does not begin; "slice" it does not tell how busy it is; "lost" it has fallen off the bus.
+// FAKE_NVML: "" well; "driver" the library does not begin; "slice" it does not tell how busy it is, nor of errors; "lost" it has fallen off
+// the bus; "broken" its memory has had errors and it is hot. FAKE_NVML_XIDS: numbers of errors that the driver tells from now on, once each
+// time that the variable changes: "79 31".
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <sstream>
+#include <string>
 
 namespace {
 
@@ -11,6 +17,29 @@ bool Says(const char* word) {
 }
 int card = 0;
 int begun = 0;
+int event_sets = 0;
+unsigned longest_wait = 0;
+
+struct EventSet {
+  bool registered = false;
+  std::string told;
+  std::deque<unsigned long long> xids;
+
+  void Listen() {
+    const char* set = std::getenv("FAKE_NVML_XIDS");
+    const std::string now = set == nullptr ? "" : set;
+    if (now == told) return;
+    told = now;
+    std::istringstream words(now);
+    for (unsigned long long xid = 0; words >> xid;) xids.push_back(xid);
+  }
+};
+
+struct Event {
+  void* device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
 
 }  // namespace
 
@@ -27,6 +56,10 @@ int nvmlShutdown() {
 }
 // Not NVML's: how often it was begun and not ended.
 int fakeNvmlBegun() { return begun; }
+// Nor this: event sets that were made and not freed.
+int fakeNvmlEventSets() { return event_sets; }
+// Milliseconds that somebody was ready to wait for an event.
+int fakeNvmlLongestWait() { return static_cast<int>(longest_wait); }
 const char* nvmlErrorString(int error) {
   switch (error) {
     case 3:
@@ -68,6 +101,43 @@ int nvmlDeviceGetTemperature(void* device, int sensor, unsigned* degrees) {
 int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
   if (device != &card) return 3;
   *milliwatts = 412'500;
+  return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  if (device != &card) return 3;
+  *reasons = Says("broken") ? 0x48 : 0x4;
+  return 0;
+}
+int nvmlDeviceGetTotalEccErrors(void* device, int type, int counter, unsigned long long* errors) {
+  if (device != &card || type != 1 || counter != 0 || Says("slice")) return 3;
+  *errors = Says("broken") ? 2 : 0;
+  return 0;
+}
+int nvmlEventSetCreate(void** set) {
+  *set = new EventSet;
+  ++event_sets;
+  return 0;
+}
+int nvmlEventSetFree(void* set) {
+  delete static_cast<EventSet*>(set);
+  --event_sets;
+  return 0;
+}
+int nvmlDeviceRegisterEvents(void* device, unsigned long long types, void* set) {
+  if (device != &card || types != 8 || Says("slice")) return 3;
+  static_cast<EventSet*>(set)->registered = true;
+  return 0;
+}
+int nvmlEventSetWait_v2(void* set, void* data, unsigned timeout_ms) {
+  longest_wait = std::max(longest_wait, timeout_ms);
+  EventSet& events = *static_cast<EventSet*>(set);
+  events.Listen();
+  if (!events.registered || events.xids.empty()) {
+    if (Says("lost")) return 15;
+    return 10;
+  }
+  *static_cast<Event*>(data) = {&card, 8, events.xids.front(), 0xFFFFFFFF, 0xFFFFFFFF};
+  events.xids.pop_front();
   return 0;
 }
 
