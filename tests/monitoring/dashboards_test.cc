@@ -19,7 +19,7 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 // Of Grafana's list of units, what our figures are in.
-const std::set<std::string> kUnits = {"short", "s", "percentunit", "bytes", "Bps", "ops", "reqps", "sci"};
+const std::set<std::string> kUnits = {"short", "s", "percentunit", "bytes", "Bps", "ops", "reqps", "sci", "watt", "celsius", "hertz"};
 const std::set<std::string> kPanelTypes = {"row", "stat", "table", "timeseries"};
 
 std::set<std::string> VariableNames(const json& document) {

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 
+#include "lib/nvml/nvml.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/executor/gpu_metrics.h"
 
 namespace fusionllm::monitoring {
 namespace {
@@ -12,6 +15,14 @@ namespace {
 constexpr auto kPatience = std::chrono::minutes(1);
 constexpr const char* kDevices[] = {"paris-0", "paris-1"};
 constexpr int kStages = 2;
+// Of a card that the Pod of the executor has, as dcgm-exporter 3 and 4 write it.
+constexpr char kDcgmPage[] =
+    "# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).\n# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n"
+    "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-1\",namespace=\"ml\",pod=\"train-paris-0-r0\",container=\"executor\"} 87\n"
+    "# HELP DCGM_FI_DEV_SM_CLOCK SM clock frequency (in MHz).\n# TYPE DCGM_FI_DEV_SM_CLOCK gauge\n"
+    "DCGM_FI_DEV_SM_CLOCK{gpu=\"0\",UUID=\"GPU-1\",namespace=\"ml\",pod=\"train-paris-0-r0\",container=\"executor\"} 1410\n"
+    "# HELP DCGM_FI_DEV_XID_ERRORS Value of the last XID error encountered.\n# TYPE DCGM_FI_DEV_XID_ERRORS gauge\n"
+    "DCGM_FI_DEV_XID_ERRORS{gpu=\"0\",UUID=\"GPU-1\",namespace=\"ml\",pod=\"train-paris-0-r0\",container=\"executor\"} 79\n";
 
 v1::StageTimes Times(int64_t step, int stage) {
   v1::StageTimes times;
@@ -40,6 +51,10 @@ std::unique_ptr<daemon::MonitoringServer> Serve(std::function<std::string()> met
 }  // namespace
 
 Exporters::Exporters() {
+  auto card = nvml::Gpu::Open("0000:3b:00.0", {FUSIONLLM_FAKE_NVML});
+  EXPECT_TRUE(card.ok()) << card.status();
+  setenv("FAKE_NVML_XIDS", "79", 1);
+  if (card.ok()) services::AddGpuMetrics(executor_registry_, *std::move(card));
   run_.Plan({.document = R"({"predicted_step_seconds":0.4})", .devices = {kDevices[0], kDevices[1]}});
   run_.State(broker::RunState({.expected = {kDevices[0], kDevices[1]}, .total_steps = 1'000'000}));
   stage_.MemoryLimit(int64_t{8} << 30);
@@ -50,6 +65,7 @@ Exporters::Exporters() {
     return broker_registry_.Text();
   });
   executor_server_ = Serve([this] { return executor_registry_.Text(); });
+  dcgm_server_ = Serve([] { return std::string(kDcgmPage); });
 }
 
 void Exporters::GoOn() {

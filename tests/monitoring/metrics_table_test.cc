@@ -86,7 +86,8 @@ TEST(MetricsTableTest, TheDocumentListsWhatIsExported) {
   std::ifstream in(absl::StrCat(root == nullptr ? "." : root, "/docs/metrics.md"));
   std::vector<std::string> written;
   for (std::string line; std::getline(in, line);) {
-    if (absl::StartsWith(line, "| `") && !absl::StartsWith(line, "| `/")) written.push_back(line);
+    const bool theirs = absl::StartsWith(line, "| `DCGM_");  // not ours to compare
+    if (absl::StartsWith(line, "| `") && !absl::StartsWith(line, "| `/") && !theirs) written.push_back(line);
   }
   EXPECT_EQ(written, Rows()) << "docs/metrics.md should have these rows:\n" << absl::StrJoin(Rows(), "\n");
 }

@@ -63,8 +63,8 @@ class Reader {
   void Name(std::vector<Selector>& found) {
     static const std::set<std::string> kOverLabels = {"by", "without", "on", "ignoring", "group_left", "group_right"};
     static const std::set<std::string> kOperators = {"and", "or", "unless", "offset", "bool", "atan2"};
-    static const std::set<std::string> kAggregations = {"sum",   "min",    "max",  "avg",     "count",
-                                                        "group", "stddev", "topk", "bottomk", "quantile"};
+    static const std::set<std::string> kAggregations = {"sum",    "min",  "max",     "avg",      "count",       "group",
+                                                        "stddev", "topk", "bottomk", "quantile", "count_values"};
     const std::string name = Take();
     const char next = Next();
     if (kOverLabels.contains(name)) {
