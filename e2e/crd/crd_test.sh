@@ -43,6 +43,13 @@ trap cleanup EXIT
 for file in "${definitions[@]}"; do k apply --server-side --force-conflicts -f "$file" >/dev/null; done
 k wait --for=condition=Established --timeout=120s "${names[@]}" >/dev/null
 check "the schemas are structural" '""' "\"$(k get "${names[@]}" -o jsonpath='{.items[*].status.conditions[?(@.type=="NonStructuralSchema")].message}')\""
+definition() { k get "customresourcedefinition/$1.fusionllm.io" -o jsonpath="$2"; }
+words='{.spec.names.kind} {.spec.names.listKind} {.spec.names.plural} {.spec.names.singular} {.spec.names.shortNames} {.spec.names.categories} {.spec.scope}'
+check "names of jobs" 'FusionJob FusionJobList fusionjobs fusionjob ["fj"] ["all","fusion"] Namespaced' "$(definition fusionjobs "$words")"
+check "names of clusters" 'FusionCluster FusionClusterList fusionclusters fusioncluster ["fc"] ["all","fusion"] Cluster' "$(definition fusionclusters "$words")"
+check "versions" "v1alpha1 | v1alpha1 |" "$(definition fusionjobs '{.spec.versions[*].name} |') $(definition fusionclusters '{.spec.versions[*].name} |')"
+check "what kubectl scale reads and writes" ".spec.executors.replicas .status.replicas .status.selector" \
+  "$(definition fusionjobs '{range .spec.versions[0].subresources.scale}{.specReplicasPath} {.statusReplicasPath} {.labelSelectorPath}{end}')"
 k create namespace "$namespace" >/dev/null
 # Established is told before every path of the new kinds answers.
 for _ in $(seq 120); do
