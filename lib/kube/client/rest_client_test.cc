@@ -139,6 +139,14 @@ TEST_F(RestClientTest, ARefusalCarriesItsReasonAndAuditId) {
   EXPECT_EQ(ApiErrorOf(status)->audit_id, "4f3c");
 }
 
+TEST_F(RestClientTest, ALoggedRefusalNamesItsAuditId) {
+  transport_->Then(503, Refusal(503, "ServiceUnavailable", "come back later"), {{"Audit-Id", "4f3c"}});
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(api_.Create(kPods, "ns", "{}").ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("POST /api/v1/namespaces/ns/pods: 503 come back later [audit id 4f3c]\n"));
+}
+
 TEST_F(RestClientTest, WaitsWhenTheServerSaysSo) {
   transport_->Then(429, Refusal(429, "TooManyRequests"), {{"Retry-After", "2"}});
   transport_->Then(503, "busy", {{"Retry-After", "1"}});

@@ -212,6 +212,22 @@ TEST_F(WorkQueueTest, ShutDownWakesThoseWhoWait) {
   worker.join();
 }
 
+// Insurance against a wake-up that was lost.
+TEST(WaitingWorkerTest, LooksAgainEveryTenSeconds) {
+  class NotingClock : public testing::JumpingClock {
+   public:
+    void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
+      waits_.push_back(deadline - Monotonic());
+      JumpingClock::WaitUntil(lock, changed, deadline);
+    }
+    std::vector<absl::Duration> waits_;
+  } clock;
+  WorkQueue queue("jobs", clock, nullptr);
+  queue.AddAfter({"", "ns", "later"}, absl::Seconds(25));
+  EXPECT_EQ(queue.Get()->name, "later");
+  EXPECT_THAT(clock.waits_, ElementsAre(absl::Seconds(10), absl::Seconds(10), absl::Seconds(5)));
+}
+
 TEST_F(WorkQueueTest, ADrainWaitsForThoseAtWork) {
   queue_.Add(Key("a"));
   const WorkKey key = *queue_.Get();
