@@ -147,6 +147,67 @@ TEST(CrdTest, EveryRuleStandsWhereItSaysAndBlamesAFieldThatExists) {
   }
 }
 
+// As users type and read them: written out here, so that a change of the tables is a change of this, too.
+TEST(CrdTest, NamesAreThoseThatUsersType) {
+  const auto names = [](const json& crd) {
+    const json& of = crd["spec"]["names"];
+    return absl::StrCat(crd["metadata"]["name"].get<std::string>(), " ", crd["spec"]["group"].get<std::string>(), " ",
+                        crd["spec"]["scope"].get<std::string>(), " ", of.dump());
+  };
+  EXPECT_EQ(names(FusionJobCrd()),
+            R"(fusionjobs.fusionllm.io fusionllm.io Namespaced {"kind":"FusionJob","listKind":"FusionJobList","plural":"fusionjobs",)"
+            R"("singular":"fusionjob","shortNames":["fj"],"categories":["all","fusion"]})");
+  EXPECT_EQ(names(FusionClusterCrd()),
+            R"(fusionclusters.fusionllm.io fusionllm.io Cluster {"kind":"FusionCluster","listKind":"FusionClusterList",)"
+            R"("plural":"fusionclusters","singular":"fusioncluster","shortNames":["fc"],"categories":["all","fusion"]})");
+}
+
+TEST(CrdTest, ThereIsOneVersionThatIsServedAndKept) {
+  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+    ASSERT_EQ(crd["spec"]["versions"].size(), 1u);
+    const json& version = crd["spec"]["versions"][0];
+    EXPECT_EQ(version["name"], "v1alpha1");
+    EXPECT_EQ(version["served"], true);
+    EXPECT_EQ(version["storage"], true);
+  }
+}
+
+TEST(CrdTest, SubresourcesAndSelectableFieldsAreThoseThatToolsUse) {
+  const json job = FusionJobCrd()["spec"]["versions"][0], cluster = FusionClusterCrd()["spec"]["versions"][0];
+  EXPECT_EQ(job["subresources"].dump(),
+            R"({"status":{},"scale":{"specReplicasPath":".spec.executors.replicas","statusReplicasPath":".status.replicas",)"
+            R"("labelSelectorPath":".status.selector"}})");
+  EXPECT_EQ(cluster["subresources"].dump(), R"({"status":{}})");
+  EXPECT_EQ(job["selectableFields"].dump(),
+            R"([{"jsonPath":".spec.managedBy"},{"jsonPath":".spec.queueName"},{"jsonPath":".status.state"}])");
+  EXPECT_FALSE(cluster.contains("selectableFields"));
+}
+
+TEST(CrdTest, ColumnsAreThoseThatUsersRead) {
+  const auto columns = [](const json& crd) {
+    std::vector<std::string> lines;
+    for (const json& column : crd["spec"]["versions"][0]["additionalPrinterColumns"]) {
+      lines.push_back(absl::StrCat(column["name"].get<std::string>(), " | ", column["type"].get<std::string>(), " | ",
+                                   column["jsonPath"].get<std::string>(), column.value("priority", 0) > 0 ? " | wide" : ""));
+    }
+    return lines;
+  };
+  EXPECT_THAT(columns(FusionJobCrd()),
+              ::testing::ElementsAre(
+                  "State | string | .status.state", "Clusters | string | .status.clusters", "Executors | string | .status.executors",
+                  "Step | integer | .status.trainerStatus.step", "Progress | string | .status.trainerStatus.progress",
+                  "ETA | string | .status.trainerStatus.eta", "Age | date | .metadata.creationTimestamp",
+                  "Slowest link | string | .status.trainerStatus.slowestLink | wide", "Restarts | integer | .status.restarts | wide",
+                  "Reason | string | .status.reason | wide", "Queue | string | .spec.queueName | wide"));
+  EXPECT_THAT(columns(FusionClusterCrd()),
+              ::testing::ElementsAre(R"(Ready | string | .status.conditions[?(@.type=="Ready")].status)",
+                                     R"(Connected | string | .status.conditions[?(@.type=="Connected")].status)",
+                                     "Version | string | .status.kubernetesVersion", "Nodes | integer | .status.resourceSummary.readyNodes",
+                                     "Executors | integer | .status.executors", "Age | date | .metadata.creationTimestamp",
+                                     "Region | string | .spec.region | wide", "Provider | string | .spec.provider | wide",
+                                     R"(Reason | string | .status.conditions[?(@.type=="Ready")].reason | wide)"));
+}
+
 TEST(CrdTest, ColumnsAndSelectableFieldsShowFieldsThatExist) {
   for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
     std::vector<std::string> paths = {".metadata.creationTimestamp"};
