@@ -78,6 +78,32 @@ TEST_F(TwoClustersTest, AMemberDoesNothingThatTheStatusDoesNotSay) {
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
 }
 
+// A member that hangs would hold up the job in all its other clusters.
+TEST_F(TwoClustersTest, TheHubsPartAsksNothingOfAMember) {
+  const auto expect_silence = [&](const std::string& when) {
+    const int before = tokyo_transport_->requests();
+    for (int i = 0; i < 5; ++i) {
+      (void)Reconcile();
+      PlayCluster();
+    }
+    EXPECT_EQ(tokyo_transport_->requests(), before) << when;
+    SettleBoth();
+    EXPECT_GT(tokyo_transport_->requests(), before) << when << " there is something to do";
+  };
+  Submit2();
+  expect_silence("when it is prepared");
+  EndBroker(0, 1, R"({"error":"x"})");
+  expect_silence("when it is restarted");
+  ASSERT_EQ(Job()["status"]["attempt"], 1);
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  expect_silence("when it is suspended");
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  expect_silence("when it is resumed");
+  ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
+  expect_silence("when it is deleted");
+  EXPECT_TRUE(Job().is_null());
+}
+
 TEST_F(TwoClustersTest, AClusterThatComesLaterMovesNobody) {
   members_.remote_.clear();
   Submit();

@@ -155,10 +155,12 @@ class DyingTransport : public kube::Transport {
     carried_out_ = carried_out;
   }
   bool died() const { return died_; }
+  int requests() const { return requests_; }  // so far, those included that got no answer
   void Revive() { died_ = false; }
 
   absl::StatusOr<kube::HttpResponse> Send(const kube::HttpRequest& request, const kube::UnaryLimits& limits,
                                           std::stop_token stop) override {
+    ++requests_;
     if (!died_ && left_-- != 0) return inner_->Send(request, limits, std::move(stop));
     if (!died_ && carried_out_) (void)inner_->Send(request, limits, std::move(stop));
     died_ = true;
@@ -171,6 +173,7 @@ class DyingTransport : public kube::Transport {
 
  private:
   const std::shared_ptr<kube::Transport> inner_;
+  int requests_ = 0;
   int left_ = -1;  // requests until it dies; below zero: never
   bool carried_out_ = false;
   bool died_ = false;
