@@ -41,7 +41,9 @@
 #include "operator/placement/plan_call.h"
 #include "operator/process/build_commit.h"
 #include "operator/process/config_reload.h"
+#include "operator/process/first_sync.h"
 #include "operator/process/flags.h"
+#include "operator/process/hub_housekeeper.h"
 #include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
@@ -56,7 +58,6 @@ using daemon::kExitBadInput;
 using daemon::kExitDone;
 using daemon::kExitFailed;
 
-constexpr absl::Duration kSyncPatience = absl::Minutes(2);
 // After a signal to stop: with what members (a second, all at once), events and the Lease take besides it stays below the 30 s that
 // Kubernetes gives a Pod.
 constexpr absl::Duration kDrainPatience = absl::Seconds(15);
@@ -126,10 +127,6 @@ absl::StatusOr<std::string> ReadHubUid(kube::ApiClient& client, std::stop_token 
                                                         std::string(uid.status().message())));
 }
 
-void LogUncompared(const absl::Status& status) {
-  if (!status.ok()) base::Log(base::LogLevel::kDebug, absl::StrCat("caches of the hub not compared: ", std::string(status.message())));
-}
-
 void LogFailure(const kube::WorkKey& key, const absl::Status& status) {
   base::Log(base::LogLevel::kWarning,
             absl::StrCat(key.ns.empty() ? "cluster " : "job ", key.ToString(), ": ", std::string(status.message())));
@@ -140,16 +137,6 @@ void LogFailure(const kube::WorkKey& key, const absl::Status& status) {
 void LimitHeap() {
   mallopt(M_ARENA_MAX, 2);
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
-}
-
-// False: not within kSyncPatience, or told to stop.
-template <class Cache>
-bool WaitForSync(Cache& cache, const std::stop_token& stop, kube::Clock& clock) {
-  const absl::Duration deadline = clock.Monotonic() + kSyncPatience;
-  while (!stop.stop_requested() && clock.Monotonic() < deadline) {
-    if (cache.WaitForSync(absl::Milliseconds(100))) return true;
-  }
-  return false;
 }
 
 // Ends at once: another may lead from now on, and what is still being done here must not be written any more.
@@ -345,7 +332,7 @@ int Main(int argc, char** argv) {
   const auto monitoring = daemon::StartMonitoring(
       flags.common, registry,
       [&] {
-        absl::Status at_work = CheckAtWork({&queue, &growth, &house});
+        absl::Status at_work = CheckAtWork(queue_metrics);
         return at_work.ok() ? elector.Check() : at_work;
       },
       [&] { return ready ? absl::OkStatus() : absl::UnavailableError("the caches are not complete yet"); });
@@ -354,11 +341,8 @@ int Main(int argc, char** argv) {
   hub.Start();
   jobs.Start();
   registry_of_clusters.Start();
-  const auto synced = [&] {
-    return WaitForSync(hub, stop.get_token(), clock) && WaitForSync(jobs, stop.get_token(), clock) &&
-           WaitForSync(registry_of_clusters, stop.get_token(), clock);
-  };
-  if (!synced()) {
+  const auto complete = [](auto& cache) { return [&cache](absl::Duration patience) { return cache.WaitForSync(patience); }; };
+  if (!AwaitFirstSync({complete(hub), complete(jobs), complete(registry_of_clusters)}, stop.get_token(), clock)) {
     registry_of_clusters.Stop();
     if (stop.stop_requested()) return kExitDone;
     return Complain(
@@ -391,18 +375,9 @@ int Main(int argc, char** argv) {
     return kube::ReconcileResult::Done();
   };
   kube::Controller growth_controller(growth, clock, &controller_metrics, look_at_waiting, {.workers = 1});
-  absl::Duration compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
+  HubHousekeeper house_of_hub([&] { reconciler->Tidy(); }, hub, jobs, collector, clock);
   kube::Controller housekeeper(house, clock, &controller_metrics,
-                               [&](const kube::WorkKey&, std::stop_token stop_token) {
-                                 reconciler->Tidy();
-                                 (void)malloc_trim(0);  // what the last burst, or scrape, has left
-                                 if (clock.Monotonic() >= compare_at) {
-                                   compare_at = clock.Monotonic() + MemberLink::kCompareEvery;
-                                   LogUncompared(hub.CompareWithServer(stop_token));
-                                   LogUncompared(jobs.CompareWithServer(stop_token));
-                                 }
-                                 return collector.Collect(hub, std::move(stop_token));
-                               },
+                               [&](const kube::WorkKey&, const std::stop_token& stop_token) { return house_of_hub.KeepHouse(stop_token); },
                                {.workers = 1, .report = LogFailure, .describe = [](const kube::WorkKey& key) {
                                   return base::LogFields{{"cluster", key.name}};
                                 }});

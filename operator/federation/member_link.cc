@@ -33,7 +33,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
       reads_(*client_, *context.clock, context.pulse),
       writes_(*client_, context.may_write),
       clock_(*context.clock),
-      queue_(absl::StrCat("member-", name_), *context.clock, context.queue_metrics),
+      queue_(absl::StrCat(kMemberQueue, name_), *context.clock, context.queue_metrics),
       probe_(reads_, *context.clock,
              context.namespaces == nullptr ? nullptr : MemberProbe::Namespaces([this, of = context.namespaces] { return of(name_); })),
       cache_(
@@ -43,7 +43,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
             changed(job, urgent);
           },
           context.grew, context.limits.OfEachCache()),
-      compare_at_(context.clock->Monotonic() + kCompareEvery) {
+      compare_at_(context.clock->Monotonic() + ClusterCache::kCompareEvery) {
   kube::Controller::Options options{.workers = kWorkers};
   options.report = [name = name_](const kube::WorkKey& key, const absl::Status& status) {
     const std::string what = key.ns.empty() ? absl::StrCat("cluster ", name) : absl::StrCat("job ", key.ToString());
@@ -104,12 +104,12 @@ void MemberLink::Poke(const kube::ObjectKey& job) { queue_.Add({name_, job.ns, j
 
 kube::ReconcileResult MemberLink::KeepHouse(const MemberContext& context, const std::stop_token& stop) {
   if (reachable() && clock_.Monotonic() >= compare_at_) {
-    compare_at_ = clock_.Monotonic() + kCompareEvery;
+    compare_at_ = clock_.Monotonic() + ClusterCache::kCompareEvery;
     if (const absl::Status compared = cache_.CompareWithServer(stop); !compared.ok()) {
       base::Log(base::LogLevel::kDebug, absl::StrCat("cluster ", name_, ": caches not compared: ", std::string(compared.message())));
     }
   }
-  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::Again(kCompareEvery);
+  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::Again(ClusterCache::kCompareEvery);
 }
 
 }  // namespace fusionllm::op

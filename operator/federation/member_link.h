@@ -56,9 +56,11 @@ struct MemberContext {
   std::function<std::set<std::string>(const std::string& cluster)> namespaces;
 };
 
+// What a member's queue is called: this and the member's name.
+inline constexpr char kMemberQueue[] = "member-";
+
 class MemberLink : public Member {
  public:
-  static constexpr absl::Duration kCompareEvery = absl::Minutes(10);
   // Whether it is still the same cluster: and soon after it was away, for then another may have taken its place.
   static constexpr absl::Duration kProbeEvery = absl::Minutes(1);
   static constexpr absl::Duration kProbeAgain = absl::Seconds(2);

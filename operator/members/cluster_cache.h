@@ -26,7 +26,8 @@ class ClusterCache : public Member {
  public:
   // Watches end and begin again as a matter of course.
   static constexpr absl::Duration kLossPatience = absl::Seconds(30);
-  static constexpr size_t kCaches = 4;  // pods and anchors of jobs; nodes, and pods of others
+  static constexpr absl::Duration kCompareEvery = absl::Minutes(10);  // whoever has one calls CompareWithServer()
+  static constexpr size_t kCaches = 4;                                // pods and anchors of jobs; nodes, and pods of others
 
   // Only objects with this origin are read, nodes and what pods take of them aside, through `reads`. All passed by reference, and
   // `metrics`, which may be null, must outlive it. `grew`: ClusterInventory's. `limits`: of each of its

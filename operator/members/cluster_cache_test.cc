@@ -1,6 +1,7 @@
 // Caches of a cluster on an API server in memory.
 #include "operator/members/cluster_cache.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -19,6 +20,8 @@ namespace fusionllm::op {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 const absl::Time kAwaySince = absl::FromUnixSeconds(1'700'000'000);
 
@@ -223,6 +226,57 @@ TEST_F(ClusterCacheTest, NothingIsKeptOfABrokerWhoseAnchorWentFirst) {
   EndBroker("a");
   AwaitPods();
   EXPECT_FALSE(cache_.LastReportOf("a-uid").has_value());
+}
+
+// A tenant's objects are nobody's business but for what their pods take from the nodes.
+TEST_F(ClusterCacheTest, OnlyObjectsOfThisOriginAreAskedFor) {
+  ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 4; }));
+  std::set<std::string> asked;
+  for (const auto& request : server_.requests()) {
+    if (request.verb != "list" && request.verb != "watch") continue;
+    const size_t at = request.target.find("labelSelector=");
+    const std::string path = request.target.substr(0, request.target.find('?'));
+    const std::string selector = at == std::string::npos ? "all" : request.target.substr(at, request.target.find('&', at) - at);
+    asked.insert(absl::StrCat(request.verb, " ", path, " ", selector));
+  }
+  std::set<std::string> wanted;
+  for (const char* verb : {"list", "watch"}) {
+    for (const char* what : {"/api/v1/pods labelSelector=fusionllm.io%2Forigin%3Dhub",
+                             "/api/v1/configmaps labelSelector=fusionllm.io%2Forigin%3Dhub%2Cfusionllm.io%2Frole%3Danchor",
+                             "/api/v1/pods labelSelector=fusionllm.io%2Forigin%21%3Dhub", "/api/v1/nodes all"}) {
+      wanted.insert(absl::StrCat(verb, " ", what));
+    }
+  }
+  EXPECT_EQ(asked, wanted);
+}
+
+TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
+  CreateAnchor("before");
+  CreateBroker("before");
+  kube::testing::FakeClock clock;
+  kube::PulsedClient reads(client_, clock_);
+  std::vector<std::string> told;
+  const auto await = [&](size_t most) {
+    EXPECT_TRUE(Eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return told.size() >= most;
+    }));
+    const std::lock_guard lock(mutex_);
+    return std::exchange(told, {});
+  };
+  ClusterCache cache("paris", "hub", reads, client_, clock, nullptr, [&](const kube::ObjectKey& job, bool urgent) {
+    const std::lock_guard lock(mutex_);
+    told.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
+  });
+  cache.Start();
+  EXPECT_THAT(await(2), ElementsAre("before", "before")) << "its pod and its anchor";
+  CreateAnchor("after");
+  EXPECT_THAT(await(1), ElementsAre("after now"));
+  CreateBroker("after");
+  EXPECT_THAT(await(1), ElementsAre("after now"));
+  clock.Advance(absl::Hours(10));
+  EXPECT_THAT(await(4), UnorderedElementsAre("before", "before", "after", "after")) << "told again for safety";
+  cache.Stop();
 }
 
 TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {

@@ -1,15 +1,16 @@
 #include "operator/process/liveness.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "operator/federation/member_link.h"
 
 namespace fusionllm::op {
 
-absl::Status CheckAtWork(const std::vector<const kube::WorkQueue*>& queues, absl::Duration patience) {
-  for (const kube::WorkQueue* queue : queues) {
-    const absl::Duration longest = queue->UnfinishedWork().longest;
-    if (longest < patience) continue;
+absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration patience) {
+  for (const auto& [name, work] : queues.UnfinishedWork()) {
+    if (work.longest < patience || absl::StartsWith(name, kMemberQueue)) continue;
     return absl::UnavailableError(
-        absl::StrCat("a worker of queue ", queue->name(), " has been at one key for ", absl::FormatDuration(longest)));
+        absl::StrCat("a worker of queue ", name, " has been at one key for ", absl::FormatDuration(work.longest)));
   }
   return absl::OkStatus();
 }

@@ -1,11 +1,9 @@
 // Whether the operator still does what it is there for, for /healthz: a process that does not is better started anew.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "lib/kube/queue/work_queue.h"
+#include "lib/kube/queue/queue_metrics.h"
 
 namespace fusionllm::op {
 
@@ -13,8 +11,8 @@ namespace fusionllm::op {
 // for this long waits for something that will never come.
 inline constexpr absl::Duration kStuckAfter = absl::Minutes(10);
 
-// Unavailable, naming queue and time, where a worker of one of `queues` has been at one key for `patience`. Members' queues are none of
-// these: what hangs there is the member, and a new process would hang as well. Thread-safe, does not block.
-absl::Status CheckAtWork(const std::vector<const kube::WorkQueue*>& queues, absl::Duration patience = kStuckAfter);
+// Unavailable, naming queue and time, where a worker of one of `queues` has been at one key for `patience`. Members' own queues are left
+// out: what hangs there is the member, and a new process would hang as well. Thread-safe, does not block.
+absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration patience = kStuckAfter);
 
 }  // namespace fusionllm::op

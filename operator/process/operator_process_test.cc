@@ -48,6 +48,10 @@ TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   OperatorProcess process(fleet.Arguments(/*elect=*/true), fleet.log());
   process.WaitReady();
   Federation::Await("all are connected", [&] { return fleet.Connected() == 8; });
+  // By these /healthz knows of workers that are stuck.
+  for (const char* queue : {"fusionjob", "capacity", "hub", "fusioncluster"}) {
+    EXPECT_THAT(process.Metrics(), HasSubstr(absl::StrCat("workqueue_longest_running_processor_seconds{controller=\"", queue, "\"")));
+  }
   for (const auto& request : fleet.OperatorRequests(fleet.hub())) {
     EXPECT_THAT(request.user_agent, ::testing::MatchesRegex("fusion-operator/[0-9.]+ .linux/[a-z0-9]+. [0-9a-f]+ .+"))
         << "whose audit log tells";
@@ -164,6 +168,46 @@ TEST(OperatorProcessTest, ItStopsWhileTheHubIsStillBeingListed) {
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
   EXPECT_LT(Now() - begin, absl::Seconds(10));
+}
+
+// The third event of a kind within minutes is a count in the first one's object, which is not due for half an hour.
+TEST(OperatorProcessTest, EventsThatWaitAreWrittenBeforeItEnds) {
+  Federation fleet(1);
+  OperatorProcess process(fleet.Arguments(/*elect=*/true), fleet.log());
+  process.WaitReady();
+  fleet.Submit("job", 2);
+  const auto suspensions = [&] {
+    const kube::Resource events{"events.k8s.io", "v1", "events", "Event", true};
+    const json list = json::parse(fleet.hub().admin().List(events, kNamespace).value())["items"];
+    const auto found = std::find_if(list.begin(), list.end(), [](const json& event) { return event["reason"] == "Suspended"; });
+    return found == list.end() ? 0 : found->value(json::json_pointer("/series/count"), 1);
+  };
+  for (int times = 1; times <= 3; ++times) {
+    Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
+    fleet.PatchJob("job", {{"suspend", true}});
+    Federation::Await("it is suspended", [&] { return fleet.Job("job").state == "Suspended"; });
+    if (times == 3) break;
+    Federation::Await("that is told", [&] { return suspensions() == times; });
+    fleet.PatchJob("job", {{"suspend", false}});
+  }
+  ASSERT_EQ(suspensions(), 2);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(suspensions(), 3);
+}
+
+TEST(OperatorProcessTest, EventsThatTheHubDoesNotTakeHoldItUpForAMomentOnly) {
+  Federation fleet(1);
+  fleet.hub().server().AddFault({.verb = "create", .target = "/events", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  OperatorProcess process(fleet.Arguments(/*elect=*/true), fleet.log());
+  process.WaitReady();
+  fleet.Submit("job", 2);
+  Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
+  const absl::Duration begin = Now();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_LT(Now() - begin, kGrace);
+  EXPECT_EQ(Holder(fleet), "") << "the Lease is given up all the same";
 }
 
 TEST(OperatorProcessTest, AStandbyHasItsMembersConnectedAndWritesNothing) {

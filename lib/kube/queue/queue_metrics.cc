@@ -48,6 +48,13 @@ void QueueMetrics::Leave(const WorkQueue* queue) {
   for (const metrics::Gauge& gauge : {depth_, unfinished_, longest_}) gauge.Remove({queue->name(), queue->name()});
 }
 
+std::map<std::string, QueueMetrics::Unfinished> QueueMetrics::UnfinishedWork() const {
+  std::map<std::string, Unfinished> work;
+  const std::lock_guard lock(queues_->mutex);
+  for (const WorkQueue* queue : queues_->all) work[queue->name()] = queue->UnfinishedWork();
+  return work;
+}
+
 void QueueMetrics::Added(const std::string& queue) const { adds_.Add(1, {queue, queue}); }
 void QueueMetrics::Retried(const std::string& queue) const { retries_.Add(1, {queue, queue}); }
 void QueueMetrics::Depth(const std::string& queue, size_t depth) const { depth_.Set(static_cast<double>(depth), {queue, queue}); }

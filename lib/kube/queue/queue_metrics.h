@@ -2,6 +2,7 @@
 // apart by their name. Thread-safe; must outlive its queues, and its registry must outlive it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -25,6 +26,8 @@ class QueueMetrics {
   // A queue whose unfinished work is asked for when metrics are read, until it leaves.
   void Enter(const WorkQueue* queue);
   void Leave(const WorkQueue* queue);
+  // Of each queue that is there now, by its name.
+  std::map<std::string, Unfinished> UnfinishedWork() const;
 
   void Added(const std::string& queue) const;
   void Retried(const std::string& queue) const;

@@ -1,0 +1,73 @@
+// The connection to a member, by a clock that the test moves.
+#include "operator/federation/member_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "absl/strings/match.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+class MemberLinkTest : public ::testing::Test {
+ protected:
+  MemberLinkTest() {
+    context_.origin = "hub";
+    context_.clock = &clock_;
+    context_.changed = [](const kube::ObjectKey&, bool) {};
+    context_.collect = [this](Member&, std::stop_token) {
+      ++rounds_;
+      return kube::ReconcileResult::Again(absl::Minutes(1));
+    };
+  }
+  std::unique_ptr<kube::ApiClient> Client() {
+    return std::make_unique<kube::RestClient>(
+        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::RestClientOptions{}, real_);
+  }
+  bool Eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < 60'000 && !holds(); ++i) real_.WaitFor(absl::Milliseconds(1), {});
+    return holds();
+  }
+  // The paths of what was listed as of the very version at which a cache stands.
+  std::vector<std::string> Compared() {
+    std::vector<std::string> paths;
+    for (const auto& request : server_.requests()) {
+      if (!absl::StrContains(request.target, "resourceVersionMatch=Exact")) continue;
+      paths.push_back(request.target.substr(0, request.target.find('?')));
+    }
+    return paths;
+  }
+
+  kube::Clock& real_ = kube::RealClock();
+  kube::testing::FakeClock clock_;
+  kube::testing::FakeApiServer server_{real_};
+  std::atomic<int> rounds_ = 0;  // of the work that belongs to no job
+  MemberContext context_;
+};
+
+TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
+  MemberLink link("paris", Client(), context_, [] {});
+  link.Admit();
+  ASSERT_TRUE(Eventually([&] { return rounds_ == 1 && link.reachable(); }));
+  for (int minute = 1; minute <= 20; ++minute) {
+    clock_.Advance(absl::Minutes(1));
+    ASSERT_TRUE(Eventually([&] { return rounds_ == minute + 1 && link.reachable(); }));
+    if (minute % 10 != 0) {
+      EXPECT_THAT(Compared(), IsEmpty()) << "after " << minute << " minutes";
+      continue;
+    }
+    EXPECT_THAT(Compared(), UnorderedElementsAre("/api/v1/pods", "/api/v1/configmaps"));
+    server_.ForgetRequests();
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::op
