@@ -49,8 +49,10 @@ TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   process.WaitReady();
   Federation::Await("all are connected", [&] { return fleet.Connected() == 8; });
   // By these /healthz knows of workers that are stuck.
+  const std::string metrics = process.Metrics();
   for (const char* queue : {"fusionjob", "capacity", "hub", "fusioncluster"}) {
-    EXPECT_THAT(process.Metrics(), HasSubstr(absl::StrCat("workqueue_longest_running_processor_seconds{controller=\"", queue, "\"")));
+    EXPECT_TRUE(absl::StrContains(metrics, absl::StrCat("workqueue_longest_running_processor_seconds{controller=\"", queue, "\"")))
+        << queue;
   }
   for (const auto& request : fleet.OperatorRequests(fleet.hub())) {
     EXPECT_THAT(request.user_agent, ::testing::MatchesRegex("fusion-operator/[0-9.]+ .linux/[a-z0-9]+. [0-9a-f]+ .+"))
