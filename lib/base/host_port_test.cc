@@ -37,7 +37,7 @@ TEST(HostPortTest, HostsAloneAreNamesAndAddresses) {
   for (const char* host : {"hub.example.org", "hub", "10.0.0.1", "2001:db8::1", "[2001:db8::1]", "::1", "node-7", "7", "a.7b"}) {
     EXPECT_TRUE(CheckDialableHost(host).ok()) << CheckDialableHost(host);
   }
-  for (const char* host : {"", "hub:7000", "10.0.0.1:7000", "10.0.0", "10.0.0.256", "[10.0.0.1]", "[hub]", "[::1", "[::1]:7000", "a b",
+  for (const char* host : {"", "hub:7000", "10.0.0.1:7000", "10.0.0", "10.0.0.256", "[10.0.0.1]", "[hub]", "[::1", "[fd00::1]:7000", "a b",
                            "-x", "https://hub", "hub/x", "a,b", "$(X)"}) {
     EXPECT_EQ(CheckDialableHost(host).code(), absl::StatusCode::kInvalidArgument) << host;
     EXPECT_THAT(std::string(CheckDialableHost(host).message()), HasSubstr(absl::StrCat("\"", host, "\" is no host name"))) << host;

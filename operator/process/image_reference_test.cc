@@ -15,7 +15,7 @@ TEST(ImageReferenceTest, ImagesAreToldFromOtherTexts) {
   const std::string digest(64, 'a');
   for (const std::string& image :
        {std::string("busybox"), std::string("fusionllm/broker:latest"), std::string("registry.example.org/ml/a-b_c__d.e--f:v1.2-rc_3"),
-        std::string("registry:5000/broker"), std::string("localhost/broker"), std::string("localhost:5000/broker:T"),
+        std::string("registry:5000/broker"), std::string("localhost/broker"), std::string("r:5000/broker:T"),
         std::string("[fd00::1]:5000/broker:v1"), std::string("10.0.0.1/x"), std::string("UPPER/x:1"), absl::StrCat("a/b@sha256:", digest),
         absl::StrCat("a.example/b:v1@sha256:", digest)}) {
     EXPECT_THAT(CheckImage(image), IsEmpty()) << image;

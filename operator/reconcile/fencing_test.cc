@@ -13,9 +13,9 @@ namespace {
 
 using nlohmann::json;
 using testing::DirectMember;
+using ::testing::ElementsAre;
 using testing::FrozenJobs;
 using testing::FrozenMember;
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::TwoClustersTest;
