@@ -115,6 +115,8 @@ absl::Status CanKeepShards(const std::string& directory) {
 absl::StatusOr<std::string> ShardsIdOf(const std::string& root) {
   constexpr int64_t kMaxBytes = 64;
   const std::string path = absl::StrCat(root, "/", kShardsIdName);
+  static std::mutex one_makes_it;  // executors of several sites come at the same time
+  const std::lock_guard lock(one_makes_it);
   const absl::StatusOr<std::string> there = base::ReadSmallFile(path, kMaxBytes);
   if (there.ok() && IsShardsId(absl::StripSuffix(*there, "\n"))) return std::string(absl::StripSuffix(*there, "\n"));
   if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();

@@ -58,7 +58,7 @@ class SiteStore {
 // holds none. A full disk is no error: it may have room by the time of a save.
 absl::Status CanKeepShards(const std::string& directory);
 
-// The id of the folder of checkpoints `root`, made when there is none yet.
+// The id of the folder of checkpoints `root`, made when there is none yet: the same for all threads of the one process that writes there.
 absl::StatusOr<std::string> ShardsIdOf(const std::string& root);
 
 }  // namespace fusionllm::checkpoint

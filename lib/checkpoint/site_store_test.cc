@@ -1,6 +1,10 @@
 #include "lib/checkpoint/site_store.h"
 
+#include <array>
+#include <barrier>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -137,6 +141,27 @@ TEST_F(SiteStoreTest, AFolderOfCheckpointsKeepsItsId) {
   EXPECT_TRUE(IsShardsId(*id));
   EXPECT_EQ(*ShardsIdOf(root), *id);
   EXPECT_NE(*ShardsIdOf(folder_ / "other"), *id);
+}
+
+TEST_F(SiteStoreTest, AllWhoComeAtTheSameTimeGetTheSameId) {
+  for (int round = 0; round < 50; ++round) {
+    const std::string root = absl::StrCat(folder_ / "run", round);
+    std::array<absl::StatusOr<std::string>, 4> ids;
+    {
+      std::barrier start(static_cast<ptrdiff_t>(ids.size()));
+      std::vector<std::jthread> threads;
+      for (absl::StatusOr<std::string>& id : ids) {
+        threads.emplace_back([&] {
+          start.arrive_and_wait();
+          id = ShardsIdOf(root);
+        });
+      }
+    }
+    for (const absl::StatusOr<std::string>& id : ids) {
+      ASSERT_TRUE(id.ok()) << id.status();
+      EXPECT_EQ(*id, *ids[0]);
+    }
+  }
 }
 
 }  // namespace
