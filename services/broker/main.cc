@@ -8,6 +8,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -136,10 +138,15 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   loop.TellWaiting();
   absl::Time moved_at = absl::Now();
   absl::Status brought;
+  std::set<std::string> silent;  // sites from which nothing comes
   for (const checkpoint::FileEntry& file : reader->elsewhere()) {
-    brought.Update(setup.recall->Bring(
-        folder.string(), file, [&] { return absl::Now() - moved_at > kCopyPatience; }, [&] { moved_at = absl::Now(); }));
+    if (silent.contains(file.site)) continue;
+    const absl::Status one = setup.recall->Bring(
+        folder.string(), file, [&] { return absl::Now() - moved_at > kCopyPatience; }, [&] { moved_at = absl::Now(); });
     moved_at = absl::Now();
+    if (one.ok()) continue;
+    silent.insert(file.site);
+    brought.Update(absl::Status(one.code(), absl::StrCat("site ", file.site, ": ", one.message())));
   }
   if (!brought.ok()) {
     loop.Tell({.reason = "ShardsInSites",

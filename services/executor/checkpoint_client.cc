@@ -187,6 +187,17 @@ absl::StatusOr<checkpoint::FileEntry> CheckpointClient::PutFile(uint32_t epoch, 
 }
 
 absl::Status CheckpointClient::SendFile(uint64_t recall, const std::string& name, const std::string& path) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  absl::Status sent = TrySendFile(recall, name, path);
+  // A connection that did not come about says nothing to the broker, which would wait; what broke on its way it refuses to take again.
+  while (absl::IsUnavailable(sent) && std::chrono::steady_clock::now() < give_up) {
+    if (!Pause(kOfNoEpoch)) return absl::CancelledError("the executor ends");
+    sent = TrySendFile(recall, name, path);
+  }
+  return sent;
+}
+
+absl::Status CheckpointClient::TrySendFile(uint64_t recall, const std::string& name, const std::string& path) {
   const absl::StatusOr<base::SourceFile> source = base::SourceFile::Open(path, /*keep_open=*/true);
   v1::CheckpointExchange::Stub& stub = Stub();
   Call call(*this, kOfNoEpoch);

@@ -49,7 +49,8 @@ class CheckpointClient {
   using Wanted = std::vector<std::pair<std::string, tensor::TensorView>>;
   absl::StatusOr<CheckpointPosition> Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted);
 
-  // Sends a file of this site that the broker asked for, or why it cannot be. In whatever plan epoch. Errors: as above.
+  // Sends a file of this site that the broker asked for, or why it cannot be. In whatever plan epoch. A broker that cannot be reached is
+  // tried again. Errors: as above.
   absl::Status SendFile(uint64_t recall, const std::string& name, const std::string& path);
 
   // Calls of this plan epoch and those before end, now and later.
@@ -60,6 +61,7 @@ class CheckpointClient {
 
   v1::CheckpointExchange::Stub& Stub();
   absl::StatusOr<checkpoint::FileEntry> PutFile(uint32_t epoch, int64_t step, int stage, const checkpoint::ShardFileImage& file);
+  absl::Status TrySendFile(uint64_t recall, const std::string& name, const std::string& path);
   // Blocks; false when the epoch was cancelled meanwhile.
   bool Pause(uint32_t epoch);
 

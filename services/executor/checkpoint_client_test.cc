@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <future>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -99,6 +100,25 @@ TEST_F(CheckpointClientTest, AShardOutlivesItsBroker) {
   ASSERT_EQ(sent.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout) << "nobody is there to take it";
   Show();
   EXPECT_TRUE(sent.get().ok());
+}
+
+TEST_F(CheckpointClientTest, AFileOfTheSiteIsOfferedUntilTheBrokerCanBeReached) {
+  folder_.Write("file", "bytes");
+  Show();
+  Hide();
+  auto sent = std::async(std::launch::async, [&] { return client_->SendFile(1, "file", folder_ / "file"); });
+  ASSERT_EQ(sent.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout) << "nobody is there to take it";
+  Show();
+  const absl::Status refused = sent.get();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused << ": this broker has asked for none";
+}
+
+TEST_F(CheckpointClientTest, WhoEndsOffersNoFileAnyMore) {
+  Show();
+  Hide();
+  auto sent = std::async(std::launch::async, [&] { return client_->SendFile(1, "file", folder_ / "file"); });
+  client_->Cancel(std::numeric_limits<uint32_t>::max());
+  EXPECT_TRUE(absl::IsCancelled(sent.get()));
 }
 
 TEST_F(CheckpointClientTest, CancelEndsWhatWaitsAndWhatComesLater) {
