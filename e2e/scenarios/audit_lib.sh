@@ -2,7 +2,7 @@
 
 # operator_requests CLUSTER: a line for each request of any operator there, a watch that has begun among them:
 #   TIME VERB RESOURCE NAMESPACE CODE INSTANCE
-# NAMESPACE is - for all of them and for what is in none; INSTANCE is the process, as it is named in the Lease that it leads by.
+# NAMESPACE is - for all of them and for what is in none; CODE is the answer's, or terminating; INSTANCE is the process, as it is named in the Lease that it leads by.
 operator_requests() {
   awk '
     function text(where, key) {
@@ -14,6 +14,8 @@ operator_requests() {
       if (!match($0, /"objectRef":\{[^}]*\}/)) next
       object = substr($0, RSTART, RLENGTH)
       code = match($0, /"code":[0-9]+/) ? substr($0, RSTART + 7, RLENGTH - 7) : "-"
+      # Allowed, and refused all the same: nothing is made in a namespace that goes.
+      if (code == 403 && /because it is being terminated/) code = "terminating"
       resource = text(object, "resource")
       if (text(object, "subresource") != "-") resource = resource "/" text(object, "subresource")
       print text($0, "requestReceivedTimestamp"), text($0, "verb"), resource, text(object, "namespace"), code, agent_instance(agent)

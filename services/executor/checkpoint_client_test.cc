@@ -114,11 +114,13 @@ TEST_F(CheckpointClientTest, AFileOfTheSiteIsOfferedUntilTheBrokerCanBeReached) 
 }
 
 TEST_F(CheckpointClientTest, WhoEndsOffersNoFileAnyMore) {
+  folder_.Write("file", "bytes");
   Show();
   Hide();
   auto sent = std::async(std::launch::async, [&] { return client_->SendFile(1, "file", folder_ / "file"); });
   client_->Cancel(std::numeric_limits<uint32_t>::max());
-  EXPECT_TRUE(absl::IsCancelled(sent.get()));
+  const absl::Status ended = sent.get();
+  EXPECT_TRUE(absl::IsCancelled(ended)) << ended;
 }
 
 TEST_F(CheckpointClientTest, CancelEndsWhatWaitsAndWhatComesLater) {
