@@ -2,7 +2,8 @@
 
 # operator_requests CLUSTER: a line for each request of any operator there, a watch that has begun among them:
 #   TIME VERB RESOURCE NAMESPACE CODE INSTANCE
-# NAMESPACE is - for all of them and for what is in none; CODE is the answer's, or terminating; INSTANCE is the process, as it is named in the Lease that it leads by.
+# NAMESPACE is - for all of them and for what is in none; CODE is the answer's, or terminating; INSTANCE is the process, as it is named in the
+# Lease that it leads by.
 operator_requests() {
   awk '
     function text(where, key) {

@@ -46,8 +46,9 @@ done
 saved=$(status_of kept checkpoint.step)
 status_is kept trainerStatus.step "$saved" || fail "stopped at step $(step_of kept), with a checkpoint of step $saved"
 [ "$(field_of fusionjob/kept spec.suspend)" = true ] || fail "the job would go on with the next operator"
+has_none() { [ -z "$(own get "$1" --output name)" ]; }
 for kind in pods deployments jobs; do
-  [ -z "$(own get "$kind" --output name)" ] || fail "of the release there is left: $(own get "$kind" --output name)"
+  until_true "the release's $kind to go" has_none "$kind"  # Pods go a moment after their Deployment
 done
 took "uninstalled: the job is suspended at step $saved, and no Pod of it is left"
 
