@@ -256,7 +256,7 @@ TEST(OperatorProcessTest, AStandbyHasItsMembersConnectedAndWritesNothing) {
   fleet.Submit("next", 2);
   Federation::Await("the standby goes on", [&] { return fleet.Job("next").state == "Running"; });
   EXPECT_NE(Holder(fleet), first);
-  EXPECT_EQ(fleet.RunningPods(), 6);
+  Federation::Await("both jobs have all their Pods", [&] { return fleet.RunningPods() == 6; });
 }
 
 }  // namespace
