@@ -120,9 +120,10 @@ void FinishCopies(BrokerSetup& setup, RunOutcome& outcome) {
   outcome.status = copied;
 }
 
-// The next start may be in other sites: what these have of the last checkpoint is brought here while their executors are there.
+// What sites have of the last checkpoint is brought here while their executors are there: the next start may be in others, and of a run
+// that is done this is the model.
 void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
-  if (!outcome.interrupted || setup.checkpoint_directory.empty()) return;
+  if (!outcome.status.ok() || setup.checkpoint_directory.empty()) return;
   std::error_code none;
   const std::filesystem::path folder =
       std::filesystem::canonical(absl::StrCat(setup.checkpoint_directory, "/", checkpoint::kLatestName), none);

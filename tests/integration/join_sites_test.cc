@@ -62,6 +62,16 @@ class JoinSitesTest : public JoinTest {
     return messages;
   }
 
+  // Of the checkpoint of `step`.
+  static std::vector<std::string> Recalled(const Fusionctl& run, int64_t step) {
+    std::vector<std::string> messages;
+    for (const json& line : run.lines()) {
+      if (line.value("reason", "") == "ShardRecalled" && line.value("step", int64_t{0}) == step)
+        messages.push_back(line.value("message", ""));
+    }
+    return messages;
+  }
+
   // Of a run whose stages are the same ops on the same names each time, whoever comes first.
   static Settings With(const std::string& checkpoint) {
     return {absl::StrCat("spec.training.steps=", kSteps), "spec.strategy.stages=3",
@@ -125,12 +135,14 @@ TEST_F(JoinSitesTest, ShardsLieInTheirSitesAndARestoreWithTheSamePlacementReadsT
   EXPECT_EQ(tokyo->Wait(), 0) << tokyo->words();
   EXPECT_EQ(run->Event("Restored").value("step", 0), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
-  EXPECT_THAT(Told(*run, "ShardRecalled"), IsEmpty()) << "each stage found its part in its own site";
+  EXPECT_THAT(Recalled(*run, done), IsEmpty()) << "each stage found its part in its own site";
   EXPECT_THAT(Told(*run, "ShardsInSites"), SizeIs(1));
   // `keep` is 3: what was pruned here is gone there.
   for (const char* site : {"paris", "tokyo"}) EXPECT_THAT(ShardsIn(Folder(site)), SizeIs(3 * 2)) << site;
-  for (const int64_t step : {kSteps, kSteps - 10, kSteps - 20})
-    EXPECT_THAT(FilesOf(step), SizeIs(4)) << "one stage's two files, index, manifest";
+  for (const int64_t step : {kSteps - 10, kSteps - 20}) EXPECT_THAT(FilesOf(step), SizeIs(4)) << "one stage's two files, index, manifest";
+  EXPECT_THAT(Recalled(*run, kSteps), SizeIs(4)) << "the model is whole in the end";
+  Fusionctl whole(folder_, "whole", {"checkpoint", "verify", Out("run") + "/checkpoints/latest"});
+  EXPECT_EQ(whole.Wait(), 0) << whole.words();
 }
 
 TEST_F(JoinSitesTest, ARunThatIsStoppedHasAllOfItsLastCheckpointHereAndGoesOnInOtherSites) {
@@ -145,7 +157,7 @@ TEST_F(JoinSitesTest, ARunThatIsStoppedHasAllOfItsLastCheckpointHereAndGoesOnInO
   const auto lima = Site("p", "lima"), oslo = Site("t", "oslo");
   ASSERT_EQ(run->Wait(), 0) << run->words() << lima->words() << oslo->words();
   EXPECT_EQ(run->Event("Restored").value("step", 0), done);
-  EXPECT_THAT(Told(*run, "ShardRecalled"), IsEmpty());
+  EXPECT_THAT(Recalled(*run, done), IsEmpty());
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
 }
 
@@ -159,8 +171,8 @@ TEST_F(JoinSitesTest, AStageThatMovesToAnotherSiteHasItsShardSent) {
   ASSERT_EQ(run->Wait(), 0) << run->words() << in_tokyo->words() << in_paris->words();
   EXPECT_EQ(run->Event("Restored").value("step", 0), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
-  EXPECT_THAT(Told(*run, "ShardRecalled"), SizeIs(4)) << "parameters and optimizer state of two stages, once each";
-  EXPECT_THAT(Told(*run, "ShardRecalled"), Contains(HasSubstr("from site paris by t")));
+  EXPECT_THAT(Recalled(*run, done), SizeIs(4)) << "parameters and optimizer state of two stages, once each";
+  EXPECT_THAT(Recalled(*run, done), Contains(HasSubstr("from site paris by t")));
 }
 
 TEST_F(JoinSitesTest, ASiteWhoseMachineIsReplacedGivesWhatTheLostOneKept) {
