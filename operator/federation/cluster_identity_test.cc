@@ -43,7 +43,7 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
   EXPECT_TRUE(Eventually([&] { return says("CredentialsValid", "may not list configmaps"); })) << Condition("paris", "CredentialsValid");
   WriteSecret("s", "to lima");
   EXPECT_TRUE(Eventually([&] {
-    registry_->Reconcile("paris", {});
+    registry_->TouchAll();  // as by its timer
     return Condition("paris", "CredentialsValid") == "True " && Condition("paris", "Connected") == "True ";
   }));
 }
@@ -86,7 +86,7 @@ TEST_F(ClusterRegistryTest, AnotherClusterBehindTheSameNameIsNotUsedUntilItIsReg
   EXPECT_EQ(Condition("paris", "Conflict"), "False ");
   WriteSecret("s", "to tokyo");
   EXPECT_TRUE(Eventually([&] {
-    registry_->Reconcile("paris", {});  // as by its timer
+    registry_->TouchAll();  // as by its timer
     return Condition("paris", "Conflict").starts_with("True");
   }));
   EXPECT_THAT(Condition("paris", "Conflict"), HasSubstr(UidOf(tokyo_)));
@@ -120,6 +120,25 @@ TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
   EXPECT_FALSE(registry_->Remote().at(0)->reachable());
 }
 
+TEST_F(ClusterRegistryTest, AConflictStaysWhileTheClusterDoesNotAnswer) {
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  WriteSecret("s", "to tokyo");
+  ASSERT_TRUE(Eventually([&] {
+    registry_->TouchAll();  // as by its timer
+    return Condition("paris", "Conflict").starts_with("True");
+  }));
+  lima_.AddFault({.times = 1'000'000, .code = 503, .body = R"({"kind":"Status","code":503,"message":"gone fishing"})"});
+  WriteSecret("s", "to lima");
+  EXPECT_TRUE(Eventually([&] {
+    registry_->TouchAll();  // as by its timer
+    return Condition("paris", "Connected").find("gone fishing") != std::string::npos;
+  })) << Condition("paris", "Connected");
+  EXPECT_THAT(Condition("paris", "Conflict"), HasSubstr("True behind its address there is another cluster"));
+}
+
 TEST_F(ClusterRegistryTest, AClusterThatIsRegisteredTwiceIsUsedOnce) {
   WriteSecret("s", "to paris");
   WriteSecret("hub", "to the hub");
@@ -135,7 +154,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRegisteredTwiceIsUsedOnce) {
   for (const auto& member : registry_->Remote()) EXPECT_EQ(member->reachable(), member->name() == "alias") << member->name();
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "alias"}).ok());
   EXPECT_TRUE(Eventually([&] {
-    registry_->Reconcile("paris", {});  // as by its timer
+    registry_->TouchAll();  // as by its timer
     return Condition("paris", "Connected") == "True ";
   })) << Condition("paris", "Connected");
 }
@@ -154,7 +173,7 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   // The cache must have the status that it is to change.
   const auto comes_to_be = [&](const std::string& condition) {
     return Eventually([&] {
-      (void)registry_->Reconcile("paris", {});
+      registry_->TouchAll();  // as by its timer
       return Condition("paris", "Conflict") == condition;
     });
   };
@@ -170,7 +189,7 @@ TEST_F(ClusterRegistryTest, AKubeconfigThatIsRefusedLeavesTheConnectionThatThere
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
-    registry_->Reconcile("paris", {});  // as by its timer
+    registry_->TouchAll();  // as by its timer
     return Condition("paris", "CredentialsValid") == "False TokenFileNotAllowed: a token file of ours";
   }));
   EXPECT_EQ(Condition("paris", "Connected"), "True ");

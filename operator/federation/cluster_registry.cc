@@ -102,8 +102,11 @@ void ClusterRegistry::TouchAll() {
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
   kubeconfigs_.Keep(clusters_.All());
+  const bool current = writes_.Seen({"", name});
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
+  // Which cluster it was found to be may have been written just now. That the cache shows it brings us back.
+  if (!current) return kube::ReconcileResult::Again(kLookForConnectionEvery);
   const ClusterObject& registered = AsCluster(object);
   const kubeapi::FusionCluster& cluster = registered.cluster;
   {
@@ -299,8 +302,6 @@ bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const F
 }
 
 absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop) {
-  // The cache does not show yet what was written last: that it comes brings us back.
-  if (!writes_.Seen(object.meta.Key())) return absl::OkStatus();
   const kubeapi::FusionCluster& cluster = object.cluster;
   kubeapi::FusionClusterStatus status = cluster.status;
   const absl::Time now = context_.clock->Now();
@@ -316,11 +317,13 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
   const bool is_hub = cluster.spec.local.has_value() && options_.hub != nullptr;
   const Identity& identity = finding.identity;
   const std::string not_ours = options_.conflict(is_hub ? options_.hub->name() : cluster.metadata.name);
+  const kubeapi::Condition* const was_conflict = FindCondition(status.conditions, kubeapi::kConflict);
   if (!identity.conflict.empty()) {
     set(kubeapi::kConflict, true, identity.conflict, identity.message);
   } else if (!not_ours.empty()) {
     set(kubeapi::kConflict, true, "NotOurs", not_ours);
-  } else if (!identity.uid.empty() || IsTrue(status.conditions, kubeapi::kConflict)) {  // where nothing is known nothing is said
+  } else if (!identity.uid.empty() || (was_conflict != nullptr && was_conflict->reason == "NotOurs")) {
+    // What was found of who it is stays until it is asked again.
     set(kubeapi::kConflict, false, "NoConflict", identity.message);
   }
   if (!identity.uid.empty() && identity.conflict.empty()) status.cluster_uid = identity.uid;

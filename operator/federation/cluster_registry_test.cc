@@ -130,7 +130,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
     return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request.verb == "apply"; });
   };
   ASSERT_TRUE(Eventually([&] {
-    (void)registry_->Reconcile("paris", {});
+    registry_->TouchAll();  // as by its timer
     return tried();
   }));
   EXPECT_EQ(Condition("paris", "Connected"), "none");
@@ -235,7 +235,7 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   // A cluster is looked at by one worker at a time: after its first look the test is that one, until the timer's next.
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
   ASSERT_TRUE(Eventually([&] {
-    registry_->Reconcile("paris", {});  // as by its timer
+    registry_->TouchAll();  // as by its timer
     return status().contains("resourceSummary");
   }));
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1);

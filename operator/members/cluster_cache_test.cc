@@ -135,6 +135,7 @@ TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
 }
 
 TEST_F(ClusterCacheTest, AClusterThatCanBeListedAndNotWatchedIsNotConnected) {
+  ASSERT_TRUE(Eventually([&] { return cache_.Connection().ok(); }));
   server_.AddFault({.verb = "watch", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   kube::PulsedClient reads(client_, clock_);
   ClusterCache cache("paris", "hub", reads, client_, clock_, nullptr, [](const kube::ObjectKey&, bool) {});
@@ -143,7 +144,7 @@ TEST_F(ClusterCacheTest, AClusterThatCanBeListedAndNotWatchedIsNotConnected) {
   EXPECT_TRUE(absl::IsUnavailable(cache.Connection())) << cache.Connection();
   EXPECT_EQ(cache.Connection().message(), "no watch yet");
   cache.Stop();
-  EXPECT_TRUE(Eventually([&] { return cache_.Connection().ok(); })) << "whose watches were opened before";
+  EXPECT_TRUE(cache_.Connection().ok()) << "whose watches were opened before";
 }
 
 TEST_F(ClusterCacheTest, AWatchThatEndsIsWaitedForWhereItWasOpenOnce) {
