@@ -112,7 +112,8 @@ TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   const std::string first = json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"];
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  // A watch that is only being opened would not be broken below.
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True " && hub_server_.open_watches() == 2; }));
   hub_server_.ForgetRequests();
   // What this operator has yet to learn: the cache stays behind.
   hub_server_.AddFault({.verb = "watch", .target = "fusionclusters", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
