@@ -112,8 +112,13 @@ TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   const std::string first = json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"];
   registry_->Start();
-  // A watch that is only being opened would not be broken below.
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True " && hub_server_.open_watches() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True " && paris_.open_watches() == 4; }));
+  // A watch that is only being opened would not be broken below, and what was written and is not seen yet would be waited for.
+  ASSERT_TRUE(Eventually([&] {
+    const int written = statuses_written_;
+    return hub_server_.open_watches() == 2 && registry_->Reconcile("paris", {}).after == ClusterRegistry::kLookEvery &&
+           statuses_written_ == written;
+  }));
   hub_server_.ForgetRequests();
   // What this operator has yet to learn: the cache stays behind.
   hub_server_.AddFault({.verb = "watch", .target = "fusionclusters", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});

@@ -243,6 +243,10 @@ absl::StatusOr<HttpResponse> FakeApiServer::Impl::Watch(const HttpRequest& reque
   lock.lock();
   absl::Duration heard = clock.Monotonic();
   while (status.ok()) {
+    if (session.breaks != breaks) {  // what has happened since goes nowhere
+      status = absl::UnavailableError("the fake API server broke the connection");
+      break;
+    }
     if (!raw) lines += Due(read, **kind, session);
     if (!lines.empty()) {
       lock.unlock();
@@ -253,10 +257,9 @@ absl::StatusOr<HttpResponse> FakeApiServer::Impl::Watch(const HttpRequest& reque
     }
     if (raw || session.expired || clock.Monotonic() >= end) break;
     if (stop.stop_requested()) status = absl::CancelledError("the call was stopped");
-    if (session.breaks != breaks) status = absl::UnavailableError("the fake API server broke the connection");
     const absl::Duration idle_end = heard + sink.IdleTimeout();
     if (clock.Monotonic() >= idle_end) status = absl::DeadlineExceededError("the watch is silent");
-    const bool due = session.cursor != api.store().version() || session.bookmarks != bookmarks;
+    const bool due = session.cursor != api.store().version() || session.bookmarks != bookmarks || session.breaks != breaks;
     if (status.ok() && !due) clock.WaitUntil(lock, changed, std::min(end, idle_end));
   }
   --open_watches;
