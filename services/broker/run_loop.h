@@ -121,7 +121,6 @@ class RunLoop {
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
   void TellOfSites(const broker::CommitCheckpoint& action);
-  void AddSiteFiles(const std::string& checkpoint, const std::string& executor, v1::Assign& assign) const;
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
