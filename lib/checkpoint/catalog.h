@@ -48,8 +48,9 @@ struct Eligible {
 // tries.
 absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {});
 
-// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Of a damaged manifest nothing is known.
-// Errors: those of base::FileError when a folder or a manifest cannot be read now; Unimplemented for a manifest of a later release.
+// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Errors: those of LoadManifest, for which
+// one that is damaged, missing or of a later release is enough, as what it names is not known; of base::FileError when `root` cannot be
+// listed.
 absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const std::string& root);
 
 // Removes all but the `keep` newest whole checkpoints; 0 keeps all. Those of a sequence below `first_sequence` neither count nor go. Broken

@@ -248,6 +248,23 @@ TEST_F(SitesTest, AManifestOfALaterReleaseLetsNothingBeRemoved) {
   EXPECT_TRUE(absl::IsUnimplemented(SiteFoldersOf(root_).status())) << SiteFoldersOf(root_).status();
 }
 
+TEST_F(SitesTest, ADamagedManifestLetsNothingBeRemoved) {
+  Saved(10);
+  const std::string manifest = Saved(20) + "/manifest.json", text = *base::ReadSmallFile(manifest, 1 << 20);
+  for (const std::string& damaged : {text.substr(0, text.size() / 2), absl::StrReplaceAll(text, {{"paris", "parys"}})}) {
+    std::ofstream(manifest, std::ios::trunc) << damaged;
+    const absl::Status status = SiteFoldersOf(root_).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), HasSubstr("step-000020"));
+  }
+  fs::remove(manifest);
+  EXPECT_THAT(SiteFoldersOf(root_).status().message(), HasSubstr("step-000020")) << "what it named is not known any more";
+  fs::rename(root_ + "/step-000020", root_ + "/step-000020.earlier-1");
+  EXPECT_FALSE(SiteFoldersOf(root_).ok()) << "set aside";
+  fs::remove_all(root_ + "/step-000020.earlier-1");
+  EXPECT_TRUE(SiteFoldersOf(root_).ok());
+}
+
 TEST_F(SitesTest, CheckpointsThatAreNotEligibleArePassedOver) {
   const std::string first = Saved(10), second = Saved(20), third = Saved(30);
   EXPECT_EQ(*FindNewestWhole(root_, {.unusable = {third}})->path, second);

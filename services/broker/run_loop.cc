@@ -416,7 +416,7 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
   if (committed.ok()) probe_.CheckpointCommitted(action.step, bytes);
   if (committed.ok()) unusable_.erase(committed->path);  // what was there before
-  TellKept(action.step);  // also of one that failed, or sites fill up with what nobody will ever name
+  TellKept(action.step);                                 // also of one that failed, or sites fill up with what nobody will ever name
   Post([this, event, action] {
     Feed(event);  // told first, as with steps
     if (event.status.ok()) TellOfSites(action);
@@ -427,9 +427,16 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
 void RunLoop::TellKept(int64_t step) {
   absl::StatusOr<SiteOrders> orders = KeepOrders(state_, options_.checkpoint_directory, step);
   if (!orders.ok()) {  // nothing is removed by hearsay
-    base::Log(base::LogLevel::kWarning, absl::StrCat("sites are not tidied: ", std::string(orders.status().message())));
+    const std::string why(orders.status().message());
+    if (why == not_tidied_) return;
+    not_tidied_ = why;
+    Carry(broker::Announce{
+        .reason = "SitesNotTidied",
+        .step = step,
+        .message = absl::StrCat("sites keep the parts of all checkpoints for now: which are named cannot be told: ", why)});
     return;
   }
+  not_tidied_.clear();
   for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
 }
 

@@ -163,6 +163,7 @@ class RunLoop {
   int64_t first_sequence_ = 0;      // of checkpoints that are of this run
   std::set<std::string> unusable_;  // checkpoints whose files in sites could not be had
   bool told_of_sites_ = false;
+  std::string not_tidied_;                // why, as told; empty: sites know what to keep
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
   std::stop_source stop_helpers_;         // nobody waits for their answers any more
   struct Helper {

@@ -3,10 +3,12 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/site_store.h"
@@ -17,7 +19,10 @@ namespace fusionllm::services {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 constexpr auto kPatience = std::chrono::seconds(20);
 constexpr int64_t kSteps = 9;
@@ -63,6 +68,7 @@ class RunLoopSitesTest : public ::testing::Test {
     server_->Shutdown(std::chrono::system_clock::now());
     loop_.reset();
     std::fclose(out_);
+    std::free(text_);
   }
 
   // The executor keeps a shard in its site and says so, as `tell` has it.
@@ -71,6 +77,7 @@ class RunLoopSitesTest : public ::testing::Test {
     auto files = site_.Write(1, step, 0, 1, checkpoint::SampleShard(tensors, step, 0));
     EXPECT_TRUE(files.ok()) << files.status();
     v1::ExecutorMessage message;
+    message.set_sequence(static_cast<uint64_t>(step));
     v1::ShardReport& report = *message.mutable_shard();
     report.set_epoch(1);
     report.set_step(step);
@@ -88,6 +95,26 @@ class RunLoopSitesTest : public ::testing::Test {
     EXPECT_TRUE(stream_->Write(message));
     return *files;
   }
+  // How many orders to keep shards come before the loop is done with the save of this step.
+  int KeptUntilAcknowledged(int64_t step) {
+    int kept = 0;
+    v1::BrokerMessage message;
+    while (stream_->Read(&message)) {
+      if (message.has_keep_shards()) ++kept;
+      if (message.has_ack() && message.ack().sequence() == static_cast<uint64_t>(step)) return kept;
+    }
+    ADD_FAILURE() << "the stream has ended";
+    return kept;
+  }
+  // What the run has printed.
+  std::string Printed() {
+    std::promise<std::string> printed;
+    loop_->Post([&] {
+      std::fflush(out_);
+      printed.set_value(std::string(text_, size_));
+    });
+    return printed.get_future().get();
+  }
   // The next order to keep shards.
   v1::KeepShards Kept() {
     v1::BrokerMessage message;
@@ -101,7 +128,9 @@ class RunLoopSitesTest : public ::testing::Test {
   const base::TempFolder folder_;
   const std::string checkpoints_ = folder_ / "checkpoints";
   checkpoint::SiteStore site_{folder_ / "paris", "0123456789abcdef", "a"};
-  std::FILE* const out_ = std::tmpfile();
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* const out_ = open_memstream(&text_, &size_);
   metrics::Registry registry_{"test", "0"};
   RunProbe probe_{registry_, {}};
   std::unique_ptr<RunLoop> loop_;
@@ -139,6 +168,19 @@ TEST_F(RunLoopSitesTest, ASiteIsToldOfACheckpointThatCouldNotBeCommitted) {
   const v1::KeepShards kept = Kept();
   EXPECT_EQ(kept.step(), 2);
   EXPECT_THAT(kept.site_folders(), IsEmpty());
+}
+
+TEST_F(RunLoopSitesTest, WhileAManifestCannotBeReadNothingIsRemovedAndTheUserIsToldOnce) {
+  folder_.Write("checkpoints/step-000001/manifest.json", "{");
+  const auto files = Save(2), later = Save(3);
+  EXPECT_EQ(KeptUntilAcknowledged(3), 0);
+  EXPECT_THAT(std::vector<std::string>(absl::StrSplit(Printed(), "SitesNotTidied")), SizeIs(2)) << Printed();
+  EXPECT_THAT(Printed(), HasSubstr("step-000001"));
+  std::filesystem::remove_all(checkpoints_ + "/step-000001");
+  const auto last = Save(4);
+  const v1::KeepShards kept = Kept();
+  EXPECT_EQ(kept.step(), 4) << "the first order since";
+  EXPECT_THAT(kept.site_folders(), UnorderedElementsAre(files[0].site_folder, later[0].site_folder, last[0].site_folder));
 }
 
 }  // namespace
