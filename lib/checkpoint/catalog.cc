@@ -90,12 +90,15 @@ absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const 
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
   NewestCheckpoint result;
   for (const CheckpointInfo& info : all) {
-    if (info.sequence < eligible.first_sequence || eligible.unusable.contains(info.path)) continue;
+    if (eligible.unusable.contains(info.path)) continue;
+    // What has no manifest that could be read may be newer than any: it is told at least.
+    const bool may_be_newest = info.sequence == 0 && !info.problem.empty();
+    if (!may_be_newest && (result.path.has_value() || info.sequence < eligible.first_sequence)) continue;
     std::string problem = info.problem;
     if (problem.empty()) problem = std::string(VerifyCheckpoint(info.path, Elsewhere::kLeaveOut).message());
     if (problem.empty()) {
       result.path = info.path;
-      break;
+      continue;
     }
     result.skipped.push_back({info.path, problem});
   }

@@ -35,7 +35,7 @@ struct SkippedCheckpoint {
 };
 struct NewestCheckpoint {
   std::optional<std::string> path;         // nullopt: none is whole
-  std::vector<SkippedCheckpoint> skipped;  // newer ones that are not, with the reason
+  std::vector<SkippedCheckpoint> skipped;  // newer ones, or those that may be, that are not, with the reason
 };
 
 // Which checkpoints count.

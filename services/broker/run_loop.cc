@@ -466,6 +466,9 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
     Post([this, found = std::move(found)] {
       broker::CheckpointReplaced event{.status = found.status()};
       if (found.ok()) {
+        for (const std::string& sentence : found->skipped) {
+          Carry(broker::Announce{.reason = "CheckpointSkipped", .step = found->step, .message = sentence});
+        }
         event.step = found->step;
         event.path = found->path;
         unusable_.erase(found->path);  // it may be a copy in the place of one that was

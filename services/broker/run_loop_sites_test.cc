@@ -18,6 +18,7 @@
 namespace fusionllm::services {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -27,6 +28,10 @@ using ::testing::UnorderedElementsAre;
 constexpr auto kPatience = std::chrono::seconds(20);
 constexpr int64_t kSteps = 9;
 
+absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
+  return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
+}
+
 // A run of one stage, on executor a of site paris, that a broker has taken over in the middle.
 class RunLoopSitesTest : public ::testing::Test {
  protected:
@@ -35,10 +40,11 @@ class RunLoopSitesTest : public ::testing::Test {
     broker::RunState state({.expected = {"a"}, .total_steps = kSteps, .checkpoints = true, .last_epoch = 1});
     state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 1);
     RunLoopOptions options{.checkpoint_directory = checkpoints_};
+    options.find_another = [this](const checkpoint::Eligible& eligible) { return another_(eligible); };
     options.job.spec.checkpoint.emplace();
     JournalState past;
     loop_ = std::make_unique<RunLoop>(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1),
-                                      nullptr, probe_);
+                                      PlanOnA, probe_);
     grpc::ServerBuilder builder;
     builder.RegisterService(&attendance_);
     server_ = builder.BuildAndStart();
@@ -57,10 +63,7 @@ class RunLoopSitesTest : public ::testing::Test {
     EXPECT_TRUE(stream_->Write(message));
   }
   ~RunLoopSitesTest() override {
-    v1::ExecutorMessage message;
-    message.mutable_ended()->set_epoch(1);
-    message.mutable_ended()->set_last_step(kSteps);
-    stream_->Write(message);
+    End(absl::StatusCode::kOk);
     EXPECT_EQ(running_.wait_for(kPatience), std::future_status::ready);
     context_.TryCancel();
     (void)stream_->Finish();
@@ -71,6 +74,22 @@ class RunLoopSitesTest : public ::testing::Test {
     std::free(text_);
   }
 
+  void End(absl::StatusCode code) {
+    v1::ExecutorMessage message;
+    message.mutable_ended()->set_epoch(epoch_);
+    message.mutable_ended()->set_last_step(kSteps);
+    message.mutable_ended()->set_code(static_cast<int>(code));
+    EXPECT_TRUE(stream_->Write(message));
+  }
+  // The executor's next order of this kind.
+  v1::BrokerMessage Hear(v1::BrokerMessage::KindCase kind) {
+    v1::BrokerMessage message;
+    while (stream_->Read(&message)) {
+      if (message.kind_case() == kind) return message;
+    }
+    ADD_FAILURE() << "the stream has ended";
+    return {};
+  }
   // The executor keeps a shard in its site and says so, as `tell` has it.
   std::vector<checkpoint::FileEntry> Save(int64_t step, const std::function<void(v1::ShardReport&)>& tell = {}) {
     checkpoint::SampleTensors tensors;
@@ -116,18 +135,13 @@ class RunLoopSitesTest : public ::testing::Test {
     return printed.get_future().get();
   }
   // The next order to keep shards.
-  v1::KeepShards Kept() {
-    v1::BrokerMessage message;
-    while (stream_->Read(&message)) {
-      if (message.has_keep_shards()) return message.keep_shards();
-    }
-    ADD_FAILURE() << "the stream has ended";
-    return {};
-  }
+  v1::KeepShards Kept() { return Hear(v1::BrokerMessage::kKeepShards).keep_shards(); }
 
   const base::TempFolder folder_;
   const std::string checkpoints_ = folder_ / "checkpoints";
   checkpoint::SiteStore site_{folder_ / "paris", "0123456789abcdef", "a"};
+  uint32_t epoch_ = 1;
+  FindAnotherFunction another_;
   char* text_ = nullptr;
   size_t size_ = 0;
   std::FILE* const out_ = open_memstream(&text_, &size_);
@@ -181,6 +195,24 @@ TEST_F(RunLoopSitesTest, WhileAManifestCannotBeReadNothingIsRemovedAndTheUserIsT
   const v1::KeepShards kept = Kept();
   EXPECT_EQ(kept.step(), 4) << "the first order since";
   EXPECT_THAT(kept.site_folders(), UnorderedElementsAre(files[0].site_folder, later[0].site_folder, last[0].site_folder));
+}
+
+TEST_F(RunLoopSitesTest, WhatIsPassedOverInSearchOfACheckpointThatIsLeftIsTold) {
+  Save(2);
+  Kept();
+  another_ = [&](const checkpoint::Eligible& eligible) -> absl::StatusOr<CheckpointFound> {
+    EXPECT_THAT(eligible.unusable, ElementsAre(checkpoints_ + "/step-000002"));
+    return CheckpointFound{.step = 1, .path = "of another place", .skipped = {"step-000005 is passed over: it is damaged"}};
+  };
+  End(absl::StatusCode::kUnavailable);  // a peer was lost, say
+  epoch_ = Hear(v1::BrokerMessage::kAssign).assign().epoch();
+  loop_->OnCheckpointUnusable(epoch_, checkpoints_ + "/step-000002", absl::DataLossError("its file is damaged there"));
+  Hear(v1::BrokerMessage::kAbort);
+  End(absl::StatusCode::kCancelled);
+  const v1::Assign assign = Hear(v1::BrokerMessage::kAssign).assign();
+  epoch_ = assign.epoch();
+  EXPECT_EQ(assign.restore_from(), "of another place");
+  EXPECT_THAT(Printed(), ContainsRegex("step-000005 is passed over: it is damaged.*CheckpointSkipped"));
 }
 
 }  // namespace
