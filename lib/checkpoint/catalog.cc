@@ -95,7 +95,7 @@ absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const 
     const bool may_be_newest = info.sequence == 0 && !info.problem.empty();
     if (!may_be_newest && (result.path.has_value() || info.sequence < eligible.first_sequence)) continue;
     std::string problem = info.problem;
-    if (problem.empty()) problem = std::string(VerifyCheckpoint(info.path, Elsewhere::kLeaveOut).message());
+    if (problem.empty()) problem = std::string(VerifyToRestore(info.path).message());
     if (problem.empty()) {
       result.path = info.path;
       continue;

@@ -44,8 +44,7 @@ struct Eligible {
   std::set<std::string> unusable;  // paths: not these, for a reason of which there is nothing to be seen here
 };
 
-// Finds the newest checkpoint that VerifyCheckpoint (reader.h) finds whole, but for files in other sites. Reads the files of those it
-// tries.
+// Finds the newest checkpoint that VerifyToRestore (reader.h) finds whole, but for files in other sites. Reads the files of those it tries.
 absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {});
 
 // What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Errors: those of LoadManifest, for which

@@ -62,6 +62,13 @@ class SitesTest : public ::testing::Test {
     }
   }
 
+  static void Damage(const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+    ASSERT_TRUE(file.good());
+  }
+
   const base::TempFolder folder_;
   const std::string root_ = folder_ / "run/checkpoints";
   SampleTensors tensors_;
@@ -213,6 +220,26 @@ TEST_F(SitesTest, FilesThatWereBroughtHereCountAsAnyOther) {
   EXPECT_THAT(names, Not(Contains(HasSubstr(".recalled"))));
   fs::resize_file(absl::StrCat(saved, "/", kThere), 5);
   EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1)) << "the site still has it";
+}
+
+TEST_F(SitesTest, WhatWasBroughtHereAndIsDamagedHereIsStillInItsSite) {
+  const std::string saved = Saved(50), brought = absl::StrCat(saved, "/", kThere);
+  BringHere(saved);
+  Damage(brought);
+  EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved))) << "who only looks changes nothing";
+  EXPECT_TRUE(fs::exists(brought));
+  EXPECT_EQ(FindNewestWhole(root_)->path, saved);
+  EXPECT_FALSE(fs::exists(brought)) << "it is asked of the site again";
+  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1));
+}
+
+TEST_F(SitesTest, WhatWasBroughtHereStaysWhereTheCheckpointIsDamagedAllTheSame) {
+  const std::string saved = Saved(50), brought = absl::StrCat(saved, "/", kThere);
+  BringHere(saved);
+  Damage(brought);
+  Damage(absl::StrCat(saved, "/model-00001-of-00002.safetensors"));
+  EXPECT_FALSE(FindNewestWhole(root_)->path.has_value());
+  EXPECT_TRUE(fs::exists(brought)) << "for the user to look at";
 }
 
 TEST_F(SitesTest, FilesThatDoNotArriveWholeAreNotThere) {

@@ -80,7 +80,7 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
   if (resume != "auto") {
     const std::filesystem::path path = resume;
     const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
-    if (const absl::Status whole = checkpoint::VerifyCheckpoint(absolute, checkpoint::Elsewhere::kLeaveOut); !whole.ok()) {
+    if (const absl::Status whole = checkpoint::VerifyToRestore(absolute); !whole.ok()) {
       return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
     }
     return Describe(job, absolute);

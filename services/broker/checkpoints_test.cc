@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/job/parse.h"
 
@@ -48,6 +51,24 @@ TEST_F(CheckpointsTest, ANewestCheckpointWithADamagedManifestIsPassedOverWithAWo
   const absl::Status none = FindAnother(job_, root_, folder_.path(), {}, eligible).status();
   EXPECT_TRUE(absl::IsDataLoss(none)) << none;
   EXPECT_THAT(none.message(), HasSubstr("step-000030 is passed over"));
+}
+
+// The file named in the manifest is beside it, as if it had been brought from site paris.
+TEST_F(CheckpointsTest, OfANamedCheckpointAPartThatIsDamagedHereIsAskedOfItsSite) {
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  for (checkpoint::FileEntry& file : staged.files) {
+    if (file.name != "optimizer.safetensors") continue;
+    file.site = "paris";
+    file.site_folder = "0123456789abcdef/paris-0/step-000010.fedcba9876543210";
+  }
+  const std::string part = base::ReadWholeFile(checkpoint::StagingFolder(root_, 10) + "/optimizer.safetensors");
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  folder_.Write("checkpoints/step-000010/optimizer.safetensors", std::string(part.size(), 'x'));
+  job_.spec.checkpoint->resume = root_ + "/step-000010";
+  const auto found = FindCheckpoint(job_, root_, folder_.path());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->step, 10);
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/step-000010/optimizer.safetensors"));
 }
 
 }  // namespace
