@@ -48,7 +48,9 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   profiles_ = std::move(profiles);
   links_ = std::move(links);
   last_step_ = last_step;
-  for (ShardWritten& shard : shards) shards_[shard.step][shard.stage] = std::move(shard);
+  for (ShardWritten& shard : shards) {
+    if (!IsBehindTheCheckpoint(shard.step)) shards_[shard.step][shard.stage] = std::move(shard);
+  }
   ended_at_ = std::move(ended_at);
   if (const auto limit = compression::ParseCodecSpec(codec_limit); limit.ok()) codec_limit_ = *limit;
   adopted_ = true;

@@ -158,6 +158,9 @@ class RunState {
   bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const;
   void Replace();
   void CommitIfComplete(int64_t step);
+  // Whether of this step nothing is to be saved any more: a newer checkpoint is whole, or the one that was made of it.
+  bool IsBehindTheCheckpoint(int64_t step) const { return !checkpoint_path_.empty() && step <= checkpoint_step_; }
+  void AbandonWhatIsBehind();
   void TakeUpAdopted(bool time_is_up);
 
   // The run watches itself.

@@ -47,7 +47,7 @@ void RunState::Handle(const ShardWritten& event) {
     return;
   }
   // Repeated to a restarted broker whose checkpoint is whole already.
-  if (committing_.contains(event.step) || (!checkpoint_path_.empty() && event.step <= checkpoint_step_)) return;
+  if (committing_.contains(event.step) || IsBehindTheCheckpoint(event.step)) return;
   if (event.status.ok()) shard_s_ = event.seconds;
   auto& shards = shards_[event.step];
   const bool first_failure =
@@ -80,12 +80,21 @@ void RunState::CommitIfComplete(int64_t step) {
   }
 }
 
+// What is missing of these will not be believed any more: a report that a broker before this one lost, say.
+void RunState::AbandonWhatIsBehind() {
+  while (!shards_.empty() && IsBehindTheCheckpoint(shards_.begin()->first)) {
+    Do(AbandonCheckpoint{.step = shards_.begin()->first});
+    shards_.erase(shards_.begin());
+  }
+}
+
 void RunState::Handle(const CheckpointCommitted& event) {
   committing_.erase(event.step);
   if (!event.status.ok()) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
     // In the middle of a run training goes on, the earlier checkpoints are whole; at the end there is nothing left to try.
-    if ((phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_) {
+    const bool is_last = (phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_;
+    if (is_last && !IsBehindTheCheckpoint(event.step)) {
       const absl::Status failure = base::LostUnderRun(absl::Status(event.status.code(), message));
       if (phase_ == Phase::kRunning && event.step > last_step_) {
         last_checkpoint_lost_ = {event.step, failure};
@@ -101,6 +110,7 @@ void RunState::Handle(const CheckpointCommitted& event) {
   if (event.step >= checkpoint_step_) {
     checkpoint_step_ = event.step;
     checkpoint_path_ = event.path;
+    AbandonWhatIsBehind();
   }
   Do(Announce{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
   MaybeFinish();

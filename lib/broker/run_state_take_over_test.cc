@@ -41,6 +41,43 @@ TEST(RunStateTakeOverTest, WhatReturningExecutorsRepeatCountsBeforeAllAreBack) {
   EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].files.size(), 2u);
 }
 
+// Noted by a broker that had them in a checkpoint and died before it could say so.
+TEST(RunStateTakeOverTest, ShardsThatAreNoNewsToTheCheckpointAreNotSavedAnew) {
+  RunOptions options = Options({"a0", "b0"});
+  options.start_step = 20;
+  options.start_checkpoint = "step-20";
+  Drill run(options, {"a0", "b0"});
+  std::vector<ShardWritten> shards;
+  for (const int64_t step : {10, 20, 30}) {
+    for (const int stage : {0, 1}) shards.push_back({.epoch = 3, .step = step, .stage = stage});
+  }
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 30, shards);
+  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  ASSERT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].step, 30);
+  EXPECT_THAT(Reasons(run.all), ::testing::ElementsAre("CheckpointSaved"));
+}
+
+TEST(RunStateTakeOverTest, ARunWithoutACheckpointSavesWhatItFinds) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0"}, .memory_bytes = {1}}, {}, {}, 0, {{.epoch = 3, .step = 0, .stage = 0}});
+  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u) << "before the first step";
+}
+
+TEST(RunStateTakeOverTest, WhatIsMissingOfAnEarlierCheckpointIsNotWaitedForBehindALaterOne) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  ShardWritten lost_its_other{.epoch = 3, .step = 50, .stage = 0}, last = {.epoch = 3, .step = 100, .stage = 0};
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 100, {lost_its_other, last},
+                  {{"a0", 100}, {"b0", 100}});
+  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  EXPECT_EQ(run.state.phase(), Phase::kFinishing);
+  run.Feed(run.Shard(100, 1));
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  ASSERT_EQ(Of<AbandonCheckpoint>(run.all).size(), 1u);
+  EXPECT_EQ(Of<AbandonCheckpoint>(run.all)[0].step, 50);
+}
+
 TEST(RunStateTakeOverTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBeforeItPlansWithoutThem) {
   Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},

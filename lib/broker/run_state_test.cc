@@ -445,5 +445,28 @@ TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }
 
+// The last is whole, so that what became of one before it changes nothing.
+TEST(RunStateTest, WhatBecameOfAnEarlierCheckpointIsNoErrorBehindALaterOne) {
+  for (const bool late_is_saved : {false, true}) {
+    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    run.Join("a0");
+    run.Join("b0");
+    run.ignores = [](const Action& action) {
+      const auto* commit = std::get_if<CommitCheckpoint>(&action);
+      return commit != nullptr && commit->step == 90;
+    };
+    for (const int64_t step : {90, 100}) {
+      run.Step(step);
+      run.SaveShards(step);
+    }
+    run.EndAll(100);
+    ASSERT_EQ(run.state.phase(), Phase::kFinishing);
+    run.Feed(CheckpointCommitted{
+        .step = 90, .path = "step-90", .status = late_is_saved ? absl::OkStatus() : absl::NotFoundError("cannot create manifest.json")});
+    EXPECT_EQ(run.state.phase(), Phase::kDone);
+    EXPECT_TRUE(Of<Finish>(run.all).back().status.ok()) << Of<Finish>(run.all).back().status;
+  }
+}
+
 }  // namespace
 }  // namespace fusionllm::broker

@@ -74,14 +74,10 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string path = entry->path().string(), name = entry->path().filename().string();
     if (!ParseStepFolderName(absl::string_view(name).substr(0, name.find('.')))) continue;
-    const absl::StatusOr<std::string> text = base::ReadSmallFile(absl::StrCat(path, "/", kManifestName), kMaxManifestBytes);
-    if (absl::IsNotFound(text.status())) continue;
-    if (!text.ok()) return text.status();
-    const absl::StatusOr<Manifest> manifest = ParseManifest(*text);
-    // Of a later release, which will look for what it has in sites.
-    if (absl::IsUnimplemented(manifest.status()))
-      return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));
-    if (!manifest.ok()) continue;
+    const absl::StatusOr<Manifest> manifest = LoadManifest(path);
+    std::error_code ignored;
+    if (absl::IsNotFound(manifest.status()) && !fs::is_directory(path, ignored)) continue;  // no checkpoint, or gone by now
+    if (!manifest.ok()) return manifest.status();
     for (const FileEntry& file : manifest->files) {
       if (!file.site.empty()) folders[file.site].insert(file.site_folder);
     }
@@ -94,12 +90,15 @@ absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const 
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
   NewestCheckpoint result;
   for (const CheckpointInfo& info : all) {
-    if (info.sequence < eligible.first_sequence || eligible.unusable.contains(info.path)) continue;
+    if (eligible.unusable.contains(info.path)) continue;
+    // What has no manifest that could be read may be newer than any: it is told at least.
+    const bool may_be_newest = info.sequence == 0 && !info.problem.empty();
+    if (!may_be_newest && (result.path.has_value() || info.sequence < eligible.first_sequence)) continue;
     std::string problem = info.problem;
-    if (problem.empty()) problem = std::string(VerifyCheckpoint(info.path, Elsewhere::kLeaveOut).message());
+    if (problem.empty()) problem = std::string(VerifyToRestore(info.path).message());
     if (problem.empty()) {
       result.path = info.path;
-      break;
+      continue;
     }
     result.skipped.push_back({info.path, problem});
   }

@@ -35,7 +35,7 @@ struct SkippedCheckpoint {
 };
 struct NewestCheckpoint {
   std::optional<std::string> path;         // nullopt: none is whole
-  std::vector<SkippedCheckpoint> skipped;  // newer ones that are not, with the reason
+  std::vector<SkippedCheckpoint> skipped;  // newer ones, or those that may be, that are not, with the reason
 };
 
 // Which checkpoints count.
@@ -44,12 +44,12 @@ struct Eligible {
   std::set<std::string> unusable;  // paths: not these, for a reason of which there is nothing to be seen here
 };
 
-// Finds the newest checkpoint that VerifyCheckpoint (reader.h) finds whole, but for files in other sites. Reads the files of those it
-// tries.
+// Finds the newest checkpoint that VerifyToRestore (reader.h) finds whole, but for files in other sites. Reads the files of those it tries.
 absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {});
 
-// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Of a damaged manifest nothing is known.
-// Errors: those of base::FileError when a folder or a manifest cannot be read now; Unimplemented for a manifest of a later release.
+// What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Errors: those of LoadManifest, for which
+// one that is damaged, missing or of a later release is enough, as what it names is not known; of base::FileError when `root` cannot be
+// listed.
 absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const std::string& root);
 
 // Removes all but the `keep` newest whole checkpoints; 0 keeps all. Those of a sequence below `first_sequence` neither count nor go. Broken

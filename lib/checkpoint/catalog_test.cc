@@ -41,9 +41,11 @@ TEST(CatalogTest, SkipsBrokenOnesAndSaysWhy) {
   const auto newest = FindNewestWhole(folder.path());
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ(newest->path, folder / "step-000010");
-  ASSERT_EQ(newest->skipped.size(), 2u);
+  ASSERT_EQ(newest->skipped.size(), 3u);
   EXPECT_THAT(newest->skipped[0].reason, HasSubstr("has 9 bytes instead of"));
   EXPECT_THAT(newest->skipped[1].reason, HasSubstr("checksum"));
+  EXPECT_THAT(newest->skipped[2].path, HasSubstr("step-000040")) << "how old it is its manifest would tell";
+  EXPECT_THAT(newest->skipped[2].reason, HasSubstr("manifest.json"));
   fs::remove_all(folder / "step-000010");
   const auto none = FindNewestWhole(folder.path());
   ASSERT_TRUE(none.ok()) << none.status();

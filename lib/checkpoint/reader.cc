@@ -250,7 +250,21 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
   return absl::OkStatus();
 }
 
-absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) {
+namespace {
+
+// What is wrong with a file of a manifest; empty: nothing.
+std::string ProblemOf(const std::string& path, const FileEntry& file) {
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error) return absl::StrCat(path, " cannot be read: ", error.message());
+  if (static_cast<int64_t>(bytes) != file.bytes) return absl::StrCat(path, " has ", bytes, " bytes instead of ", file.bytes);
+  const absl::StatusOr<std::string> sum = Sha256OfFile(path);
+  if (!sum.ok()) return std::string(sum.status().message());
+  return *sum == file.sha256 ? "" : absl::StrCat(path, " has the checksum ", *sum, " instead of ", file.sha256);
+}
+
+// With `damaged_copies`: files of sites that are damaged here are put there and are no error; where there are any, no file is opened.
+absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<std::string>* damaged_copies) {
   std::error_code ignored;
   std::vector<std::string> problems;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string folder, FollowLatest(path));
@@ -262,26 +276,37 @@ absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) {
     for (const FileEntry& file : FilesElsewhere(folder, *manifest)) absent.insert(file.name);
     for (const FileEntry& file : manifest->files) {
       if (absent.contains(file.name)) continue;  // Open says so
-      const std::string file_path = absl::StrCat(folder, "/", file.name);
-      const auto bytes = fs::file_size(file_path, ignored);
-      if (ignored) {
-        problems.push_back(absl::StrCat(file_path, " cannot be read: ", ignored.message()));
-      } else if (static_cast<int64_t>(bytes) != file.bytes) {
-        problems.push_back(absl::StrCat(file_path, " has ", bytes, " bytes instead of ", file.bytes));
-      } else if (const auto sum = Sha256OfFile(file_path); !sum.ok()) {
-        problems.push_back(std::string(sum.status().message()));
-      } else if (*sum != file.sha256) {
-        problems.push_back(absl::StrCat(file_path, " has the checksum ", *sum, " instead of ", file.sha256));
+      const std::string file_path = absl::StrCat(folder, "/", file.name), problem = ProblemOf(file_path, file);
+      if (problem.empty()) continue;
+      if (!file.site.empty() && damaged_copies != nullptr) {
+        damaged_copies->push_back(file_path);
+      } else {
+        problems.push_back(problem);
       }
     }
   }
   if (!problems.empty()) return absl::DataLossError(absl::StrJoin(problems, "; "));
+  if (damaged_copies != nullptr && !damaged_copies->empty()) return absl::OkStatus();
   const absl::Status opened = CheckpointReader::Open(path, elsewhere).status();
   // What is a model, to go by its name, and cannot be read as one is damaged; what is no model at all was named by mistake.
   const bool model = absl::EndsWith(folder, kModelEnding) || Exists(absl::StrCat(folder, "/", kIndexName)) ||
                      Exists(absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1)));
   const bool unreadable = absl::IsInvalidArgument(opened) || (absl::IsNotFound(opened) && Exists(folder));
   return model && unreadable ? absl::DataLossError(opened.message()) : opened;
+}
+
+}  // namespace
+
+absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) { return Verify(path, elsewhere, nullptr); }
+
+absl::Status VerifyToRestore(const std::string& path) {
+  std::vector<std::string> damaged;
+  FUSIONLLM_RETURN_IF_ERROR(Verify(path, Elsewhere::kLeaveOut, &damaged));
+  if (damaged.empty()) return absl::OkStatus();
+  for (const std::string& copy : damaged) {
+    if (unlink(copy.c_str()) != 0 && errno != ENOENT) return base::FileError(errno, "remove the damaged", copy);
+  }
+  return VerifyCheckpoint(path, Elsewhere::kLeaveOut);
 }
 
 }  // namespace fusionllm::checkpoint

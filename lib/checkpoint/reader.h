@@ -79,4 +79,8 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 // it; other errors are those of Open. With kLeaveOut: whether all that is here is whole.
 absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
 
+// Likewise with kLeaveOut, for who restores from it and can ask sites: where nothing else is wrong, files that were brought here from sites
+// and are damaged here are removed, so that they count as elsewhere again.
+absl::Status VerifyToRestore(const std::string& path);
+
 }  // namespace fusionllm::checkpoint

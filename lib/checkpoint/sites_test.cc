@@ -62,6 +62,13 @@ class SitesTest : public ::testing::Test {
     }
   }
 
+  static void Damage(const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+    ASSERT_TRUE(file.good());
+  }
+
   const base::TempFolder folder_;
   const std::string root_ = folder_ / "run/checkpoints";
   SampleTensors tensors_;
@@ -215,6 +222,26 @@ TEST_F(SitesTest, FilesThatWereBroughtHereCountAsAnyOther) {
   EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1)) << "the site still has it";
 }
 
+TEST_F(SitesTest, WhatWasBroughtHereAndIsDamagedHereIsStillInItsSite) {
+  const std::string saved = Saved(50), brought = absl::StrCat(saved, "/", kThere);
+  BringHere(saved);
+  Damage(brought);
+  EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved))) << "who only looks changes nothing";
+  EXPECT_TRUE(fs::exists(brought));
+  EXPECT_EQ(FindNewestWhole(root_)->path, saved);
+  EXPECT_FALSE(fs::exists(brought)) << "it is asked of the site again";
+  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1));
+}
+
+TEST_F(SitesTest, WhatWasBroughtHereStaysWhereTheCheckpointIsDamagedAllTheSame) {
+  const std::string saved = Saved(50), brought = absl::StrCat(saved, "/", kThere);
+  BringHere(saved);
+  Damage(brought);
+  Damage(absl::StrCat(saved, "/model-00001-of-00002.safetensors"));
+  EXPECT_FALSE(FindNewestWhole(root_)->path.has_value());
+  EXPECT_TRUE(fs::exists(brought)) << "for the user to look at";
+}
+
 TEST_F(SitesTest, FilesThatDoNotArriveWholeAreNotThere) {
   const std::string saved = Saved(50);
   const FileEntry file = LoadManifest(saved)->files[3];
@@ -246,6 +273,23 @@ TEST_F(SitesTest, AManifestOfALaterReleaseLetsNothingBeRemoved) {
   document["format_version"] = kSitesFormatVersion + 1;
   folder_.Write("run/checkpoints/step-000020/manifest.json", document.dump());
   EXPECT_TRUE(absl::IsUnimplemented(SiteFoldersOf(root_).status())) << SiteFoldersOf(root_).status();
+}
+
+TEST_F(SitesTest, ADamagedManifestLetsNothingBeRemoved) {
+  Saved(10);
+  const std::string manifest = Saved(20) + "/manifest.json", text = *base::ReadSmallFile(manifest, 1 << 20);
+  for (const std::string& damaged : {text.substr(0, text.size() / 2), absl::StrReplaceAll(text, {{"paris", "parys"}})}) {
+    std::ofstream(manifest, std::ios::trunc) << damaged;
+    const absl::Status status = SiteFoldersOf(root_).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), HasSubstr("step-000020"));
+  }
+  fs::remove(manifest);
+  EXPECT_THAT(SiteFoldersOf(root_).status().message(), HasSubstr("step-000020")) << "what it named is not known any more";
+  fs::rename(root_ + "/step-000020", root_ + "/step-000020.earlier-1");
+  EXPECT_FALSE(SiteFoldersOf(root_).ok()) << "set aside";
+  fs::remove_all(root_ + "/step-000020.earlier-1");
+  EXPECT_TRUE(SiteFoldersOf(root_).ok());
 }
 
 TEST_F(SitesTest, CheckpointsThatAreNotEligibleArePassedOver) {

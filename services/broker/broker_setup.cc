@@ -320,7 +320,7 @@ class Preparation {
     if (adopt) {
       state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
       log.Recall(past);
-      for (const auto& [step, path] : taken_up) log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
+      FUSIONLLM_RETURN_IF_ERROR(TellAndRecord(taken_up, log, journal));
     } else {
       TellOfStart(log);
     }

@@ -58,6 +58,12 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
   return CheckpointFound{.step = reader.manifest()->step, .path = reader.path(), .changed = Differences(job, *reader.manifest())};
 }
 
+std::vector<std::string> Sentences(const std::vector<checkpoint::SkippedCheckpoint>& skipped) {
+  std::vector<std::string> sentences;
+  for (const auto& [path, reason] : skipped) sentences.push_back(absl::StrFormat("%s is passed over: %s", path, reason));
+  return sentences;
+}
+
 }  // namespace
 
 absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
@@ -74,7 +80,7 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
   if (resume != "auto") {
     const std::filesystem::path path = resume;
     const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
-    if (const absl::Status whole = checkpoint::VerifyCheckpoint(absolute, checkpoint::Elsewhere::kLeaveOut); !whole.ok()) {
+    if (const absl::Status whole = checkpoint::VerifyToRestore(absolute); !whole.ok()) {
       return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
     }
     return Describe(job, absolute);
@@ -85,24 +91,29 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(job, *newest.path));
     found.fetched_from = newest.from;
   }
-  for (const checkpoint::SkippedCheckpoint& skipped : newest.skipped) {
-    found.skipped.push_back(absl::StrFormat("%s is passed over: %s", skipped.path, skipped.reason));
-  }
+  found.skipped = Sentences(newest.skipped);
   return found;
 }
 
 absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
                                             const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible) {
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
-  if (newest.path.has_value()) return Describe(job, *newest.path);
+  const std::vector<std::string> skipped = Sentences(newest.skipped);
+  if (newest.path.has_value()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, Describe(job, *newest.path));
+    found.skipped = skipped;
+    return found;
+  }
   const std::string& resume = job.spec.checkpoint->resume;
   if (resume == "auto" || resume == "never") {
     // Days of training are not begun anew because a site is away for an hour.
-    return absl::DataLossError(
+    return absl::DataLossError(absl::StrCat(
         "no checkpoint of this run is left that can be restored; what lies in sites can be once they are back, and spec.checkpoint.resume: "
-        "never begins at step 0");
+        "never begins at step 0",
+        skipped.empty() ? "" : "; ", absl::StrJoin(skipped, "; ")));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const CheckpointFound named, FindCheckpoint(job, directory, base_directory));
+  FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound named, FindCheckpoint(job, directory, base_directory));
+  named.skipped = skipped;
   if (eligible.unusable.contains(named.path)) {
     return absl::DataLossError(absl::StrCat("spec.checkpoint.resume: ", named.path, " cannot be restored"));
   }

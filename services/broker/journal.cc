@@ -20,6 +20,11 @@ namespace {
 
 using nlohmann::json;
 
+// Of its step nothing is to be saved any more: a newer checkpoint of the run is whole, or the one that was made of it.
+bool IsBehindTheCheckpoint(const broker::ShardWritten& shard, const JournalState& state) {
+  return !state.checkpoint_path.empty() && shard.step <= state.checkpoint_step;
+}
+
 void Replay(const json& entry, JournalState& state) {
   const std::string kind = entry.at("entry");
   if (kind == "epoch") {
@@ -65,11 +70,11 @@ void Replay(const json& entry, JournalState& state) {
                              .site_folder = file.value("site_folder", ""),
                              .tensor_bytes = file.value("tensor_bytes", int64_t{0})});
     }
-    if (shard.epoch == state.epoch) state.shards.push_back(std::move(shard));
+    if (shard.epoch == state.epoch && !IsBehindTheCheckpoint(shard, state)) state.shards.push_back(std::move(shard));
   } else if (kind == "checkpoint") {
     state.checkpoint_step = entry.at("step");
     state.checkpoint_path = entry.at("path");
-    std::erase_if(state.shards, [&](const broker::ShardWritten& shard) { return shard.step == state.checkpoint_step; });
+    std::erase_if(state.shards, [&](const broker::ShardWritten& shard) { return IsBehindTheCheckpoint(shard, state); });
   } else if (kind == "end") {
     state.ended = true;
   }

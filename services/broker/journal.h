@@ -26,7 +26,7 @@ struct JournalState {
   std::vector<broker::Link> links;
   int64_t last_step = 0;
   std::vector<std::pair<uint32_t, broker::StepRecord>> steps;  // with their epochs, in the order they were told
-  std::vector<broker::ShardWritten> shards;                    // of this epoch, in no checkpoint yet
+  std::vector<broker::ShardWritten> shards;                    // of this epoch, of steps after the checkpoint's
   Traffic earlier_bytes;                                       // of the epochs before this one
   Traffic epoch_bytes;                                         // of this one, as last recorded: the newest steps may be missing
   std::map<std::string, int64_t> ended_at;                     // last steps of this epoch's stages that have ended

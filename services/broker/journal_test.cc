@@ -12,6 +12,7 @@
 namespace fusionllm::services {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Journal, AnEntryThatDidNotFitLeavesNoHalfALine) {
@@ -74,6 +75,32 @@ TEST(Journal, WhereAShardStaysIsKept) {
   EXPECT_EQ(again.shards[0].files[1].site, "paris");
   EXPECT_EQ(again.shards[0].files[1].site_folder, shard.files[1].site_folder);
   EXPECT_EQ(again.shards[0].files[1].tensor_bytes, 4);
+}
+
+// A broker that took a checkpoint up from the folder may have died before it noted so.
+TEST(Journal, ACheckpointLeavesNoShardsOfItsStepOrOfEarlierOnes) {
+  const base::TempFolder folder;
+  const std::string path = folder / "broker.journal";
+  JournalState state;
+  absl::StatusOr<Journal> journal = Journal::Open(path, &state);
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  const auto record = [&](int64_t step) { return journal->RecordShard({.epoch = 0, .step = step, .stage = 0}).ok(); };
+  ASSERT_TRUE(record(0) && record(50) && record(60) && record(70));
+  const auto steps_left = [&] {
+    JournalState again;
+    EXPECT_TRUE(Journal::Open(path, &again).ok());
+    std::vector<int64_t> steps;
+    for (const broker::ShardWritten& shard : again.shards) steps.push_back(shard.step);
+    return steps;
+  };
+  EXPECT_THAT(steps_left(), ElementsAre(0, 50, 60, 70)) << "there is no checkpoint yet, not even of step 0";
+  ASSERT_TRUE(journal->RecordCheckpoint(60, "step-000060").ok());
+  EXPECT_THAT(steps_left(), ElementsAre(70));
+  ASSERT_TRUE(record(50) && record(60)) << "told again by executors that came back";
+  EXPECT_THAT(steps_left(), ElementsAre(70));
+  ASSERT_TRUE(journal->RecordCheckpoint(40, "step-000040").ok());  // in the place of one that could not be restored
+  ASSERT_TRUE(record(50)) << "which is made again";
+  EXPECT_THAT(steps_left(), ElementsAre(70, 50));
 }
 
 TEST(Journal, WhatCannotBeReadIsNotCutOff) {

@@ -13,6 +13,7 @@
 #include "services/broker/executor_reports.h"
 #include "services/broker/plan_answer.h"
 #include "services/broker/profiles_document.h"
+#include "services/broker/site_orders.h"
 
 namespace fusionllm::services {
 namespace {
@@ -348,23 +349,10 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_job_hash(options_.job_hash);
   if (action.stage == 0) FindResiduals(action.restore_from);
   for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
-  AddSiteFiles(action.restore_from, action.name, assign);
-  attendance_->Send(action.name, std::move(message));
-}
-
-void RunLoop::AddSiteFiles(const std::string& checkpoint, const std::string& executor, v1::Assign& assign) const {
-  const auto member = state_.members().find(executor);
-  if (checkpoint.empty() || member == state_.members().end() || !member->second.holds_shards) return;
-  const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(checkpoint);
-  if (!manifest.ok()) return;  // the stages' error
-  for (const checkpoint::FileEntry& file : manifest->files) {
-    if (file.site != member->second.site) continue;
-    v1::SiteFile& out = *assign.add_site_files();
-    out.set_name(file.name);
-    out.set_site_folder(file.site_folder);
-    out.set_bytes(file.bytes);
-    out.set_sha256(file.sha256);
+  if (const auto member = state_.members().find(action.name); member != state_.members().end()) {
+    AddSiteFiles(action.restore_from, member->second, assign);
   }
+  attendance_->Send(action.name, std::move(message));
 }
 
 // Before the first stage is told to restore.
@@ -428,7 +416,7 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
   // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
   if (committed.ok()) probe_.CheckpointCommitted(action.step, bytes);
   if (committed.ok()) unusable_.erase(committed->path);  // what was there before
-  if (committed.ok()) TellKept(action.step);
+  TellKept(action.step);                                 // also of one that failed, or sites fill up with what nobody will ever name
   Post([this, event, action] {
     Feed(event);  // told first, as with steps
     if (event.status.ok()) TellOfSites(action);
@@ -437,33 +425,19 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
 }
 
 void RunLoop::TellKept(int64_t step) {
-  // What a device that was lost has reported may become a checkpoint until the next epoch begins.
-  const broker::Phase phase = state_.phase();
-  if (phase != broker::Phase::kRunning && phase != broker::Phase::kFinishing) return;
-  std::vector<const broker::Member*> holders;
-  for (const auto& [name, member] : state_.members()) {
-    if (member.holds_shards) holders.push_back(&member);
-  }
-  if (holders.empty()) return;
-  const auto folders = checkpoint::SiteFoldersOf(options_.checkpoint_directory);
-  if (!folders.ok()) {  // nothing is removed by hearsay
-    base::Log(base::LogLevel::kWarning, absl::StrCat("sites are not tidied: ", std::string(folders.status().message())));
+  absl::StatusOr<SiteOrders> orders = KeepOrders(state_, options_.checkpoint_directory, step);
+  if (!orders.ok()) {  // nothing is removed by hearsay
+    const std::string why(orders.status().message());
+    if (why == not_tidied_) return;
+    not_tidied_ = why;
+    Carry(broker::Announce{
+        .reason = "SitesNotTidied",
+        .step = step,
+        .message = absl::StrCat("sites keep the parts of all checkpoints for now: which are named cannot be told: ", why)});
     return;
   }
-  std::set<std::string> told;
-  for (const broker::Member* const holder : holders) {
-    v1::BrokerMessage message;
-    v1::KeepShards& keep = *message.mutable_keep_shards();
-    keep.set_epoch(state_.epoch());
-    keep.set_step(step);
-    keep.set_incarnation(holder->incarnation);
-    if (const auto found = folders->find(holder->site); found != folders->end()) {
-      for (const std::string& folder : found->second) keep.add_site_folders(folder);
-    }
-    keep.set_of_others(told.insert(holder->site).second);
-    for (const auto& [name, member] : state_.members()) keep.add_present(name);
-    attendance_->Send(holder->name, std::move(message));
-  }
+  not_tidied_.clear();
+  for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
 }
 
 // Once: what a user may not expect of checkpoints.
@@ -492,6 +466,9 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
     Post([this, found = std::move(found)] {
       broker::CheckpointReplaced event{.status = found.status()};
       if (found.ok()) {
+        for (const std::string& sentence : found->skipped) {
+          Carry(broker::Announce{.reason = "CheckpointSkipped", .step = found->step, .message = sentence});
+        }
         event.step = found->step;
         event.path = found->path;
         unusable_.erase(found->path);  // it may be a copy in the place of one that was
@@ -503,7 +480,10 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
   });
 }
 
-void RunLoop::Carry(const broker::AbandonCheckpoint& action) { services::AbandonCheckpoint(options_.checkpoint_directory, action.step); }
+void RunLoop::Carry(const broker::AbandonCheckpoint& action) {
+  services::AbandonCheckpoint(options_.checkpoint_directory, action.step);
+  TellKept(action.step);
+}
 
 void RunLoop::Carry(const broker::Announce& action) {
   log_.Event(action);

@@ -121,7 +121,6 @@ class RunLoop {
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
   void TellOfSites(const broker::CommitCheckpoint& action);
-  void AddSiteFiles(const std::string& checkpoint, const std::string& executor, v1::Assign& assign) const;
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
@@ -164,6 +163,7 @@ class RunLoop {
   int64_t first_sequence_ = 0;      // of checkpoints that are of this run
   std::set<std::string> unusable_;  // checkpoints whose files in sites could not be had
   bool told_of_sites_ = false;
+  std::string not_tidied_;                // why, as told; empty: sites know what to keep
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
   std::stop_source stop_helpers_;         // nobody waits for their answers any more
   struct Helper {

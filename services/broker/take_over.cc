@@ -30,6 +30,7 @@ std::map<int64_t, std::string> TakeUpCommitted(const std::string& directory, Jou
   for (const auto& entry : stages) {
     const int64_t step = entry.first;  // clang 14 lets no lambda capture a structured binding
     const std::set<int>& reported = entry.second;
+    if (!past.checkpoint_path.empty() && step <= past.checkpoint_step) continue;  // the run has come further
     if (reported.size() < past.plan.devices.size()) continue;
     const std::string folder = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
     const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(folder);
@@ -39,9 +40,17 @@ std::map<int64_t, std::string> TakeUpCommitted(const std::string& directory, Jou
     if (!committed) continue;
     options.start_step = step;
     taken_up[step] = options.start_checkpoint = folder;
-    std::erase_if(past.shards, [step](const broker::ShardWritten& shard) { return shard.step == step; });
+    std::erase_if(past.shards, [step](const broker::ShardWritten& shard) { return shard.step <= step; });
   }
   return taken_up;
+}
+
+absl::Status TellAndRecord(const std::map<int64_t, std::string>& taken_up, RunLog& log, Journal& journal) {
+  for (const auto& [step, path] : taken_up) {
+    log.Event({.reason = "CheckpointSaved", .step = step, .message = path});
+    if (absl::Status status = journal.RecordCheckpoint(step, path); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace fusionllm::services

@@ -5,12 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 
 namespace fusionllm::services {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -34,7 +36,7 @@ class TakeOverTest : public ::testing::Test {
             {.name = file.name, .bytes = 8, .sha256 = file.sha256, .site = file.site, .site_folder = file.site_folder});
       }
     }
-    folder_.Write("step-000010/manifest.json", checkpoint::FormatManifest(manifest));
+    folder_.Write(absl::StrCat(checkpoint::StepFolderName(step), "/manifest.json"), checkpoint::FormatManifest(manifest));
   }
   std::map<int64_t, std::string> TakeUp() { return TakeUpCommitted(folder_.path(), past_, options_); }
 
@@ -64,6 +66,25 @@ TEST_F(TakeOverTest, ACheckpointWithFilesInAnotherFolderOfTheSiteIsNotTheOne) {
   EXPECT_THAT(TakeUp(), IsEmpty());
   WriteCheckpoint(10, {Shard(10, 0), now});
   EXPECT_THAT(TakeUp(), ElementsAre(Pair(10, absl::StrCat(folder_.path(), "/step-000010"))));
+}
+
+TEST_F(TakeOverTest, TheRunDoesNotGoBackBehindTheCheckpointThatItHas) {
+  past_.shards = {Shard(10, 0), Shard(10, 1)};
+  past_.checkpoint_step = 20;
+  past_.checkpoint_path = options_.start_checkpoint = "step-000020";
+  options_.start_step = 20;
+  WriteCheckpoint(10, {Shard(10, 0), Shard(10, 1)});
+  EXPECT_THAT(TakeUp(), IsEmpty());
+  EXPECT_EQ(options_.start_step, 20);
+  EXPECT_EQ(options_.start_checkpoint, "step-000020");
+}
+
+TEST_F(TakeOverTest, OfStepsBeforeTheOneThatIsTakenUpNothingIsLeft) {
+  past_.shards = {Shard(10, 0), Shard(10, 1), Shard(20, 0), Shard(20, 1), Shard(30, 0)};
+  WriteCheckpoint(20, {Shard(20, 0), Shard(20, 1)});  // that of step 10 has been pruned
+  EXPECT_THAT(TakeUp(), ElementsAre(Pair(20, HasSubstr("step-000020"))));
+  ASSERT_EQ(past_.shards.size(), 1u);
+  EXPECT_EQ(past_.shards[0].step, 30);
 }
 
 TEST_F(TakeOverTest, ACommitThatFailedLeavesNothingToRestore) {

@@ -1,0 +1,65 @@
+#include "services/broker/broker_setup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/testing/sample.h"
+#include "services/broker/journal.h"
+
+namespace fusionllm::services {
+namespace {
+
+constexpr char kJob[] =
+    "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+    "  model: {family: mlp, config: {layers: [3072, 16, 10]}}\n  data: {kind: shapes}\n"
+    "  training: {steps: 90, globalBatchSize: 4}\n  checkpoint: {path: checkpoints, everySteps: 10}\n";
+
+class BrokerSetupTest : public ::testing::Test {
+ protected:
+  BrokerSetupTest() { folder_.Write("job.yaml", kJob); }
+  absl::StatusOr<BrokerSetup> TakeOver() {
+    return services::SetUp({.job_file = folder_ / "job.yaml",
+                            .output_directory = folder_.path(),
+                            .base_directory = folder_.path(),
+                            .scheduler_address = "127.0.0.1:0",
+                            .expected = {"a"},
+                            .resume_journal = true},
+                           registry_);
+  }
+  JournalState Journaled() {
+    JournalState state;
+    EXPECT_TRUE(Journal::Open(journal_, &state).ok());
+    return state;
+  }
+
+  const base::TempFolder folder_;
+  const std::string journal_ = folder_ / "broker.journal";
+  metrics::Registry registry_{"test", "0"};
+};
+
+TEST_F(BrokerSetupTest, ACheckpointThatIsTakenUpIsNotedForTheNextBroker) {
+  JournalState past;
+  absl::StatusOr<Journal> journal = Journal::Open(journal_, &past);
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  ASSERT_TRUE(journal->RecordEpoch(1, {.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}}, {}, {}, "", {}).ok());
+  const std::string checkpoints = folder_ / "checkpoints";
+  absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::StageSample(checkpoints, /*step=*/50, /*stages=*/1);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  manifest->resolved_job = kJob;
+  broker::ShardWritten shard{.epoch = 1, .step = 50, .stage = 0};
+  for (const checkpoint::FileEntry& file : manifest->files) shard.files.push_back({file.name, file.bytes, file.sha256, file.tensors});
+  ASSERT_TRUE(journal->RecordShard(shard).ok());
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(checkpoints, *manifest, 0).ok());  // and then the broker died
+
+  const absl::StatusOr<BrokerSetup> setup = TakeOver();
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  const JournalState now = Journaled();
+  EXPECT_EQ(now.checkpoint_step, 50);
+  EXPECT_EQ(now.checkpoint_path, absl::StrCat(checkpoints, "/step-000050"));
+  EXPECT_TRUE(now.shards.empty());
+}
+
+}  // namespace
+}  // namespace fusionllm::services

@@ -1,0 +1,75 @@
+#include "services/broker/checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/testing/sample.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  CheckpointsTest() { job_.spec.checkpoint->path = root_; }
+  void Save(int64_t step) {
+    const auto saved = checkpoint::SaveSample(root_, step, /*stages=*/1);
+    EXPECT_TRUE(saved.ok()) << saved.status();
+  }
+
+  const base::TempFolder folder_;
+  const std::string root_ = folder_ / "checkpoints";
+  job::FusionJob job_ = *job::ParseFusionJob(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+      "  model: {family: mlp, config: {layers: [3072, 16, 10]}}\n  data: {kind: shapes}\n"
+      "  training: {steps: 90, globalBatchSize: 4}\n  checkpoint: {path: checkpoints}\n",
+      "job.yaml");
+};
+
+TEST_F(CheckpointsTest, ANewestCheckpointWithADamagedManifestIsPassedOverWithAWord) {
+  for (const int64_t step : {10, 20, 30}) Save(step);
+  folder_.Write("checkpoints/step-000030/manifest.json", "{");
+  const auto is_told = ElementsAre(AllOf(HasSubstr("step-000030 is passed over"), HasSubstr("manifest.json")));
+  const auto start = FindCheckpoint(job_, root_, folder_.path());
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->step, 20);
+  EXPECT_THAT(start->skipped, is_told);
+  checkpoint::Eligible eligible{.first_sequence = 1, .unusable = {start->path}};
+  const auto another = FindAnother(job_, root_, folder_.path(), {}, eligible);
+  ASSERT_TRUE(another.ok()) << another.status();
+  EXPECT_EQ(another->step, 10);
+  EXPECT_THAT(another->skipped, is_told);
+  eligible.unusable.insert(another->path);
+  const absl::Status none = FindAnother(job_, root_, folder_.path(), {}, eligible).status();
+  EXPECT_TRUE(absl::IsDataLoss(none)) << none;
+  EXPECT_THAT(none.message(), HasSubstr("step-000030 is passed over"));
+}
+
+// The file named in the manifest is beside it, as if it had been brought from site paris.
+TEST_F(CheckpointsTest, OfANamedCheckpointAPartThatIsDamagedHereIsAskedOfItsSite) {
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  for (checkpoint::FileEntry& file : staged.files) {
+    if (file.name != "optimizer.safetensors") continue;
+    file.site = "paris";
+    file.site_folder = "0123456789abcdef/paris-0/step-000010.fedcba9876543210";
+  }
+  const std::string part = base::ReadWholeFile(checkpoint::StagingFolder(root_, 10) + "/optimizer.safetensors");
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  folder_.Write("checkpoints/step-000010/optimizer.safetensors", std::string(part.size(), 'x'));
+  job_.spec.checkpoint->resume = root_ + "/step-000010";
+  const auto found = FindCheckpoint(job_, root_, folder_.path());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->step, 10);
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/step-000010/optimizer.safetensors"));
+}
+
+}  // namespace
+}  // namespace fusionllm::services
