@@ -1,7 +1,7 @@
 #!/bin/bash
 # executor_lost.sh: a job over two members loses an executor's Pod, which is deleted, and later the node of an executor, which hangs with all
 # that runs on it. Each time that executor alone starts again, the second time on another node, and the job trains on from its last
-# checkpoint; the broker and the other executor are the Pods that they were. The node comes back, with an executor on it that everybody had
+# checkpoint, of which each cluster has its part; the broker and the other executor are the Pods that they were. The node comes back, with an executor on it that everybody had
 # given up: it ends, and disturbs nobody. The job comes to its end.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
@@ -25,7 +25,7 @@ fi
 impatient="{replicas: 2, threads: 1, template: {spec: {terminationGracePeriodSeconds: 5, tolerations: [
     {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 3},
     {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 3}]}}}"
-job long 1000000 "$(one_in_each)" "$impatient" "$with_checkpoints_at_broker
+job long 1000000 "$(one_in_each)" "$impatient" "$with_checkpoints
   forceDeleteAfterSeconds: 5"
 wait_for long condition=Ready
 until_true "a checkpoint" has_passed long 20

@@ -120,9 +120,11 @@ prepare_team() {
   make_claim "$1"
 }
 
-# A claim `checkpoints` on a folder of the node's, as an administrator provides one; Pods that may not use a host's folder may use a claim.
+# make_claim CLUSTER [NAME]: a claim, `checkpoints` or NAME, on a folder of the node's, as an administrator provides one; Pods that may not use a
+# host's folder may use a claim.
 make_claim() {
-  local folder=$state_root/$1/volumes/checkpoints
+  local name=${2:-checkpoints}
+  local folder=$state_root/$1/volumes/$name
   if given; then
     make_given_claim "$1"
     return
@@ -132,7 +134,7 @@ make_claim() {
   kubectl_in "$1" apply --filename - >/dev/null <<CLAIM
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: checkpoints}
+metadata: {name: $name}
 spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteMany]
@@ -142,8 +144,8 @@ spec:
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: checkpoints}
-spec: {accessModes: [ReadWriteMany], storageClassName: "", volumeName: checkpoints, resources: {requests: {storage: 1Gi}}}
+metadata: {name: $name}
+spec: {accessModes: [ReadWriteMany], storageClassName: "", volumeName: $name, resources: {requests: {storage: 1Gi}}}
 CLAIM
 }
 

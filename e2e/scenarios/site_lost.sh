@@ -1,0 +1,101 @@
+#!/bin/bash
+# site_lost.sh: jobs over two members, each of which keeps its part of every checkpoint; one member is cut off for longer than its
+# workerLostTimeoutSeconds. The job with a replica on the hub starts again in the other member, from the copy of a checkpoint whose parts
+# nobody can reach. The one without, which wants an executor in each, waits; when the member is back it goes on from the parts that both still
+# have. No status of either is below the last checkpoint that could be restored. Both come to their end.
+# Needs the images of the four programs (make images) and helm (controlplane/build.sh).
+set -euo pipefail
+# shellcheck source=scenario_lib.sh
+. "$(dirname "$0")/scenario_lib.sh"
+only_on_own "it cuts a link, and looks into volumes"
+lost_after=60  # seconds
+bring_up shub porto turku
+members_behind 50mbit 20ms
+make_claim "$hub" replicas
+register porto "$(for_hub porto)" "workerLostTimeoutSeconds: $lost_after"
+took "a hub and two members$behind"
+
+# checkpoints_at PATH [MORE]
+checkpoints_at() { echo "  checkpoint: {path: $1, everySteps: 20, volume: {persistentVolumeClaim: {claimName: checkpoints}}${2:-}}"; }
+replica=", replica: {path: copies, volume: {persistentVolumeClaim: {claimName: replicas}}}"
+job copied 1000000 "{name: turku}, {name: porto}" "$two_executors" "$(checkpoints_at copied "$replica")"
+job apart 1000000 "$(one_in_each)" "$two_executors" "$(checkpoints_at apart)"
+# parts_in CLUSTER CLAIM PATH: files with tensors.
+parts_in() { find "$state_root/$1/volumes/$2/$3" -name '*.safetensors' 2>/dev/null; }
+copies() { find "$state_root/$hub/volumes/replicas/copies" -path '*/copies/step-*/manifest.json' 2>/dev/null | sort; }
+has_copy() { [ -n "$(copies)" ]; }
+for name in copied apart; do
+  wait_for $name condition=Ready
+  until_true "checkpoints of $name" has_passed $name 50
+  for member in "${members[@]}"; do
+    [ -n "$(parts_in "$member" checkpoints $name)" ] || fail "$member keeps no part of a checkpoint of $name"
+    [ "$(kubectl_in "$member" get pod "$name-$member-0-r0" --output name)" ] || fail "$member has no executor of $name"
+  done
+  [ -z "$(parts_in "$hub" checkpoints $name)" ] || fail "parts of checkpoints of $name came to the hub: $(parts_in "$hub" checkpoints $name)"
+done
+until_true "a copy in the replica" has_copy
+took "both train, each member keeps its part of their checkpoints"
+
+# Every status that they have from here on.
+watching=()
+for name in copied apart; do
+  k get fusionjob $name --watch --output 'jsonpath={.status.attempt} {.status.trainerStatus.step}{"\n"}' >"$scratch/$name.history" &
+  watching+=($!)
+done
+trap 'status=$?; kill "${watching[@]}" 2>/dev/null || true; end_badly $status' EXIT
+
+# ---- away ----
+since=$(now)
+copied_at=$(basename "$(dirname "$(copies | tail -1)")")
+copied_at=$((10#${copied_at#step-}))
+"$cluster_scripts/link.sh" cut "$hub" porto
+saved=$(status_of apart checkpoint.step)
+is_lost() { [ "$(status_of "$1" 'clusterStatuses[?(@.name=="porto")].state')" = Lost ]; }
+for name in copied apart; do until_true "$name to tell that porto is lost" is_lost $name; done
+took "porto is cut off, and counts as lost after $(seconds_between "$since" "$(now)") s"
+until_true "another attempt of the job with a replica" status_is copied attempt 1
+wait_for copied condition=Ready
+until_true "steps after its checkpoint" has_passed copied "$copied_at"
+[ "$(kubectl_in turku get pods --selector fusionllm.io/job=copied --output 'jsonpath={range .items[*]}{.metadata.name} {end}')" = "copied-turku-0-r1 copied-turku-1-r1 " ] ||
+  fail "in turku there is: $(pods_of turku)"
+step=$(step_of copied)
+until_true "steps after step $step" has_passed copied $((step + 20))
+took "the job with a replica trains in turku alone, $(seconds_between "$since" "$(now)") s after the cut, from step $copied_at or later"
+is_undispatched() { condition_is fusionjob/apart Dispatched False; }
+until_true "the job without a replica to wait" is_undispatched
+condition_is fusionjob/apart Failed True && fail "the job without a replica has failed: $(condition_of fusionjob/apart Failed message)"
+took "the one without waits: $(condition_of fusionjob/apart Dispatched message)"
+
+# ---- back ----
+since=$(now)
+"$cluster_scripts/link.sh" mend "$hub" porto
+until_true "porto to be back" condition_is fusioncluster/porto Connected True
+wait_for apart condition=Ready
+until_true "steps after its checkpoint" has_passed apart "$saved"
+took "porto is back, and the job without a replica trains again $(seconds_between "$since" "$(now)") s later, at step $(step_of apart)"
+for name in copied apart; do
+  step=$(step_of $name)
+  until_true "steps of $name after step $step" has_passed $name $((step + 20))
+done
+kill "${watching[@]}"
+trap 'end_badly $?' EXIT
+# expect_not_below NAME STEP: from its second attempt on.
+expect_not_below() {
+  local below
+  grep -q '^1 [0-9]' "$scratch/$1.history" || [ "$(status_of "$1" attempt)" -gt 1 ] || fail "no status of $1 tells of a step of another attempt"
+  below=$(awk -v saved="$2" '$1 >= 1 && $2 != "" && $2 < saved' "$scratch/$1.history")
+  [ -z "$below" ] || fail "after the checkpoint of step $2 the status of $1 went back: $below"
+}
+expect_not_below copied "$copied_at"
+expect_not_below apart "$saved"
+took "neither was below its checkpoint, of step $copied_at and $saved"
+
+for name in copied apart; do
+  end_soon $name 20
+  expect_trained $name
+  took "$(k get fusionjob $name --no-headers)"
+done
+k delete fusionjob apart --timeout="$patience" >/dev/null
+delete_job copied
+took "deleted, nothing is left in any cluster"
+take_down "a site lost"
