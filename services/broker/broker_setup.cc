@@ -272,7 +272,8 @@ class Preparation {
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
     setup_.recall = std::make_unique<ShardRecall>(ShardRecallOptions{
         .absence_patience =
-            PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value()))});
+            PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value())),
+        .closed_company = flags_.alone});
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
                                                                                      .init_from = std::move(init_from),
                                                                                      .total_steps = job_.spec.training.steps,
@@ -351,6 +352,12 @@ class Preparation {
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
     setup_.recall->OnProgress([loop] { loop->OnTransferProgress(); });
+    setup_.recall->OnAwaited([loop](const SiteAwaited& awaited) {
+      loop->Tell({.reason = "SiteAwaited",
+                  .message = absl::StrFormat("%d files of %s lie in site %s, %s among them, and no executor of it that holds shards is "
+                                             "here; one is waited for, %d s more at most",
+                                             awaited.files, awaited.folder, awaited.site, awaited.first, awaited.left.count())});
+    });
     setup_.recall->OnRecalled([loop](const checkpoint::FileEntry& file, const std::string& executor) {
       const auto folder = checkpoint::ParseSiteFolder(file.site_folder);
       loop->Tell({.reason = "ShardRecalled",

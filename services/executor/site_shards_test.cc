@@ -301,6 +301,49 @@ TEST_F(SiteShardsTest, ASiteWithoutExecutorsIsWaitedForOnceAndNotAgain) {
   EXPECT_THAT(recalled_, ElementsAre(HasSubstr("by paris-1"), HasSubstr("by paris-1")));
 }
 
+TEST_F(SiteShardsTest, WhoWaitsForASiteIsToldWhatForAndHowLongAndAgain) {
+  const std::string saved = Save(20);
+  const auto files = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere();
+  ShardRecall recall({.absence_patience = std::chrono::seconds(100), .told_again = std::chrono::milliseconds(1)});
+  std::mutex mutex;
+  std::vector<SiteAwaited> told;
+  recall.OnAwaited([&](const SiteAwaited& awaited) {
+    const std::lock_guard lock(mutex);
+    told.push_back(awaited);
+  });
+  const auto times_told = [&] {
+    const std::lock_guard lock(mutex);
+    return told.size();
+  };
+  const auto bring = [&] { return recall.Bring(saved, files.at(0), [] { return false; }); };
+  auto brought = std::async(std::launch::async, bring);
+  while (times_told() < 2) std::this_thread::yield();
+  EXPECT_EQ(told[0].site, "paris");
+  EXPECT_EQ(told[0].folder, saved);
+  EXPECT_EQ(told[0].first, files.at(0).name);
+  EXPECT_EQ(told[0].files, 3);
+  EXPECT_THAT(told[0].left.count(), AllOf(::testing::Gt(90), ::testing::Le(100)));
+
+  recall.GiveUpAbsent();
+  const absl::Status given_up = brought.get();
+  EXPECT_TRUE(absl::IsUnavailable(given_up)) << given_up;
+  const size_t before = times_told();
+  EXPECT_TRUE(absl::IsUnavailable(bring())) << "nor is it waited for again";
+  EXPECT_EQ(times_told(), before);
+}
+
+TEST_F(SiteShardsTest, WhereNobodyCanComeNobodyIsWaitedFor) {
+  const std::string saved = Save(20);
+  const auto files = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere();
+  ShardRecall recall({.absence_patience = std::chrono::seconds(100), .closed_company = true});
+  int told = 0;
+  recall.OnAwaited([&](const SiteAwaited&) { ++told; });
+  const absl::Status status = recall.Bring(saved, files.at(0), [] { return false; });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("--listen")));
+  EXPECT_EQ(told, 0);
+}
+
 TEST_F(SiteShardsTest, WhoIsSilentIsPassedOverForAnotherOfItsSite) {
   const std::string saved = Save(20);
   mute_.insert("paris-0");

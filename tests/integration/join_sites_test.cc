@@ -1,4 +1,5 @@
 // Runs over two sites that keep their shards themselves, each in a folder of its own, beside the machine that started the run.
+#include <chrono>
 #include <filesystem>
 #include <set>
 
@@ -210,6 +211,31 @@ TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
   EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEndsThat) {
+  const Settings settings = With(kEveryTen);
+  const int64_t done = Cut(settings);
+  ASSERT_LT(done, kSteps);
+  const auto run = Listen(3, settings);
+  const auto paris = Site("p", "paris"), lima = Site("t", "lima");
+  ASSERT_TRUE(run->WaitForEvent("SiteAwaited")) << run->words();
+  EXPECT_THAT(Told(*run, "SiteAwaited"),
+              Contains(AllOf(HasSubstr("2 files of "), HasSubstr("site tokyo"), HasSubstr("-of-00003.safetensors"), HasSubstr("s more"))));
+  const auto begin = std::chrono::steady_clock::now();
+  run->Interrupt();
+  EXPECT_EQ(run->Wait(), 130) << run->words();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST_F(JoinSitesTest, ARunThatNobodyCanJoinEndsAtOnceWhereASiteIsNeeded) {
+  const int64_t done = Cut(With(kEveryTen));
+  ASSERT_LT(done, kSteps);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto alone = Alone({absl::StrCat("spec.training.steps=", kSteps), kEveryTen}, "run");
+  EXPECT_EQ(alone->Wait(), 1) << alone->words();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  EXPECT_THAT(alone->words(), AllOf(HasSubstr("lies in site "), HasSubstr("none can join a run without --listen")));
 }
 
 TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {
