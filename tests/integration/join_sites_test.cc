@@ -24,6 +24,7 @@ using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
 constexpr char kEveryTen[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
+constexpr char kToBroker[] = "spec.checkpoint={path: checkpoints, everySteps: 10, shards: Broker}";
 constexpr char kWithReplica[] = "spec.checkpoint={path: checkpoints, everySteps: 10, replica: {path: copies}}";
 constexpr int64_t kSteps = 400;
 
@@ -211,6 +212,21 @@ TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
   EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, AJobThatWantsAllPartsAtTheBrokerHasNewOnesSentAndReadsOldOnesWhereTheyAre) {
+  const int64_t done = Cut(With(kEveryTen));
+  ASSERT_LT(done, kSteps);
+  const auto run = Listen(3, With(kToBroker));
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
+  EXPECT_THAT(Recalled(*run, done), IsEmpty());
+  EXPECT_THAT(Told(*run, "ShardsInSites"), IsEmpty());
+  EXPECT_THAT(Told(*run, "CollectingShards"), IsEmpty());
+  for (const int64_t step : {kSteps, kSteps - 10})
+    EXPECT_THAT(FilesOf(step), SizeIs(3 * 2 + 2)) << "files of three stages, index, manifest";
+  for (const char* site : {"paris", "tokyo"}) EXPECT_THAT(ShardsIn(Folder(site)), IsEmpty()) << "their checkpoints are gone";
 }
 
 TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEndsThat) {
