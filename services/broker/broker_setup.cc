@@ -284,9 +284,17 @@ class Preparation {
     if (checkpoints.empty()) return absl::OkStatus();
     setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
       if (!hello.holds_shards()) return;
-      const absl::StatusOr<std::string> id = checkpoint::ShardsIdOf(checkpoints);
-      if (id.ok()) welcome.set_shards_id(*id);
-      if (!id.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("shards of ", hello.name(), " come here: ", id.status().message()));
+      const absl::StatusOr<checkpoint::ShardsId> id = checkpoint::ShardsIdOf(checkpoints);
+      if (!id.ok()) {
+        base::Log(base::LogLevel::kWarning, absl::StrCat("shards of ", hello.name(), " come here: ", id.status().message()));
+        return;
+      }
+      welcome.set_shards_id(id->id);
+      if (id->copied_id.empty()) return;
+      base::Log(base::LogLevel::kWarning,
+                absl::StrFormat("%s is a copy of %s: what it saves from now on lies in sites under shards/%s. What it has under shards/%s "
+                                "can be read until the other folder has it no more",
+                                checkpoints, id->copied_from, id->id, id->copied_id));
     };
     return absl::OkStatus();
   }
