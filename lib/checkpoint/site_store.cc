@@ -35,6 +35,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   if (!fs::exists(folder, error) && !error) return names;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) names.push_back(entry->path().filename().string());
+  if (error == std::errc::no_such_file_or_directory) return names;  // another has removed it meanwhile
   if (error) return base::FileError(error.value(), "list", folder);
   return names;
 }
@@ -102,7 +103,9 @@ absl::Status SiteStore::TidyDevice(const std::string& device, const Decided& dec
       if (own != written_.end() && own->second > std::pair(decided.epoch, decided.step)) continue;
       if (own != written_.end()) written_.erase(own);
     }
-    FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(absl::StrCat(folder, "/", name)));
+    // Another of the site may be at it, by an order that is older or newer.
+    const absl::Status removed = base::RemoveTree(absl::StrCat(folder, "/", name));
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   }
   if (device != device_) rmdir(folder.c_str());  // fails when something of it is kept
   return absl::OkStatus();

@@ -134,6 +134,26 @@ TEST_F(SiteStoreTest, OtherDevicesAreTidiedWhenTheyAreGoneAndOtherRunsNever) {
   EXPECT_TRUE(Has(of_other_run));
 }
 
+TEST_F(SiteStoreTest, TwoWhoRemoveTheSameDoNotComplainOfEachOther) {
+  const std::set<std::string> present = {"paris-0", "paris-1"};
+  for (int round = 0; round < 200; ++round) {
+    SiteStore first(site_, kId, "paris-0"), second(site_, kId, "paris-1"), gone(site_, kId, "paris-2");
+    for (int64_t step = 1; step <= 3; ++step) Save(gone, 1, step);
+    std::array<absl::Status, 2> tidied;
+    {
+      std::barrier start(2);
+      std::vector<std::jthread> threads;
+      for (SiteStore* store : {&first, &second}) {
+        threads.emplace_back([&, store] {
+          start.arrive_and_wait();
+          tidied[store == &first ? 0 : 1] = store->Tidy({.epoch = 2, .step = 20, .present = &present});
+        });
+      }
+    }
+    for (const absl::Status& status : tidied) ASSERT_TRUE(status.ok()) << status;
+  }
+}
+
 TEST_F(SiteStoreTest, AFolderOfCheckpointsKeepsItsId) {
   const std::string root = folder_ / "run/checkpoints";
   const auto id = ShardsIdOf(root);

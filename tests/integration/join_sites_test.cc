@@ -1,9 +1,12 @@
 // Runs over two sites that keep their shards themselves, each in a folder of its own, beside the machine that started the run.
+#include <signal.h>
+
 #include <chrono>
 #include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/testing/temp_folder.h"
@@ -62,6 +65,17 @@ class JoinSitesTest : public JoinTest {
       if (line.value("reason", "") == reason) messages.push_back(line.value("message", ""));
     }
     return messages;
+  }
+
+  // The broker of the run in Out("run"); 0: there is none.
+  pid_t Broker() const {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      int pid = 0;
+      if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
+      const std::string command = base::ReadWholeFile(entry.path() / "cmdline");
+      if (absl::StrContains(command, "/fusion-broker") && absl::StrContains(command, Out("run"))) return pid;
+    }
+    return 0;
   }
 
   // Of the checkpoint of `step`.
@@ -212,6 +226,18 @@ TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
   EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, TheRiskIsToldOnceHoweverManyBrokersARunHas) {
+  const auto run = Listen(3, With(kEveryTen));
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_TRUE(run->WaitForEvent("ShardsInSites")) << run->words() << paris->words() << tokyo->words();
+  const pid_t broker = Broker();
+  ASSERT_GT(broker, 0);
+  ASSERT_EQ(kill(broker, SIGKILL), 0);
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_THAT(run->words(), HasSubstr("the broker was killed"));
+  EXPECT_THAT(Told(*run, "ShardsInSites"), SizeIs(1));
 }
 
 TEST_F(JoinSitesTest, AJobThatWantsAllPartsAtTheBrokerHasNewOnesSentAndReadsOldOnesWhereTheyAre) {
