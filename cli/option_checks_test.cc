@@ -33,6 +33,8 @@ constexpr char kJobOnly[] = "is not read with --objective dt-fm";
 INSTANTIATE_TEST_SUITE_P(
     Options, OptionChecksTest,
     ::testing::Values(
+        Case{"SiteThatIsNoName", "join run --token x --site a/b", "--site", "is no name of a site"},
+        Case{"EmptySite", "join run --token x --site ''", "--site", "is no name of a site"},
         Case{"NegativeSeed", "plan job.yaml --seed -1", "--seed", "is not a whole number"},
         Case{"SeedOf65Bits", "plan job.yaml --seed 18446744073709551616", "--seed", "is not a whole number"},
         Case{"FractionalSeed", "plan job.yaml --seed 1.5", "--seed", "is not a whole number"},

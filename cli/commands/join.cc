@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/commands/command.h"
+#include "cli/commands/option_checks.h"
 #include "lib/base/host_port.h"
 #include "lib/kernels/devices.h"
 
@@ -27,7 +28,8 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   command->add_flag("--spare", flags->options.spare, "stay in the backup pool until another machine is lost");
-  CLI::Option* const site = command->add_option("--site", flags->options.site, "site of this machine (default: one of its own)");
+  CLI::Option* const site =
+      command->add_option("--site", flags->options.site, "site of this machine (default: one of its own)")->check(SiteName());
   command
       ->add_option("--site-checkpoints", flags->options.site_checkpoints,
                    "folder that the machines of the site share and that stays: their parts of checkpoints are kept there and not sent to "

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/base/dns_label.h"
+#include "lib/job/name.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -39,6 +40,13 @@ CLI::Validator ObjectName() {
     return absl::StrFormat("'%s' is no name: up to 63 small letters, digits and '-', which stands at neither end", text);
   };
   return CLI::Validator(check, "NAME", "ObjectName");
+}
+
+CLI::Validator SiteName() {
+  const auto check = [](const std::string& text) -> std::string {
+    return job::IsName(text) ? "" : absl::StrFormat("'%s' is no name of a site: %s", text, job::kNameRule);
+  };
+  return CLI::Validator(check, "NAME", "SiteName");
 }
 
 CLI::Validator WholeNumber() {

@@ -14,6 +14,8 @@ CLI::Validator NumberFrom(double least, bool above = false);
 inline CLI::Validator NumberAbove(double least) { return NumberFrom(least, /*above=*/true); }
 // A name of a Kubernetes object that is also a label of DNS (RFC 1123).
 CLI::Validator ObjectName();
+// A name of a site, as topologies have it.
+CLI::Validator SiteName();
 // Digits alone, as many as fit a 64-bit unsigned number.
 CLI::Validator WholeNumber();
 // One of these words, none of which has a comma; with `problem` whatever it has no objection to (it returns a sentence, or nothing), of

@@ -34,6 +34,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
+#include "services/checkpoint_directory.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -222,6 +223,12 @@ void ReadEarlierSteps(const std::string& path, report::Run& run) {
   run.evaluations = std::move(earlier.evaluations);
 }
 
+// A broker that was killed leaves it.
+void RemoveSharedMark(const job::FusionJob& job, const std::string& folder) {
+  const std::string where = job.spec.checkpoint ? services::CheckpointDirectory(job.spec.checkpoint->path, folder) : folder;
+  unlink(absl::StrCat(where, "/", services::kSharedMark).c_str());
+}
+
 // In few words, without the error. `run` may begin with steps of earlier starts.
 std::string OutcomeOf(const SessionResult& result, const report::Run& run, bool steps_made) {
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
@@ -326,6 +333,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   {
     Output output(options, folder, had_steps, std::move(token), result.report_path);
     absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
+    RemoveSharedMark(options.job, folder.path());
     if (session_result.ok()) {
       ended = *std::move(session_result);
     } else {

@@ -129,6 +129,16 @@ TEST_F(RunJobTest, AFailureThatNoBrokerToldIsTheLineBeforeTheSummary) {
   EXPECT_THAT(lines.back(), HasSubstr(R"("type":"summary")"));
 }
 
+TEST_F(RunJobTest, TheMarkOfAKilledBrokerGoesWithTheRun) {
+  Script({"exit 1"});
+  const std::string of_run = folder_.Write("out/.shared-folder", "x"), of_checkpoints = folder_.Write("out/kept/.shared-folder", "x");
+  ASSERT_TRUE(Run().ok());
+  EXPECT_FALSE(std::filesystem::exists(of_run));
+  options_.job.spec.checkpoint.emplace().path = "kept/";
+  ASSERT_TRUE(Run().ok());
+  EXPECT_FALSE(std::filesystem::exists(of_checkpoints));
+}
+
 TEST_F(RunJobTest, CredentialsAreForTheOwnerAlone) {
   Script({"exit 0"});
   ASSERT_TRUE(Run().ok());

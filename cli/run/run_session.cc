@@ -8,6 +8,8 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <iterator>
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +29,11 @@ constexpr absl::string_view kMetrics = "metrics on ";
 constexpr absl::string_view kStillStopping =
     "still waiting for the end of the step under way, and for its checkpoint where the job keeps any; interrupt once more to end at once, "
     "without them (checkpoints that were saved stay)";
+// With what the broker has told last.
+constexpr char kStillCollecting[] =
+    "still waiting for parts of the last checkpoint that lie in other sites (%s); interrupt once more to end at once: they stay there";
+// Reasons that the broker gives while it is at that.
+constexpr absl::string_view kCollecting[] = {"CollectingShards", "SiteAwaited", "ShardRecalled"};
 // As services/executor/main.cc says it: nothing is wrong with the executor.
 constexpr int kExecutorRunFailed = 5;
 
@@ -83,6 +90,7 @@ class Session {
       const auto name = [](std::string* out, const LocalExecutor& executor) { out->append(executor.name); };
       argv.insert(argv.end(), {"--expect", absl::StrJoin(options_.executors, ",", name)});
     }
+    if (!options_.listen) argv.push_back("--alone");
     if (options_.listen) {
       argv.insert(argv.end(), {"--open", "--min-executors", absl::StrCat(std::max<int64_t>(1, options_.min_executors))});
       if (!options_.executors.empty()) argv.insert(argv.end(), {"--data-device", options_.executors.front().name});
@@ -253,8 +261,14 @@ class Session {
     if (wishes >= 2) killed_ = true;
     if (tell_again_at_ && Clock::now() >= *tell_again_at_) {
       tell_again_at_.reset();
-      if (broker_.child && !broker_.child->Poll()) observer_.OnNotice(kStillStopping);
+      if (broker_.child && !broker_.child->Poll()) observer_.OnNotice(StillStopping());
     }
+  }
+
+  std::string StillStopping() const {
+    const std::string last = run_.events.empty() ? "" : run_.events.back().reason;
+    const bool collects = std::find(std::begin(kCollecting), std::end(kCollecting), last) != std::end(kCollecting);
+    return collects ? absl::StrFormat(kStillCollecting, run_.events.back().message) : std::string(kStillStopping);
   }
 
   absl::Status NoticeExecutors() {

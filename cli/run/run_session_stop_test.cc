@@ -48,6 +48,24 @@ TEST_F(RunSessionTest, AStopThatTakesLongSaysWhatItWaitsForAndHowToEndAtOnce) {
   ExpectNoChildLeft();
 }
 
+TEST_F(RunSessionTest, AStopThatWaitsForAnotherSiteSaysSo) {
+  Script({kStep1, R"(print {"type":"event","reason":"CollectingShards","step":1,"message":"9 bytes of step-1"})", "wait-term",
+          "wait " + folder_ / "go", kSummary, "exit 130"});
+  options_.stop_told_again_s = 0.01;
+  collector_.on_line = [](LineType type, const report::Run&) {
+    if (type == LineType::kEvent) kill(getpid(), SIGTERM);
+    return true;
+  };
+  collector_.on_notice = [&](absl::string_view sentence) {
+    if (absl::StrContains(sentence, "still waiting")) folder_.Write("go", "");
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInterrupted);
+  EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("stopping after this step"), HasSubstr("in other sites (9 bytes of step-1)")));
+  ExpectNoChildLeft();
+}
+
 TEST_F(RunSessionTest, TheSecondInterruptEndsAtOnce) {
   Script({kStep1, "wait-term", kStep2, "wait /nonexistent/never"});
   options_.end_grace_s = 1000;  // patience would hang the test

@@ -91,7 +91,7 @@ TEST_F(RunSessionTest, EveryProgramGetsTheArgumentsOfTheProtocol) {
   const std::string broker = absl::StrCat("127.0.0.1:", 4711);
   EXPECT_THAT(Calls("broker"), ElementsAre(absl::StrCat("--job ", out, "/job.yaml --topology ", out, "/topology.yaml --output ", out,
                                                         " --base / --listen 127.0.0.1:0 --scheduler ", scheduler, " --tls ", out,
-                                                        "/security --expect a,b --fresh --gather-seconds 7 --profiles p.json")));
+                                                        "/security --expect a,b --alone --fresh --gather-seconds 7 --profiles p.json")));
   EXPECT_THAT(Calls("executor"),
               ::testing::UnorderedElementsAre(absl::StrCat("--broker ", broker, " --name a --tls ", out, "/security"),
                                               absl::StrCat("--broker ", broker, " --name b --tls ", out, "/security --spare")));

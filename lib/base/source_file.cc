@@ -19,24 +19,37 @@ absl::Status CannotRead(const std::string& path, int error) {
   return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
 }
 
-absl::StatusOr<int> OpenDescriptor(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+absl::StatusOr<int> OpenDescriptor(const std::string& path, int more_flags = 0) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags);
   if (descriptor < 0) return CannotRead(path, errno);
+  return descriptor;
+}
+
+// What has positions to read from. A pipe would wait for a writer, and the length of a device is not what it says.
+absl::StatusOr<int> OpenRegular(const std::string& path, int64_t* size = nullptr) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenDescriptor(path, O_NONBLOCK));
+  struct stat info = {};
+  absl::Status status;
+  if (fstat(descriptor, &info) != 0) {
+    status = CannotRead(path, errno);
+  } else if (!S_ISREG(info.st_mode)) {
+    status = absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": it is not a regular file"));
+  }
+  if (!status.ok()) {
+    close(descriptor);
+    return status;
+  }
+  if (size != nullptr) *size = info.st_size;
   return descriptor;
 }
 
 }  // namespace
 
 absl::StatusOr<SourceFile> SourceFile::Open(std::string path, bool keep_open) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenDescriptor(path));
-  struct stat info = {};
-  if (fstat(descriptor, &info) != 0) {
-    const int error = errno;
-    close(descriptor);
-    return CannotRead(path, error);
-  }
+  int64_t size = 0;
+  FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenRegular(path, &size));
   if (!keep_open) close(descriptor);
-  return SourceFile(std::move(path), info.st_size, keep_open ? descriptor : -1);
+  return SourceFile(std::move(path), size, keep_open ? descriptor : -1);
 }
 
 SourceFile::SourceFile(SourceFile&& other) noexcept
@@ -56,7 +69,7 @@ SourceFile::~SourceFile() {
 absl::Status SourceFile::ReadAt(int64_t offset, std::span<std::byte> into) const {
   int descriptor = descriptor_;
   if (descriptor < 0) {
-    FUSIONLLM_ASSIGN_OR_RETURN(descriptor, OpenDescriptor(path_));
+    FUSIONLLM_ASSIGN_OR_RETURN(descriptor, OpenRegular(path_));
   }
   absl::Status status;
   while (!into.empty()) {

@@ -16,8 +16,8 @@ namespace fusionllm::base {
 // Movable. Reads may run on several threads at once. Blocks on the file system.
 class SourceFile {
  public:
-  // NotFound or Unavailable, naming the path. With keep_open false each read opens the file anew: datasets of thousands of small files
-  // would run out of descriptors.
+  // NotFound, InvalidArgument for what is no regular file, or Unavailable, naming the path. A pipe is not waited for. With keep_open false
+  // each read opens the file anew: datasets of thousands of small files would run out of descriptors.
   static absl::StatusOr<SourceFile> Open(std::string path, bool keep_open);
   SourceFile(SourceFile&& other) noexcept;
   SourceFile& operator=(SourceFile&& other) noexcept;

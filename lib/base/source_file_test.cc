@@ -1,5 +1,7 @@
 #include "lib/base/source_file.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <vector>
 
@@ -23,6 +25,23 @@ TEST(SourceFileTest, NamesTheFileThatShrankWhileInUse) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_TRUE(absl::StrContains(status.message(), path) && absl::StrContains(status.message(), "ends at byte 4")) << status;
   }
+}
+
+TEST(SourceFileTest, OpensRegularFilesAloneAndWaitsForNobodyWhoWritesAPipe) {
+  const TempFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, folder.path(), std::string("/dev/zero")}) {
+    const absl::Status status = SourceFile::Open(path, /*keep_open=*/true).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), path) && absl::StrContains(status.message(), "not a regular file")) << status;
+  }
+  const std::string path = folder.Write("f", "0123456789");
+  const auto file = SourceFile::Open(path, /*keep_open=*/false);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::filesystem::rename(pipe, path);
+  std::vector<std::byte> bytes(1);
+  EXPECT_EQ(file->ReadAt(0, bytes).code(), absl::StatusCode::kInvalidArgument) << "it may have become one since";
 }
 
 TEST(ReadSmallFileTest, ReadsAllOrSaysWhyNot) {

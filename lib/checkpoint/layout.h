@@ -7,7 +7,8 @@
 //   ROOT/latest                          a symbolic link to the newest, relative, replaced atomically
 //   ROOT/step-000050.earlier-1/          an earlier run's, set aside for one of this run: nothing lists or removes it
 //   ROOT/.step-000050.partial/           being written, or left by a crash
-//   ROOT/.shards-id                      in whose name sites keep shards of ROOT's checkpoints: 16 hexadecimal digits
+//   ROOT/.shards-id                      in whose name sites keep shards of ROOT's checkpoints: 16 hexadecimal digits; then by which ROOT
+//                                        is known from a copy: device and inode, path
 //
 // In a site that keeps shards itself (site_store.h), below a folder of its own:
 //   shards/0123456789abcdef/paris-0/step-000050.fedcba9876543210/model-00002-of-00003.safetensors

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -35,8 +35,24 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   if (!fs::exists(folder, error) && !error) return names;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) names.push_back(entry->path().filename().string());
+  if (error == std::errc::no_such_file_or_directory) return names;  // another has removed it meanwhile
   if (error) return base::FileError(error.value(), "list", folder);
   return names;
+}
+
+// Of a folder, as .shards-id has them.
+struct Whereabouts {
+  std::string inode;  // "DEVICE INODE"
+  std::string path;
+};
+
+absl::StatusOr<Whereabouts> WhereaboutsOf(const std::string& folder) {
+  struct stat info = {};
+  if (stat(folder.c_str(), &info) != 0) return base::FileError(errno, "look at", folder);
+  std::error_code error;
+  const fs::path path = fs::canonical(folder, error);
+  if (error) return base::FileError(error.value(), "look at", folder);
+  return Whereabouts{.inode = absl::StrCat(info.st_dev, " ", info.st_ino), .path = path.string()};
 }
 
 }  // namespace
@@ -87,7 +103,9 @@ absl::Status SiteStore::TidyDevice(const std::string& device, const Decided& dec
       if (own != written_.end() && own->second > std::pair(decided.epoch, decided.step)) continue;
       if (own != written_.end()) written_.erase(own);
     }
-    FUSIONLLM_RETURN_IF_ERROR(base::RemoveTree(absl::StrCat(folder, "/", name)));
+    // Another of the site may be at it, by an order that is older or newer.
+    const absl::Status removed = base::RemoveTree(absl::StrCat(folder, "/", name));
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   }
   if (device != device_) rmdir(folder.c_str());  // fails when something of it is kept
   return absl::OkStatus();
@@ -112,20 +130,34 @@ absl::Status CanKeepShards(const std::string& directory) {
   return base::FileError(errno, "write in", directory);
 }
 
-absl::StatusOr<std::string> ShardsIdOf(const std::string& root) {
-  constexpr int64_t kMaxBytes = 64;
+absl::StatusOr<ShardsId> ShardsIdOf(const std::string& root) {
+  constexpr int64_t kMaxBytes = 16 << 10;
   const std::string path = absl::StrCat(root, "/", kShardsIdName);
   static std::mutex one_makes_it;  // executors of several sites come at the same time
   const std::lock_guard lock(one_makes_it);
-  const absl::StatusOr<std::string> there = base::ReadSmallFile(path, kMaxBytes);
-  if (there.ok() && IsShardsId(absl::StripSuffix(*there, "\n"))) return std::string(absl::StripSuffix(*there, "\n"));
-  if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
-  FUSIONLLM_ASSIGN_OR_RETURN(const uint64_t number, NewNumber());
-  const std::string id = absl::StrFormat("%016x", number);
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(root));
-  FUSIONLLM_RETURN_IF_ERROR(base::ReplaceFile(path, absl::StrCat(id, "\n")));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Whereabouts here, WhereaboutsOf(root));
+  const absl::StatusOr<std::string> text = base::ReadSmallFile(path, kMaxBytes);
+  if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
+  ShardsId result;
+  if (const std::vector<std::string> lines = absl::StrSplit(text.value_or(""), absl::MaxSplits('\n', 2)); IsShardsId(lines[0])) {
+    const bool says_where = lines.size() == 3;
+    const Whereabouts there = says_where ? Whereabouts{.inode = lines[1], .path = lines[2]} : here;
+    if (says_where && there.inode == here.inode && there.path == here.path) return ShardsId{.id = lines[0]};
+    if (there.inode == here.inode || there.path == here.path) {
+      result.id = lines[0];
+    } else {
+      result.copied_id = lines[0];
+      result.copied_from = there.path;
+    }
+  }
+  if (result.id.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const uint64_t number, NewNumber());
+    result.id = absl::StrFormat("%016x", number);
+  }
+  FUSIONLLM_RETURN_IF_ERROR(base::ReplaceFile(path, absl::StrCat(result.id, "\n", here.inode, "\n", here.path)));
   FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(root));
-  return id;
+  return result;
 }
 
 }  // namespace fusionllm::checkpoint

@@ -58,7 +58,17 @@ class SiteStore {
 // holds none. A full disk is no error: it may have room by the time of a save.
 absl::Status CanKeepShards(const std::string& directory);
 
+struct ShardsId {
+  std::string id;
+  // Set where the folder was found to be a copy, and this call made its id: the one that it had, and where the folder was that has it
+  // still. What lies in sites under that one can be read, and goes when the other folder has it no more.
+  std::string copied_id, copied_from;
+};
+
 // The id of the folder of checkpoints `root`, made when there is none yet: the same for all threads of the one process that writes there.
-absl::StatusOr<std::string> ShardsIdOf(const std::string& root);
+// A folder that has moved (another path), or whose volume was mounted anew (another device or inode), keeps it. A copy, which has both,
+// gets one of its own: else it would have the shards of the other removed. Not seen: a copy that has taken the path of the one it was made
+// of, which may be on another machine or volume.
+absl::StatusOr<ShardsId> ShardsIdOf(const std::string& root);
 
 }  // namespace fusionllm::checkpoint

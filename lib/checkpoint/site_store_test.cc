@@ -134,32 +134,103 @@ TEST_F(SiteStoreTest, OtherDevicesAreTidiedWhenTheyAreGoneAndOtherRunsNever) {
   EXPECT_TRUE(Has(of_other_run));
 }
 
+TEST_F(SiteStoreTest, TwoWhoRemoveTheSameDoNotComplainOfEachOther) {
+  const std::set<std::string> present = {"paris-0", "paris-1"};
+  for (int round = 0; round < 200; ++round) {
+    SiteStore first(site_, kId, "paris-0"), second(site_, kId, "paris-1"), gone(site_, kId, "paris-2");
+    for (int64_t step = 1; step <= 3; ++step) Save(gone, 1, step);
+    std::array<absl::Status, 2> tidied;
+    {
+      std::barrier start(2);
+      std::vector<std::jthread> threads;
+      for (SiteStore* store : {&first, &second}) {
+        threads.emplace_back([&, store] {
+          start.arrive_and_wait();
+          tidied[store == &first ? 0 : 1] = store->Tidy({.epoch = 2, .step = 20, .present = &present});
+        });
+      }
+    }
+    for (const absl::Status& status : tidied) ASSERT_TRUE(status.ok()) << status;
+  }
+}
+
 TEST_F(SiteStoreTest, AFolderOfCheckpointsKeepsItsId) {
   const std::string root = folder_ / "run/checkpoints";
   const auto id = ShardsIdOf(root);
   ASSERT_TRUE(id.ok()) << id.status();
-  EXPECT_TRUE(IsShardsId(*id));
-  EXPECT_EQ(*ShardsIdOf(root), *id);
-  EXPECT_NE(*ShardsIdOf(folder_ / "other"), *id);
+  EXPECT_TRUE(IsShardsId(id->id));
+  EXPECT_EQ(ShardsIdOf(root)->id, id->id);
+  EXPECT_NE(ShardsIdOf(folder_ / "other")->id, id->id);
+}
+
+TEST_F(SiteStoreTest, AFolderThatMovesOrIsMountedAnewKeepsItsId) {
+  const std::string root = folder_ / "run/checkpoints", moved = folder_ / "elsewhere";
+  const std::string id = ShardsIdOf(root)->id;
+  std::filesystem::rename(root, moved);
+  EXPECT_EQ(ShardsIdOf(moved)->id, id);
+  // Another inode under the same path.
+  std::filesystem::copy(moved, folder_ / "mounted");
+  std::filesystem::rename(moved, folder_ / "before");
+  std::filesystem::rename(folder_ / "mounted", moved);
+  const auto mounted = ShardsIdOf(moved);
+  EXPECT_EQ(mounted->id, id);
+  EXPECT_EQ(mounted->copied_id, "");
+  std::filesystem::rename(moved, root);
+  EXPECT_EQ(ShardsIdOf(root)->id, id) << "it is known by the inode that it has now";
+  std::filesystem::create_directory_symlink(root, folder_ / "link");
+  EXPECT_EQ(ShardsIdOf(folder_ / "link")->id, id);
+}
+
+TEST_F(SiteStoreTest, ACopyGetsAnIdOfItsOwnAndReadsWhatTheOtherHasWithoutRemovingIt) {
+  const std::string root = folder_ / "run/checkpoints", copy = folder_ / "copy/checkpoints";
+  const std::string id = ShardsIdOf(root)->id;
+  SiteStore of_root(site_, id, "paris-0");
+  const std::string saved = Save(of_root, 1, 10);
+  std::filesystem::create_directory(folder_ / "copy");
+  std::filesystem::copy(root, copy, std::filesystem::copy_options::recursive);
+  const auto own = ShardsIdOf(copy);
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_NE(own->id, id);
+  EXPECT_EQ(own->copied_id, id);
+  EXPECT_EQ(own->copied_from, std::filesystem::canonical(root).string());
+  SiteStore of_copy(site_, own->id, "paris-0");
+  const std::set<std::string> nobody;
+  ASSERT_TRUE(of_copy.Tidy({.epoch = 9, .step = 90, .present = &nobody}).ok());
+  const auto path = of_copy.PathOf(saved, "model-00002-of-00002.safetensors");
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_TRUE(std::filesystem::exists(*path));
+
+  const auto again = ShardsIdOf(copy);
+  EXPECT_EQ(again->id, own->id);
+  EXPECT_EQ(again->copied_id, "") << "it is said once";
+  EXPECT_EQ(ShardsIdOf(root)->id, id);
+}
+
+TEST_F(SiteStoreTest, AnIdOfAnEarlierReleaseStays) {
+  const std::string root = folder_ / "run/checkpoints";
+  folder_.Write("run/checkpoints/.shards-id", "0123456789abcdef\n");
+  EXPECT_EQ(ShardsIdOf(root)->id, "0123456789abcdef");
+  std::filesystem::copy(root, folder_ / "copy");
+  EXPECT_NE(ShardsIdOf(folder_ / "copy")->id, "0123456789abcdef") << "it says by now where it belongs";
 }
 
 TEST_F(SiteStoreTest, AllWhoComeAtTheSameTimeGetTheSameId) {
   for (int round = 0; round < 50; ++round) {
     const std::string root = absl::StrCat(folder_ / "run", round);
-    std::array<absl::StatusOr<std::string>, 4> ids;
+    std::array<absl::StatusOr<ShardsId>, 4> ids;
     {
       std::barrier start(static_cast<ptrdiff_t>(ids.size()));
       std::vector<std::jthread> threads;
-      for (absl::StatusOr<std::string>& id : ids) {
+      for (absl::StatusOr<ShardsId>& id : ids) {
         threads.emplace_back([&] {
           start.arrive_and_wait();
           id = ShardsIdOf(root);
         });
       }
     }
-    for (const absl::StatusOr<std::string>& id : ids) {
+    for (const absl::StatusOr<ShardsId>& id : ids) {
       ASSERT_TRUE(id.ok()) << id.status();
-      EXPECT_EQ(*id, *ids[0]);
+      EXPECT_EQ(id->id, ids[0]->id);
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "lib/job/name.h"
 
 namespace fusionllm::job {
 namespace {
@@ -88,12 +89,7 @@ std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
     return absl::StrCat("must have at most ", rule.max_length, " bytes, got ", node.text.size());
   }
   if (rule.name) {
-    const bool ok =
-        node.text.size() <= 63 &&
-        std::all_of(node.text.begin(), node.text.end(),
-                    [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; }) &&
-        absl::ascii_isalnum(static_cast<unsigned char>(node.text[0]));
-    if (!ok) return absl::StrCat("must be 1 to 63 letters, digits, '-', '_' or '.', the first a letter or digit", Got(node));
+    if (!IsName(node.text)) return absl::StrCat("must be ", kNameRule, Got(node));
   } else if (node.text.find('\0') != std::string::npos) {
     return "must not contain a zero byte";
   }

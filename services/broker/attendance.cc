@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
+#include "lib/job/name.h"
 #include "services/broker/peer_name.h"
 
 namespace fusionllm::services {
@@ -50,6 +52,12 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
   if (options_.require_certificate && !IsCertifiedAs(context, hello.name())) {
     return absl::UnauthenticatedError(
         absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
+  }
+  // Without one of its own a machine's site has its name.
+  if (!hello.site().empty() && hello.site() != hello.name() && !job::IsName(hello.site())) {
+    return absl::InvalidArgumentError(absl::StrCat("MalformedHandshake: executor ", hello.name(), " says '",
+                                                   absl::CHexEscape(hello.site().substr(0, 64)),
+                                                   "' for its site (--site), which is no name: ", job::kNameRule));
   }
   if (options_.attempt.has_value() && hello.has_attempt() && hello.attempt() < *options_.attempt) {
     return absl::FailedPreconditionError(absl::StrFormat("%s: executor %s is of attempt %d of the job, this broker leads attempt %d",

@@ -269,6 +269,26 @@ TEST_F(AttendanceTest, WhoDoesNotIntroduceThemselvesIsRefused) {
   EXPECT_THAT(Notes(), IsEmpty());
 }
 
+TEST_F(AttendanceTest, ASiteIsANameOrThatOfItsMachine) {
+  for (const std::string& site : {std::string("a/b"), std::string("..\n"), std::string(64, 'x'), std::string("-x")}) {
+    v1::ExecutorMessage hello = HelloOf("a");
+    hello.mutable_hello()->set_site(site);
+    const Turned turned = TurnedAway(CertifiedAs("a"), hello);
+    EXPECT_EQ(turned.reason, "MalformedHandshake");
+    EXPECT_THAT(turned.message, AllOf(HasSubstr("--site"), HasSubstr("1 to 63 letters")));
+    EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_THAT(Notes(), IsEmpty());
+  const std::string machine = "_lab";  // a name that a process may have and a site may not
+  for (const auto& [name, site] : {std::pair<std::string, std::string>{"a", "Paris_2.lab"}, {machine, machine}}) {
+    Peer peer(address_, CertifiedAs(name));
+    v1::ExecutorMessage hello = HelloOf(name);
+    hello.mutable_hello()->set_site(site);
+    ASSERT_TRUE(peer.Say(hello));
+    EXPECT_TRUE(peer.Hear().has_welcome()) << site;
+  }
+}
+
 TEST_F(AttendanceTest, AnOlderProcessWaitsWhileANewerOneAttends) {
   Peer newer(address_, CertifiedAs("a"));
   ASSERT_TRUE(newer.Say(HelloOf("a")));

@@ -272,7 +272,8 @@ class Preparation {
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
     setup_.recall = std::make_unique<ShardRecall>(ShardRecallOptions{
         .absence_patience =
-            PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value()))});
+            PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value())),
+        .closed_company = flags_.alone});
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
                                                                                      .init_from = std::move(init_from),
                                                                                      .total_steps = job_.spec.training.steps,
@@ -283,9 +284,17 @@ class Preparation {
     if (checkpoints.empty()) return absl::OkStatus();
     setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
       if (!hello.holds_shards()) return;
-      const absl::StatusOr<std::string> id = checkpoint::ShardsIdOf(checkpoints);
-      if (id.ok()) welcome.set_shards_id(*id);
-      if (!id.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("shards of ", hello.name(), " come here: ", id.status().message()));
+      const absl::StatusOr<checkpoint::ShardsId> id = checkpoint::ShardsIdOf(checkpoints);
+      if (!id.ok()) {
+        base::Log(base::LogLevel::kWarning, absl::StrCat("shards of ", hello.name(), " come here: ", id.status().message()));
+        return;
+      }
+      welcome.set_shards_id(id->id);
+      if (id->copied_id.empty()) return;
+      base::Log(base::LogLevel::kWarning,
+                absl::StrFormat("%s is a copy of %s: what it saves from now on lies in sites under shards/%s. What it has under shards/%s "
+                                "can be read until the other folder has it no more",
+                                checkpoints, id->copied_from, id->id, id->copied_id));
     };
     return absl::OkStatus();
   }
@@ -351,6 +360,12 @@ class Preparation {
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
     setup_.recall->OnProgress([loop] { loop->OnTransferProgress(); });
+    setup_.recall->OnAwaited([loop](const SiteAwaited& awaited) {
+      loop->Tell({.reason = "SiteAwaited",
+                  .message = absl::StrFormat("%d files of %s lie in site %s, %s among them, and no executor of it that holds shards is "
+                                             "here; one is waited for, %d s more at most",
+                                             awaited.files, awaited.folder, awaited.site, awaited.first, awaited.left.count())});
+    });
     setup_.recall->OnRecalled([loop](const checkpoint::FileEntry& file, const std::string& executor) {
       const auto folder = checkpoint::ParseSiteFolder(file.site_folder);
       loop->Tell({.reason = "ShardRecalled",

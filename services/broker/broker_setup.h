@@ -31,6 +31,7 @@ struct BrokerFlags {
   std::string data_device;         // alone has the training data; empty: all have it
   std::optional<int64_t> attempt;  // of the job; nothing: not known
   bool open = false;               // enroll executors of other machines
+  bool alone = false;              // no executors come but those that are expected
   bool fresh = false;
   bool resume_journal = false;
 };

@@ -194,6 +194,7 @@ absl::StatusOr<checkpoint::WrittenFile> CheckpointExchange::Receive(checkpoint::
                                                                     const std::function<void()>& moved) {
   v1::ShardFilePiece piece;
   while (reader.Read(&piece)) {
+    if (!piece.header().error().empty()) return absl::DataLossError(piece.header().error().substr(0, kMaxErrorBytes));
     if (piece.has_header()) return absl::InvalidArgumentError("a second header within a shard file");
     FUSIONLLM_RETURN_IF_ERROR(file.Write(Bytes(piece.data())));
     moved();

@@ -46,10 +46,6 @@ absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, cons
   if (book_->issued >= kEnrolledMax) {
     return absl::ResourceExhaustedError(absl::StrFormat("%d executors have enrolled in this run; there is no room for more", kEnrolledMax));
   }
-  const auto held = [&](const std::string& name) {
-    const auto found = book_->enrolled.find(name);
-    return in_use(name) || (found != book_->enrolled.end() && now - found->second < kHeldFor);
-  };
   std::string name = wanted;
   for (int i = 0; name.empty(); ++i) {
     const std::string candidate = absl::StrCat("joined-", i);
@@ -60,8 +56,18 @@ absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, cons
     return absl::AlreadyExistsError(
         absl::StrCat("the name ", name, " belongs to a process of the run's own machine; choose another --name"));
   }
-  if (held(name)) {
-    return absl::AlreadyExistsError(absl::StrCat("an executor called ", name, " is part of this run already; choose another --name"));
+  if (in_use(name)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("an executor called ", name,
+                     " is part of this run already; choose another --name. (If its machine is gone, the name is "
+                     "free within a minute: then try again)"));
+  }
+  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end() && now - found->second < kHeldFor) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("the name %s was given to an executor %d s ago, for which it is kept another %d s; try again then, or choose "
+                        "another --name",
+                        name, absl::ToInt64Seconds(now - found->second),
+                        absl::ToInt64Seconds(absl::Ceil(found->second + kHeldFor - now, absl::Seconds(1)))));
   }
   book_->enrolled[name] = now;
   ++book_->issued;

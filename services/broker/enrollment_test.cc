@@ -85,6 +85,16 @@ TEST_F(EnrollmentTest, ANameIsFreeAgainWhenItsExecutorHasGone) {
   EXPECT_TRUE(Enroll("lab-3", token_).ok());
 }
 
+TEST_F(EnrollmentTest, WhoComesTooEarlyForANameIsToldWhenItIsFree) {
+  ASSERT_TRUE(Enroll("lab-3", token_).ok());
+  now_ += absl::Seconds(10);
+  EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("10 s ago, for which it is kept another 20 s; try again"));
+  now_ += absl::Milliseconds(19'500);
+  EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("another 1 s"));
+  connected_ = "lab-3";
+  EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("free within a minute"));
+}
+
 TEST_F(EnrollmentTest, WhoeverNamesNoNameGetsOne) {
   EXPECT_EQ(Enroll("", token_)->name(), "joined-0");
   EXPECT_EQ(Enroll("", token_)->name(), "joined-1");

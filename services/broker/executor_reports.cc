@@ -132,7 +132,8 @@ broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardRepo
                              .step = shard.step(),
                              .stage = shard.stage(),
                              .samples_consumed = shard.samples_consumed(),
-                             .status = StatusOf(shard.error()),
+                             // Its paths are of its machine.
+                             .status = StatusOf(shard.error().empty() ? "" : absl::StrCat(name, ": ", shard.error())),
                              .seconds = AreSeconds({shard.seconds()}) ? shard.seconds() : 0};
   for (const v1::ShardFile& file : shard.files()) {
     event.files.push_back({.name = file.name(),

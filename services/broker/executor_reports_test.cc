@@ -180,6 +180,8 @@ TEST(ExecutorReportsTest, FilesThatStayInTheirSiteAreReportedWithIt) {
   file.set_tensor_bytes(4);
   const broker::ShardWritten shard = ShardWrittenOf("b", report);
   ASSERT_EQ(shard.files.size(), 1u);
+  report.set_error("cannot write /there");
+  EXPECT_EQ(ShardWrittenOf("b", report).status.message(), "b: cannot write /there") << "on whose machine";
   EXPECT_EQ(shard.files[0].site, "paris");
   EXPECT_EQ(shard.files[0].site_folder, file.site_folder());
   EXPECT_EQ(shard.files[0].tensor_bytes, 4);

@@ -44,6 +44,8 @@ using daemon::kExitFailed;
 constexpr char kProgram[] = "fusion-broker";
 // For a place of checkpoints to take anything, when the run is over.
 constexpr absl::Duration kCopyPatience = absl::Seconds(60);
+// For a site to send anything. Longer than an absent one is waited for, so that its absence is what is told.
+constexpr absl::Duration kSilence = absl::Seconds(65);
 
 int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == broker::kSchedulerFailed ? kExitFailed : kExitInfeasible;
@@ -76,6 +78,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--data-device", flags.data_device, "The executor that alone has the training data: it gets the first stage");
   app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
+  app.add_flag("--alone", flags.alone, "No executors come but those of --expect: nobody of another site is waited for")->excludes("--open");
   app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then");
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_option("--attempt", flags.attempt, "Of the job: executors that say another one do not attend")->check(CLI::NonNegativeNumber);
@@ -137,17 +140,20 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   loop.Tell({.reason = "CollectingShards",
              .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
   loop.TellWaiting();
+  setup.recall->WaitAtMost(absl::ToChronoMilliseconds(kCopyPatience));
   absl::Time moved_at = absl::Now();
   absl::Status brought;
   std::set<std::string> silent;  // sites from which nothing comes
   for (const checkpoint::FileEntry& file : reader->elsewhere()) {
     if (silent.contains(file.site)) continue;
     const absl::Status one = setup.recall->Bring(
-        folder.string(), file, [&] { return absl::Now() - moved_at > kCopyPatience; }, [&] { moved_at = absl::Now(); });
+        folder.string(), file, [&] { return absl::Now() - moved_at > kSilence; }, [&] { moved_at = absl::Now(); });
     moved_at = absl::Now();
     if (one.ok()) continue;
     silent.insert(file.site);
-    brought.Update(absl::Status(one.code(), absl::StrCat("site ", file.site, ": ", one.message())));
+    const std::string why =
+        absl::IsCancelled(one) ? absl::StrCat("nothing has come for ", absl::FormatDuration(kSilence)) : std::string(one.message());
+    brought.Update(absl::Status(one.code(), absl::StrCat("site ", file.site, ": ", why)));
   }
   if (!brought.ok()) {
     loop.Tell({.reason = "ShardsInSites",
@@ -216,7 +222,10 @@ int Main(int argc, char** argv) {
   const auto server = Listen(builder, flags.listen_address, setup->credentials);
   if (!server.ok()) return daemon::Complain(server.status(), kExitFailed);
 
-  const daemon::OnStopSignal on_stop([&] { loop.Stop(); });
+  const daemon::OnStopSignal on_stop([&] {
+    setup->recall->GiveUpAbsent();  // first: the loop's order to stop ends the waiting
+    loop.Stop();
+  });
   serving = true;
   RunOutcome outcome = loop.Run(attendance);
   serving = false;

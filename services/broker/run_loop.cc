@@ -32,7 +32,15 @@ RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal
       log_(std::move(log)),
       probe_(probe),
       first_sequence_(options_.first_sequence) {
-  if (state_.epoch() > 0) probe_.Plan(state_.plan());  // taken over
+  if (state_.epoch() > 0) {  // taken over
+    probe_.Plan(state_.plan());
+    // By the broker that has made these checkpoints.
+    const std::string& folder = options_.checkpoint_directory;
+    if (!folder.empty()) {
+      const auto in_sites = checkpoint::SiteFoldersOf(folder);
+      told_of_sites_ = in_sites.ok() && !in_sites->empty();
+    }
+  }
   // Stages of an epoch that outlived its broker may have shards to send before anything else happens.
   if (!state_.plan().devices.empty()) OpenExchange(state_.epoch(), "");
 }
@@ -440,7 +448,7 @@ void RunLoop::TellKept(int64_t step) {
   for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
 }
 
-// Once: what a user may not expect of checkpoints.
+// Once in a run: what a user may not expect of checkpoints.
 void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
   std::set<std::string> sites;
   for (const broker::ShardFile& file : action.files) {

@@ -1,8 +1,12 @@
 #include "services/broker/shard_recall.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -13,7 +17,17 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(200);
 constexpr auto kNewsPause = std::chrono::seconds(1);
 
-absl::Status Over() { return absl::CancelledError("nobody waits for the file any more"); }
+absl::Status CalledOff() { return absl::CancelledError("the wait for this file was called off"); }
+
+SiteAwaited AwaitedOf(const std::string& folder, const checkpoint::FileEntry& file) {
+  SiteAwaited awaited{.site = file.site, .folder = folder, .first = file.name};
+  const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(folder);
+  std::error_code ignored;
+  for (const checkpoint::FileEntry& other : manifest.ok() ? manifest->files : std::vector<checkpoint::FileEntry>{file}) {
+    if (other.site == file.site && !std::filesystem::exists(absl::StrCat(folder, "/", other.name), ignored)) ++awaited.files;
+  }
+  return awaited;
+}
 
 }  // namespace
 
@@ -30,6 +44,21 @@ void ShardRecall::OnProgress(std::function<void()> progress) {
 void ShardRecall::OnRecalled(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled) {
   const std::lock_guard lock(mutex_);
   recalled_ = std::move(recalled);
+}
+
+void ShardRecall::OnAwaited(std::function<void(const SiteAwaited& awaited)> on_awaited) {
+  const std::lock_guard lock(mutex_);
+  on_awaited_ = std::move(on_awaited);
+}
+
+void ShardRecall::WaitAtMost(std::chrono::milliseconds patience) {
+  const std::lock_guard lock(mutex_);
+  absence_patience_ = std::min(absence_patience_, patience);
+}
+
+void ShardRecall::GiveUpAbsent() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [site, absence] : awaited_) absent_.insert(site);
 }
 
 void ShardRecall::Joined(const std::string& executor, const std::string& site) {
@@ -74,13 +103,38 @@ void ShardRecall::Tell(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-absl::Status ShardRecall::AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& site, const std::function<bool()>& cancelled) {
-  const auto deadline = Clock::now() + options_.absence_patience;
+void ShardRecall::TellAwaited(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
+                              Clock::time_point deadline) {
+  const auto on_awaited = on_awaited_;
+  if (!on_awaited) return;
+  lock.unlock();
+  SiteAwaited awaited = AwaitedOf(folder, file);
+  awaited.left = std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now());
+  on_awaited(awaited);
+  lock.lock();
+}
+
+absl::Status ShardRecall::AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
+                                      const std::function<bool()>& cancelled) {
+  const std::string& site = file.site;
+  if (!HolderOf(site, {}).empty()) return absl::OkStatus();
+  // One wait for all files of the site.
+  Absence& absence = awaited_.try_emplace(site, Absence{.begin = Clock::now(), .tell_next = Clock::now()}).first->second;
+  ++absence.waiting;
+  const absl::Cleanup waits_no_more = [&] {
+    if (--absence.waiting == 0) awaited_.erase(site);
+  };
   while (HolderOf(site, {}).empty()) {
-    if (closed_ || cancelled()) return Over();
+    if (closed_ || cancelled()) return CalledOff();
+    const Clock::time_point deadline = absence.begin + absence_patience_;
     if (absent_.contains(site) || Clock::now() >= deadline) {
       absent_.insert(site);
-      return absl::UnavailableError("no executor of that site that holds shards takes part");
+      return absl::UnavailableError(absl::StrCat("no executor of that site that holds shards takes part",
+                                                 options_.closed_company ? ", and none can join a run without --listen" : ""));
+    }
+    if (Clock::now() >= absence.tell_next) {
+      absence.tell_next = Clock::now() + options_.told_again;
+      TellAwaited(lock, folder, file, deadline);
     }
     news_.wait_for(lock, kLook);
     Tell(lock);
@@ -102,7 +156,7 @@ absl::Status ShardRecall::AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t
       lock.lock();
     }
     if (asked.ended) return asked.status;
-    if (closed_ || cancelled()) return Over();
+    if (closed_ || cancelled()) return CalledOff();
     if (!holders_.contains(executor)) return absl::UnavailableError("it has left");
     if (Clock::now() >= heard + options_.silence_patience) return absl::DeadlineExceededError("nothing has come for too long");
     news_.wait_for(lock, kLook);
@@ -147,7 +201,7 @@ absl::Status ShardRecall::Ask(std::unique_lock<std::mutex>& lock, const std::str
   std::string reasons;
   for (int round = 0; round < options_.rounds; ++round) {
     if (round > 0) news_.wait_for(lock, options_.round_pause, [&] { return closed_ || cancelled(); });
-    if (const absl::Status there = AwaitHolder(lock, file.site, cancelled); !there.ok()) return there;
+    if (const absl::Status there = AwaitHolder(lock, folder, file, cancelled); !there.ok()) return there;
     std::set<std::string> tried = without;
     for (std::string executor = HolderOf(file.site, tried); !executor.empty(); executor = HolderOf(file.site, tried)) {
       tried.insert(executor);
@@ -182,7 +236,7 @@ absl::Status ShardRecall::Bring(const std::string& folder, const checkpoint::Fil
       return waiting->status;
     }
     while (!waiting->over) {
-      if (closed_ || cancelled()) return Over();
+      if (closed_ || cancelled()) return CalledOff();
       news_.wait_for(lock, kLook);
     }
     if (!absl::IsCancelled(waiting->status)) return waiting->status;  // else who asked has gone, and this one asks

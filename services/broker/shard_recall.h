@@ -22,10 +22,21 @@
 
 namespace fusionllm::services {
 
+// Nobody of a site is there that has files which are wanted.
+struct SiteAwaited {
+  std::string site, folder, first;  // the folder of the checkpoint, and one of its files that lie there
+  int files = 0;
+  std::chrono::seconds left{0};  // until it is given up
+};
+
 struct ShardRecallOptions {
   // For an executor of the site to be there, once until another of the site joins: one that was restarted is back within seconds, and
   // without its files a run may lose all its steps.
   std::chrono::milliseconds absence_patience{60'000};
+  // How often those who wait are told so.
+  std::chrono::milliseconds told_again{60'000};
+  // Executors are all there that ever will be: nobody is waited for.
+  bool closed_company = false;
   // For the next bytes of an executor that was asked, of whichever file: it sends one after the other.
   std::chrono::milliseconds silence_patience{60'000};
   // How often all of a site are asked where a connection broke, or nothing came: that says nothing about the file.
@@ -36,7 +47,8 @@ struct ShardRecallOptions {
 class ShardRecall {
  public:
   using Send = std::function<bool(const std::string& executor, v1::BrokerMessage order)>;
-  explicit ShardRecall(ShardRecallOptions options = {}) : options_(options) {}
+  explicit ShardRecall(ShardRecallOptions options = {})
+      : options_(options), absence_patience_(options.closed_company ? std::chrono::milliseconds(0) : options.absence_patience) {}
 
   // Before the first executor joins.
   void SendBy(Send send);
@@ -48,6 +60,13 @@ class ShardRecall {
 
   // Told of each file that has come, and from whom; from the thread that waited.
   void OnRecalled(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled);
+
+  // Told when waiting for a site begins, and now and then while it lasts; from a thread that waits.
+  void OnAwaited(std::function<void(const SiteAwaited& awaited)> on_awaited);
+  // From now on nobody is waited for longer than that. Thread-safe, as all here.
+  void WaitAtMost(std::chrono::milliseconds patience);
+  // Whoever is waited for now is waited for no longer.
+  void GiveUpAbsent();
 
   // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
   // file and site: Unavailable when nobody of the site is there or gets it through, DataLoss when those who are there have it not as it was
@@ -92,6 +111,10 @@ class ShardRecall {
     bool ended = false;
     absl::Status status;
   };
+  struct Absence {  // of a site, while somebody waits for it
+    Clock::time_point begin, tell_next;
+    int waiting = 0;
+  };
   struct Waiting {  // for one file
     bool over = false;
     absl::Status status;
@@ -101,7 +124,8 @@ class ShardRecall {
                    const std::function<bool()>& cancelled, const std::function<void()>& moved);
   // Of the site and not in `tried`; empty: nobody.
   std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const;
-  absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& site, const std::function<bool()>& cancelled);
+  absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
+                           const std::function<bool()>& cancelled);
   absl::Status AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled,
                          const std::function<void()>& moved);
   // One executor's try. Errors: those of Bring.
@@ -110,6 +134,8 @@ class ShardRecall {
   void Moved(uint64_t id);
   void End(uint64_t id, const absl::Status& status);
   void Tell(std::unique_lock<std::mutex>& lock);
+  void TellAwaited(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
+                   Clock::time_point deadline);
 
   const ShardRecallOptions options_;
   mutable std::mutex mutex_;
@@ -117,9 +143,12 @@ class ShardRecall {
   Send send_;
   std::function<void()> progress_;
   std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled_;
+  std::function<void(const SiteAwaited& awaited)> on_awaited_;
+  std::chrono::milliseconds absence_patience_;
   Clock::time_point told_;
   bool closed_ = false;
   std::map<std::string, std::string> holders_;      // executor -> site
+  std::map<std::string, Absence> awaited_;          // by site
   std::set<std::string> absent_;                    // sites that were waited for in vain
   std::map<std::string, Clock::time_point> heard_;  // executor -> when it last sent something of a file, or was asked while it was idle
   uint64_t next_ = 1;

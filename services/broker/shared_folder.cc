@@ -7,6 +7,7 @@
 #include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/join_token.h"
+#include "services/checkpoint_directory.h"
 
 namespace fusionllm::services {
 
@@ -15,7 +16,7 @@ absl::StatusOr<SharedFolder> SharedFolder::Mark(const std::string& folder) {
   SharedFolder shared;
   FUSIONLLM_ASSIGN_OR_RETURN(const security::JoinSecret words, security::MakeJoinSecret());  // no two runs have the same
   shared.token_ = absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(words.data()), words.size()));
-  const std::string file = absl::StrCat(folder, "/.shared-folder");
+  const std::string file = absl::StrCat(folder, "/", kSharedMark);
   FUSIONLLM_RETURN_IF_ERROR(base::WriteFile(file, shared.token_));
   shared.file_ = file;
   return shared;

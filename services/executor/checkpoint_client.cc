@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -188,16 +189,19 @@ absl::StatusOr<checkpoint::FileEntry> CheckpointClient::PutFile(uint32_t epoch, 
 
 absl::Status CheckpointClient::SendFile(uint64_t recall, const std::string& name, const std::string& path) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  absl::Status sent = TrySendFile(recall, name, path);
+  SendAttempt sent = TrySendFile(recall, name, path);
   // A connection that did not come about says nothing to the broker, which would wait; what broke on its way it refuses to take again.
-  while (absl::IsUnavailable(sent) && std::chrono::steady_clock::now() < give_up) {
+  while (absl::IsUnavailable(sent.answer) && std::chrono::steady_clock::now() < give_up) {
     if (!Pause(kOfNoEpoch)) return absl::CancelledError("the executor ends");
     sent = TrySendFile(recall, name, path);
   }
-  return sent;
+  if (sent.read.ok()) return sent.answer;
+  const bool repeats = absl::StrContains(sent.answer.message(), sent.read.message());
+  if (sent.answer.ok() || repeats) return sent.read;
+  return absl::Status(sent.read.code(), absl::StrCat(sent.read.message(), "; the broker says: ", sent.answer.message()));
 }
 
-absl::Status CheckpointClient::TrySendFile(uint64_t recall, const std::string& name, const std::string& path) {
+CheckpointClient::SendAttempt CheckpointClient::TrySendFile(uint64_t recall, const std::string& name, const std::string& path) {
   const absl::StatusOr<base::SourceFile> source = base::SourceFile::Open(path, /*keep_open=*/true);
   v1::CheckpointExchange::Stub& stub = Stub();
   Call call(*this, kOfNoEpoch);
@@ -224,14 +228,15 @@ absl::Status CheckpointClient::TrySendFile(uint64_t recall, const std::string& n
     good = writer->Write(piece);
     at += static_cast<int64_t>(part.size());
   }
+  piece.Clear();
   if (read.ok()) {
-    piece.Clear();
     piece.set_sha256(hash.HexDigest());
-    writer->Write(piece);
+  } else {
+    piece.mutable_header()->set_error(std::string(read.message()));
   }
+  if (good && source.ok()) writer->Write(piece);
   writer->WritesDone();
-  const grpc::Status status = writer->Finish();
-  return read.ok() ? FromGrpc(status) : read;
+  return {.read = read, .answer = FromGrpc(writer->Finish())};
 }
 
 absl::StatusOr<CheckpointPosition> CheckpointClient::Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted) {

@@ -49,8 +49,8 @@ class CheckpointClient {
   using Wanted = std::vector<std::pair<std::string, tensor::TensorView>>;
   absl::StatusOr<CheckpointPosition> Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted);
 
-  // Sends a file of this site that the broker asked for, or why it cannot be. In whatever plan epoch. A broker that cannot be reached is
-  // tried again. Errors: as above.
+  // Sends a file of this site that the broker asked for, or why it cannot be. In whatever plan epoch. Only a broker that cannot be reached
+  // is tried again. Errors: as above; those of reading the file, with what the broker says to them.
   absl::Status SendFile(uint64_t recall, const std::string& name, const std::string& path);
 
   // Calls of this plan epoch and those before end, now and later.
@@ -61,7 +61,11 @@ class CheckpointClient {
 
   v1::CheckpointExchange::Stub& Stub();
   absl::StatusOr<checkpoint::FileEntry> PutFile(uint32_t epoch, int64_t step, int stage, const checkpoint::ShardFileImage& file);
-  absl::Status TrySendFile(uint64_t recall, const std::string& name, const std::string& path);
+  struct SendAttempt {
+    absl::Status read;    // of the file here
+    absl::Status answer;  // the broker's; Unavailable: it was not reached
+  };
+  SendAttempt TrySendFile(uint64_t recall, const std::string& name, const std::string& path);
   // Blocks; false when the epoch was cancelled meanwhile.
   bool Pause(uint32_t epoch);
 

@@ -17,8 +17,28 @@
 namespace fusionllm::services {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// A broker under which a file becomes shorter when its header has come.
+class ShorteningBroker final : public v1::CheckpointExchange::Service {
+ public:
+  explicit ShorteningBroker(std::string path) : path_(std::move(path)) {}
+  grpc::Status PutShardFile(grpc::ServerContext*, grpc::ServerReader<v1::ShardFilePiece>* reader, v1::ShardFileReceipt*) override {
+    ++calls;
+    v1::ShardFilePiece piece;
+    reader->Read(&piece);
+    std::filesystem::resize_file(path_, 0);
+    while (reader->Read(&piece)) last_error = piece.header().error();
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this disk is full"};
+  }
+  std::string last_error;
+  int calls = 0;
+
+ private:
+  const std::string path_;
+};
 
 class CheckpointClientTest : public ::testing::Test {
  protected:
@@ -111,6 +131,25 @@ TEST_F(CheckpointClientTest, AFileOfTheSiteIsOfferedUntilTheBrokerCanBeReached) 
   Show();
   const absl::Status refused = sent.get();
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused << ": this broker has asked for none";
+}
+
+TEST_F(CheckpointClientTest, AFileThatCannotBeReadOnIsToldOnceAndNamedWithTheBrokersWords) {
+  const std::string path = folder_.Write("file", "");
+  std::filesystem::resize_file(path, 256 << 20);  // more than is on its way at a time
+  ShorteningBroker broker(path);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&broker);
+  const auto server = builder.BuildAndStart();
+  CheckpointClient client(
+      {.address = absl::StrCat("127.0.0.1:", port), .credentials = grpc::InsecureChannelCredentials(), .executor = "lab"});
+  const absl::Status sent = client.SendFile(1, "file", path);
+  server->Shutdown();
+  EXPECT_TRUE(absl::IsDataLoss(sent)) << sent;
+  EXPECT_THAT(sent.message(), AllOf(HasSubstr("ends at byte"), HasSubstr("the broker says: this disk is full")));
+  EXPECT_THAT(broker.last_error, HasSubstr("ends at byte"));
+  EXPECT_EQ(broker.calls, 1);
 }
 
 TEST_F(CheckpointClientTest, WhoEndsOffersNoFileAnyMore) {

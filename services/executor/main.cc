@@ -16,6 +16,7 @@
 #include "lib/daemon/process_metrics.h"
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
+#include "lib/job/name.h"
 #include "lib/kernels/devices.h"
 #include "lib/nvml/nvml.h"
 #include "services/credentials.h"
@@ -52,7 +53,9 @@ struct Flags {
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--broker", flags.session.address, "Address of the broker")->required();
   app.add_option("--name", flags.host.name, "Name of this device")->required();
-  app.add_option("--site", flags.host.site, "Site of this device, when no topology says");
+  app.add_option("--site", flags.host.site, "Site of this device, when no topology says")->check([](const std::string& text) {
+    return text.empty() || job::IsName(text) ? "" : absl::StrCat("'", text, "' is no name: ", job::kNameRule);
+  });
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
   app.add_option("--site-checkpoints", flags.host.site_checkpoints,
                  "Folder of this site, shared by its executors and outliving them: shards of checkpoints stay there, instead of going to "

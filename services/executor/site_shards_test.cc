@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -227,6 +228,67 @@ TEST_F(SiteShardsTest, AFileThatIsGoneThereIsToldInTheWordsOfWhoLooked) {
   EXPECT_THAT(unusable_, SizeIs(1));
 }
 
+// Whoever is root reads all files: a link to itself is what nobody can open.
+TEST_F(SiteShardsTest, AFileThatCannotBeReadThereIsToldAtOnceAndHoldsUpNoOther) {
+  const std::string saved = Save(20), path = PathIn("paris", saved);
+  fs::remove(path);
+  fs::create_symlink(kFile, path);
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = Restore("tokyo-0", saved).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("paris-0: "), HasSubstr(path), HasSubstr("symbolic links")));
+  const auto next = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere().at(1);
+  const absl::Status brought = recall_.Bring(saved, next, [] { return false; });
+  EXPECT_TRUE(brought.ok()) << brought;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "far from the patience with a broker that is away";
+}
+
+TEST_F(SiteShardsTest, WhatIsNoFileThereIsToldAndWaitedForByNobody) {
+  const std::string saved = Save(20), path = PathIn("paris", saved);
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (const char* executor : {"paris-0", "tokyo-0"}) {
+    const absl::Status status = Restore(executor, saved).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("paris-0: "), HasSubstr(path), HasSubstr("not a regular file")));
+  }
+}
+
+TEST_F(SiteShardsTest, AReadErrorIsNotTriedAgainAndComesWithWhatTheBrokerSays) {
+  const std::string path = folder_ / "loop";
+  fs::create_symlink("loop", path);
+  const absl::Status unasked = executors_.at("paris-0")->client.SendFile(77, kFile, path);
+  EXPECT_THAT(unasked.message(), AllOf(HasSubstr("symbolic links"), HasSubstr("the broker says: "), HasSubstr("was not asked")));
+}
+
+TEST_F(SiteShardsTest, AFileThatCannotBeReadOnIsToldInTheWordsOfWhoRead) {
+  const std::string saved = Save(20);
+  mute_.insert("paris-0");
+  auto read = std::async(std::launch::async, [&] { return Restore("tokyo-0", saved); });
+  while (asked_ == 0) std::this_thread::yield();
+  const auto stub =
+      v1::CheckpointExchange::NewStub(grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));  // says what a file system might
+  grpc::ClientContext context;
+  v1::ShardFileReceipt receipt;
+  const auto writer = stub->PutShardFile(&context, &receipt);
+  v1::ShardFilePiece piece;
+  piece.mutable_header()->set_executor("paris-0");
+  piece.mutable_header()->set_recall(1);
+  piece.mutable_header()->set_name(kFile);
+  piece.mutable_header()->set_bytes(static_cast<int64_t>(fs::file_size(PathIn("paris", saved))));
+  writer->Write(piece);
+  piece.Clear();
+  piece.set_data("some");
+  writer->Write(piece);
+  piece.Clear();
+  piece.mutable_header()->set_error("cannot read it: Input/output error");
+  writer->Write(piece);
+  writer->WritesDone();
+  EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_THAT(std::string(read.get().status().message()), HasSubstr("paris-0: cannot read it: Input/output error"));
+  EXPECT_EQ(asked_, 1) << "it would say so again";
+}
+
 TEST_F(SiteShardsTest, ASiteWithoutExecutorsIsWaitedForOnceAndNotAgain) {
   const std::string saved = Save(20);
   recall_.Left("paris-0");
@@ -259,44 +321,6 @@ TEST_F(SiteShardsTest, AConnectionThatBreaksSaysNothingAboutTheFile) {
   const absl::Status broken = recall_.Bring(saved, residuals, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(broken)) << broken << ": a copy of the checkpoint is tried again";
   EXPECT_THAT(broken.message(), AllOf(HasSubstr("site paris"), HasSubstr("paris-0: it is not connected")));
-}
-
-TEST_F(SiteShardsTest, WhoSendsAnotherFileFirstIsNotSilent) {
-  constexpr auto kSilence = std::chrono::milliseconds(500);
-  const auto never = [] { return false; };
-  ShardRecall recall({.silence_patience = kSilence, .rounds = 1});
-  std::mutex mutex;
-  std::vector<uint64_t> asked;
-  const auto asked_so_far = [&] {
-    const std::lock_guard lock(mutex);
-    return asked.size();
-  };
-  recall.SendBy([&](const std::string&, const v1::BrokerMessage& order) {
-    const std::lock_guard lock(mutex);
-    asked.push_back(order.send_shard().recall());
-    return true;
-  });
-  recall.Joined("paris-0", "paris");
-  const auto bring = [&](const std::string& name) { return recall.Bring(folder_ / "step", {.name = name, .site = "paris"}, never); };
-  auto first = std::async(std::launch::async, bring, "first");
-  while (asked_so_far() < 1) std::this_thread::yield();
-  auto second = std::async(std::launch::async, bring, "second");
-  while (asked_so_far() < 2) std::this_thread::yield();
-  {
-    const auto arrival = recall.Take("paris-0", asked[0], [] {});
-    ASSERT_TRUE(arrival.ok()) << arrival.status();
-    const auto until = std::chrono::steady_clock::now() + 3 * kSilence;
-    while (std::chrono::steady_clock::now() < until) {
-      (*arrival)->Moved();
-      std::this_thread::yield();
-    }
-    const auto next = recall.Take("paris-0", asked[1], [] {});
-    ASSERT_TRUE(next.ok()) << next.status();
-    (*arrival)->Done(absl::OkStatus());
-    (*next)->Done(absl::OkStatus());
-  }
-  EXPECT_TRUE(first.get().ok());
-  EXPECT_TRUE(second.get().ok());
 }
 
 TEST_F(SiteShardsTest, AnEpochThatEndsEndsTheWaiting) {

@@ -207,13 +207,15 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   if (job.spec.checkpoint.has_value()) {
     const std::string directory = CheckpointDirectory(job.spec.checkpoint->path, welcome.output_directory());
-    const bool in_site = site_store_ != nullptr && !shared.checkpoints();
+    // What was left in the site when the job said otherwise is read and sent from there all the same.
+    checkpoint::SiteStore* const keeps = job.spec.checkpoint->shards == job::Shards::kSite ? site_store_.get() : nullptr;
+    const bool in_site = keeps != nullptr && !shared.checkpoints();
     const auto done = [this](v1::ShardReport report) {
       v1::ExecutorMessage message;
       *message.mutable_shard() = std::move(report);
       report_(std::move(message));
     };
-    shards_ = std::make_unique<ShardWriter>(StoreFor(shared, directory, site_store_.get(), checkpoints_), done, in_site ? site_ : "");
+    shards_ = std::make_unique<ShardWriter>(StoreFor(shared, directory, keeps, checkpoints_), done, in_site ? site_ : "");
   }
   memory_at_join_ = ResidentBytes();
   return absl::OkStatus();

@@ -117,7 +117,7 @@ class StageHost {
   std::atomic<uint32_t> stop_requested_ = 0;  // the epoch to end; it and all before
 
   std::unique_ptr<StageEpoch> epoch_;  // worker thread only
-  // Set by Welcome; null where shards do not stay in this site. The keeper goes first.
+  // Set by Welcome; null where no shards are kept in this site. The keeper goes first.
   std::unique_ptr<checkpoint::SiteStore> site_store_;
   std::unique_ptr<SiteKeeper> site_keeper_;
   std::unique_ptr<ShardWriter> shards_;

@@ -1,8 +1,12 @@
 // Runs over two sites that keep their shards themselves, each in a folder of its own, beside the machine that started the run.
+#include <signal.h>
+
+#include <chrono>
 #include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/testing/temp_folder.h"
@@ -23,6 +27,7 @@ using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
 constexpr char kEveryTen[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
+constexpr char kToBroker[] = "spec.checkpoint={path: checkpoints, everySteps: 10, shards: Broker}";
 constexpr char kWithReplica[] = "spec.checkpoint={path: checkpoints, everySteps: 10, replica: {path: copies}}";
 constexpr int64_t kSteps = 400;
 
@@ -60,6 +65,17 @@ class JoinSitesTest : public JoinTest {
       if (line.value("reason", "") == reason) messages.push_back(line.value("message", ""));
     }
     return messages;
+  }
+
+  // The broker of the run in Out("run"); 0: there is none.
+  pid_t Broker() const {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      int pid = 0;
+      if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
+      const std::string command = base::ReadWholeFile(entry.path() / "cmdline");
+      if (absl::StrContains(command, "/fusion-broker") && absl::StrContains(command, Out("run"))) return pid;
+    }
+    return 0;
   }
 
   // Of the checkpoint of `step`.
@@ -210,6 +226,58 @@ TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
   EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
+}
+
+TEST_F(JoinSitesTest, TheRiskIsToldOnceHoweverManyBrokersARunHas) {
+  const auto run = Listen(3, With(kEveryTen));
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_TRUE(run->WaitForEvent("ShardsInSites")) << run->words() << paris->words() << tokyo->words();
+  const pid_t broker = Broker();
+  ASSERT_GT(broker, 0);
+  ASSERT_EQ(kill(broker, SIGKILL), 0);
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_THAT(run->words(), HasSubstr("the broker was killed"));
+  EXPECT_THAT(Told(*run, "ShardsInSites"), SizeIs(1));
+}
+
+TEST_F(JoinSitesTest, AJobThatWantsAllPartsAtTheBrokerHasNewOnesSentAndReadsOldOnesWhereTheyAre) {
+  const int64_t done = Cut(With(kEveryTen));
+  ASSERT_LT(done, kSteps);
+  const auto run = Listen(3, With(kToBroker));
+  const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
+  ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
+  EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
+  EXPECT_THAT(Recalled(*run, done), IsEmpty());
+  EXPECT_THAT(Told(*run, "ShardsInSites"), IsEmpty());
+  EXPECT_THAT(Told(*run, "CollectingShards"), IsEmpty());
+  for (const int64_t step : {kSteps, kSteps - 10})
+    EXPECT_THAT(FilesOf(step), SizeIs(3 * 2 + 2)) << "files of three stages, index, manifest";
+  for (const char* site : {"paris", "tokyo"}) EXPECT_THAT(ShardsIn(Folder(site)), IsEmpty()) << "their checkpoints are gone";
+}
+
+TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEndsThat) {
+  const Settings settings = With(kEveryTen);
+  const int64_t done = Cut(settings);
+  ASSERT_LT(done, kSteps);
+  const auto run = Listen(3, settings);
+  const auto paris = Site("p", "paris"), lima = Site("t", "lima");
+  ASSERT_TRUE(run->WaitForEvent("SiteAwaited")) << run->words();
+  EXPECT_THAT(Told(*run, "SiteAwaited"),
+              Contains(AllOf(HasSubstr("2 files of "), HasSubstr("site tokyo"), HasSubstr("-of-00003.safetensors"), HasSubstr("s more"))));
+  const auto begin = std::chrono::steady_clock::now();
+  run->Interrupt();
+  EXPECT_EQ(run->Wait(), 130) << run->words();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST_F(JoinSitesTest, ARunThatNobodyCanJoinEndsAtOnceWhereASiteIsNeeded) {
+  const int64_t done = Cut(With(kEveryTen));
+  ASSERT_LT(done, kSteps);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto alone = Alone({absl::StrCat("spec.training.steps=", kSteps), kEveryTen}, "run");
+  EXPECT_EQ(alone->Wait(), 1) << alone->words();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  EXPECT_THAT(alone->words(), AllOf(HasSubstr("lies in site "), HasSubstr("none can join a run without --listen")));
 }
 
 TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {

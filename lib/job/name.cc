@@ -1,0 +1,15 @@
+#include "lib/job/name.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+
+namespace fusionllm::job {
+
+bool IsName(absl::string_view text) {
+  const auto fits = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
+  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), fits) &&
+         absl::ascii_isalnum(static_cast<unsigned char>(text.front()));
+}
+
+}  // namespace fusionllm::job

@@ -1,0 +1,122 @@
+#include "services/broker/shard_recall.h"
+
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/testing/sample.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A checkpoint with three files in paris; executors are the tests'.
+class ShardRecallTest : public ::testing::Test {
+ protected:
+  ShardRecallTest() {
+    checkpoint::Manifest manifest = checkpoint::SampleManifest(20);
+    for (const char* kind : {"model", "optimizer", "residuals"}) {
+      files_.push_back({.name = absl::StrCat(kind, "-00002-of-00002.safetensors"),
+                        .bytes = 9,
+                        .sha256 = std::string(64, 'a'),
+                        .tensors = {kind},
+                        .site = "paris",
+                        .site_folder = "0123456789abcdef/paris-0/step-000020.fedcba9876543210"});
+    }
+    manifest.files = files_;
+    saved_ = folder_ / "step-000020";
+    folder_.Write("step-000020/manifest.json", checkpoint::FormatManifest(manifest));
+  }
+
+  const base::TempFolder folder_;
+  std::string saved_;
+  std::vector<checkpoint::FileEntry> files_;
+};
+
+TEST_F(ShardRecallTest, WhoWaitsForASiteIsToldWhatForAndHowLongAndAgain) {
+  ShardRecall recall({.absence_patience = std::chrono::seconds(100), .told_again = std::chrono::milliseconds(1)});
+  std::mutex mutex;
+  std::vector<SiteAwaited> told;
+  recall.OnAwaited([&](const SiteAwaited& awaited) {
+    const std::lock_guard lock(mutex);
+    told.push_back(awaited);
+  });
+  const auto times_told = [&] {
+    const std::lock_guard lock(mutex);
+    return told.size();
+  };
+  const auto bring = [&] { return recall.Bring(saved_, files_.at(0), [] { return false; }); };
+  auto brought = std::async(std::launch::async, bring);
+  while (times_told() < 2) std::this_thread::yield();
+  EXPECT_EQ(told[0].site, "paris");
+  EXPECT_EQ(told[0].folder, saved_);
+  EXPECT_EQ(told[0].first, files_.at(0).name);
+  EXPECT_EQ(told[0].files, 3);
+  EXPECT_THAT(told[0].left.count(), AllOf(::testing::Gt(90), ::testing::Le(100)));
+
+  recall.GiveUpAbsent();
+  const absl::Status given_up = brought.get();
+  EXPECT_TRUE(absl::IsUnavailable(given_up)) << given_up;
+  const size_t before = times_told();
+  EXPECT_TRUE(absl::IsUnavailable(bring())) << "nor is it waited for again";
+  EXPECT_EQ(times_told(), before);
+}
+
+TEST_F(ShardRecallTest, WhereNobodyCanComeNobodyIsWaitedFor) {
+  ShardRecall recall({.absence_patience = std::chrono::seconds(100), .closed_company = true});
+  int told = 0;
+  recall.OnAwaited([&](const SiteAwaited&) { ++told; });
+  const absl::Status status = recall.Bring(saved_, files_.at(0), [] { return false; });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("--listen")));
+  EXPECT_EQ(told, 0);
+}
+
+TEST_F(ShardRecallTest, WhoSendsAnotherFileFirstIsNotSilent) {
+  constexpr auto kSilence = std::chrono::milliseconds(500);
+  const auto never = [] { return false; };
+  ShardRecall recall({.silence_patience = kSilence, .rounds = 1});
+  std::mutex mutex;
+  std::vector<uint64_t> asked;
+  const auto asked_so_far = [&] {
+    const std::lock_guard lock(mutex);
+    return asked.size();
+  };
+  recall.SendBy([&](const std::string&, const v1::BrokerMessage& order) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(order.send_shard().recall());
+    return true;
+  });
+  recall.Joined("paris-0", "paris");
+  const auto bring = [&](const std::string& name) { return recall.Bring(folder_ / "step", {.name = name, .site = "paris"}, never); };
+  auto first = std::async(std::launch::async, bring, "first");
+  while (asked_so_far() < 1) std::this_thread::yield();
+  auto second = std::async(std::launch::async, bring, "second");
+  while (asked_so_far() < 2) std::this_thread::yield();
+  {
+    const auto arrival = recall.Take("paris-0", asked[0], [] {});
+    ASSERT_TRUE(arrival.ok()) << arrival.status();
+    const auto until = std::chrono::steady_clock::now() + 3 * kSilence;
+    while (std::chrono::steady_clock::now() < until) {
+      (*arrival)->Moved();
+      std::this_thread::yield();
+    }
+    const auto next = recall.Take("paris-0", asked[1], [] {});
+    ASSERT_TRUE(next.ok()) << next.status();
+    (*arrival)->Done(absl::OkStatus());
+    (*next)->Done(absl::OkStatus());
+  }
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::services
