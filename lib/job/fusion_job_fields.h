@@ -183,8 +183,10 @@ void Visit(V& v, Checkpoint& c) {
           "while training goes on.");
   v.Field("everySteps", c.every_steps, {.min = 0, .max = kMaxSteps}, "0: only the last step, which is always saved.");
   v.Field("keep", c.keep, {.min = 0, .max = 1e6}, "Newest checkpoints to keep; 0: all.");
-  v.Field("resume", c.resume, {},
-          "auto (the newest whole one, if any), never, or the path or s3:// URI of a checkpoint, relative to the job file.");
+  v.Field(
+      "resume", c.resume, {},
+      "auto (the newest whole one, if any), never, or the path or s3:// URI of a checkpoint, relative to the job file. With these two each "
+      "start begins there, and each attempt after a failure, whatever was saved since.");
   v.Field("replica", c.replica, {},
           "Copies in a second place, to which a run falls back where the first has not got the newest checkpoint whole.");
   v.Field(
@@ -192,11 +194,10 @@ void Visit(V& v, Checkpoint& c) {
       "Kubernetes volume source that holds path, mounted by the broker and every executor; those that see the broker's folder there write "
       "their part themselves, what others do says shards.");
   v.Field(
-      "shards", c.shards, {.kubernetes_only = true},
-      "Where executors of clusters other than the broker's leave their part. Site: in volume, in their own cluster, which is lost with it "
-      "unless there is a replica; with a volume of kind emptyDir, ephemeral, csi or hostPath, or without one, as Broker. Broker: it is "
-      "sent "
-      "to the broker.");
+      "shards", c.shards, {},
+      "Where executors of clusters other than the broker's, or that join a run with --site-checkpoints, leave their part. Site: in their "
+      "own cluster, in volume or in that folder, and lost with it unless there is a replica; with a volume of kind emptyDir, ephemeral, "
+      "csi or hostPath, or without one, as Broker. Broker: it is sent to the broker.");
 }
 
 template <class V>
