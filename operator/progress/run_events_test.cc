@@ -69,10 +69,10 @@ TEST_F(RunEventsTest, WhoBeginsToReadTellsOnlyWhatIsNewEnoughToBeKnownAsTold) {
 // Its page is read before anything happens.
 TEST_F(RunEventsTest, OfABrokerWhoseClockIsWrongAllIsToldThatHappensWhileItIsFollowed) {
   EXPECT_THAT(Numbers(json::array()), IsEmpty());
-  const std::vector<RunEvent> late = Take({EventAt(5, absl::Hours(5))});
+  const std::vector<RunEvent> late = Take(json::array({EventAt(5, absl::Hours(5))}));
   ASSERT_EQ(late.size(), 1u);
   EXPECT_EQ(late[0].time, now_);
-  const std::vector<RunEvent> early = Take({EventAt(6, absl::Hours(-5))});
+  const std::vector<RunEvent> early = Take(json::array({EventAt(6, absl::Hours(-5))}));
   ASSERT_EQ(early.size(), 1u);
   EXPECT_EQ(early[0].time, now_);
 }
@@ -90,10 +90,10 @@ TEST_F(RunEventsTest, WhatIsNoEventIsLeftOut) {
   for (const json& reason : {json(""), json("lower"), json("Two Words"), json("Bell\x07"), json(std::string(65, 'A')), json(7)}) {
     with("reason", reason);
   }
-  for (const json& entry : events) EXPECT_THAT(Take({entry}), IsEmpty()) << entry;
+  for (const json& entry : events) EXPECT_THAT(Take(json::array({entry})), IsEmpty()) << entry;
   EXPECT_EQ(told_, 1);
   for (const json& none : {json(), json("events"), json(7), json({{"number", 1}})}) EXPECT_THAT(Take(none), IsEmpty()) << none;
-  EXPECT_THAT(Numbers({good}), ElementsAre(50));
+  EXPECT_THAT(Numbers(json::array({good})), ElementsAre(50));
 }
 
 TEST_F(RunEventsTest, AHostilePageTellsNoMoreThanAnHonestOne) {
@@ -102,15 +102,16 @@ TEST_F(RunEventsTest, AHostilePageTellsNoMoreThanAnHonestOne) {
   EXPECT_EQ(Take(events).size(), kMostRunEvents);
   EXPECT_EQ(told_, 100'000);
   EXPECT_FALSE(ParseProgressPage(json{{"events", events}}.dump(), told_, now_).ok()) << "a page of that many bytes";
-  const std::vector<RunEvent> taken = Take({EventAt(200'000, absl::ZeroDuration(), std::string(50'000, 'x')),
-                                            EventAt(200'001, absl::ZeroDuration(), "\x1b[2J\n" + std::string(50'000, '\x01'))});
+  const std::vector<RunEvent> taken =
+      Take(json::array({EventAt(200'000, absl::ZeroDuration(), std::string(50'000, 'x')),
+                        EventAt(200'001, absl::ZeroDuration(), "\x1b[2J\n" + std::string(50'000, '\x01'))}));
   ASSERT_EQ(taken.size(), 2u);
   EXPECT_EQ(taken[0].message.size(), kMaxRunEventBytes);
   EXPECT_EQ(taken[1].message.size(), kMaxRunEventBytes);
   EXPECT_THAT(taken[1].message, ::testing::StartsWith("\\x1b[2J\\n\\x01"));
-  EXPECT_THAT(Numbers({EventAt(std::numeric_limits<int64_t>::max(), absl::ZeroDuration())}),
+  EXPECT_THAT(Numbers(json::array({EventAt(std::numeric_limits<int64_t>::max(), absl::ZeroDuration())})),
               ElementsAre(std::numeric_limits<int64_t>::max()));
-  EXPECT_THAT(Numbers({EventAt(300'000, absl::ZeroDuration())}), IsEmpty()) << "it has said its last word";
+  EXPECT_THAT(Numbers(json::array({EventAt(300'000, absl::ZeroDuration())})), IsEmpty()) << "it has said its last word";
 }
 
 }  // namespace

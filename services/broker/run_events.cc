@@ -22,7 +22,7 @@ constexpr Notable kNotable[] = {
     {"CheckpointCopyFailed", true},
     {"CheckpointFailed", true},
     {"CheckpointFetched"},
-    {"CheckpointSetAside", true},
+    {"CheckpointSetAside"},
     {"CheckpointSkipped", true},
     {"CheckpointUnusable", true},
     {"CollectingShards"},
