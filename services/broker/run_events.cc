@@ -37,6 +37,8 @@ constexpr Notable kNotable[] = {
     {"ResidualsDropped"},
     {"Restored"},
     {"ShardsInSites", true},
+    {"SiteAwaited", true},
+    {"SitesNotTidied", true},
     {"SpareActivated"},
     {"Straggler", true},
     {"StragglerRecovered"},
