@@ -16,7 +16,6 @@
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "lib/kube/client/connect.h"
-#include "lib/kube/events/event_recorder.h"
 #include "lib/kube/http/curl_transport.h"
 #include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/lease/leader_elector.h"
@@ -47,6 +46,7 @@
 #include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/reconcile/job_cache.h"
+#include "operator/reconcile/job_events.h"
 #include "operator/reconcile/job_reconciler.h"
 #include "services/version.h"
 
@@ -87,35 +87,6 @@ int AskReady(const std::string& address) {
   std::printf("the operator at %s is ready\n", address.c_str());
   return kExitDone;
 }
-
-// What happens to jobs and clusters, as events that `kubectl describe` shows, and in the log.
-class JobEvents : public EventSink {
- public:
-  JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics& metrics, const std::string& identity)
-      : recorder_(client, clock, &metrics, "fusionllm.io/operator", identity) {}
-
-  void Record(const JobIdentity& job, const Note& note) override {
-    base::Log(note.warning ? base::LogLevel::kWarning : base::LogLevel::kInfo,
-              absl::StrCat("job ", job.ns, "/", job.name, ": ", note.reason, ": ", note.message));
-    recorder_.Record({.regarding = {kFusionJobs.ApiVersion(), kFusionJobs.kind, {job.ns, job.name}, job.uid},
-                      .type = note.warning ? kube::EventType::kWarning : kube::EventType::kNormal,
-                      .reason = note.reason,
-                      .action = "Reconcile",
-                      .note = note.message});
-  }
-  // Of a cluster; the log has it already.
-  void RecordOf(const kube::ObjectMeta& cluster, const Note& note) {
-    recorder_.Record({.regarding = {kFusionClusters.ApiVersion(), kFusionClusters.kind, {"", cluster.name}, cluster.uid},
-                      .type = note.warning ? kube::EventType::kWarning : kube::EventType::kNormal,
-                      .reason = note.reason,
-                      .action = "Connect",
-                      .note = note.message});
-  }
-  void Flush() { recorder_.Flush(kFlushPatience); }
-
- private:
-  kube::EventRecorder recorder_;
-};
 
 // By it this hub's objects are known in members.
 absl::StatusOr<std::string> ReadHubUid(kube::ApiClient& client, std::stop_token stop) {
@@ -231,7 +202,7 @@ int Main(int argc, char** argv) {
   const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
   ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
   JobCache jobs(flags.namespaces, flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
-  JobEvents events(hub_client, clock, event_metrics, identity);
+  JobEvents events(hub_client, clock, &event_metrics, identity);
   Tombstones tombstones(hub_client, ns, flags.origin, *hub_uid);
   const auto knows_job = [&](const kube::ObjectKey& key, const std::string& uid) {
     if (!jobs.Watches(key.ns)) return true;  // nothing is known of jobs there, so nothing can be missed
@@ -303,7 +274,10 @@ int Main(int argc, char** argv) {
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
       [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); },
-      flags.features.measured_links ? ProgressWatch::Told(learn) : nullptr);
+      flags.features.measured_links ? ProgressWatch::Told(learn) : nullptr,
+      [&](const kube::WorkKey& job, const std::string& uid, const RunEvent& event) {
+        events.RecordOfRun({job.ns, job.name}, uid, event);
+      });
   std::unique_ptr<Advisor> advisor;
   if (!flags.scheduler.empty() && flags.features.scheduler_advice) {
     advisor = std::make_unique<Advisor>(
@@ -390,7 +364,7 @@ int Main(int argc, char** argv) {
   registry_of_clusters.Stop();
   jobs.Stop();
   hub.Stop();
-  events.Flush();
+  events.Flush(kFlushPatience);
   // Last: whoever leads next finds nothing of ours still writing.
   if (flags.elect) (void)elector.Release();
   return kExitDone;

@@ -109,6 +109,10 @@ told() { k logs wide-broker-r1 --container broker | grep '"SpareActivated"' >"$s
 until_true "the spare to take a stage" told
 takes="turku-3 takes stage [0-9]* from $victim"
 grep -q "$takes" "$scratch/told" || fail "the broker says: $(cat "$scratch/told")"
+spare_events() { k get events --field-selector involvedObject.kind=FusionJob,involvedObject.name=wide,reason=SpareActivated --output 'jsonpath={range .items[*]}{.message}{"\n"}{end}'; }
+told_to_the_user() { spare_events | grep -q "$takes"; }
+until_true "an event of the job that tells it" told_to_the_user
+[ "$(spare_events | wc -l)" -eq 1 ] || fail "the spare is told as $(spare_events)"
 step=$(step_of wide)
 until_true "steps after step $step" has_passed wide $((step + 20))
 until_true "the lost one to be replaced" uid_is_new turku "wide-$victim-r1" "$before"

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/cut_text.h"
+#include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
@@ -32,12 +33,14 @@ std::string Rate(double bytes_per_s) {
   return absl::StrFormat("%.1f kB/s", bytes_per_s / 1e3);
 }
 
-}  // namespace
-
-absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
+absl::StatusOr<json> PageOf(absl::string_view text) {
   if (text.size() > kMaxProgressBytes) return absl::InvalidArgumentError(absl::StrCat("progress of ", text.size(), " bytes"));
-  const json page = kube::ParseJson(text);
+  json page = kube::ParseJson(text);
   if (!page.is_object()) return absl::InvalidArgumentError("progress is no JSON object");
+  return page;
+}
+
+Progress ProgressIn(const json& page) {
   Progress progress;
   progress.phase = Text(page, "phase");
   progress.step = Integer(page, "step");
@@ -61,6 +64,18 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
     if (const auto rate = Number(link, "bandwidth_bytes_per_second")) absl::StrAppend(&progress.slowest_link, " ", Rate(*rate));
   }
   return progress;
+}
+
+}  // namespace
+
+absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json page, PageOf(text));
+  return ProgressIn(page);
+}
+
+absl::StatusOr<ProgressPage> ParseProgressPage(absl::string_view text, int64_t& told, absl::Time now) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json page, PageOf(text));
+  return ProgressPage{.progress = ProgressIn(page), .events = TakeRunEvents(page, told, now)};
 }
 
 }  // namespace fusionllm::op

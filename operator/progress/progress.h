@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "operator/progress/run_events.h"
 
 namespace fusionllm::op {
 
@@ -33,5 +36,13 @@ inline constexpr size_t kMaxProgressBytes = 64 << 10;
 // From a pod that may be anybody's: InvalidArgument when the text is too long or no JSON object; fields of other types count as absent, and
 // texts are cut.
 absl::StatusOr<Progress> ParseProgress(absl::string_view text);
+
+// The same of a page that is read again and again, with what has happened since: see TakeRunEvents(). Brokers of earlier releases tell no
+// events.
+struct ProgressPage {
+  Progress progress;
+  std::vector<RunEvent> events;
+};
+absl::StatusOr<ProgressPage> ParseProgressPage(absl::string_view text, int64_t& told, absl::Time now);
 
 }  // namespace fusionllm::op

@@ -5,11 +5,12 @@
 
 namespace fusionllm::op {
 
-ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told)
+ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told, Happened happened)
     : clock_(clock),
       fetch_(std::move(fetch)),
       changed_(std::move(changed)),
       told_(std::move(told)),
+      happened_(std::move(happened)),
       thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
 ProgressWatch::~ProgressWatch() = default;
@@ -42,24 +43,33 @@ void ProgressWatch::Run(const std::stop_token& stop) {
 
 void ProgressWatch::Ask(const std::string& uid) {
   std::string address;
+  int64_t told_event = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto at = followed_.find(uid);
     if (at == followed_.end()) return;
     address = at->second.address;
+    told_event = at->second.told_event;
   }
   const absl::StatusOr<std::string> page = fetch_(address);
   if (!page.ok()) return;  // starting, or ending: its pod tells
-  const absl::StatusOr<Progress> progress = ParseProgress(*page);
-  if (!progress.ok()) return;
+  const absl::StatusOr<ProgressPage> read = ParseProgressPage(*page, told_event, clock_.Now());
+  if (!read.ok()) return;
   kube::WorkKey job;
+  bool moved = false;
   {
     const std::lock_guard lock(mutex_);
     const auto at = followed_.find(uid);
-    if (at == followed_.end() || at->second.address != address || at->second.newest == *progress) return;
-    at->second.newest = *progress;
+    if (at == followed_.end() || at->second.address != address) return;
+    moved = at->second.newest != read->progress;
+    at->second.newest = read->progress;
+    at->second.told_event = told_event;
     job = at->second.job;
   }
+  for (const RunEvent& event : read->events) {
+    if (happened_) happened_(job, uid, event);
+  }
+  if (!moved) return;
   if (told_) told_(job, *page);  // what it says of links is news only where it says more, too
   changed_(job);
 }

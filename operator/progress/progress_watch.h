@@ -1,4 +1,4 @@
-// Asks the brokers of running jobs where they stand, every so often, and says when that has changed.
+// Asks the brokers of running jobs where they stand, every so often, and says when that has changed, and what has happened.
 //
 // One thread asks one broker after the other with a short deadline each; a pod that does not answer costs that deadline and no more. What a
 // pod answers is not trusted (progress.h). Thread-safe.
@@ -28,9 +28,12 @@ class ProgressWatch : public ProgressSource {
   // A page of the job's broker, as it is. Called on the thread that asks.
   using Told = std::function<void(const kube::WorkKey& job, const std::string& page)>;
 
+  // What has happened in the job's run, each event once (run_events.h). On that thread, too.
+  using Happened = std::function<void(const kube::WorkKey& job, const std::string& uid, const RunEvent& event)>;
+
   static constexpr absl::Duration kEvery = absl::Seconds(5);
 
-  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told = {});
+  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told = {}, Happened happened = {});
   ~ProgressWatch() override;
 
   std::optional<Progress> Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) override;
@@ -41,6 +44,7 @@ class ProgressWatch : public ProgressSource {
     kube::WorkKey job;
     std::string address;
     std::optional<Progress> newest;
+    int64_t told_event = 0;  // the last one; 0: nothing has been asked yet
   };
   void Run(const std::stop_token& stop);
   void Ask(const std::string& uid);
@@ -49,6 +53,7 @@ class ProgressWatch : public ProgressSource {
   const Fetch fetch_;
   const Changed changed_;
   const Told told_;
+  const Happened happened_;
   std::mutex mutex_;
   std::map<std::string, Followed> followed_;  // by uid
   std::jthread thread_;

@@ -324,6 +324,11 @@ class Preparation {
     }
     const std::string checkpoints = loop_options_.checkpoint_directory;
     const int64_t first_sequence = loop_options_.first_sequence;
+    setup_.probe = std::make_unique<RunProbe>(registry_, RunProbeOptions{.targets_per_step = TargetsPerStep(job_.spec),
+                                                                         .samples_per_step = job_.spec.training.global_batch_size,
+                                                                         .total_steps = job_.spec.training.steps,
+                                                                         .text = IsText(job_.spec),
+                                                                         .kept_elsewhere = KeptInStore()});
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
     if (adopt) {
@@ -331,13 +336,11 @@ class Preparation {
       log.Recall(past);
       FUSIONLLM_RETURN_IF_ERROR(TellAndRecord(taken_up, log, journal));
     } else {
-      TellOfStart(log);
+      for (const broker::Announce& news : NewsOfStart()) {
+        log.Event(news);
+        setup_.probe->Event(news);
+      }
     }
-    setup_.probe = std::make_unique<RunProbe>(registry_, RunProbeOptions{.targets_per_step = TargetsPerStep(job_.spec),
-                                                                         .samples_per_step = job_.spec.training.global_batch_size,
-                                                                         .total_steps = job_.spec.training.steps,
-                                                                         .text = IsText(job_.spec),
-                                                                         .kept_elsewhere = KeptInStore()});
     if (!KeptInStore() && BeginsWithItsOwn()) setup_.probe->CheckpointKept(run_options_.start_step);
     setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
                                             PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
@@ -375,19 +378,21 @@ class Preparation {
     return absl::OkStatus();
   }
 
-  void TellOfStart(RunLog& log) const {
-    for (const std::string& sentence : start_.skipped) {
-      log.Event({.reason = "CheckpointSkipped", .step = run_options_.start_step, .message = sentence});
-    }
+  std::vector<broker::Announce> NewsOfStart() const {
+    std::vector<broker::Announce> news;
+    const int64_t step = run_options_.start_step;
+    for (const std::string& sentence : start_.skipped) news.push_back({.reason = "CheckpointSkipped", .step = step, .message = sentence});
     if (!start_.fetched_from.empty()) {
-      log.Event({.reason = "CheckpointFetched",
-                 .step = run_options_.start_step,
-                 .message = absl::StrCat("the newest whole checkpoint comes from ", start_.fetched_from)});
+      news.push_back({.reason = "CheckpointFetched",
+                      .step = step,
+                      .message = absl::StrCat("the newest whole checkpoint comes from ", start_.fetched_from)});
     }
-    if (start_.changed.empty()) return;
-    log.Event({.reason = "JobChanged",
-               .step = run_options_.start_step,
-               .message = absl::StrCat("the checkpoint was made by another form of this job; now ", start_.changed)});
+    if (!start_.changed.empty()) {
+      news.push_back({.reason = "JobChanged",
+                      .step = step,
+                      .message = absl::StrCat("the checkpoint was made by another form of this job; now ", start_.changed)});
+    }
+    return news;
   }
 
   absl::Status AdmitOthers() {

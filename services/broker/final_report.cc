@@ -18,7 +18,7 @@ std::string Text(const json& report) { return report.dump(-1, ' ', /*ensure_asci
 std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
   json report = json::parse(progress, nullptr, /*allow_exceptions=*/false);
   if (!report.is_object()) report = json::object();
-  report.erase("links");
+  for (const char* seen : {"links", "events"}) report.erase(seen);
   report["exit_code"] = exit_code;
   if (!outcome.status.ok()) report["error"] = base::CutText(std::string(outcome.status.message()), kMaxSentence);
   if (!outcome.refusal_reason.empty()) report["reason"] = outcome.refusal_reason;

@@ -373,10 +373,11 @@ void RunLoop::FindResiduals(const std::string& checkpoint) {
 
 void RunLoop::TellResidualsLeft() {
   if (residuals_left_.empty()) return;
-  log_.Event({.reason = "ResidualsDropped",
-              .step = state_.last_step(),
-              .message = absl::StrFormat("what error feedback kept of cuts that this plan has not, or does not compress, is dropped: %s",
-                                         absl::StrJoin(residuals_left_, ", "))});
+  Carry(broker::Announce{
+      .reason = "ResidualsDropped",
+      .step = state_.last_step(),
+      .message = absl::StrFormat("what error feedback kept of cuts that this plan has not, or does not compress, is dropped: %s",
+                                 absl::StrJoin(residuals_left_, ", "))});
   residuals_left_.clear();
 }
 

@@ -169,6 +169,7 @@ void RunProbe::Sent(const std::string& device, const v1::LinkBytes& link) {
 
 void RunProbe::Event(const broker::Announce& event) {
   const std::lock_guard lock(mutex_);
+  progress_page_.Event(event);
   if (const std::string reason = ReasonFor(event); !reason.empty()) replan_reason_ = reason;
   if (LosesAStage(event) && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
   if (event.reason == "Replanned") {

@@ -68,6 +68,12 @@ TEST_F(RunProbeTest, TheFirstOfWhatIsCountedIsARise) {
   }
 }
 
+TEST_F(RunProbeTest, WhatHappensIsOnThePage) {
+  EXPECT_THAT(probe_.ProgressJson(), ::testing::Not(::testing::HasSubstr("events")));
+  probe_.Event({.reason = "SpareActivated", .message = "c takes stage 1 from b"});
+  EXPECT_THAT(probe_.ProgressJson(), ::testing::HasSubstr("\"message\":\"c takes stage 1 from b\""));
+}
+
 TEST_F(RunProbeTest, TheAgeOfAStepCountsFromTheLastOne) {
   now_s_ = 130;
   EXPECT_DOUBLE_EQ(Value("step_age_seconds"), 30) << "none yet: since it began";

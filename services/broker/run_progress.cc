@@ -49,6 +49,13 @@ void RunProgress::Recovered() {
   ++recoveries_;
 }
 
+void RunProgress::Event(const broker::Announce& event) {
+  const std::lock_guard lock(mutex_);
+  // Those that a plan begins with are in the job's status; news is who comes to a run that has begun.
+  if (event.reason == "ExecutorJoined" && (epoch_ == 0 || event.stage.has_value())) return;
+  events_.Add(event, now_());
+}
+
 void RunProgress::State(const broker::RunState& state) {
   const std::lock_guard lock(mutex_);
   phase_ = broker::Name(state.phase());
@@ -104,6 +111,7 @@ std::string RunProgress::Json() const {
     links.push_back(std::move(link));
   }
   if (checkpoint_step_.has_value()) object["checkpoint_step"] = *checkpoint_step_;
+  if (json events = events_.Json(); !events.empty()) object["events"] = std::move(events);
   return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 

@@ -5,20 +5,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "lib/broker/run_state.h"
 #include "proto/fusionllm/v1/broker.pb.h"
+#include "services/broker/run_events.h"
 
 namespace fusionllm::services {
 
 class RunProgress {
  public:
-  explicit RunProgress(int64_t total_steps, int64_t targets_per_step) : total_steps_(total_steps), targets_per_step_(targets_per_step) {}
+  RunProgress(int64_t total_steps, int64_t targets_per_step, std::function<absl::Time()> now = absl::Now)
+      : total_steps_(total_steps), targets_per_step_(targets_per_step), now_(std::move(now)) {}
 
   void Plan(const broker::PlanSummary& plan);
   // `recent_step_seconds`: mean of the last steps of the plan in force.
@@ -29,6 +33,8 @@ class RunProgress {
   // The newest checkpoint that is where the job keeps them.
   void CheckpointKept(int64_t step);
   void Recovered();
+  // Those of the run that are notable are kept, the last ones of them.
+  void Event(const broker::Announce& event);
   // After every event of the run.
   void State(const broker::RunState& state);
 
@@ -36,6 +42,7 @@ class RunProgress {
 
  private:
   const int64_t total_steps_, targets_per_step_;
+  const std::function<absl::Time()> now_;
   mutable std::mutex mutex_;
   std::string phase_ = "starting";
   uint32_t epoch_ = 0;
@@ -50,6 +57,7 @@ class RunProgress {
   broker::PlanWatch::Ends telling_links_;                             // of those, the ones that measure their wire
   std::optional<int64_t> checkpoint_step_;
   int64_t recoveries_ = 0;
+  RunEvents events_;
 };
 
 }  // namespace fusionllm::services

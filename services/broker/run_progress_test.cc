@@ -5,6 +5,8 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace fusionllm::services {
 namespace {
@@ -76,6 +78,68 @@ TEST(RunProgressTest, ALossThatIsNoNumberLeavesAReadablePage) {
   progress.Step({.step = 1, .loss = std::numeric_limits<float>::quiet_NaN(), .step_seconds = 1}, 1);
   EXPECT_FALSE(Page(progress).contains("loss"));
   EXPECT_EQ(Page(progress)["step"], 1);
+}
+
+class RunProgressEventsTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Told() const {
+    std::vector<std::string> told;
+    const json page = Page(progress_);
+    if (!page.contains("events")) return told;
+    for (const json& event : page["events"]) {
+      told.push_back(event["type"].get<std::string>() + " " + event["reason"].get<std::string>() + ": " +
+                     event["message"].get<std::string>());
+    }
+    return told;
+  }
+
+  absl::Time now_ = absl::FromUnixMillis(1'700'000'000'123);
+  RunProgress progress_{100, 1, [this] { return now_; }};
+};
+
+TEST_F(RunProgressEventsTest, OfTheEventsOfARunThoseAreToldThatAUserWantsToRead) {
+  EXPECT_FALSE(Page(progress_).contains("events"));
+  progress_.Event({.reason = "CheckpointSaved", .step = 10, .message = "/run/checkpoints/10"});
+  EXPECT_FALSE(Page(progress_).contains("events")) << "checkpoint_step says it";
+  progress_.Event({.reason = "ExecutorLost", .step = 12, .message = "b (stage 1) was lost after step 12: gone", .device = "b", .stage = 1});
+  progress_.Event({.reason = "SpareActivated", .step = 12, .message = "c takes stage 1 from b", .device = "c", .stage = 1});
+  EXPECT_THAT(Told(), ::testing::ElementsAre("warning ExecutorLost: b (stage 1) was lost after step 12: gone",
+                                             "normal SpareActivated: c takes stage 1 from b"));
+  EXPECT_EQ(Page(progress_)["events"][0]["time"], "2023-11-14T22:13:20.123Z");
+}
+
+TEST_F(RunProgressEventsTest, OfExecutorsThatJoinThoseAreToldThatComeToARunThatHasBegun) {
+  progress_.Event({.reason = "ExecutorJoined", .message = "a joined and runs stage 0", .device = "a", .stage = 0});
+  progress_.Event({.reason = "ExecutorJoined", .message = "b joined the backup pool", .device = "b"});
+  EXPECT_THAT(Told(), ::testing::IsEmpty());
+  broker::RunState begun({.total_steps = 100});
+  begun.Adopt(1, {.devices = {"a"}}, {}, {}, 5, {}, {}, {});
+  progress_.State(begun);
+  progress_.Event({.reason = "ExecutorJoined", .message = "c joined the backup pool", .device = "c"});
+  EXPECT_THAT(Told(), ::testing::ElementsAre("normal ExecutorJoined: c joined the backup pool"));
+}
+
+TEST_F(RunProgressEventsTest, NumbersRiseAlsoOverLivesOfTheBroker) {
+  const auto tell = [](RunProgress& progress) { progress.Event({.reason = "Replanned", .message = "2 stages"}); };
+  for (int i = 0; i < 3; ++i) tell(progress_);
+  const json first = Page(progress_)["events"];
+  EXPECT_EQ(first[1]["number"], first[0]["number"].get<int64_t>() + 1);
+  EXPECT_EQ(first[2]["number"], first[0]["number"].get<int64_t>() + 2);
+  now_ += absl::Seconds(5);
+  RunProgress next(100, 1, [this] { return now_; });
+  tell(next);
+  EXPECT_GT(Page(next)["events"][0]["number"], first[2]["number"]);
+}
+
+TEST_F(RunProgressEventsTest, ThePageStaysSmallAndPrintable) {
+  for (int i = 0; i < 1000; ++i) {
+    progress_.Event({.reason = "Straggler", .message = std::to_string(i) + "\x1b[2J\n" + std::string(100'000, i % 2 == 0 ? '\x01' : 'x')});
+  }
+  const std::vector<std::string> told = Told();
+  ASSERT_EQ(told.size(), RunEvents::kMost);
+  EXPECT_THAT(told.front(), ::testing::StartsWith("warning Straggler: 984\\x1b[2J\\n\\x01"));
+  EXPECT_THAT(told.back(), ::testing::StartsWith("warning Straggler: 999\\x1b[2J\\nxxx"));
+  EXPECT_LT(progress_.Json().size(), 16 << 10);
 }
 
 }  // namespace

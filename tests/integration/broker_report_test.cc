@@ -191,5 +191,25 @@ TEST_F(BrokerReportTest, ACheckpointCountsWhenTheStoreHasIt) {
   EXPECT_EQ(Report()["checkpoint_step"], StepOfStore());
 }
 
+// What happens before the run's loop begins is on its page, too.
+TEST_F(BrokerReportTest, ACheckpointThatCannotBeReadIsAnEventOnThePage) {
+  Start("{path: kept, everySteps: 5}", 10);
+  ASSERT_EQ(broker_->Wait(), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "out/kept/step-000010")) {
+    if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), 100);
+  }
+  std::filesystem::remove(folder_ / "broker.log");  // it has the address of a page that is gone
+  Start("{path: kept, everySteps: 5}");
+  ASSERT_TRUE(WaitForStep(6));
+  const json page = Page();
+  ASSERT_TRUE(page.contains("events")) << page;
+  std::vector<std::string> reasons;
+  for (const json& event : page["events"]) reasons.push_back(event["reason"]);
+  EXPECT_THAT(reasons, ::testing::IsSupersetOf({"CheckpointSkipped", "Restored"}));
+  broker_->Signal(SIGTERM);
+  EXPECT_EQ(broker_->Wait(), base::kExitInterrupted);
+  EXPECT_FALSE(Report().contains("events")) << "of what fits there";
+}
+
 }  // namespace
 }  // namespace fusionllm::integration

@@ -9,7 +9,8 @@
 
 namespace fusionllm::tidy {
 
-// C++ whose texts may get into a condition or an event: the operator's, without tests, fuzzers, and the load on it.
+// C++ whose texts may get into a condition or an event: the operator's, without tests, fuzzers, and the load on it, and the list of what a
+// broker tells.
 bool MaySetReasons(absl::string_view path);
 
 // A reason is a text among others: every string of those sources that is one word in CamelCase counts as one, unless `other_words` (one

@@ -56,11 +56,11 @@ void EraseFirst(Map& map, const Earlier& earlier) {
 }  // namespace
 
 EventMetrics::EventMetrics(metrics::Registry& registry)
-    : events_(
-          registry.AddCounter({"events_total",
-                               "Events about objects, by what became of them: created, counted (one more of a series), filtered (too many "
-                               "about one object), dropped (too many waited), failed.",
-                               {"outcome"}})) {}
+    : events_(registry.AddCounter({"events_total",
+                                   "Events about objects, by what became of them: created, counted (one more of a series), known (written "
+                                   "before), filtered (too many "
+                                   "about one object), dropped (too many waited), failed.",
+                                   {"outcome"}})) {}
 
 EventRecorder::EventRecorder(ApiClient& client, Clock& clock, const EventMetrics* metrics, std::string controller, std::string instance,
                              EventTimes times)
@@ -81,8 +81,9 @@ void EventRecorder::Record(Event event) {
   event.note = base::CutText(event.note, kMaxEventNoteBytes);
   {
     const std::lock_guard lock(mutex_);
-    if (queue_.size() < kMostWaitingEvents) {
-      queue_.push_back({std::move(event), clock_.Now()});
+    if (queue_.size() < (event.account.has_value() ? kMostWaitingEvents / 2 : kMostWaitingEvents)) {
+      const absl::Time when = event.account.has_value() ? event.account->when : clock_.Now();
+      queue_.push_back({std::move(event), when});
       ++recorded_;
       changed_.notify_all();
       return;
@@ -133,8 +134,9 @@ void EventRecorder::Run(const std::stop_token& stop) {
   }
 }
 
-EventRecorder::Fingerprint EventRecorder::FingerprintOf(const ObjectReference& object) {
-  return HashOf({object.kind, object.key.ns, object.key.name, object.uid});
+EventRecorder::Fingerprint EventRecorder::BudgetOf(const Event& event) {
+  const ObjectReference& object = event.regarding;
+  return HashOf({object.kind, object.key.ns, object.key.name, object.uid, event.account.has_value() ? event.account->controller : ""});
 }
 
 EventRecorder::Fingerprint EventRecorder::FingerprintOf(const Event& event) {
@@ -145,14 +147,16 @@ EventRecorder::Fingerprint EventRecorder::FingerprintOf(const Event& event) {
 
 ObjectKey EventRecorder::NameOf(const Event& event, const Series& series) {
   // Unique among all events about this object, of this process and of others.
-  const ObjectKey& key = event.regarding.key;
-  return {key.ns.empty() ? "default" : key.ns,
-          absl::StrCat(base::CutText(key.name, 200), ".", absl::StrFormat("%x%x", series.began_ns, series.number))};
+  return NameOf(event.regarding.key, absl::StrFormat("%x%x", series.began_ns, series.number));
 }
 
-bool EventRecorder::Affords(const ObjectReference& object) {
+ObjectKey EventRecorder::NameOf(const ObjectKey& object, const std::string& end) {
+  return {object.ns.empty() ? "default" : object.ns, absl::StrCat(base::CutText(object.name, 200), ".", end)};
+}
+
+bool EventRecorder::Affords(const Event& event) {
   const absl::Duration now = clock_.Monotonic();
-  const Fingerprint which = FingerprintOf(object);
+  const Fingerprint which = BudgetOf(event);
   if (budgets_.size() >= kMostBudgets && !budgets_.contains(which)) EraseFirst(budgets_, std::less<>());
   absl::Duration& free_at = budgets_.emplace(which, now).first->second;
   const absl::Duration used_until = std::max(free_at, now) + times_.per_event;
@@ -163,24 +167,39 @@ bool EventRecorder::Affords(const ObjectReference& object) {
 
 void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   const Event& event = waiting.event;
-  if (!Affords(event.regarding)) return Count("filtered");
+  if (!Affords(event)) return Count("filtered");
+  if (event.account.has_value()) return TakeAccount(waiting, stop);
   const Fingerprint which = FingerprintOf(event);
   const auto found = series_.find(which);
   if (found != series_.end() && clock_.Monotonic() - found->second.last_at < times_.series) return Repeat(found->second, waiting, stop);
   Series series{.began_ns = absl::ToUnixNanos(waiting.when), .number = ++names_};
-  const ObjectKey name = NameOf(event, series);
-  const std::string body = Body(event, name, waiting.when);
-  const absl::Status status = Try(stop, [&](const CallOptions& call) { return client_.Create(EventResource(), name.ns, body, {}, call); });
-  if (!status.ok() && !IsApiAlreadyExists(status)) {  // a try whose answer was lost may have succeeded
-    base::Log(base::LogLevel::kWarning,
-              absl::StrCat("event ", event.reason, " about ", event.regarding.kind, "/", event.regarding.key.ToString(), "/",
-                           event.regarding.uid, " is lost: ", status.message()));
-    return Count("failed");
-  }
+  const absl::Status status = Create(waiting, NameOf(event, series), stop);
+  if (!status.ok() && !IsApiAlreadyExists(status)) return;  // a try whose answer was lost may have succeeded
   Count("created");
   if (series_.size() >= kMostSeries) EraseFirst(series_, [](const Series& a, const Series& b) { return a.last_at < b.last_at; });
   series.last_at = clock_.Monotonic();
   series_.insert_or_assign(which, std::move(series));
+}
+
+void EventRecorder::TakeAccount(const Waiting& waiting, const std::stop_token& stop) {
+  const Event& event = waiting.event;
+  const Fingerprint text = FingerprintOf(event);
+  const Fingerprint which = HashOf({event.account->controller, event.account->id, absl::StrFormat("%x %x", text[0], text[1])});
+  const absl::Status status = Create(waiting, NameOf(event.regarding.key, absl::StrFormat("%016x%016x", which[0], which[1])), stop);
+  if (status.ok()) Count("created");
+  if (IsApiAlreadyExists(status)) Count("known");
+}
+
+absl::Status EventRecorder::Create(const Waiting& waiting, const ObjectKey& name, const std::stop_token& stop) {
+  const Event& event = waiting.event;
+  const std::string body = Body(event, name, waiting.when);
+  absl::Status status = Try(stop, [&](const CallOptions& call) { return client_.Create(EventResource(), name.ns, body, {}, call); });
+  if (status.ok() || IsApiAlreadyExists(status)) return status;
+  base::Log(base::LogLevel::kWarning,
+            absl::StrCat("event ", event.reason, " about ", event.regarding.kind, "/", event.regarding.key.ToString(), "/",
+                         event.regarding.uid, " is lost: ", status.message()));
+  Count("failed");
+  return status;
 }
 
 void EventRecorder::Repeat(Series& series, const Waiting& waiting, const std::stop_token& stop) {
@@ -239,7 +258,7 @@ std::string EventRecorder::Body(const Event& event, const ObjectKey& name, absl:
                {"kind", "Event"},
                {"metadata", {{"name", name.name}, {"namespace", name.ns}}},
                {"eventTime", MicroTimeText(when)},
-               {"reportingController", controller_},
+               {"reportingController", event.account.has_value() ? event.account->controller : controller_},
                {"reportingInstance", instance_},
                {"action", base::CutText(event.action, 128)},
                {"reason", base::CutText(event.reason, 128)},

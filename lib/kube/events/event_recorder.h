@@ -1,8 +1,9 @@
 // Tells users what happened to an object: events of events.k8s.io/v1, which `kubectl describe` shows.
 //
 // Record() never waits: a thread of the recorder writes. What repeats becomes one event with a count; what repeats too often about one
-// object is left out; when the server is away, up to kMostWaitingEvents wait and the rest is dropped. Events are for people: nothing may
-// depend on one arriving. What was written is remembered by fingerprints, in some 100 bytes an event. Thread-safe.
+// object is left out; what somebody else has seen is written once, whoever records it again; when the server is away, up to
+// kMostWaitingEvents wait and the rest is dropped. Events are for people: nothing may depend on one arriving. What was written is
+// remembered by fingerprints, in some 100 bytes an event. Thread-safe.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -49,6 +51,17 @@ struct Event {
   std::string reason;  // CamelCase, at most 128 bytes
   std::string action;  // what was done or tried, CamelCase, at most 128 bytes
   std::string note;    // a sentence
+
+  // Of what somebody else has seen. It has a share of its own of what is written about an object, and of the room for events that wait, so
+  // that it is never in the way of this controller's own.
+  struct Account {
+    std::string controller;  // who says so, instead of this one: "fusionllm.io/broker"
+    // Tells it from whatever else this one says of the object. Its Event object is named by it and by the texts above: it is created once,
+    // whichever process writes it, as long as the server remembers it. It is never one of a series.
+    std::string id;
+    absl::Time when;
+  };
+  std::optional<Account> account = {};
 };
 
 // fusionllm_events_total{outcome}. One for a process; its registry must outlive it.
@@ -108,11 +121,15 @@ class EventRecorder {
   };
 
   static Fingerprint FingerprintOf(const Event& event);
-  static Fingerprint FingerprintOf(const ObjectReference& object);
+  // Of the object, and of who tells about it.
+  static Fingerprint BudgetOf(const Event& event);
   static ObjectKey NameOf(const Event& event, const Series& series);
+  static ObjectKey NameOf(const ObjectKey& object, const std::string& end);
   void Run(const std::stop_token& stop);
-  bool Affords(const ObjectReference& object);
+  bool Affords(const Event& event);
   void Take(Waiting waiting, const std::stop_token& stop);
+  void TakeAccount(const Waiting& waiting, const std::stop_token& stop);
+  absl::Status Create(const Waiting& waiting, const ObjectKey& name, const std::stop_token& stop);
   // Counts one more of a series.
   void Repeat(Series& series, const Waiting& waiting, const std::stop_token& stop);
   // Ends series that do not go on, and writes the counts that are due. All counts, if asked to.
@@ -137,7 +154,7 @@ class EventRecorder {
 
   // Of the thread alone.
   absl::flat_hash_map<Fingerprint, Series> series_;
-  absl::flat_hash_map<Fingerprint, absl::Duration> budgets_;  // by object: when all of its burst is there again
+  absl::flat_hash_map<Fingerprint, absl::Duration> budgets_;  // by object and teller: when all of its burst is there again
   uint64_t names_ = 0;
 
   std::jthread thread_;

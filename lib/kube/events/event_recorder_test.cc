@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -245,6 +246,68 @@ TEST_F(EventRecorderTest, AnObjectThatHasUsedUpItsBurstIsNotForgottenForManyThat
   ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
   EXPECT_EQ(server_.created().size(), 25u + 5000u);
   ExpectOutcome("filtered", 1);
+}
+
+TEST_F(EventRecorderTest, WhatSomebodyElseHasSeenIsCreatedOnceWhoeverWritesIt) {
+  Event event = Note("b was lost");
+  event.account = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now() - absl::Seconds(20)};
+  recorder_->Record(event);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  const json first = server_.created().at(0);
+  EXPECT_EQ(first["reportingController"], "fusionllm.io/broker");
+  EXPECT_EQ(first["reportingInstance"], "operator-0");
+  EXPECT_EQ(first["eventTime"], "2023-11-14T22:13:00.000000Z");
+  recorder_ = std::make_unique<EventRecorder>(server_, clock_, &metrics_, "fusionllm.io/operator", "operator-1");
+  clock_.Advance(absl::Seconds(5));
+  recorder_->Record(event);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().at(1)["metadata"]["name"], first["metadata"]["name"]) << "a server refuses it";
+  server_.Fail(ToStatus({.code = 409, .reason = "AlreadyExists", .message = "it is there"}), 1);
+  recorder_->Record(event);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  ExpectOutcome("known", 1);
+  EXPECT_THAT(server_.patches(), ::testing::IsEmpty());
+}
+
+TEST_F(EventRecorderTest, WhatDiffersInWhatSomebodyElseHasSeenIsAnotherEvent) {
+  Event event = Note("b was lost");
+  event.account = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now()};
+  std::vector<Event> events(6, event);
+  events[1].account->id = "8";
+  events[2].account->controller = "fusionllm.io/another";
+  events[3].note = "c was lost";
+  events[4].regarding.uid = "uid-of-another";
+  events[5].account.reset();
+  for (const Event& one : events) recorder_->Record(one);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  std::set<std::string> names;
+  for (const json& created : server_.created()) names.insert(created["metadata"]["name"]);
+  EXPECT_EQ(names.size(), events.size());
+}
+
+TEST_F(EventRecorderTest, WhatSomebodyElseSaysIsNotInTheWayOfTheControllersOwn) {
+  Event event = Note("invented");
+  for (int i = 0; i < 40; ++i) {
+    event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
+    recorder_->Record(event);
+  }
+  for (int i = 0; i < 25; ++i) recorder_->Record(Note(absl::StrCat("own ", i)));
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().size(), 50u);
+  ExpectOutcome("filtered", 15);
+}
+
+TEST_F(EventRecorderTest, WhatSomebodyElseSaysLeavesRoomForTheControllersOwnToWait) {
+  server_.Hold(true);
+  Event event = Note("invented");
+  for (size_t i = 0; i < 2 * kMostWaitingEvents; ++i) {
+    event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
+    recorder_->Record(event);
+  }
+  recorder_->Record(Note("own"));
+  server_.Hold(false);
+  ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+  EXPECT_EQ(server_.created().back()["note"], "own");
 }
 
 TEST_F(EventRecorderTest, RecordNeverWaitsAndDropsWhenTooManyDo) {

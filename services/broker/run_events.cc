@@ -1,0 +1,70 @@
+#include "services/broker/run_events.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/cut_text.h"
+#include "lib/base/printable_text.h"
+
+namespace fusionllm::services {
+namespace {
+
+using nlohmann::json;
+
+struct Notable {
+  const char* reason;
+  bool warning = false;
+};
+
+// Left out is what comes with every checkpoint, which the page tells by its step, and what only says that something goes on.
+constexpr Notable kNotable[] = {
+    {"CheckpointCopyFailed", true},
+    {"CheckpointFailed", true},
+    {"CheckpointFetched"},
+    {"CheckpointSetAside"},
+    {"CheckpointSkipped", true},
+    {"CheckpointUnusable", true},
+    {"CollectingShards"},
+    {"CompressionBackoff", true},
+    {"CopyingCheckpoints"},
+    {"ExecutorJoined"},
+    {"ExecutorLost", true},
+    {"JobChanged"},
+    {"LinkDegraded", true},
+    {"LinkRecovered"},
+    {"Replanned"},
+    {"ResidualsDropped"},
+    {"Restored"},
+    {"ShardsInSites", true},
+    {"SiteAwaited", true},
+    {"SitesNotTidied", true},
+    {"SpareActivated"},
+    {"Straggler", true},
+    {"StragglerRecovered"},
+};
+
+}  // namespace
+
+void RunEvents::Add(const broker::Announce& event, absl::Time now) {
+  const auto notable = std::find_if(std::begin(kNotable), std::end(kNotable), [&](const Notable& n) { return event.reason == n.reason; });
+  if (notable == std::end(kNotable)) return;
+  last_number_ = std::max(last_number_ + 1, absl::ToUnixMillis(now));
+  const std::string message = base::PrintableText(base::CutText(event.message, kMostMessageBytes));
+  told_.push_back({last_number_, now, notable->warning, event.reason, base::CutText(message, kMostMessageBytes)});
+  if (told_.size() > kMost) told_.pop_front();
+}
+
+json RunEvents::Json() const {
+  json events = json::array();
+  for (const Told& told : told_) {
+    events.push_back({{"number", told.number},
+                      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", told.time, absl::UTCTimeZone())},
+                      {"type", told.warning ? "warning" : "normal"},
+                      {"reason", told.reason},
+                      {"message", told.message}});
+  }
+  return events;
+}
+
+}  // namespace fusionllm::services

@@ -1,0 +1,39 @@
+// The last notable events of a run, for its /progress page (docs/metrics.md): what a user wants to read beside the job, of all that the
+// log tells. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "absl/time/time.h"
+#include "lib/broker/events.h"
+
+namespace fusionllm::services {
+
+class RunEvents {
+ public:
+  static constexpr size_t kMost = 16;
+  static constexpr size_t kMostMessageBytes = 320;
+
+  // An event that is not notable is left out.
+  void Add(const broker::Announce& event, absl::Time now);
+
+  // The oldest first: `number`, `time`, `type` (normal, warning), `reason`, `message`. Numbers rise, over lives of a broker, too: they
+  // start at the milliseconds of its clock.
+  nlohmann::json Json() const;
+
+ private:
+  struct Told {
+    int64_t number = 0;
+    absl::Time time;
+    bool warning = false;
+    std::string reason, message;
+  };
+
+  std::deque<Told> told_;
+  int64_t last_number_ = 0;
+};
+
+}  // namespace fusionllm::services
