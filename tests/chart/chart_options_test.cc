@@ -257,6 +257,23 @@ TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
   }
 }
 
+// In a namespace with a quota, what asks for nothing is refused.
+TEST_F(ChartTest, WhateverRunsSaysWhatItNeeds) {
+  int containers = 0;
+  for (const YAML::Node& object : Objects("--set scheduler.enabled=true")) {
+    const std::string kind = object["kind"].as<std::string>();
+    if (kind != "Pod" && kind != "Deployment" && kind != "Job") continue;
+    for (const YAML::Node& container : (kind == "Pod" ? object["spec"] : PodOf(object))["containers"]) {
+      ++containers;
+      for (const char* what : {"cpu", "memory"}) {
+        EXPECT_TRUE(container["resources"]["requests"][what].IsDefined()) << kind << " " << container["name"] << " " << what;
+      }
+      EXPECT_TRUE(container["resources"]["limits"]["memory"].IsDefined()) << kind << " " << container["name"];
+    }
+  }
+  EXPECT_EQ(containers, 4) << "operator and scheduler, helm test, the hook of helm uninstall";
+}
+
 TEST_F(ChartTest, TheTestDoesWithWhatThereIs) {
   const auto arguments = [](const std::string& options) {
     return Texts(OfKind(Objects(options), "Pod").at(0)["spec"]["containers"][0]["args"]);
