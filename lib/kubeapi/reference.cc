@@ -44,7 +44,7 @@ constexpr ConditionDoc kFailedReasons[] = {
     {"BackoffLimitExceeded", "No restart is left of `failurePolicy.maxRestarts`."},
     {"DeadlineExceeded", "The job was active for longer than `activeDeadlineSeconds`."},
     {"FailurePolicy", "A rule of `failurePolicy`, which the message names, says so."},
-    {"InvalidInput", "The broker found wrong what the job names: data, a graph, a checkpoint."},
+    {"InvalidInput", "The broker found wrong what the job names: data, a graph, a checkpoint; or relative paths of data have no `data.volume`."},
     {"InvalidSpec", "The operator cannot make sense of the spec; `Accepted` says the same."},
     {"PendingDeadlineExceeded", "The job was not ready within `pendingDeadlineSeconds`."},
     {"PlacementFailed", "The executors have joined, and no plan fits them."},
