@@ -241,6 +241,11 @@ TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
   EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
+TEST_F(ChartTest, TheOperatorListensWhereItsPodHasAddresses) {
+  EXPECT_THAT(Arguments(""), Contains("--metrics-address=0.0.0.0:8080"));
+  EXPECT_THAT(Arguments("--set metrics.ipv6=true"), Contains("--metrics-address=[::]:8080"));
+}
+
 TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
   const std::vector<YAML::Node> objects = Objects("");
   const std::string name = "fusion-fusionllm-test";
