@@ -12,6 +12,18 @@
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
+namespace {
+
+// Both have reached the broker, whatever lies between their sites. Of two that meet there already that is no news.
+std::string WayOut(const Member& a, const Member& b) {
+  if (a.site == b.site || (a.at_relay && b.at_relay)) return "";
+  return absl::StrFormat(
+      "; %s and %s are two sites: where one cannot dial into the other, in Kubernetes spec.network.mode: Relay has executors meet at the "
+      "broker",
+      a.site, b.site);
+}
+
+}  // namespace
 
 void RunState::AwaitMembers() {
   const bool planned = !plan_.devices.empty();
@@ -147,7 +159,9 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
   const std::string place = suspect.at_relay || suspect.data_address.empty() ? "" : absl::StrCat(" at ", suspect.data_address);
   const std::string cause = absl::StrFormat("probe %s -> %s: %s", src, dst, std::string(why.message()));
   if (suspect.name == options_.data_device || options_.expected.contains(suspect.name)) {
-    Fail(absl::UnavailableError(absl::StrFormat("%s cannot reach %s%s (%s)", suspect.name == src ? dst : src, suspect.name, place, cause)));
+    const Member& other = members_.at(suspect.name == src ? dst : src);
+    Fail(absl::UnavailableError(
+        absl::StrFormat("%s cannot reach %s%s (%s)%s", other.name, suspect.name, place, cause, WayOut(other, suspect))));
     return;
   }
   std::string sentence = absl::StrFormat("turned away: the other machines cannot reach %s%s (%s); check ", suspect.name,

@@ -413,6 +413,24 @@ TEST(RunStatePreparationTest, AProbeThatFailsForItsPeerWasKilledBlamesNobody) {
               HasSubstr("a0 cannot reach b0 (probe a0 -> b0: b0 did not answer)"));
 }
 
+TEST(RunStatePreparationTest, OfSitesThatDoNotReachEachOtherItIsSaidWhatDoes) {
+  const auto last_word = [](const std::string& other_site, bool at_relay) {
+    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    run.ignores = Is<AskProbe>;
+    run.Feed(Joined{.member = {.name = "a0", .incarnation = 1, .site = "paris", .data_address = "10.1.0.4:1", .at_relay = at_relay}});
+    run.Feed(Joined{.member = {.name = "b0", .incarnation = 1, .site = other_site, .data_address = "10.2.0.9:1", .at_relay = at_relay}});
+    for (int i = 0; i < 2; ++i) run.Feed(Unanswered(Of<AskProbe>(run.all).back()));
+    EXPECT_EQ(run.state.phase(), Phase::kFailed);
+    return std::string(Of<Finish>(run.all).back().status.message());
+  };
+  const std::string apart = last_word("oslo", /*at_relay=*/false);
+  EXPECT_THAT(apart, HasSubstr("a0 cannot reach b0 at 10.2.0.9:1"));
+  EXPECT_THAT(apart, HasSubstr("paris and oslo"));
+  EXPECT_THAT(apart, HasSubstr("spec.network.mode: Relay"));
+  EXPECT_THAT(last_word("paris", /*at_relay=*/false), ::testing::Not(HasSubstr("Relay"))) << "Pods of one cluster: something else is wrong";
+  EXPECT_THAT(last_word("oslo", /*at_relay=*/true), ::testing::Not(HasSubstr("Relay"))) << "they meet there already";
+}
+
 TEST(RunStatePreparationTest, APlanOverDevicesThatNobodyAskedAboutIsAnError) {
   Drill run(Options({"a0"}), {"a0"});
   run.refine_plan = [](const AskPlan&, PlanSummary& plan) { plan.devices = {"x0"}; };

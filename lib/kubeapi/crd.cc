@@ -160,7 +160,7 @@ json FusionJobCrd() {
       Column("ETA", "string", ".status.trainerStatus.eta", "Until the last step."),
       Column("Age", "date", ".metadata.creationTimestamp", "Since the job was made."),
       Column("Slowest link", "string", ".status.trainerStatus.slowestLink", "Link that holds the steps up most.", true),
-      Column("Restarts", "integer", ".status.restarts", "Restarts of executors.", true),
+      Column("Restarts", "integer", ".status.restarts", "Restarts of the whole job after a failure or a loss.", true),
       Column("Reason", "string", ".status.reason", "Reason of the state.", true),
       Column("Queue", "string", ".spec.queueName", "Queue that admits the job.", true),
   };

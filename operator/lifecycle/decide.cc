@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "operator/manifests/data_place.h"
 
 namespace fusionllm::op {
 namespace {
@@ -171,7 +172,7 @@ void Decider::Go() {
     decision_.steps_again = true;
     Condition(JobCondition::kRestarting, false, "MakesSteps", "The job makes steps again.");
   }
-  if (PastDeadline()) return;
+  if (PastDeadline() || LacksData()) return;
   // Resumed before all had ended: the broker that ends is told to, and neither has made all its steps nor failed.
   if (seen_.memory.suspending && seen_.memory.started_at.has_value()) LeaveSuspended();
   if (WaitForPlacement()) return;
@@ -270,6 +271,13 @@ void Decider::Finish() {
   Condition(JobCondition::kDegraded, false, "Completed", "The job is over.");
   if (!decision_.steps_again) EndRestarting("Completed", "The job is over.");
   Say(false, "Completed", "The job has made all its steps.");
+}
+
+bool Decider::LacksData() {
+  if (seen_.memory.started_at.has_value() || !Pods().empty()) return false;
+  const absl::Status place = DataHaveAPlace(spec_);
+  if (!place.ok()) Fail(FailedReason::kInvalidInput, std::string(place.message()));
+  return !place.ok();
 }
 
 bool Decider::PastDeadline() {

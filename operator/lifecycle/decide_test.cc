@@ -23,6 +23,21 @@ TEST_F(DecideTest, ANewJobGetsABrokerAndAnExecutorInEachSlot) {
   EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsStarting");
 }
 
+TEST_F(DecideTest, AJobWhoseDataNoPodWouldHaveFailsBeforeAnyIsMade) {
+  spec().data.path = {"../README.md"};
+  const Decision decision = Decide(seen_);
+  EXPECT_TRUE(decision.memory.failed);
+  EXPECT_EQ(Reason(decision, "Failed"), "InvalidInput");
+  EXPECT_FALSE(decision.prepare || decision.create_broker);
+  EXPECT_THAT(decision.create, IsEmpty());
+  AddRunning();
+  EXPECT_EQ(Decide(seen_).state, JobState::kRunning) << "one that has begun knows better";
+  pods().clear();
+  seen_.memory = {};
+  spec().suspend = true;
+  EXPECT_FALSE(Decide(seen_).memory.failed) << "it may be mended before it is resumed";
+}
+
 TEST_F(DecideTest, WhatIsThereIsNotMadeAgain) {
   AddRunning();
   const Decision decision = Decide(seen_);

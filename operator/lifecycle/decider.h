@@ -100,6 +100,8 @@ class Decider {
   void WaitForAnswers();
   void Finish();
   bool PastDeadline();
+  // Before anything is made: with that, each cluster would start Pods that find nothing to train on.
+  bool LacksData();
   // False: the job has failed.
   bool Restart(const PodView& pod);
   // Another number of executors takes another attempt, which goes on from the checkpoint that this one leaves.

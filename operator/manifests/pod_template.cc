@@ -1,6 +1,8 @@
 #include "operator/manifests/pod_template.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -94,6 +96,44 @@ json& MainContainer(json& spec, const std::string& name) {
   return containers.front();
 }
 
+// Ours, with what the template says of a container of its name: what it does is ours to say, what it needs the template's.
+absl::Status MergeInto(json& ours, const json& theirs, const std::string& path) {
+  json merged = theirs;
+  for (const char* key : {"command", "restartPolicy"}) {
+    if (ours.contains(key)) merged[key] = ours[key];
+  }
+  merged.erase("args");
+  for (const auto& [key, id] : {std::pair("volumeMounts", "mountPath"), std::pair("ports", "name")}) {
+    if (absl::Status status = Append(merged, key, kube::ListOf(kube::At(ours, key)), id, path); !status.ok()) return status;
+  }
+  FillIn(merged, ours);
+  ours = std::move(merged);
+  return absl::OkStatus();
+}
+
+// Ours go before those of the template.
+absl::Status MergeInitContainers(const json& ours, json& spec) {
+  json merged = ours;
+  for (const json& theirs : kube::ListOf(kube::At(spec, "initContainers"))) {
+    const std::string name = kube::TextAt(theirs, "name");
+    const auto end = merged.begin() + static_cast<json::difference_type>(ours.size());
+    const auto same = std::find_if(merged.begin(), end, [&](const json& own) { return kube::TextAt(own, "name") == name; });
+    if (same == end) {
+      merged.push_back(theirs);
+      continue;
+    }
+    if (absl::Status status = MergeInto(*same, theirs, absl::StrCat("template.spec.initContainers[", name, "]")); !status.ok())
+      return status;
+  }
+  for (size_t i = 0; i < ours.size(); ++i) {
+    json& security = merged[i]["securityContext"];
+    if (!security.is_object()) security = json::object();
+    FillIn(security, RestrictedContainer());
+  }
+  spec["initContainers"] = std::move(merged);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<json> BuildPod(const PodParts& parts, const std::string& pod_template) {
@@ -139,10 +179,7 @@ absl::StatusOr<json> BuildPod(const PodParts& parts, const std::string& pod_temp
   volumes.push_back({{"name", "tmp"}, {"emptyDir", json::object()}});
   if (absl::Status status = Append(spec, "volumes", volumes, "name", "template.spec"); !status.ok()) return status;
   if (!parts.init_containers.empty()) {
-    json merged = parts.init_containers;
-    for (json& own : merged) own["securityContext"] = RestrictedContainer();
-    for (const json& theirs : kube::ListOf(kube::At(spec, "initContainers"))) merged.push_back(theirs);
-    spec["initContainers"] = merged;
+    if (absl::Status status = MergeInitContainers(parts.init_containers, spec); !status.ok()) return status;
   }
   json& security = spec["securityContext"];
   if (!security.is_object()) security = json::object();

@@ -24,7 +24,7 @@ struct PodParts {
   nlohmann::json volumes = nlohmann::json::array();
   nlohmann::json mounts = nlohmann::json::array();
   nlohmann::json readiness_probe;                            // null: none; a probe in the template wins
-  nlohmann::json init_containers = nlohmann::json::array();  // go before those of the template
+  nlohmann::json init_containers = nlohmann::json::array();  // before those of the template; one of the same name is merged
   std::string restart_policy;
   int64_t grace_period_seconds = 30;
 };

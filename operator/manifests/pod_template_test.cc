@@ -23,7 +23,12 @@ PodParts Parts() {
           .volumes = {{{"name", "credentials"}, {"secret", {{"secretName", "train-executors"}}}}},
           .mounts = {{{"name", "credentials"}, {"mountPath", "/etc/fusionllm"}}},
           .readiness_probe = {{"httpGet", {{"path", "/readyz"}}}},
-          .init_containers = {{{"name", "wait"}, {"image", "executor:1"}}},
+          .init_containers = {{{"name", "wait"},
+                               {"image", "executor:1"},
+                               {"command", {"wait"}},
+                               {"restartPolicy", "Always"},
+                               {"resources", {{"requests", {{"memory", "1Gi"}}}}},
+                               {"volumeMounts", {{{"name", "credentials"}, {"mountPath", "/etc/fusionllm"}}}}}},
           .restart_policy = "Never"};
 }
 
@@ -33,7 +38,14 @@ json Template() {
           {"spec",
            {{"securityContext", {{"fsGroup", 1}}},
             {"volumes", {{{"name", "scratch"}, {"emptyDir", json::object()}}}},
-            {"initContainers", {{{"name", "fetch"}, {"image", "fetch:1"}}}},
+            {"initContainers",
+             {{{"name", "fetch"}, {"image", "fetch:1"}},
+              {{"name", "wait"},
+               {"command", {"theirs"}},
+               {"args", {"theirs"}},
+               {"resources", {{"limits", {{"memory", "2Gi"}}}}},
+               {"securityContext", {{"runAsUser", 7}}},
+               {"volumeMounts", {{{"name", "scratch"}, {"mountPath", "/scratch"}}}}}}},
             {"affinity",
              {{"nodeAffinity",
                {{"requiredDuringSchedulingIgnoredDuringExecution",
@@ -68,6 +80,24 @@ TEST(PodTemplateTest, IsMergedWithWhatIsOurs) {
   EXPECT_EQ(container.at("resources").at("requests"), json({{"cpu", 1}, {"memory", "1073741824"}}));
   EXPECT_EQ(pod->at("spec").at("initContainers").size(), 2);
   EXPECT_EQ(pod->at("metadata").at("labels"), json({{"team", "a"}, {"fusionllm.io/job", "train"}}));
+}
+
+TEST(PodTemplateTest, AnInitContainerOfOursTakesWhatTheTemplateSaysOfItAndDoesWhatItShall) {
+  const absl::StatusOr<json> pod = Build(Template());
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  const json& containers = pod->at("spec").at("initContainers");
+  ASSERT_EQ(containers.size(), 2) << "a name twice would be refused";
+  EXPECT_EQ(containers.at(1).at("name"), "fetch");
+  const json& wait = containers.at(0);
+  EXPECT_EQ(wait.at("name"), "wait") << "ours are there before the template's";
+  EXPECT_EQ(wait.at("resources"), json({{"limits", {{"memory", "2Gi"}}}})) << "a limit of the one below a request of the other is refused";
+  EXPECT_EQ(wait.at("command"), json({"wait"}));
+  EXPECT_FALSE(wait.contains("args"));
+  EXPECT_EQ(wait.at("restartPolicy"), "Always");
+  EXPECT_EQ(wait.at("image"), "executor:1");
+  EXPECT_EQ(wait.at("volumeMounts").size(), 2) << "theirs and ours";
+  EXPECT_EQ(wait.at("securityContext").at("runAsUser"), 7);
+  EXPECT_EQ(wait.at("securityContext").at("readOnlyRootFilesystem"), true);
 }
 
 TEST(PodTemplateTest, WhateverStandsInItIsAPodOrAnErrorThatNamesTheField) {

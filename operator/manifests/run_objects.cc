@@ -111,6 +111,10 @@ json MetricsPort() { return {{"name", "metrics"}, {"containerPort", kMetricsPort
 
 json FieldVariable(const char* name, const char* field) { return {{"name", name}, {"valueFrom", {{"fieldRef", {{"fieldPath", field}}}}}}; }
 
+// Of the scheduler beside a broker, unless the template says otherwise: those of the one in the chart. Without any, a namespace with a
+// ResourceQuota would refuse each broker.
+json SchedulerResources() { return {{"requests", {{"cpu", "50m"}, {"memory", "64Mi"}}}, {"limits", {{"memory", "1Gi"}}}}; }
+
 absl::StatusOr<json> Finish(const PodParts& parts, const std::string& user_template, const char* field, const JobIdentity& identity,
                             const Owner& owner) {
   absl::StatusOr<json> pod = BuildPod(parts, user_template);
@@ -314,6 +318,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    {"fusion-scheduler", "--listen", scheduler, "--tls", kTlsFolder, "--metrics-address",
                     absl::StrCat("0.0.0.0:", kSchedulerMetricsPort)}},
                   {"ports", {{{"name", "sched-metrics"}, {"containerPort", kSchedulerMetricsPort}}}},
+                  {"resources", SchedulerResources()},
                   {"volumeMounts", {{{"name", "tls"}, {"mountPath", kTlsFolder}, {"readOnly", true}}}}};
   // It plans for the graph, which it reads for itself.
   const char* const graph = GraphIsAmongData(job.spec) ? "data" : "graph";

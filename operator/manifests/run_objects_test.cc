@@ -258,6 +258,22 @@ TEST(RunObjectsTest, TheBrokerWaitsForAllExecutorsAndHasItsSchedulerBeside) {
   EXPECT_EQ(After(sidecar["command"], "--metrics-address"), absl::StrCat("0.0.0.0:", kSchedulerMetricsPort));
 }
 
+TEST(RunObjectsTest, TheSchedulerBesideTheBrokerHasResourcesWhichTheTemplateMayReplace) {
+  job::FusionJob job = Job();
+  const auto resources = [&] {
+    const auto pod = BrokerPod(kIdentity, job, {}, kImages, kOwner);
+    EXPECT_TRUE(pod.ok()) << pod.status();
+    EXPECT_EQ((*pod)["spec"]["initContainers"].size(), 1);
+    return (*pod)["spec"]["initContainers"][0]["resources"];
+  };
+  EXPECT_TRUE(resources()["requests"].contains("cpu")) << "a quota would refuse each broker";
+  EXPECT_TRUE(resources()["requests"].contains("memory"));
+  EXPECT_TRUE(resources()["limits"].contains("memory"));
+  job.spec.broker.pod_template.json =
+      R"({"spec": {"initContainers": [{"name": "scheduler", "resources": {"limits": {"cpu": 2, "memory": "4Gi"}}}]}})";
+  EXPECT_EQ(resources(), json({{"limits", {{"cpu", 2}, {"memory", "4Gi"}}}}));
+}
+
 TEST(RunObjectsTest, SparesSaySo) {
   EXPECT_THAT(Command(Executor(Job(), {"paris", 1, true})), Contains("--spare"));
   EXPECT_THAT(Command(Executor(Job())), Not(Contains("--spare")));

@@ -241,6 +241,11 @@ TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
   EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
+TEST_F(ChartTest, TheOperatorListensWhereItsPodHasAddresses) {
+  EXPECT_THAT(Arguments(""), Contains(testing::StartsWith("--metrics-address=0.0.0.0:")));
+  EXPECT_THAT(Arguments("--set metrics.ipv6=true"), Contains(testing::StartsWith("--metrics-address=[::]:")));
+}
+
 TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
   const std::vector<YAML::Node> objects = Objects("");
   const std::string name = "fusion-fusionllm-test";
@@ -255,6 +260,23 @@ TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
     EXPECT_EQ(notes["helm.sh/hook"].as<std::string>(), "test") << kind << ": it would stay with the release";
     EXPECT_THAT(notes["helm.sh/hook-delete-policy"].as<std::string>(), HasSubstr("hook-succeeded")) << kind;
   }
+}
+
+// In a namespace with a quota, what asks for nothing is refused.
+TEST_F(ChartTest, WhateverRunsSaysWhatItNeeds) {
+  int containers = 0;
+  for (const YAML::Node& object : Objects("--set scheduler.enabled=true")) {
+    const std::string kind = object["kind"].as<std::string>();
+    if (kind != "Pod" && kind != "Deployment" && kind != "Job") continue;
+    for (const YAML::Node& container : (kind == "Pod" ? object["spec"] : PodOf(object))["containers"]) {
+      ++containers;
+      for (const char* what : {"cpu", "memory"}) {
+        EXPECT_TRUE(container["resources"]["requests"][what].IsDefined()) << kind << " " << container["name"] << " " << what;
+      }
+      EXPECT_TRUE(container["resources"]["limits"]["memory"].IsDefined()) << kind << " " << container["name"];
+    }
+  }
+  EXPECT_EQ(containers, 4) << "operator and scheduler, helm test, the hook of helm uninstall";
 }
 
 TEST_F(ChartTest, TheTestDoesWithWhatThereIs) {

@@ -206,7 +206,9 @@ TEST_F(ChartTest, DashboardsAreThoseOfTheFilesUnchanged) {
   for (const YAML::Node& map : OfKind(Objects(""), "ConfigMap")) {
     EXPECT_FALSE(map["metadata"]["labels"]["grafana_dashboard"].IsDefined()) << NameOf(map);
   }
-  EXPECT_THAT(Kinds(Objects("--set role=member,grafana.dashboards.enabled=true")), Not(Contains("ConfigMap")));
+  const std::vector<YAML::Node> member = OfKind(Objects("--set role=member,grafana.dashboards.enabled=true"), "ConfigMap");
+  ASSERT_EQ(member.size(), 1u) << "of the operator and of all jobs nothing is told there";
+  EXPECT_EQ(NameOf(member[0]), "fusion-fusionllm-dashboard-job");
   const std::vector<YAML::Node> maps =
       OfKind(Objects("--set grafana.dashboards.enabled=true,grafana.dashboards.folder=ML,grafana.dashboards.namespace=watch"), "ConfigMap");
   std::set<std::string> names;
@@ -260,6 +262,27 @@ TEST_F(ChartTest, RulesAreThoseOfTheFiles) {
     }
   }
   EXPECT_EQ(rendered.size(), written.size());
+}
+
+// Executors that a member lends are seen by the Prometheus of that cluster alone.
+TEST_F(ChartTest, InAMemberExecutorsAreMonitoredIfAsked) {
+  const std::string member =
+      "--set role=member,operator.origin=lab --set 'rbac.jobNamespaces={training}' --api-versions monitoring.coreos.com/v1 ";
+  EXPECT_THAT(Kinds(Objects(member)), Not(testing::AnyOf(Contains("PodMonitor"), Contains("PrometheusRule"))));
+  const std::vector<YAML::Node> objects =
+      Objects(member + "--set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true");
+  EXPECT_THAT(Kinds(objects), Not(Contains("ServiceMonitor"))) << "there is no operator";
+  const YAML::Node monitor = OfKind(objects, "PodMonitor").at(0)["spec"];
+  EXPECT_EQ(monitor["selector"]["matchLabels"]["fusionllm.io/origin"].as<std::string>(), "lab");
+  EXPECT_EQ(monitor["namespaceSelector"]["matchNames"][0].as<std::string>(), "training");
+  EXPECT_EQ(monitor["podMetricsEndpoints"][0]["port"].as<std::string>(), "metrics");
+  std::vector<std::string> groups, written;
+  for (const YAML::Node& group : OfKind(objects, "PrometheusRule").at(0)["spec"]["groups"])
+    groups.push_back(group["name"].as<std::string>());
+  for (const YAML::Node& group : YAML::LoadFile(ChartFolder() + "/rules/jobs.yaml")["groups"]) {
+    written.push_back(group["name"].as<std::string>());
+  }
+  EXPECT_EQ(groups, written) << "that an operator is missing would be told of each member";
 }
 
 TEST_F(ChartTest, AlertsCanBeLeftOutAndLinkToWhatToDo) {

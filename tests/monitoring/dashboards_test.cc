@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
@@ -69,6 +70,18 @@ TEST(DashboardsTest, TheDataSourceIsAVariable) {
       if (variable["type"] == "query") {
         EXPECT_EQ(variable["datasource"], source) << variable["name"];
       }
+    }
+  }
+}
+
+// In a member no broker tells which jobs there are.
+TEST(DashboardsTest, TheOneOfAJobOffersJobsOfWhichExecutorsAloneAreSeen) {
+  for (const Dashboard& dashboard : Dashboards()) {
+    if (dashboard.file != "job.json") continue;
+    for (const json& variable : dashboard.document["templating"]["list"]) {
+      if (variable["type"] != "query") continue;
+      EXPECT_THAT(variable["query"]["query"].get<std::string>(), HasSubstr("fusion-executor")) << variable["name"];
+      EXPECT_EQ(variable["definition"], variable["query"]["query"]);
     }
   }
 }

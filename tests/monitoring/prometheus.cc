@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/api/resource.h"
@@ -18,6 +20,11 @@ constexpr absl::Duration kPatience = absl::Minutes(2);
 
 std::string FindPrometheus() { return FindProgram("FUSIONLLM_PROMETHEUS", "prometheus"); }
 std::string FindPromtool() { return FindProgram("FUSIONLLM_PROMTOOL", "promtool"); }
+
+bool PrometheusIsRequired() {
+  const char* const required = std::getenv("FUSIONLLM_REQUIRE_PROMETHEUS");
+  return required != nullptr && *required != '\0';
+}
 
 Prometheus::Prometheus(const std::string& config) {
   const std::string file = folder_.Write("prometheus.yml", config);

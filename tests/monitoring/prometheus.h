@@ -14,6 +14,8 @@ namespace fusionllm::monitoring {
 // Their paths; empty: not installed. FUSIONLLM_PROMETHEUS and FUSIONLLM_PROMTOOL name others than those of the PATH.
 std::string FindPrometheus();
 std::string FindPromtool();
+// Whether this run may not do without, as FUSIONLLM_REQUIRE_PROMETHEUS says, which .ci/run sets.
+bool PrometheusIsRequired();
 
 class Prometheus {
  public:

@@ -16,12 +16,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/testing/http_get.h"
 #include "lib/daemon/testing/program.h"
 #include "lib/security/certificate_authority.h"
 #include "operator/load/sim_cluster.h"
 #include "operator/manifests/resources.h"
 #include "tests/monitoring/chart_files.h"
+#include "tests/monitoring/child.h"
 #include "tests/monitoring/exporters.h"
 #include "tests/monitoring/prometheus.h"
 #include "tests/monitoring/promql.h"
@@ -35,6 +37,7 @@ using ::testing::Contains;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+constexpr char kNotInstalled[] = "no prometheus: install Debian's package of that name, or set FUSIONLLM_PROMETHEUS and FUSIONLLM_PROMTOOL";
 constexpr int kMostScrapes = 120;
 
 // Refused: not in TLS.
@@ -168,7 +171,9 @@ class QueriesTest : public ::testing::Test {
     delete operator_;
   }
   void SetUp() override {
-    if (prometheus_ == nullptr) GTEST_SKIP() << "no prometheus: install Debian's package of that name, or set FUSIONLLM_PROMETHEUS";
+    if (prometheus_ != nullptr) return;
+    ASSERT_FALSE(PrometheusIsRequired()) << kNotInstalled;
+    GTEST_SKIP() << kNotInstalled;
   }
 
   // While everybody goes on with his work, from scrape to scrape.
@@ -228,6 +233,24 @@ Prometheus* QueriesTest::prometheus_ = nullptr;
 
 TEST_F(QueriesTest, EveryTargetIsScraped) {
   EXPECT_TRUE(Eventually([] { return Numbers("up == 1").size() == 5; })) << prometheus_->Log();
+}
+
+// Beyond what a scraper takes: a help for each family, units and endings as Prometheus names them.
+TEST_F(QueriesTest, PromtoolFindsNothingToComplainOfOnAnyPage) {
+  if (FindPromtool().empty()) {
+    ASSERT_FALSE(PrometheusIsRequired()) << kNotInstalled;
+    GTEST_SKIP() << kNotInstalled;
+  }
+  base::TempFolder folder;
+  for (const std::string& address : {operator_->metrics(), run_->broker(), run_->executor()}) {
+    const std::string body = daemon::HttpGet(address, "/metrics").body;
+    EXPECT_THAT(body, ::testing::HasSubstr("fusionllm_build_info")) << address;
+    const std::string page = folder.Write("page", body);
+    Child promtool("/bin/sh", {"-c", R"(exec "$0" check metrics < "$1")", FindPromtool(), page});
+    promtool.WaitForLine([](const std::string&) { return false; }, absl::Minutes(2));
+    const std::string said = promtool.Output();
+    EXPECT_EQ(promtool.Wait(), 0) << address << "\n" << said;
+  }
 }
 
 // What the table lists and no page of a program that does its work shows is told by nobody.

@@ -10,7 +10,7 @@ table() {
     BEGIN { print "| value | default | |\n|---|---|---|" }
     /^ *$/ { above = ""; next }
     /^ *#/ { sub(/^ *# ?/, ""); above = above (above == "" ? "" : " ") $0; next }
-    match($0, /^ *[A-Za-z]+:/) {
+    match($0, /^ *[A-Za-z][A-Za-z0-9]*:/) {
       key = substr($0, 1, RLENGTH - 1)
       rest = substr($0, RLENGTH + 1)
       depth = match(key, /[^ ]/) - 1

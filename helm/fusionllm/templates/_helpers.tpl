@@ -114,7 +114,7 @@ operator:
   podDisruptionBudget: {enabled: true, minAvailable: "", maxUnavailable: 1}
   startupProbe: {periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 150}
 scheduler: {enabled: false, port: 7002, logLevel: info}
-metrics: {enabled: true, prometheusRule: {enabled: false, disabled: [], runbookUrl: ""}}
+metrics: {enabled: true, ipv6: false, prometheusRule: {enabled: false, disabled: [], runbookUrl: ""}}
 grafana: {dashboards: {enabled: false, label: grafana_dashboard, labelValue: "1", namespace: "", folder: ""}}
 networkPolicy: {jobs: {enabled: false, namespaces: [], fromCIDRs: []}}
 admission: {fence: false, executorLimits: false}

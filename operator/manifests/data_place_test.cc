@@ -1,0 +1,49 @@
+#include "operator/manifests/data_place.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::HasSubstr;
+
+job::Spec Spec(std::vector<std::string> paths) {
+  job::Spec spec;
+  spec.data.path = std::move(paths);
+  return spec;
+}
+
+TEST(DataPlaceTest, ARelativePathWithoutAVolumeIsNamed) {
+  const absl::Status status = DataHaveAPlace(Spec({"s3://texts/a", "../../README.md"}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("spec.data.path: ../../README.md"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("spec.data.volume"));
+}
+
+TEST(DataPlaceTest, SoIsOneOfValidation) {
+  job::Spec spec = Spec({"/corpus"});
+  spec.data.validation.emplace().path = {"docs"};
+  EXPECT_THAT(std::string(DataHaveAPlace(spec).message()), HasSubstr("spec.data.validation.path: docs"));
+}
+
+TEST(DataPlaceTest, WhatMayBeThereIsNotJudged) {
+  EXPECT_TRUE(DataHaveAPlace(Spec({})).ok()) << "data that are made up need no file";
+  EXPECT_TRUE(DataHaveAPlace(Spec({"s3://texts/a", "/corpus/a"})).ok());
+  job::Spec spec = Spec({"corpus"});
+  spec.data.volume.json = R"({"configMap": {"name": "text"}})";
+  EXPECT_TRUE(DataHaveAPlace(spec).ok());
+  spec.data.volume.json.clear();
+  for (const char* what : {R"("image": "mine:1")", R"("volumeMounts": [{"name": "mine", "mountPath": "/data"}])"}) {
+    spec.executors.pod_template.json = absl::StrCat(R"({"spec": {"containers": [{"name": "executor", )", what, "}]}}");
+    EXPECT_TRUE(DataHaveAPlace(spec).ok()) << what;
+  }
+  spec.executors.pod_template.json =
+      R"({"spec": {"containers": [{"name": "executor", "resources": {}}, {"name": "log", "image": "l:1"}]}})";
+  EXPECT_FALSE(DataHaveAPlace(spec).ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::op
