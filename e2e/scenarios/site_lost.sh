@@ -22,6 +22,7 @@ stages="2, planner: equal-ops"
 job copied 1000000 "{name: turku}, {name: porto}" "$two_executors" "$(checkpoints_at copied "$replica")"
 job apart 1000000 "$(one_in_each)" "$two_executors" "$(checkpoints_at apart)"
 # parts_in CLUSTER PATH: files with tensors that were trained.
+keeps_part() { [ -n "$(parts_in "$@")" ]; }
 parts_in() { find "$state_root/$1/volumes/checkpoints/$2" -name 'optimizer*.safetensors' 2>/dev/null; }
 copies() { find "$state_root/$hub/volumes/replicas/copies" -path '*/copies/step-*/manifest.json' 2>/dev/null | sort; }
 has_copy() { [ -n "$(copies)" ]; }
@@ -29,7 +30,7 @@ for name in copied apart; do
   wait_for $name condition=Ready
   until_true "checkpoints of $name" has_passed $name 50
   for member in "${members[@]}"; do
-    [ -n "$(parts_in "$member" $name)" ] || fail "$member keeps no part of a checkpoint of $name"
+    until_true "$member to keep a part of a checkpoint of $name" keeps_part "$member" $name
     [ "$(kubectl_in "$member" get pod "$name-$member-0-r0" --output name)" ] || fail "$member has no executor of $name"
   done
 done
