@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/job/fusion_job_fields.h"
 #include "lib/kubeapi/objects.h"
+#include "operator/lifecycle/failed_reason.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/stale_checkpoint.h"
 
@@ -147,7 +148,8 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
     status.plan = plan;
   }
   if (newer_checkpoint) {
-    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : "";
+    const std::string told = status.checkpoint.has_value() ? status.checkpoint->uri : "";  // of a spec that cannot be read
+    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : told;
     status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = ToSecond(seen.now)};
   }
 }
@@ -217,7 +219,7 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
 
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
                                      const std::optional<Progress>& progress) {
-  kubeapi::FusionJobStatus status = view.status;
+  kubeapi::FusionJobStatus status = view.job.ok() ? view.status : RefusedStatus(view, "", seen.now);
   status.observed_generation = view.generation;
   const auto set = [&](const ConditionWish& wish) {
     SetCondition(status.conditions,
@@ -242,9 +244,26 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   // The last word of a run, also of one that was suspended: nobody will ask again.
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
-  if (const auto stale = StaleCheckpoint(seen.job.spec, view.generation, status)) set(*stale);
+  if (view.job.ok()) {
+    if (const auto stale = StaleCheckpoint(seen.job.spec, view.generation, status)) set(*stale);
+  }
+  const std::string executors = status.executors;
   kubeapi::Summarize(seen.wanted + seen.job.spec.executors.spares, status);
+  if (!view.job.ok()) status.executors = executors;  // how many are wanted is not known
   status.state = Name(decision.state);
+  return status;
+}
+
+kubeapi::FusionJobStatus RefusedStatus(const JobView& view, absl::string_view kept, absl::Time now) {
+  kubeapi::FusionJobStatus status = view.status;
+  status.observed_generation = view.generation;
+  SetCondition(status.conditions,
+               {.type = Name(JobCondition::kAccepted),
+                .status = kubeapi::ConditionStatus::kFalse,
+                .observed_generation = view.generation,
+                .reason = Name(FailedReason::kInvalidSpec),
+                .message = absl::StrCat(std::string(view.job.status().message()), kept)},
+               now);
   return status;
 }
 
