@@ -343,8 +343,9 @@ class JobReconciler::Pass {
 
   MemberWrites Writes(Member& member) const { return {member, view_.identity, owner_.options_.fence, call_}; }
 
+  // As it was looked at: its time may have been made longer since.
   absl::Status DeleteJob() {
-    const kube::DeleteOptions options{.uid = view_.identity.uid};
+    const kube::DeleteOptions options{.uid = view_.identity.uid, .resource_version = version_};
     const absl::Status status = hub_.Delete(kFusionJobs, JobKey(), options, call_).status();
     return IsGone(status) ? absl::OkStatus() : status;
   }
