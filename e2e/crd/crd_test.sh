@@ -72,6 +72,12 @@ for object in "$work"/refused/*.yaml; do
   check "$(sed -n 's/^metadata: //p' "$object") is refused" "${expected:?}" "$(grep -F "$object" <<<"$answers" || true)"
 done
 
+# What only the operator refuses: where the server does so now, the reason there is gone.
+taken=$(k create --dry-run=server --validate=strict -f e2e/crd/reader-alone.yaml 2>&1 || true)
+for name in $(sed -n 's/^metadata: {name: \(.*\)}/\1/p' e2e/crd/reader-alone.yaml); do
+  check "$name is refused by no rule" "fusionjob.fusionllm.io/$name created (server dry run)" "$taken"
+done
+
 cat >"$work/job.yaml" <<'JOB'
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob

@@ -301,7 +301,10 @@ void Visit(V& v, Spec& s) {
   v.Field("suspend", s.suspend, {.kubernetes_only = true}, "Create nothing, or save a checkpoint and stop.");
   v.Field("managedBy", s.managed_by, {.max_length = 63, .kubernetes_only = true},
           "Controller that owns the job, as DOMAIN/NAME; never changes. Omitted, or fusionllm.io/fusion-operator: this operator.");
-  v.Field("queueName", s.queue_name, {.name = true, .kubernetes_only = true}, "Queue that admits the job.");
+  v.Field(
+      "queueName", s.queue_name, {.name = true, .kubernetes_only = true},
+      "Queue that the job counts to, for lists and selectors alone: this operator admits by suspend, which whoever keeps the queue sets "
+      "and clears.");
   v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true}, "What restarts and what fails the job.");
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
           "Longest run, from the start or the last resumption; then the job fails.");

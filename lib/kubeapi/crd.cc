@@ -162,7 +162,7 @@ json FusionJobCrd() {
       Column("Slowest link", "string", ".status.trainerStatus.slowestLink", "Link that holds the steps up most.", true),
       Column("Restarts", "integer", ".status.restarts", "Restarts of the whole job after a failure or a loss.", true),
       Column("Reason", "string", ".status.reason", "Reason of the state.", true),
-      Column("Queue", "string", ".spec.queueName", "Queue that admits the job.", true),
+      Column("Queue", "string", ".spec.queueName", "Queue that the job counts to.", true),
   };
   return Crd("FusionJob", "fusionjobs", "fusionjob", "fj", "Namespaced", std::move(version));
 }

@@ -48,7 +48,8 @@ void Visit(V& v, TrainerStatus& t) {
   v.Field("predictedStepMilliseconds", t.predicted_step_milliseconds, {.min = 0}, "Time of a step as the plan predicted it.");
   v.Field("measuredStepMilliseconds", t.measured_step_milliseconds, {.min = 0}, "Median time of a step.");
   v.Field("metrics", t.metrics, {.max_items = 64, .list_key = "name"},
-          "Further figures of the last step: learningRate, and recoveries, the times that the run went on without an executor.");
+          "Further figures of the last step: learningRate, and recoveries, the times that the run went on without an executor. "
+          "Of a job that has no checkpoint yet: firstStep, the step at which it was seen first.");
   v.Field("lastUpdatedTime", t.last_updated_time, {}, "When these figures were written.");
 }
 

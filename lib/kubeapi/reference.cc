@@ -33,7 +33,8 @@ constexpr ConditionDoc kJobConditions[] = {
     {kResizing, "There is room for more executors; False: the reason says why the number stays, or that it has changed."},
     {kDegraded, "Of a job that was ready, executors are missing, or a cluster is lost."},
     {kCheckpointStale,
-     "The newest checkpoint is more than three times spec.checkpoint.everySteps behind the last step. Absent: it never was."},
+     "The newest checkpoint is more than three times spec.checkpoint.everySteps behind the last step, or as many steps were made and there "
+     "is none. False: a newer one is there. Absent: it never was."},
     {kJobDeleting, "The job is being deleted; the message says what is left, and where."},
     {kComplete, "The last step is done. Never taken back."},
     {kFailed, "The job has failed for good; the reason says why. Never taken back."},

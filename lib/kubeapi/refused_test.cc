@@ -1,8 +1,10 @@
 // e2e/crd/refused.yaml and refused-updates.txt, which crd_test.sh puts to an API server: that they try every rule, and that this code's own
-// reader refuses the same jobs. No library that evaluates CEL can be had here (cel-cpp is in no Debian release, and Kubernetes' own in Go
-// needs a Go newer than Debian's), so what the expressions do is for that server to tell.
+// reader refuses the same jobs; reader-alone.yaml: that what it refuses besides is known, with a reason. No library that evaluates CEL can
+// be had here (cel-cpp is in no Debian release, and Kubernetes' own in Go needs a Go newer than Debian's), so what the expressions do is
+// for that server to tell.
 #include <algorithm>
 #include <cstdlib>
+#include <regex>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -31,17 +33,29 @@ struct Case {
   nlohmann::json object;
 };
 
-std::vector<Case> Refused() {
+std::vector<Case> Cases(const std::string& name, const char* key) {
   std::vector<Case> cases;
-  const std::string text = Content("refused.yaml");
+  const std::string text = Content(name);
   for (const absl::string_view document : absl::StrSplit(text, "\n---\n")) {
     Case one{.object = testing::FromYaml(YAML::Load(std::string(document)))};
     for (absl::string_view line : absl::StrSplit(document, '\n')) {
-      if (absl::ConsumePrefix(&line, "# expect: ")) one.expected = std::string(line);
+      if (absl::ConsumePrefix(&line, key)) one.expected = std::string(line);
     }
     cases.push_back(std::move(one));
   }
   return cases;
+}
+
+std::vector<Case> Refused() { return Cases("refused.yaml", "# expect: "); }
+std::vector<Case> RefusedByTheReaderAlone() { return Cases("reader-alone.yaml", "# field: "); }
+
+// The fields of the job that lib/job/check_job.cc finds wrong, as they stand there, as often as they do: "spec.strategy.pins[" of a list.
+std::vector<std::string> BlamedByTheReader() {
+  const std::string text = Content("../../lib/job/check_job.cc");
+  const std::regex blame(R"re((?:report\(\{|StrCat\(|CheckUri\([^"\n]*)"(spec\.[^"]*)")re");
+  std::vector<std::string> fields;
+  for (std::sregex_iterator at(text.begin(), text.end(), blame), end; at != end; ++at) fields.push_back((*at)[1]);
+  return fields;
 }
 
 // What the API server says of an object that breaks the rule, up to where the message may go on with a value.
@@ -96,6 +110,31 @@ TEST(RefusedTest, TheReaderRefusesTheSameJobs) {
     EXPECT_FALSE(FusionJobFromObject(one.object).ok()) << one.expected << "\n" << one.object.dump();
   }
   EXPECT_GE(jobs, 30u);
+}
+
+TEST(RefusedTest, WhatTheReaderAloneRefusesItDoesRefuseByThatField) {
+  for (const Case& one : RefusedByTheReaderAlone()) {
+    const absl::Status status = FusionJobFromObject(one.object).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(one.expected, ":"))) << one.expected << "\n" << status;
+  }
+}
+
+// So nobody adds a check that a job meets only when it is too late to mend it: there is a rule, or a reason why there is none.
+TEST(RefusedTest, EachCheckOfTheReaderHasACase) {
+  std::vector<std::string> tried;
+  for (const std::vector<Case>& cases : {Refused(), RefusedByTheReaderAlone()}) {
+    for (const Case& one : cases) tried.emplace_back(absl::StripPrefix(one.expected, "\""));  // some servers' words quote it
+  }
+  const std::vector<std::string> blamed = BlamedByTheReader();
+  EXPECT_GE(blamed.size(), 25u) << "check_job.cc is written otherwise than it is read here";
+  for (const std::string& field : blamed) {
+    const auto is_it = [&](const std::string& words) {
+      return absl::StartsWith(words, field) &&
+             (absl::EndsWith(field, "[") || words.size() == field.size() || absl::StrContains(":\"", words[field.size()]));
+    };
+    EXPECT_GE(std::count_if(tried.begin(), tried.end(), is_it), std::count(blamed.begin(), blamed.end(), field))
+        << "e2e/crd has fewer cases of " << field << " than check_job.cc has checks";
+  }
 }
 
 }  // namespace

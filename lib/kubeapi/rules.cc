@@ -73,6 +73,37 @@ void AddModelRules(std::vector<Rule>& rules) {
                    "family mlp needs at least two widths, input and output", ".config.layers", Reason::kRequired});
 }
 
+// As base::IsUri and base::ParseObjectUri have it, but for the length of keys.
+std::string IsUri(const char* field) { return absl::StrCat("self.", field, ".matches('^[A-Za-z0-9]+://')"); }
+
+Rule Uri(const std::string& path, const char* field, const char* unless = "") {
+  return {path,
+          absl::StrCat(unless, "!", IsUri(field), " || (self.", field,
+                       ".matches('^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/([^/[:cntrl:]]+/?)*)?$') && !self.", field,
+                       ".matches('^s3://[^/]*[.][.]|/[.][.]?(/|$)'))"),
+          "a URI must be s3://BUCKET/KEY: a bucket of 3 to 63 lower-case letters, digits, '-' and '.', and a key with something, neither . "
+          "nor .., between its slashes",
+          absl::StrCat(".", field)};
+}
+
+void AddCheckpointRules(std::vector<Rule>& rules) {
+  rules.push_back(Uri("spec.model.init", "from", "!has(self.from) || "));
+  rules.push_back({"spec.model.graph", absl::StrCat("!has(self.file) || !", IsUri("file")),
+                   "must be a file: a graph is not read from an object store", ".file"});
+  rules.push_back(Uri("spec.checkpoint", "path"));
+  rules.push_back(Uri("spec.checkpoint", "resume"));
+  rules.push_back(Uri("spec.checkpoint.replica", "path"));
+  for (const char* place : {"spec.checkpoint", "spec.checkpoint.replica"}) {
+    rules.push_back({place, absl::StrCat("!has(self.volume) || !", IsUri("path")), "belongs to a path that is a folder, not to a URI",
+                     ".volume", Reason::kForbidden});
+  }
+  rules.push_back({"spec.checkpoint.replica", "self.path != ''", "must not be empty", ".path"});
+  rules.push_back({"spec.checkpoint",
+                   "!has(self.replica) || has(self.replica.volume) || !(self.replica.path in [self.path, self.path + '/']) && "
+                   "self.replica.path + '/' != self.path",
+                   "must be another place than spec.checkpoint.path", ".replica.path"});
+}
+
 void AddDataRules(std::vector<Rule>& rules) {
   rules.push_back(
       {"spec", "!has(self.model.family) || (self.model.family == 'gpt2') == (self.data.kind in ['text', 'tokens'])",
@@ -128,6 +159,7 @@ std::vector<Rule> FusionJobRules() {
   std::vector<Rule> rules;
   AddLifeRules(rules);
   AddModelRules(rules);
+  AddCheckpointRules(rules);
   AddDataRules(rules);
   AddTrainingRules(rules);
   AddPlaceRules(rules);

@@ -27,7 +27,7 @@ bool IsStopped(const JobView& job, StopHow how) {
   if (kubeapi::IsFinished(job.status.conditions)) return true;
   const kubeapi::Condition* const suspended = kubeapi::FindCondition(job.status.conditions, "Suspended");
   // Said of this very spec: of a job that was suspended before and resumed the operator may not have said anything yet.
-  return job.job.ok() && job.job->spec.suspend && suspended != nullptr && suspended->status == kubeapi::ConditionStatus::kTrue &&
+  return job.suspend() && suspended != nullptr && suspended->status == kubeapi::ConditionStatus::kTrue &&
          suspended->observed_generation >= job.generation;
 }
 
@@ -66,7 +66,7 @@ class Stopper {
   void Ask(const JobView& job, const std::stop_token& stop) {
     const kube::ObjectKey key{job.identity.ns, job.identity.name};
     const bool suspend = options_.how == StopHow::kSuspend;
-    if (suspend && job.job.ok() && job.job->spec.suspend) return;  // it is for the operator now
+    if (suspend && job.suspend()) return;  // it is for the operator now
     const absl::StatusOr<std::string> answer = suspend
                                                    ? hub_.Patch(kFusionJobs, key, kube::PatchType::kMerge, R"({"spec":{"suspend":true}})",
                                                                 {.field_manager = kManager}, {.stop = stop})

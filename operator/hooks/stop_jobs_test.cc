@@ -145,6 +145,12 @@ TEST_F(StopJobsTest, WhatWasSaidOfAnEarlierSpecDoesNotCount) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {})));
 }
 
+TEST_F(StopJobsTest, AJobWhoseSpecIsWrongIsStoppedAsAnyOther) {
+  Submit("default", "wrong", {{"spec", {{"suspend", true}, {"no", "such"}}}});
+  SetCondition("default", "wrong", "Suspended");
+  EXPECT_EQ(StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {}), absl::OkStatus());
+}
+
 TEST_F(StopJobsTest, DeletedJobsAreWaitedForUntilTheirFinalizerIsOff) {
   Submit("default", "a");
   Submit("default", "over");

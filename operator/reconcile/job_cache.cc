@@ -48,7 +48,7 @@ class JobObject : public kube::Object {
     const nlohmann::json object = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     absl::StatusOr<JobView> view = ReadJob(object, hub_->origin, hub_->uid);
     if (!view.ok()) {
-      view = JobView{.job = view.status()};
+      view = JobView{.job = view.status(), .ending = std::make_shared<const job::FusionJob>()};
       view->identity = {.name = meta.name, .ns = meta.ns, .uid = meta.uid, .origin = hub_->origin, .hub = hub_->uid};
     }
     view_ = std::make_shared<const JobView>(*std::move(view));

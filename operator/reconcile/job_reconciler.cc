@@ -49,7 +49,7 @@ class JobReconciler::Pass {
   // What the job has in a cluster that was connected just now is not known yet, and would be told as missing. A job that is being deleted
   // does not wait for that: its status says where something may be.
   bool AwaitsLists() const {
-    if (!view_.job.ok() || view_.deleted_at.has_value()) return false;
+    if (KeptAsItIs() || view_.deleted_at.has_value()) return false;
     for (const auto& [cluster, tried_for] : owner_.members_.Connecting()) {
       if (tried_for < (clusters_.Named(cluster) ? kListPatience : Placed() ? absl::ZeroDuration() : kPlacePatience)) return true;
     }
@@ -57,7 +57,7 @@ class JobReconciler::Pass {
   }
 
   ReconcileResult Run() {
-    if (!view_.job.ok()) return Refuse();
+    if (KeptAsItIs()) return Refuse();
     Observation seen = Observe();
     if (awaits_advice_) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
     trials_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
@@ -72,7 +72,7 @@ class JobReconciler::Pass {
 
   // The job's part in another cluster.
   ReconcileResult RunIn(Member& member) {
-    if (!view_.job.ok() || !member.reachable()) return ReconcileResult::Done();
+    if (KeptAsItIs() || !member.reachable()) return ReconcileResult::Done();
     // The hub's part writes it before anything is made here, and that brings us back.
     if (!clusters_.Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
     Observation seen = Observe();
@@ -106,25 +106,42 @@ class JobReconciler::Pass {
     return anchor.has_value() && !ParsePlacement(view_.status.attempt, anchor->placement).empty();
   }
 
+  // Whether anything was made for it, or may have been.
+  bool Begun() const {
+    return view_.status.start_time.has_value() || !view_.status.cluster_statuses.empty() ||
+           owner_.hub_.AnchorOf(view_.identity.uid).has_value();
+  }
+
+  // A spec that cannot be read says nothing of what a job at work needs. One that has ended, is to be suspended or to be deleted needs
+  // nothing of that.
+  bool KeptAsItIs() const {
+    if (view_.job.ok() || view_.deleted_at.has_value() || kubeapi::IsFinished(view_.status.conditions)) return false;
+    return !view_.suspend() || !Begun();
+  }
+
+  // What has begun goes on by the spec before; what has not will never.
   ReconcileResult Refuse() {
-    if (view_.deleted_at.has_value()) {
-      const absl::Status status = RemoveFinalizer();
-      return status.ok() ? ReconcileResult::Done() : ReconcileResult::Failed(status);
+    const absl::Status& why = view_.job.status();
+    kubeapi::FusionJobStatus status;
+    if (Begun()) {
+      status = RefusedStatus(view_, "; the job stays as it is by the spec before, and nothing of it is made anew until this one is mended",
+                             owner_.clock_.Now());
+    } else {
+      Decision decision;
+      decision.state = JobState::kFailed;
+      decision.memory = MemoryOf(view_.status);
+      decision.memory.failed = true;
+      decision.conditions.push_back({JobCondition::kFailed, true, Name(FailedReason::kInvalidSpec), std::string(why.message())});
+      status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .memory = decision.memory}, decision,
+                           std::nullopt);
     }
-    Decision decision;
-    decision.state = JobState::kFailed;
-    decision.memory = MemoryOf(view_.status);
-    decision.memory.failed = true;
-    const std::string why(view_.job.status().message());
-    decision.conditions.push_back({JobCondition::kAccepted, false, Name(FailedReason::kInvalidSpec), why});
-    decision.conditions.push_back({JobCondition::kFailed, true, Name(FailedReason::kInvalidSpec), why});
-    const absl::Status status = WriteStatus({.job = {}, .identity = view_.identity, .memory = decision.memory}, decision);
-    return status.ok() ? ReconcileResult::Hopeless(view_.job.status()) : ReconcileResult::Failed(status);
+    const absl::Status told = Tell(status);
+    return told.ok() ? ReconcileResult::Hopeless(why) : ReconcileResult::Failed(told);
   }
 
   Observation Observe() {
     Observation seen;
-    seen.job = *view_.job;
+    seen.job = view_.known();
     seen.identity = view_.identity;
     seen.now = owner_.clock_.Now();
     seen.created_at = view_.created_at;
@@ -134,7 +151,7 @@ class JobReconciler::Pass {
     seen.memory = MemoryOf(view_.status);
     seen.clusters = clusters_.Look();
     PlaceExecutors(seen);
-    clusters_.FindEndpoints(seen);
+    if (view_.job.ok()) clusters_.FindEndpoints(seen);
     if (key_.cluster.empty() && seen.memory.restarting_since.has_value()) {
       const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
       seen.stepped = progress.has_value() && progress->step > 0;
@@ -326,8 +343,9 @@ class JobReconciler::Pass {
 
   MemberWrites Writes(Member& member) const { return {member, view_.identity, owner_.options_.fence, call_}; }
 
+  // As it was looked at: its time may have been made longer since.
   absl::Status DeleteJob() {
-    const kube::DeleteOptions options{.uid = view_.identity.uid};
+    const kube::DeleteOptions options{.uid = view_.identity.uid, .resource_version = version_};
     const absl::Status status = hub_.Delete(kFusionJobs, JobKey(), options, call_).status();
     return IsGone(status) ? absl::OkStatus() : status;
   }
@@ -358,7 +376,10 @@ class JobReconciler::Pass {
 
   absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
     const std::optional<Progress> progress = NewestProgress(seen, decision.memory, ask_, owner_.hub_.LastReportOf(view_.identity.uid));
-    const kubeapi::FusionJobStatus status = BuildStatus(view_, seen, decision, progress);
+    return Tell(BuildStatus(view_, seen, decision, progress));
+  }
+
+  absl::Status Tell(const kubeapi::FusionJobStatus& status) {
     if (status == view_.status) return absl::OkStatus();
     // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.
     const std::string body = StatusBody(view_, version_, status);

@@ -9,12 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "lib/job/fusion_job_fields.h"
 #include "lib/kubeapi/objects.h"
+#include "operator/lifecycle/failed_reason.h"
 #include "operator/manifests/resources.h"
+#include "operator/reconcile/stale_checkpoint.h"
 
 namespace fusionllm::op {
 namespace {
-
-constexpr int64_t kStaleAfter = 3;  // times everySteps
 
 // As Kubernetes writes times.
 absl::Time ToSecond(absl::Time time) { return absl::FromUnixSeconds(absl::ToUnixSeconds(time)); }
@@ -126,14 +126,20 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
   // A broker that has made no step of its own yet goes on from a checkpoint, or will: what was told before is nearer to the truth.
   const bool made_steps = progress.step > 0 || !status.trainer_status.has_value();
   if (!newer_checkpoint && !made_steps) return;
+  const bool no_checkpoint = seen.job.spec.checkpoint.has_value() && !status.checkpoint.has_value() && !newer_checkpoint;
+  const auto trainer_at = [&](absl::Time now) {
+    kubeapi::TrainerStatus trainer = TrainerOf(progress, now);
+    if (no_checkpoint) trainer.metrics.push_back(FirstStep(progress.step, status));
+    return trainer;
+  };
   if (status.trainer_status.has_value() && status.trainer_status->last_updated_time.has_value()) {
-    kubeapi::TrainerStatus same = TrainerOf(progress, *status.trainer_status->last_updated_time);
+    kubeapi::TrainerStatus same = trainer_at(*status.trainer_status->last_updated_time);
     same.progress = status.trainer_status->progress;
     same.eta = status.trainer_status->eta;
     if (!newer_checkpoint && same == *status.trainer_status) return;
     if (!ended && seen.now < *status.trainer_status->last_updated_time + kProgressEvery) return;
   }
-  if (made_steps) status.trainer_status = TrainerOf(progress, seen.now);
+  if (made_steps) status.trainer_status = trainer_at(seen.now);
   if (made_steps && progress.stages > 0) {
     kubeapi::PlanStatus plan = status.plan.value_or(kubeapi::PlanStatus());
     plan.epoch = progress.epoch;
@@ -142,23 +148,10 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
     status.plan = plan;
   }
   if (newer_checkpoint) {
-    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : "";
+    const std::string told = status.checkpoint.has_value() ? status.checkpoint->uri : "";  // of a spec that cannot be read
+    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : told;
     status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = ToSecond(seen.now)};
   }
-}
-
-// Judged by what is told of steps and checkpoints, so nothing is written that would not be written anyway.
-std::optional<ConditionWish> StaleCheckpoint(const Observation& seen, const kubeapi::FusionJobStatus& status) {
-  if (!seen.job.spec.checkpoint.has_value() || !status.trainer_status.has_value() || !status.checkpoint.has_value()) return std::nullopt;
-  const int64_t every = seen.job.spec.checkpoint->every_steps, behind = status.trainer_status->step - status.checkpoint->step;
-  const bool stale = every > 0 && behind > kStaleAfter * every;
-  if (!stale && kubeapi::FindCondition(status.conditions, kubeapi::kCheckpointStale) == nullptr) return std::nullopt;
-  if (stale) {
-    return ConditionWish{JobCondition::kCheckpointStale, true, "CheckpointsMissing",
-                         absl::StrCat("The newest checkpoint is more than ", kStaleAfter * every,
-                                      " steps behind: spec.checkpoint.everySteps is ", every, ".")};
-  }
-  return ConditionWish{JobCondition::kCheckpointStale, false, "CheckpointSaved", "A newer checkpoint was saved."};
 }
 
 std::map<std::string, std::string> Avoided(const kubeapi::FusionJobStatus& status) {
@@ -226,7 +219,7 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
 
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
                                      const std::optional<Progress>& progress) {
-  kubeapi::FusionJobStatus status = view.status;
+  kubeapi::FusionJobStatus status = view.job.ok() ? view.status : RefusedStatus(view, "", seen.now);
   status.observed_generation = view.generation;
   const auto set = [&](const ConditionWish& wish) {
     SetCondition(status.conditions,
@@ -251,9 +244,26 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   // The last word of a run, also of one that was suspended: nobody will ask again.
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
-  if (const std::optional<ConditionWish> stale = StaleCheckpoint(seen, status)) set(*stale);
+  if (view.job.ok()) {
+    if (const auto stale = StaleCheckpoint(seen.job.spec, view.generation, status)) set(*stale);
+  }
+  const std::string executors = status.executors;
   kubeapi::Summarize(seen.wanted + seen.job.spec.executors.spares, status);
+  if (!view.job.ok()) status.executors = executors;  // how many are wanted is not known
   status.state = Name(decision.state);
+  return status;
+}
+
+kubeapi::FusionJobStatus RefusedStatus(const JobView& view, absl::string_view kept, absl::Time now) {
+  kubeapi::FusionJobStatus status = view.status;
+  status.observed_generation = view.generation;
+  SetCondition(status.conditions,
+               {.type = Name(JobCondition::kAccepted),
+                .status = kubeapi::ConditionStatus::kFalse,
+                .observed_generation = view.generation,
+                .reason = Name(FailedReason::kInvalidSpec),
+                .message = absl::StrCat(std::string(view.job.status().message()), kept)},
+               now);
   return status;
 }
 

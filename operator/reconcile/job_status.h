@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lib/kubeapi/fusion_job_status.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/progress/progress.h"
@@ -19,6 +21,9 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status);
 // The status after a decision. Equal to the one before when nothing has changed that is worth a write. `progress`: absent: nothing new.
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
                                      const std::optional<Progress>& progress);
+
+// The status of a job whose spec is wrong: that is said, and all else stays as it is. `kept`: what is said of that, after the error.
+kubeapi::FusionJobStatus RefusedStatus(const JobView& view, absl::string_view kept, absl::Time now);
 
 // The body to apply to the status subresource of the job at that version.
 std::string StatusBody(const JobView& view, const std::string& resource_version, const kubeapi::FusionJobStatus& status);

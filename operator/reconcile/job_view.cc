@@ -17,6 +17,24 @@ std::optional<absl::Time> Time(const json& object, const char* key) {
   return time;
 }
 
+// Field by field, for any of the others may be what is wrong; one that is itself wrong has its default.
+job::FusionJob EndingOf(const json& object, const JobIdentity& identity) {
+  job::FusionJob job;
+  job.metadata.name = identity.name;
+  const json& spec = kube::At(object, "spec");
+  const auto is_true = [&](const char* key) { return kube::At(spec, key) == true; };
+  job.spec.suspend = is_true("suspend");
+  job.spec.preserve_resources_on_deletion = is_true("preserveResourcesOnDeletion");
+  job.spec.force_delete_after_seconds = kube::IntegerOf(kube::At(spec, "forceDeleteAfterSeconds"), job.spec.force_delete_after_seconds);
+  if (const json& ttl = kube::At(spec, "ttlSecondsAfterFinished"); ttl.is_number_integer()) {
+    job.spec.ttl_seconds_after_finished = kube::IntegerOf(ttl, 0);
+  }
+  for (const auto policy : {job::CleanPodPolicy::kAll, job::CleanPodPolicy::kNone}) {
+    if (TextAt(spec, "cleanPodPolicy") == ToString(policy)) job.spec.clean_pod_policy = policy;
+  }
+  return job;
+}
+
 }  // namespace
 
 absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin, const std::string& hub) {
@@ -38,6 +56,7 @@ absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin, c
   const std::string manager = TextAt(object, "spec", "managedBy");
   view.ours = manager.empty() || manager == kubeapi::kOperatorName;
   view.job = kubeapi::FusionJobFromObject(object);
+  if (!view.job.ok()) view.ending = std::make_shared<const job::FusionJob>(EndingOf(object, view.identity));
   // A status that cannot be read is written anew.
   if (auto status = kubeapi::FusionJobStatusFromObject(object); status.ok()) view.status = *std::move(status);
   return view;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -25,7 +26,14 @@ struct JobView {
   bool force_delete = false;           // kForceDeleteAnnotation is there
   bool ours = true;                    // spec.managedBy names nobody else
   absl::StatusOr<job::FusionJob> job;  // an error: what is wrong with the spec
+  // Of a spec that is wrong: what of it says when and how the job ends, so that it can be suspended, cleaned up after and deleted all the
+  // same. Null: the spec is right.
+  std::shared_ptr<const job::FusionJob> ending;
   kubeapi::FusionJobStatus status;
+
+  // As far as it is known; only one that rests may be looked at so (Observation::rests).
+  const job::FusionJob& known() const { return job.ok() ? *job : *ending; }
+  bool suspend() const { return job.ok() || ending != nullptr ? known().spec.suspend : false; }
 };
 
 // From the object as an API server gives it. `origin`, `hub`: this hub, as of JobIdentity. InvalidArgument: it has no name or uid. A spec

@@ -113,6 +113,22 @@ TEST_F(StaleCacheTest, AJobThatWasMadeAnewOutlivesTheTimeOfTheOneBefore) {
 }
 
 // Level by level: what nobody has told yet is told with what it is told of.
+TEST_F(StaleCacheTest, AJobWhoseTimeWasMadeLongerStays) {
+  Start({{"ttlSecondsAfterFinished", 60}});
+  EndBroker(0, 0, R"({"step":100,"steps":100,"exit_code":0})");
+  Settle();
+  ASSERT_EQ(Condition("Complete"), "True Completed");
+  Freeze();
+  Patch(kFusionJobs, "train", {{"spec", {{"ttlSecondsAfterFinished", 3'600}}}});
+  clock_.Advance(absl::Seconds(61));
+  ReconcileFrozen();
+  EXPECT_FALSE(Job()["metadata"].contains("deletionTimestamp"));
+  frozen_jobs_.reset();
+  clock_.Advance(absl::Hours(1));
+  ReconcileFrozen();
+  EXPECT_TRUE(Job().is_null());
+}
+
 TEST_F(StaleCacheTest, TheStatusSaysOfWhichSpecItIs) {
   Start();
   const auto observed = [&] { return Job()["status"]["observedGeneration"]; };

@@ -225,6 +225,8 @@ class Preparation {
 
   bool KeptInStore() const { return job_.spec.checkpoint.has_value() && base::IsUri(job_.spec.checkpoint->path); }
 
+  bool SavesCheckpoints() const { return job_.spec.checkpoint.has_value() && job_.spec.checkpoint->every_steps > 0; }
+
   // With a checkpoint of the run's folder; spec.checkpoint.resume may name another.
   bool BeginsWithItsOwn() const {
     const std::filesystem::path start = run_options_.start_checkpoint, own = loop_options_.checkpoint_directory;
@@ -328,6 +330,7 @@ class Preparation {
                                                                          .samples_per_step = job_.spec.training.global_batch_size,
                                                                          .total_steps = job_.spec.training.steps,
                                                                          .text = IsText(job_.spec),
+                                                                         .saves_checkpoints = SavesCheckpoints(),
                                                                          .kept_elsewhere = KeptInStore()});
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);

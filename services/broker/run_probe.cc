@@ -69,7 +69,9 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       nodes_(registry.AddGauge(
           {"nodes", "Executors: active (has a stage), spare (joined, has none), lost (has a stage, is away).", {"state"}})),
       heartbeat_age_(registry.AddGauge({"heartbeat_age_seconds", "Since the executor was last heard.", {"device"}})),
-      checkpoint_age_(registry.AddGauge({"checkpoint_age_seconds", "Since the last checkpoint was whole."})),
+      checkpoint_age_(
+          registry.AddGauge({"checkpoint_age_seconds",
+                             "Since the last checkpoint was whole where the job keeps them; before the first one, since the first step."})),
       checkpoint_bytes_(registry.AddGauge({"checkpoint_bytes", "Size of the last whole checkpoint."})),
       recoveries_(registry.AddCounter({"recoveries_total", "Times that steps went on after a loss or a failure had stopped the stages."})),
       recovery_seconds_(registry.AddHistogram({"recovery_seconds", "From the loss or failure to the next step done."},
@@ -125,6 +127,8 @@ void RunProbe::Step(const broker::StepRecord& record) {
   if (warm && predicted_step_s_ > 0) drift_.Set(RecentStepSeconds() / predicted_step_s_);
 
   progress_page_.Step(record, RecentStepSeconds());
+
+  if (options_.saves_checkpoints && !no_checkpoint_since_s_.has_value()) no_checkpoint_since_s_ = now_s_();
 
   last_step_ = record.step;
   last_step_s_ = record.step_seconds;
@@ -188,13 +192,23 @@ void RunProbe::ShardWritten(int64_t step, double seconds) {
 
 void RunProbe::CheckpointCommitted(int64_t step, int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (!options_.kept_elsewhere) progress_page_.CheckpointKept(step);
-  checkpoint_at_s_ = now_s_();
+  const double now = now_s_();
+  if (!options_.kept_elsewhere) Kept(step);
   checkpoint_bytes_.Set(static_cast<double>(bytes));
   if (const auto begun = shards_since_s_.find(step); begun != shards_since_s_.end()) {
-    checkpoint_seconds_.Observe(*checkpoint_at_s_ - begun->second);
+    checkpoint_seconds_.Observe(now - begun->second);
   }
   shards_since_s_.erase(shards_since_s_.begin(), shards_since_s_.upper_bound(step));
+}
+
+void RunProbe::CheckpointKept(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  Kept(step);
+}
+
+void RunProbe::Kept(int64_t step) {
+  progress_page_.CheckpointKept(step);
+  no_checkpoint_since_s_ = now_s_();
 }
 
 void RunProbe::State(const broker::RunState& state) {
@@ -223,7 +237,7 @@ void RunProbe::Ages() {
   const std::lock_guard lock(mutex_);
   const double now = now_s_();
   step_age_.Set(now - stepped_at_s_);
-  if (checkpoint_at_s_.has_value()) checkpoint_age_.Set(now - *checkpoint_at_s_);
+  if (no_checkpoint_since_s_.has_value()) checkpoint_age_.Set(now - *no_checkpoint_since_s_);
   heartbeat_age_.Clear();
   for (const auto& [device, at] : heard_at_s_) heartbeat_age_.Set(now - at, {device});
 }

@@ -25,6 +25,7 @@ struct RunProbeOptions {
   int64_t samples_per_step = 0;
   int64_t total_steps = 0;
   bool text = true;                    // perplexity means something
+  bool saves_checkpoints = false;      // every so many steps
   bool kept_elsewhere = false;         // a checkpoint counts, for who looks at the page, when it is in the store that the job names
   std::function<double()> now_s = {};  // a clock that only rises; default: the machine's
 };
@@ -42,7 +43,7 @@ class RunProbe {
   void ShardWritten(int64_t step, double seconds);        // since the stage copied its tensors
   void CheckpointCommitted(int64_t step, int64_t bytes);  // whole in the run's folder
   // It is where the job keeps its checkpoints: what CheckpointCommitted says, too, unless they are kept elsewhere.
-  void CheckpointKept(int64_t step) { progress_page_.CheckpointKept(step); }
+  void CheckpointKept(int64_t step);
   // After every event of the run.
   void State(const broker::RunState& state);
   void Heard(const std::string& device);
@@ -60,6 +61,7 @@ class RunProbe {
 
   double RecentStepSeconds() const;
   void Busy();
+  void Kept(int64_t step);
   void Ages();
 
   const RunProbeOptions options_;
@@ -90,8 +92,8 @@ class RunProbe {
   double stepped_at_s_;
   std::string replan_reason_ = "other";  // of the next plan
   std::optional<double> trouble_since_s_;
-  std::map<int64_t, double> shards_since_s_;  // of checkpoints that are not whole yet, by step
-  std::optional<double> checkpoint_at_s_;
+  std::map<int64_t, double> shards_since_s_;     // of checkpoints that are not whole yet, by step
+  std::optional<double> no_checkpoint_since_s_;  // the last one was kept then; before the first one: the first step was made
   std::map<std::string, double> heard_at_s_;
 };
 

@@ -17,8 +17,9 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 class RunProbeTest : public ::testing::Test {
  protected:
   // The value of a series as exported, NaN when there is none.
-  double Value(const std::string& series) {
-    const std::string text = "\n" + registry_.Text(), line = "\nfusionllm_" + series + " ";
+  double Value(const std::string& series) { return ValueIn(registry_, series); }
+  static double ValueIn(metrics::Registry& registry, const std::string& series) {
+    const std::string text = "\n" + registry.Text(), line = "\nfusionllm_" + series + " ";
     const size_t at = text.find(line);
     return at == std::string::npos ? kNone : std::stod(text.substr(at + line.size()));
   }
@@ -217,6 +218,27 @@ TEST_F(RunProbeTest, CheckpointsHaveAnAgeADurationAndASize) {
   EXPECT_DOUBLE_EQ(Value("checkpoint_bytes"), 4'096);
   EXPECT_DOUBLE_EQ(Value("checkpoint_seconds_sum"), 5);
   EXPECT_DOUBLE_EQ(Value("checkpoint_seconds_count"), 1);
+}
+
+// A volume that is full from the beginning, a store that takes nothing.
+TEST_F(RunProbeTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
+  metrics::Registry saving("test", "0"), storing("test", "0");
+  RunProbe saves(saving, {.saves_checkpoints = true, .now_s = [this] { return now_s_; }});
+  RunProbe stores(storing, {.saves_checkpoints = true, .kept_elsewhere = true, .now_s = [this] { return now_s_; }});
+  const auto age = [](metrics::Registry& registry) { return ValueIn(registry, "checkpoint_age_seconds"); };
+  now_s_ = 200;
+  EXPECT_TRUE(std::isnan(age(saving))) << "executors are awaited";
+  for (RunProbe* probe : {&probe_, &saves, &stores}) probe->Step(Step(1, 1));
+  now_s_ = 230;
+  for (RunProbe* probe : {&probe_, &saves, &stores}) probe->Step(Step(2, 1));
+  EXPECT_DOUBLE_EQ(age(saving), 30);
+  EXPECT_TRUE(std::isnan(age(registry_))) << "it saves none";
+  for (RunProbe* probe : {&saves, &stores}) probe->CheckpointCommitted(2, 4'096);
+  now_s_ = 240;
+  EXPECT_DOUBLE_EQ(age(saving), 10);
+  EXPECT_DOUBLE_EQ(age(storing), 40) << "it is not in the store";
+  stores.CheckpointKept(2);
+  EXPECT_DOUBLE_EQ(age(storing), 0);
 }
 
 TEST_F(RunProbeTest, ACheckpointIsOnThePageWhenItIsWhereTheJobKeepsThem) {
