@@ -54,7 +54,7 @@ class SurveyTest : public ::testing::Test, public Members {
   SurveyTest() {
     job_.spec.executors.pod_template.json =
         R"({"spec":{"containers":[{"name":"executor","resources":{"requests":{"cpu":"2","memory":"1Gi"}}}]}})";
-    hub_.Have(1, 4);
+    hub_.Have(1, 5);  // the scheduler beside the broker takes some
     paris_->Have(2, 4);
   }
   std::vector<std::shared_ptr<Member>> Remote() const override { return {paris_}; }
