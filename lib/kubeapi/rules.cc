@@ -79,7 +79,7 @@ std::string IsUri(const char* field) { return absl::StrCat("self.", field, ".mat
 Rule Uri(const std::string& path, const char* field, const char* unless = "") {
   return {path,
           absl::StrCat(unless, "!", IsUri(field), " || (self.", field,
-                       ".matches('^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/([^/[:cntrl:]]+/?)*)?$') && !self.", field,
+                       ".matches('^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](//|/([^/[:cntrl:]]+/?)*)?$') && !self.", field,
                        ".matches('^s3://[^/]*[.][.]|/[.][.]?(/|$)'))"),
           "a URI must be s3://BUCKET/KEY: a bucket of 3 to 63 lower-case letters, digits, '-' and '.', and a key with something, neither . "
           "nor .., between its slashes",

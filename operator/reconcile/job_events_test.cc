@@ -74,9 +74,10 @@ class JobEventsTest : public ::testing::Test {
     for (int i = 0; i < 2; ++i) {  // the second begins when the first is done with
       std::unique_lock lock(mutex_);
       const int before = fetches_;
+      // Once more only if the thread slept past it: what has happened is not to grow old because a machine is busy.
       while (fetches_ == before) {
         clock_.Advance(ProgressWatch::kEvery);
-        changed_.wait_for(lock, std::chrono::milliseconds(2));
+        changed_.wait_for(lock, std::chrono::milliseconds(50));
       }
     }
     operator_->events.Flush(absl::InfiniteDuration());
@@ -171,11 +172,12 @@ TEST_F(JobEventsTest, AnOperatorThatStartsAgainLeavesOldEventsAlone) {
 }
 
 TEST_F(JobEventsTest, ABrokerThatInventsEventsIsNotInTheWayOfTheOperatorsOwn) {
+  const absl::Duration began = clock_.Monotonic();
   for (int round = 0; round < 5; ++round) {
     for (int i = 0; i < 100; ++i) Happens("Straggler", absl::StrCat("invented ", round, " ", i));
     LetItLook();
   }
-  EXPECT_LE(Told().size(), 26u) << "a burst, and one that has come with time";
+  EXPECT_LE(Told().size(), 26 + (clock_.Monotonic() - began) / absl::Minutes(5)) << "a burst, and what has come with time";
   const size_t before = Told().size();
   operator_->events.Record({.name = "train", .ns = "default", .uid = "a-uid"}, {false, "Completed", "The job has made all its steps."});
   operator_->events.Flush(absl::InfiniteDuration());

@@ -131,6 +131,7 @@ class JobReconciler::Pass {
       decision.state = JobState::kFailed;
       decision.memory = MemoryOf(view_.status);
       decision.memory.failed = true;
+      decision.memory.completed_at = owner_.clock_.Now();
       decision.conditions.push_back({JobCondition::kFailed, true, Name(FailedReason::kInvalidSpec), std::string(why.message())});
       status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .memory = decision.memory}, decision,
                            std::nullopt);

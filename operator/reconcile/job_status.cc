@@ -121,8 +121,10 @@ kubeapi::TrainerStatus TrainerOf(const Progress& progress, absl::Time now) {
 // after its last step has been told.
 void TellProgress(const Observation& seen, const Progress& progress, bool ended, kubeapi::FusionJobStatus& status) {
   if (progress.steps == 0) return;  // it knows nothing yet
-  const bool newer_checkpoint =
-      progress.checkpoint_step.has_value() && (!status.checkpoint.has_value() || status.checkpoint->step != *progress.checkpoint_step);
+  // Where it lies the spec says, if it can be read and still does, or what was told before.
+  const bool has_place = seen.job.spec.checkpoint.has_value() || status.checkpoint.has_value();
+  const bool newer_checkpoint = progress.checkpoint_step.has_value() && has_place &&
+                                (!status.checkpoint.has_value() || status.checkpoint->step != *progress.checkpoint_step);
   // A broker that has made no step of its own yet goes on from a checkpoint, or will: what was told before is nearer to the truth.
   const bool made_steps = progress.step > 0 || !status.trainer_status.has_value();
   if (!newer_checkpoint && !made_steps) return;
@@ -148,9 +150,11 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
     status.plan = plan;
   }
   if (newer_checkpoint) {
-    const std::string told = status.checkpoint.has_value() ? status.checkpoint->uri : "";  // of a spec that cannot be read
-    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : told;
-    status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = ToSecond(seen.now)};
+    const std::string path = seen.job.spec.checkpoint.has_value() ? seen.job.spec.checkpoint->path : status.checkpoint->uri;
+    // A run that falls back to an older one has saved nothing.
+    const bool saved = !status.checkpoint.has_value() || *progress.checkpoint_step > status.checkpoint->step;
+    const auto time = saved ? std::optional(ToSecond(seen.now)) : status.checkpoint->time;
+    status.checkpoint = {.uri = path, .step = *progress.checkpoint_step, .time = time};
   }
 }
 

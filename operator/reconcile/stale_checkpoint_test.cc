@@ -66,6 +66,25 @@ TEST_F(StaleCheckpointTest, UntilANewerOneIsThere) {
   EXPECT_EQ(At(81, 50), "True CheckpointsMissing");
 }
 
+TEST_F(StaleCheckpointTest, ARunThatFallsBackToAnOlderOneHasSavedNone) {
+  Begin();
+  At(120, 100);
+  EXPECT_EQ(At(131, 100), "True CheckpointsMissing");
+  EXPECT_EQ(At(92, 90), "True CheckpointsMissing");
+  EXPECT_EQ(Job()["status"]["checkpoint"]["step"], 90);
+  EXPECT_EQ(At(102, 100), "False CheckpointSaved");
+}
+
+// The API server takes no status whose checkpoint lies nowhere.
+TEST_F(StaleCheckpointTest, OfOneThatHasNoPlaceNothingIsTold) {
+  Submit(JobObject());
+  Settle();
+  Patch(kPods, "train-broker-r0", {{"spec", {{"nodeName", "n"}}}});
+  At(20, 10);
+  EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 20);
+  EXPECT_FALSE(Job()["status"].contains("checkpoint")) << Job()["status"]["checkpoint"];
+}
+
 TEST_F(StaleCheckpointTest, ARunThatBeginsWithAnothersCheckpointOwesNoneForThose) {
   Begin();
   EXPECT_EQ(At(500), "none");

@@ -130,5 +130,18 @@ TEST_F(WrongSpecTest, OneThatIsCompleteStaysSoAndIsCleanedUp) {
   EXPECT_TRUE(Job().is_null());
 }
 
+TEST_F(WrongSpecTest, OneThatNeverBeganHasFailedAndGoesWhenItsTimeIsOver) {
+  json job = testing::JobObject();
+  job["spec"]["training"]["stepz"] = 3;
+  job["spec"]["ttlSecondsAfterFinished"] = 60;
+  Submit(job);
+  SettleBoth();
+  ASSERT_EQ(Condition("Failed"), "True InvalidSpec");
+  EXPECT_TRUE(Job()["status"].contains("completionTime"));
+  clock_.Advance(absl::Seconds(61));
+  SettleBoth();
+  EXPECT_TRUE(Job().is_null());
+}
+
 }  // namespace
 }  // namespace fusionllm::op
