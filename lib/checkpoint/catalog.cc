@@ -74,9 +74,11 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string path = entry->path().string(), name = entry->path().filename().string();
     if (!ParseStepFolderName(absl::string_view(name).substr(0, name.find('.')))) continue;
+    std::error_code unknown;
+    if (!fs::is_directory(path, unknown) && !unknown) continue;  // no checkpoint, or gone by now
     const absl::StatusOr<Manifest> manifest = LoadManifest(path);
     std::error_code ignored;
-    if (absl::IsNotFound(manifest.status()) && !fs::is_directory(path, ignored)) continue;  // no checkpoint, or gone by now
+    if (absl::IsNotFound(manifest.status()) && !fs::is_directory(path, ignored)) continue;
     if (!manifest.ok()) return manifest.status();
     for (const FileEntry& file : manifest->files) {
       if (!file.site.empty()) folders[file.site].insert(file.site_folder);

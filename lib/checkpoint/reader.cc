@@ -252,15 +252,21 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 
 namespace {
 
-// What is wrong with a file of a manifest; empty: nothing.
-std::string ProblemOf(const std::string& path, const FileEntry& file) {
+struct Problem {
+  std::string text;        // empty: none
+  bool is_damage = false;  // it was read, and is not what was written; else it may be readable another time
+};
+
+// Of a file of a manifest.
+Problem ProblemOf(const std::string& path, const FileEntry& file) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
-  if (error) return absl::StrCat(path, " cannot be read: ", error.message());
-  if (static_cast<int64_t>(bytes) != file.bytes) return absl::StrCat(path, " has ", bytes, " bytes instead of ", file.bytes);
+  if (error) return {absl::StrCat(path, " cannot be read: ", error.message())};
+  if (static_cast<int64_t>(bytes) != file.bytes) return {absl::StrCat(path, " has ", bytes, " bytes instead of ", file.bytes), true};
   const absl::StatusOr<std::string> sum = Sha256OfFile(path);
-  if (!sum.ok()) return std::string(sum.status().message());
-  return *sum == file.sha256 ? "" : absl::StrCat(path, " has the checksum ", *sum, " instead of ", file.sha256);
+  if (!sum.ok()) return {std::string(sum.status().message())};
+  if (*sum == file.sha256) return {};
+  return {absl::StrCat(path, " has the checksum ", *sum, " instead of ", file.sha256), true};
 }
 
 // With `damaged_copies`: files of sites that are damaged here are put there and are no error; where there are any, no file is opened.
@@ -276,12 +282,13 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
     for (const FileEntry& file : FilesElsewhere(folder, *manifest)) absent.insert(file.name);
     for (const FileEntry& file : manifest->files) {
       if (absent.contains(file.name)) continue;  // Open says so
-      const std::string file_path = absl::StrCat(folder, "/", file.name), problem = ProblemOf(file_path, file);
-      if (problem.empty()) continue;
-      if (!file.site.empty() && damaged_copies != nullptr) {
+      const std::string file_path = absl::StrCat(folder, "/", file.name);
+      const Problem problem = ProblemOf(file_path, file);
+      if (problem.text.empty()) continue;
+      if (!file.site.empty() && damaged_copies != nullptr && problem.is_damage) {
         damaged_copies->push_back(file_path);
       } else {
-        problems.push_back(problem);
+        problems.push_back(problem.text);
       }
     }
   }

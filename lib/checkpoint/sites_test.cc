@@ -1,4 +1,6 @@
 // Checkpoints with files in other sites: what manifest, writer, reader and catalog make of them.
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -233,6 +235,28 @@ TEST_F(SitesTest, WhatWasBroughtHereAndIsDamagedHereIsStillInItsSite) {
   EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1));
 }
 
+// Its site may be gone by now: this may be the only one.
+TEST_F(SitesTest, WhatWasBroughtHereAndCannotBeReadNowStays) {
+  const std::string saved = Saved(50), brought = absl::StrCat(saved, "/", kThere);
+  BringHere(saved);
+  // Root reads everything.
+  for (const auto& file : fs::directory_iterator(saved)) fs::permissions(file.path(), fs::perms(0644));
+  for (fs::path folder = saved; folder != fs::path(folder_.path()).parent_path(); folder = folder.parent_path()) {
+    fs::permissions(folder, fs::perms(0777));
+  }
+  fs::permissions(brought, fs::perms::none);
+  const bool root = geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  const absl::Status verified = VerifyToRestore(saved);
+  if (root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_THAT(verified.message(), HasSubstr(kThere)) << verified;
+  EXPECT_TRUE(fs::exists(brought));
+}
+
 TEST_F(SitesTest, WhatWasBroughtHereStaysWhereTheCheckpointIsDamagedAllTheSame) {
   const std::string saved = Saved(50), brought = absl::StrCat(saved, "/", kThere);
   BringHere(saved);
@@ -289,6 +313,7 @@ TEST_F(SitesTest, ADamagedManifestLetsNothingBeRemoved) {
   fs::rename(root_ + "/step-000020", root_ + "/step-000020.earlier-1");
   EXPECT_FALSE(SiteFoldersOf(root_).ok()) << "set aside";
   fs::remove_all(root_ + "/step-000020.earlier-1");
+  std::ofstream(root_ + "/step-000020.tar") << "a user's own";
   EXPECT_TRUE(SiteFoldersOf(root_).ok());
 }
 

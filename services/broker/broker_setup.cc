@@ -344,7 +344,7 @@ class Preparation {
         setup_.probe->Event(news);
       }
     }
-    if (!KeptInStore() && BeginsWithItsOwn()) setup_.probe->CheckpointKept(run_options_.start_step);
+    if (!KeptInStore() && BeginsWithItsOwn()) setup_.probe->CheckpointFound(run_options_.start_step);
     setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
                                             PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
     if (setup_.archives != nullptr) {

@@ -481,7 +481,7 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
         event.step = found->step;
         event.path = found->path;
         unusable_.erase(found->path);  // it may be a copy in the place of one that was
-        if (!base::IsUri(options_.job.spec.checkpoint->path)) probe_.CheckpointKept(found->step);
+        if (!base::IsUri(options_.job.spec.checkpoint->path)) probe_.CheckpointFound(found->step);
       }
       if (found.ok() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
       Feed(event);

@@ -206,6 +206,11 @@ void RunProbe::CheckpointKept(int64_t step) {
   Kept(step);
 }
 
+void RunProbe::CheckpointFound(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  progress_page_.CheckpointKept(step);
+}
+
 void RunProbe::Kept(int64_t step) {
   progress_page_.CheckpointKept(step);
   no_checkpoint_since_s_ = now_s_();

@@ -44,6 +44,8 @@ class RunProbe {
   void CheckpointCommitted(int64_t step, int64_t bytes);  // whole in the run's folder
   // It is where the job keeps its checkpoints: what CheckpointCommitted says, too, unless they are kept elsewhere.
   void CheckpointKept(int64_t step);
+  // The run goes on from one that is there: nothing was saved.
+  void CheckpointFound(int64_t step);
   // After every event of the run.
   void State(const broker::RunState& state);
   void Heard(const std::string& device);

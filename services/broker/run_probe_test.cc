@@ -239,6 +239,13 @@ TEST_F(RunProbeTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
   EXPECT_DOUBLE_EQ(age(storing), 40) << "it is not in the store";
   stores.CheckpointKept(2);
   EXPECT_DOUBLE_EQ(age(storing), 0);
+  now_s_ = 250;
+  saves.CheckpointFound(1);
+  EXPECT_DOUBLE_EQ(age(saving), 20) << "a run that falls back has saved nothing";
+  metrics::Registry going_on("test", "0");
+  RunProbe goes_on(going_on, {.saves_checkpoints = true, .now_s = [this] { return now_s_; }});
+  goes_on.CheckpointFound(2);
+  EXPECT_TRUE(std::isnan(age(going_on))) << "it may wait for its executors for long";
 }
 
 TEST_F(RunProbeTest, ACheckpointIsOnThePageWhenItIsWhereTheJobKeepsThem) {

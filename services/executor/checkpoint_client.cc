@@ -234,7 +234,8 @@ CheckpointClient::SendAttempt CheckpointClient::TrySendFile(uint64_t recall, con
   } else {
     piece.mutable_header()->set_error(std::string(read.message()));
   }
-  if (good && source.ok()) writer->Write(piece);
+  // What may go well another time ends without a word: the broker asks again.
+  if (good && source.ok() && !absl::IsUnavailable(read)) writer->Write(piece);
   writer->WritesDone();
   return {.read = read, .answer = FromGrpc(writer->Finish())};
 }

@@ -31,6 +31,9 @@ void SiteKeeper::OnSend(const v1::SendShard& order) {
 
 void SiteKeeper::OnKeep(const v1::KeepShards& order) {
   const std::lock_guard lock(mutex_);
+  // One that comes behind a later one, of a checkpoint that came to nothing, has nothing to add.
+  const auto age = [](const v1::KeepShards& one) { return std::pair(one.epoch(), one.step()); };
+  if (to_keep_.has_value() && to_keep_->incarnation() == order.incarnation() && age(*to_keep_) > age(order)) return;
   to_keep_ = order;
   news_.notify_all();
 }

@@ -242,7 +242,7 @@ TEST_F(JoinSitesTest, TheRiskIsToldOnceHoweverManyBrokersARunHas) {
 
 TEST_F(JoinSitesTest, AJobThatWantsAllPartsAtTheBrokerHasNewOnesSentAndReadsOldOnesWhereTheyAre) {
   const int64_t done = Cut(With(kEveryTen));
-  ASSERT_LT(done, kSteps);
+  ASSERT_LT(done, kSteps - 40) << "three checkpoints are to come, and only they are kept";
   const auto run = Listen(3, With(kToBroker));
   const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
@@ -267,7 +267,7 @@ TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEnds
   const auto begin = std::chrono::steady_clock::now();
   run->Interrupt();
   EXPECT_EQ(run->Wait(), 130) << run->words();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120)) << "of the 600 that it would wait";
 }
 
 TEST_F(JoinSitesTest, ARunThatNobodyCanJoinEndsAtOnceWhereASiteIsNeeded) {
@@ -276,7 +276,7 @@ TEST_F(JoinSitesTest, ARunThatNobodyCanJoinEndsAtOnceWhereASiteIsNeeded) {
   const auto begin = std::chrono::steady_clock::now();
   const auto alone = Alone({absl::StrCat("spec.training.steps=", kSteps), kEveryTen}, "run");
   EXPECT_EQ(alone->Wait(), 1) << alone->words();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(300)) << "of the 600 that others wait";
   EXPECT_THAT(alone->words(), AllOf(HasSubstr("lies in site "), HasSubstr("none can join a run without --listen")));
 }
 
