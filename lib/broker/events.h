@@ -54,6 +54,10 @@ struct PlanSummary {
   std::vector<double> stage_busy_s;   // by stage, of a step; 0: unknown, as for a spare that was not measured. May be empty
   std::vector<PlannedLink> links;
   double predicted_step_s = 0;
+  // Known to the run, not to its document: executors that it was made over, and those that the run trains on when none is missing. 0: not
+  // known.
+  int executors = 0;
+  int wanted = 0;
 };
 
 struct ShardFile {

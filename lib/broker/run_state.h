@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "lib/broker/events.h"
 #include "lib/broker/plan_watch.h"
 #include "lib/compression/guard.h"
@@ -177,12 +178,27 @@ class RunState {
   bool EndedForAnotherPlan() const;
   void Renew();
   AskPlan PlanQuestion(bool with_spares);
+  void KeepPlan(const std::vector<std::string>& newcomers, absl::string_view why);
+
+  // Devices that come while the plan in force does with fewer than the run wants.
+  bool MayTrain(const Member& member) const;  // by the job, in need
+  int Trainers() const;                       // members that may and are no spares
+  int Wanted() const;
+  bool IsShort() const;
+  bool SparesAreNeeded() const;                // to make up for who is missing
+  std::vector<std::string> Newcomers() const;  // that no planner was asked about yet, or not for the last time
+  bool NewcomersAreMeasured();                 // there are some, and all is known that a planner must know; orders what is missing
+  void TakeBesideTheRun(const LinkProbed& event);
+  std::string OutlookOf(const Member& member) const;
   double MoveSeconds(const PlanSummary& to) const;
   const std::string& SiteOf(const std::string& name) const;
   // A link between two sites, or inside one, is one resource whoever uses it; so is a line.
   using Wire = std::tuple<std::string, std::string, std::string>;
   Wire WireOf(const std::string& src, const std::string& dst) const;
   Link* LinkBetween(const std::string& src, const std::string& dst);  // the measurement that speaks for a pair; null: none
+
+  bool Measures() const { return phase_ == Phase::kCalibrating || phase_ == Phase::kProbing; }
+  std::set<Wire> MeasuredWires() const;
 
   const RunOptions options_;
   Phase phase_ = Phase::kGathering;
@@ -238,6 +254,13 @@ class RunState {
   bool asks_for_figures_ = false;    // in kPlanning: the last question is about the stages that spares have taken
   std::vector<Announce> activated_;  // these spares; told when the figures are known
   bool awaits_alternative_ = false;
+  std::vector<std::string> devices_asked_;  // of the question last asked, less those that nothing is known of
+  int executors_asked_ = 0;                 // of these, those that may train
+  int most_trainers_ = 0;                   // that a plan of this run was made over
+  std::set<std::string> no_trainers_;       // of all that have joined: spares, and whom the job does not want
+  std::set<std::string> considered_;        // members in a question that has its last answer
+  // Ways from stages to newcomers, on which nothing can be measured before the stages stop: the way back stands in for them until then.
+  std::set<std::pair<std::string, std::string>> assumed_links_;
   // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
   std::map<std::string, double> slowness_, slowness_asked_;
   double load_s_ = 0, shard_s_ = 0;  // the slowest stage's, last measured

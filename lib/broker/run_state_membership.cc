@@ -35,6 +35,11 @@ void RunState::Handle(const Joined& event) {
     if (phase_ == Phase::kFailed) return;
   }
   members_[member.name] = member;
+  if (member.spare || !MayTrain(member)) {
+    no_trainers_.insert(member.name);
+  } else {
+    no_trainers_.erase(member.name);
+  }
   given_up_.erase(member.name);
   data_was_here_ = data_was_here_ || member.name == options_.data_device;
   if (event.epoch > epoch_ && event.epoch < kMostEpochs) {
@@ -55,7 +60,7 @@ void RunState::Handle(const Joined& event) {
     if (!same_process) {
       Do(Announce{.reason = "ExecutorJoined",
                   .step = last_step_,
-                  .message = absl::StrCat(member.name, " joined the backup pool"),
+                  .message = absl::StrCat(member.name, " joined the backup pool", OutlookOf(member)),
                   .device = member.name,
                   .pid = member.pid});
     }
@@ -156,6 +161,7 @@ void RunState::Handle(const Left& event) {
   const auto found = members_.find(event.name);
   if (found == members_.end() || found->second.incarnation != event.incarnation) return;
   members_.erase(found);
+  considered_.erase(event.name);
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
   std::erase_if(probes_failed_, [&](const auto& ends) { return ends.first == event.name || ends.second == event.name; });

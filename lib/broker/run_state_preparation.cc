@@ -45,9 +45,18 @@ void RunState::CalibrateNext() {
     AwaitMembers();
     return;
   }
+  const bool measures = Measures();
+  if (!measures) {
+    probing_.reset();  // what was being measured beside the run is measured again
+    std::erase_if(links_, [this](const Link& link) { return assumed_links_.contains({link.src, link.dst}); });
+    assumed_links_.clear();
+  }
   if (probing_.has_value()) return;  // as below
   phase_ = Phase::kCalibrating;
-  if (!calibrating_.empty()) return;  // its answer leads on; another executor would be measured beside it
+  if (!calibrating_.empty()) {  // its answer leads on; another executor would be measured beside it
+    if (!measures) Await(kCalibrateSeconds, absl::StrCat("calibration of ", calibrating_));
+    return;
+  }
   for (const auto& [name, member] : members_) {
     if (profiles_.contains(name)) continue;
     calibrating_ = name;
@@ -68,7 +77,11 @@ void RunState::Handle(const Calibrated& event) {
   if (event.name != calibrating_) return;
   calibrating_.clear();
   profiles_[event.name] = event.profile_document;
-  CalibrateNext();
+  if (Measures()) {
+    CalibrateNext();
+  } else {
+    ConsiderMoving();
+  }
 }
 
 // An executor says so when it is welcomed, in whatever phase the run is, or when it is asked to measure.
@@ -110,10 +123,7 @@ bool RunState::CanDoWithout(const Member& member) const {
 // The first pair of devices speaks for all that the same wire joins. The device with the data comes first: of machines that join it is
 // the one where the broker is, so that whoever cannot be reached from there is at fault.
 void RunState::ProbeNext() {
-  std::set<Wire> measured;
-  for (const Link& link : links_) {
-    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
-  }
+  const std::set<Wire> measured = MeasuredWires();
   std::vector<std::string> names;
   for (const auto& [name, member] : members_) names.push_back(name);
   std::stable_partition(names.begin(), names.end(), [this](const std::string& name) { return name == options_.data_device; });
@@ -138,6 +148,10 @@ void RunState::ProbeNext() {
 void RunState::Handle(const LinkProbed& event) {
   if (probing_ != std::pair(event.link.src, event.link.dst)) return;
   probing_.reset();
+  if (!Measures()) {
+    TakeBesideTheRun(event);
+    return;
+  }
   if (!event.status.ok()) {
     ProbeFailed(event.link.src, event.link.dst, event.status);
     return;
@@ -183,6 +197,14 @@ const Member& RunState::SuspectOf(const std::string& src, const std::string& dst
   return receiver.at_relay && !sender.at_relay ? sender : receiver;
 }
 
+std::set<RunState::Wire> RunState::MeasuredWires() const {
+  std::set<Wire> measured;
+  for (const Link& link : links_) {
+    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
+  }
+  return measured;
+}
+
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
   asks_for_figures_ = false;
@@ -197,7 +219,10 @@ void RunState::Handle(const Planned& event) {
   if (asks_for_figures_) {
     TakeFigures(event.plan);
   } else {
-    Take(event.plan);
+    PlanSummary plan = event.plan;
+    plan.executors = executors_asked_;
+    plan.wanted = Wanted();
+    Take(std::move(plan));
   }
 }
 
@@ -211,6 +236,7 @@ void RunState::Take(PlanSummary plan) {
   plan_ = std::move(plan);
   plan_is_stale_ = codecs_are_stale_ = false;
   slowness_ = slowness_asked_;
+  considered_.insert(devices_asked_.begin(), devices_asked_.end());
   if (again) {
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,

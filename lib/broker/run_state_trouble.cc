@@ -108,7 +108,10 @@ void RunState::AskForFigures() {
 void RunState::TakeFigures(const PlanSummary& plan) {
   const bool theirs = plan.devices == plan_.devices;
   if (theirs) {
+    const int executors = plan_.executors, wanted = plan_.wanted;
     plan_ = plan;
+    plan_.executors = executors;
+    plan_.wanted = wanted;
     slowness_ = slowness_asked_;
   }
   LoadOnSpares(theirs);

@@ -33,6 +33,7 @@ constexpr Notable kNotable[] = {
     {"JobChanged"},
     {"LinkDegraded", true},
     {"LinkRecovered"},
+    {"PlanKept"},
     {"Replanned"},
     {"ResidualsDropped"},
     {"Restored"},
