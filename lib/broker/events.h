@@ -208,6 +208,7 @@ struct AskPlan {
   bool again = false;
   // > 0: what a plan would look like now; answered by AlternativePlanned with this number.
   uint64_t alternative = 0;
+  std::string data_device;                 // runs the first stage, for it has the training data; empty: any may
   std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
   std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
   std::optional<PlanInForce> in_force;     // with `alternative`: a plan is wanted only where it pays to leave this one

@@ -5,7 +5,7 @@
 //
 // Phases
 //   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver); again where one was lost
-//                 while the others were measured, or while the first plan was made
+//                 while the others were measured, or while the first plan was made; and where all that have the data were lost later
 //   kCalibrating  one executor after the other measures its ops, alone on its machine
 //   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every line between devices
 //   kPlanning     the scheduler has been asked for a plan
@@ -51,7 +51,8 @@ struct RunOptions {
   std::set<std::string> expected;
   // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
   int min_executors = 0;
-  std::string data_device;  // alone has the training data: nobody else takes stage 0; empty: all have it
+  std::set<std::string> data_devices;  // have the training data: nobody else takes stage 0; empty: all have it
+  double data_patience_s = 0;          // for one of them to come back when all have been lost under the run; 0: nobody starts them again
   // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
   std::set<std::string> excluded;
   int64_t least_memory_bytes = 0;
@@ -134,6 +135,10 @@ class RunState {
   void BeginWhenComplete();
   void BeginWithoutMissing();
   bool FailWithoutData();
+  enum class Then : uint8_t { kRecover, kPlan };
+  bool AwaitOrFailWithoutData(Then then);  // true: there is none, and the run waits for it or has failed
+  bool HasData(const std::string& name) const { return options_.data_devices.contains(name); }
+  std::string DataDeviceAmong(const std::vector<std::string>& devices) const;
   void CannotTakePart(const std::string& name, const absl::Status& why);
   bool CanDoWithout(const Member& member) const;
   void CalibrateNext();
@@ -208,7 +213,8 @@ class RunState {
   std::map<std::string, uint64_t> unfit_;  // executors that said that they cannot take part, and which life of theirs said so
   bool begun_ = false;                     // to measure: enough have joined
   bool gathering_over_ = false;            // as the shell says
-  bool data_was_here_ = false;             // the data device has joined
+  bool data_was_here_ = false;             // a device with the data has joined
+  std::optional<Then> awaits_data_;        // kGathering, under a plan: for one of them to come back, and what comes then
   std::set<std::string> given_up_;         // expected executors that were lost before the first plan and did not come back
   // Whoever measures now: one at a time, whatever happens to the others meanwhile.
   std::string calibrating_;

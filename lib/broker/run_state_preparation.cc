@@ -38,7 +38,7 @@ void RunState::AwaitMembers() {
 }
 
 void RunState::CalibrateNext() {
-  if (!plan_.devices.empty() && FailWithoutData()) return;
+  if (!plan_.devices.empty() && AwaitOrFailWithoutData(Then::kPlan)) return;
   begun_ = true;
   if (members_.empty()) {
     phase_ = Phase::kGathering;
@@ -109,7 +109,10 @@ void RunState::CannotTakePart(const std::string& name, const absl::Status& why) 
 // mostly ails all. Later the others go on, and the planner says whether they are enough.
 bool RunState::CanDoWithout(const Member& member) const {
   const bool planned = !plan_.devices.empty();
-  if (!planned && (member.name == options_.data_device || (!member.spare && options_.expected.contains(member.name)))) return false;
+  const bool last_with_data =
+      HasData(member.name) && std::all_of(options_.data_devices.begin(), options_.data_devices.end(),
+                                          [&](const std::string& name) { return name == member.name || unfit_.contains(name); });
+  if (!planned && (last_with_data || (!member.spare && options_.expected.contains(member.name)))) return false;
   if (phase_ == Phase::kGathering) {
     const bool others_come = std::any_of(options_.expected.begin(), options_.expected.end(),
                                          [this](const std::string& name) { return !Present(name) && !unfit_.contains(name); });
@@ -120,13 +123,13 @@ bool RunState::CanDoWithout(const Member& member) const {
   return others >= (planned ? 1 : std::max(1, options_.min_executors));
 }
 
-// The first pair of devices speaks for all that the same wire joins. The device with the data comes first: of machines that join it is
+// The first pair of devices speaks for all that the same wire joins. A device with the data comes first: of machines that join it is
 // the one where the broker is, so that whoever cannot be reached from there is at fault.
 void RunState::ProbeNext() {
   const std::set<Wire> measured = MeasuredWires();
   std::vector<std::string> names;
   for (const auto& [name, member] : members_) names.push_back(name);
-  std::stable_partition(names.begin(), names.end(), [this](const std::string& name) { return name == options_.data_device; });
+  std::stable_partition(names.begin(), names.end(), [this](const std::string& name) { return HasData(name); });
   for (const std::string& src : names) {
     for (const std::string& dst : names) {
       if (src == dst || measured.contains(WireOf(src, dst))) continue;
@@ -172,7 +175,7 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
   const Member suspect = SuspectOf(src, dst);
   const std::string place = suspect.at_relay || suspect.data_address.empty() ? "" : absl::StrCat(" at ", suspect.data_address);
   const std::string cause = absl::StrFormat("probe %s -> %s: %s", src, dst, std::string(why.message()));
-  if (suspect.name == options_.data_device || options_.expected.contains(suspect.name)) {
+  if (HasData(suspect.name) || options_.expected.contains(suspect.name)) {
     const Member& other = members_.at(suspect.name == src ? dst : src);
     Fail(absl::UnavailableError(
         absl::StrFormat("%s cannot reach %s%s (%s)%s", other.name, suspect.name, place, cause, WayOut(other, suspect))));
@@ -192,8 +195,8 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
 // and rather one that must be dialled than one that dials out itself.
 const Member& RunState::SuspectOf(const std::string& src, const std::string& dst) const {
   const Member &sender = members_.at(src), &receiver = members_.at(dst);
-  if (dst == options_.data_device) return sender;
-  if (src == options_.data_device) return receiver;
+  if (HasData(dst)) return sender;
+  if (HasData(src)) return receiver;
   return receiver.at_relay && !sender.at_relay ? sender : receiver;
 }
 

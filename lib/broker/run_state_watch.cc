@@ -95,6 +95,16 @@ AskPlan RunState::PlanQuestion(bool with_spares) {
   for (const auto& [name, member] : members_) {
     if (!member.spare || with_spares || StageOf(name) >= 0) ask.devices.push_back(name);
   }
+  ask.data_device = DataDeviceAmong(ask.devices);
+  if (ask.data_device.empty() && !options_.data_devices.empty()) {
+    // Spares are what is left of those with the data; or nobody who may train, which the planner says of any of them.
+    for (const auto& [name, member] : members_) {
+      if (member.spare && !with_spares && StageOf(name) < 0 && HasData(name)) ask.devices.push_back(name);
+    }
+    std::sort(ask.devices.begin(), ask.devices.end());
+    ask.data_device = DataDeviceAmong(ask.devices);
+    if (ask.data_device.empty()) ask.data_device = *options_.data_devices.begin();
+  }
   for (const auto& [device, factor] : watch_.Slowness()) {
     double& known = ask.slowness.try_emplace(device, 1).first->second;
     known = std::max(1.0, known * factor);

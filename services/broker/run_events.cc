@@ -28,6 +28,7 @@ constexpr Notable kNotable[] = {
     {"CollectingShards"},
     {"CompressionBackoff", true},
     {"CopyingCheckpoints"},
+    {"DataAwaited", true},
     {"ExecutorJoined"},
     {"ExecutorLost", true},
     {"JobChanged"},
