@@ -1,7 +1,8 @@
 #!/bin/bash
-# missing_objects.sh: somebody deletes, while a job starts, what its Pods need: Secrets, the job's document, the Service at which executors dial
+# missing_objects.sh: a job whose executors mount a ConfigMap that a member does not have says so, and makes no Pod; when it is there the job
+# begins by itself. Then somebody deletes, while it starts, what its Pods need: Secrets, the job's document, the Service at which executors dial
 # the broker. Nobody tells the operator of that; it looks again, and all is there within a minute or so, the Service at the node port that
-# executors were told. The job, whose executors have waited for something else meanwhile, starts with it, and comes to its end.
+# executors were told. The job, whose executors have waited for a key of that ConfigMap meanwhile, starts with it, and comes to its end.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
@@ -11,10 +12,18 @@ bring_up ghub minsk
 members_behind 50mbit 20ms
 took "a hub and a member$behind"
 
-# Executors that mount what comes later wait for it, and for what is deleted meanwhile.
-waiting="{replicas: 2, threads: 1, template: {spec: {volumes: [{name: later, configMap: {name: later}}], containers: [{name: executor,
-    volumeMounts: [{name: later, mountPath: /later}]}]}}}"
+# Executors that mount a key that comes later wait for it, and for what is deleted meanwhile.
+waiting="{replicas: 2, threads: 1, template: {spec: {volumes: [{name: later, configMap: {name: later, items: [{key: word, path: word}]}}],
+    containers: [{name: executor, volumeMounts: [{name: later, mountPath: /later}]}]}}}"
 job short 60 "{name: minsk, min: 2}" "$waiting"
+refused() { reason_is fusionjob/short Dispatched ObjectMissing; }
+until_true "the job to miss a ConfigMap" refused
+missing=$(condition_of fusionjob/short Dispatched message)
+[ "$missing" = "Cluster minsk: namespace team has no ConfigMap later (volume later of the executor)." ] || fail "the job says: $missing"
+[ -z "$(pods_of "${machines[@]}")" ] || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
+took "the job says what is missing"
+
+kubectl_in minsk create configmap later >/dev/null
 begun() { [ "$(pods_of minsk | wc -l)" = 2 ] && [ -n "$(uid_of "$hub" short-broker-r0)" ]; }
 until_true "the job's Pods" begun
 starting() { condition_is fusionjob/short Ready False && status_is short state Starting; }
@@ -42,7 +51,7 @@ at_most "$waited" $again_within "what was deleted to be made again"
 [ "$(pods_of "${machines[@]}" | cut -d' ' -f1,2)" = "$pods" ] || fail "Pods have changed: $(pods_of "${machines[@]}")"
 took "all that was deleted is there again after $waited s"
 
-kubectl_in minsk create configmap later >/dev/null
+kubectl_in minsk patch configmap later --type=merge --patch '{"data": {"word": "now"}}' >/dev/null
 wait_for short condition=Complete
 expect_trained short
 status_is short restarts 0 || fail "the job was restarted"

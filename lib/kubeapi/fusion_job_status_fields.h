@@ -21,9 +21,10 @@ void Visit(V& v, ClusterStatus& c) {
   v.Field("failed", c.failed, {.min = 0, .max = kMaxCount}, "Executors that ended badly.");
   v.Field("terminating", c.terminating, {.min = 0, .max = kMaxCount}, "Executors that are being deleted.");
   v.Field("epoch", c.epoch, {.min = 0}, "The last attempt of the job that used it.");
-  v.Field("endpoint", c.endpoint, {.max_length = kMaxShortText},
-          "Where executors there are reached from other clusters: HOST:PORT of each, `relay HOST:PORT` where they only dial out, or the "
-          "addresses of their Pods. Absent: nobody outside dials them.");
+  v.Field(
+      "endpoint", c.endpoint, {.max_length = kMaxShortText},
+      "Where executors there are reached from other clusters: HOST:PORT of each, its Service's or its Pod's, as many as fit and how many "
+      "more there are, or `relay HOST:PORT` where they only dial out. Absent: nobody outside dials them, or it is not known yet.");
   v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "When it was seen connected last, while it is not.");
   v.Field("message", c.message, {}, "What is refused or waited for there, or that it is lost, for people.");
 }

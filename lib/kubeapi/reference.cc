@@ -20,8 +20,8 @@ constexpr ConditionDoc kJobConditions[] = {
     {kQuotaReserved, "A ResourceQuota refused the job's Pods and does so no more; False: it does. Absent: none ever has."},
     {kDispatched,
      "Every chosen cluster has its part of the job, or gets it. False: there is no room, or a cluster refuses it: the reason is one of "
-     "PlacementFailed, WaitingForRoom, InvalidTemplate, InvalidObject, QuotaExceeded, Forbidden, NamespaceMissing, NamespaceTerminating "
-     "and Conflict."},
+     "PlacementFailed, WaitingForRoom, InvalidTemplate, InvalidObject, QuotaExceeded, Forbidden, NamespaceMissing, NamespaceTerminating, "
+     "ObjectMissing and Conflict."},
     {kAdvised,
      "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
      "no plan, and the message says why. Absent: it was never asked."},

@@ -136,7 +136,7 @@ void Federation::SubmitWith(const std::string& name, int executors, const json& 
                  {"metadata", {{"name", name}, {"namespace", kNamespace}}},
                  {"spec",
                   {{"model", {{"family", "gpt2"}, {"preset", "tiny"}}},
-                   {"data", {{"kind", "text"}, {"path", {"corpus.txt"}}, {"volume", {{"configMap", {{"name", "text"}}}}}}},
+                   {"data", {{"kind", "text"}, {"path", {"corpus.txt"}}, {"volume", {{"configMap", {{"name", kData}}}}}}},
                    {"training", {{"steps", 100}}},
                    {"network", {{"mode", "Relay"}}},
                    {"executors", {{"replicas", executors}}}}}};
@@ -202,8 +202,10 @@ int Federation::RunningPods() const {
 
 std::vector<std::string> Federation::Leftovers() const {
   std::vector<std::string> left;
+  const std::string data = absl::StrCat("configmaps ", kNamespace, "/", kData);
   const auto look = [&](SimCluster& cluster) {
     for (const std::string& object : cluster.server().objects()) {
+      if (object == data) continue;
       if (absl::StrContains(object, absl::StrCat(" ", kNamespace, "/")) && !absl::StartsWith(object, "events")) {
         left.push_back(absl::StrCat(cluster.name(), " ", object));
       }

@@ -64,6 +64,8 @@ SimCluster::SimCluster(std::string name, const security::CertificateAuthority& a
   server_.Serve(kFusionClusters);
   const json ns = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kNamespace}}}};
   (void)admin_.Create(kNamespaces, "", ns.dump());
+  const json text = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", kData}}}};
+  (void)admin_.Create(kConfigMaps, kNamespace, text.dump());
   // One node for all: a cluster that has none has no room.
   const json node = {{"apiVersion", "v1"},
                      {"kind", "Node"},

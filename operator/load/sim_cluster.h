@@ -24,6 +24,7 @@ namespace fusionllm::op::load {
 // process.
 std::string BrokerAddress();
 inline constexpr char kNamespace[] = "training";
+inline constexpr char kData[] = "text";  // ConfigMap of the jobs' data, in each cluster
 
 class SimCluster {
  public:

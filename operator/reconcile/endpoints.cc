@@ -5,25 +5,62 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/cut_text.h"
+#include "lib/base/host_port.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 #include "operator/manifests/run_objects.h"
 
 namespace fusionllm::op {
+namespace {
 
-std::string ExecutorEndpoint(const Ways& ways, const std::string& cluster, const std::map<std::string, std::string>& addresses) {
+// As many as there is room for, and how many more there are.
+std::string Listed(const std::vector<std::string>& all) {
+  const std::string whole = absl::StrJoin(all, ", ");
+  if (whole.size() <= kubeapi::kMaxShortText || all.size() < 2) return base::CutText(whole, kubeapi::kMaxShortText);
+  const size_t room = kubeapi::kMaxShortText - absl::StrCat(", and ", all.size(), " more").size();
+  std::string text = base::CutText(all.front(), room);
+  size_t told = 1;
+  for (; text.size() + 2 + all[told].size() <= room; ++told) absl::StrAppend(&text, ", ", all[told]);
+  return absl::StrCat(text, ", and ", all.size() - told, " more");
+}
+
+// HOST:PORT by device, where those of this attempt listen.
+std::map<std::string, std::string> PodAddresses(const ClusterView& cluster, int64_t attempt) {
+  std::map<std::string, std::string> addresses;
+  for (const PodView& pod : cluster.pods) {
+    if (pod.role != kExecutorRole || pod.attempt != attempt || pod.address.empty()) continue;
+    const std::string address = base::JoinHostPort(pod.address, absl::StrCat(kExecutorPort));
+    // Another cluster's word.
+    if (base::CheckDialable(address).ok()) addresses[DeviceName({cluster.name, pod.index, false})] = address;
+  }
+  return addresses;
+}
+
+}  // namespace
+
+std::optional<std::string> ExecutorEndpoint(const Ways& ways, const ClusterView& view, const std::map<std::string, std::string>& served) {
+  const std::string& cluster = view.name;
   const std::vector<ExecutorSlot>& slots = *ways.slots;
   const auto here = [&](const ExecutorSlot& slot) { return slot.cluster == cluster; };
   if (std::none_of(slots.begin(), slots.end(), here) || std::all_of(slots.begin(), slots.end(), here)) return "";
   if (ways.job->spec.network.mode == job::NetworkMode::kRelay || ways.egress_only.contains(cluster)) {
     return ways.relay.empty() ? "" : absl::StrCat("relay ", ways.relay);
   }
-  if (!ExecutorsHaveServices(*ways.job, slots)) return "addresses of their Pods";
+  const bool direct = !ExecutorsHaveServices(*ways.job, slots);
+  const std::map<std::string, std::string> addresses = direct ? PodAddresses(view, ways.attempt) : served;
   std::vector<std::string> reached;
+  bool all = true;
   for (const ExecutorSlot& slot : slots) {
+    if (!here(slot)) continue;
     const auto address = addresses.find(DeviceName(slot));
-    if (here(slot) && address != addresses.end()) reached.push_back(address->second);
+    if (address != addresses.end()) {
+      reached.push_back(address->second);
+    } else {
+      all = all && slot.spare;
+    }
   }
-  return base::CutText(absl::StrJoin(reached, ", "), kubeapi::kMaxShortText);
+  // Pods get theirs one after the other: each would be a write.
+  if (direct && !all && !reached.empty()) return std::nullopt;
+  return Listed(reached);
 }
 
 }  // namespace fusionllm::op

@@ -1,12 +1,15 @@
 // Where the parts of a run are reached, in words for the job's status: whoever wonders why two executors do not meet looks there first.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "lib/job/fusion_job.h"
+#include "operator/lifecycle/observation.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
@@ -15,13 +18,15 @@ namespace fusionllm::op {
 struct Ways {
   const job::FusionJob* job = nullptr;               // must outlive it
   const std::vector<ExecutorSlot>* slots = nullptr;  // of all clusters, as placed; must outlive it
-  std::set<std::string> egress_only;                 // clusters
-  std::string relay;                                 // HOST:PORT of the broker, as those of other clusters dial it
+  int64_t attempt = 0;
+  std::set<std::string> egress_only;  // clusters
+  std::string relay;                  // HOST:PORT of the broker, as those of other clusters dial it
 };
 
-// Where those of `cluster` are reached from other clusters, `addresses` being what its anchor says of them by device: HOST:PORT of each in
-// the order of their places, "relay HOST:PORT" where they only dial out, "addresses of their Pods". Empty: nobody outside dials them, as
-// the job is in one cluster alone or not there; or their addresses are not known yet. At most kMaxShortText letters.
-std::string ExecutorEndpoint(const Ways& ways, const std::string& cluster, const std::map<std::string, std::string>& addresses);
+// Where those of `cluster` are reached from other clusters, `served` being what its anchor says of their Services by device: HOST:PORT of
+// each in the order of their places, a Service's or, without any, its Pod's, or "relay HOST:PORT" where they only dial out. Empty: nobody
+// outside dials them, as the job is in one cluster alone or not there; or their addresses are not known yet. Nothing: some of their Pods
+// have no address yet; what was said before stays. At most kMaxShortText letters: "a:1, b:1, and 7 more".
+std::optional<std::string> ExecutorEndpoint(const Ways& ways, const ClusterView& cluster, const std::map<std::string, std::string>& served);
 
 }  // namespace fusionllm::op

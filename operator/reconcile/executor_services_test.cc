@@ -205,6 +205,23 @@ TEST_F(ExecutorServicesTest, TheStatusSaysWhatIsDialled) {
   EXPECT_THAT(Job()["status"]["clusterStatuses"].dump(), HasSubstr(endpoints["tokyo"])) << "as long as nobody knows better";
 }
 
+TEST_F(ExecutorServicesTest, WithoutServicesTheStatusSaysTheAddressesOfPodsAndIsNotWrittenAgainForThem) {
+  AddNodes();
+  Submit("Direct");
+  SettleBoth();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  EXPECT_THAT(Endpoints(), AllOf(HasSubstr(" | 10.0.0.1:7001"), HasSubstr(" | 10.9.0.1:7001")));
+  server_.ForgetRequests();
+  tokyo_server_.ForgetRequests();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(Reconcile().status.ok());
+    EXPECT_TRUE(ReconcileTokyo().status.ok());
+  }
+  for (const auto* server : {&server_, &tokyo_server_}) {
+    for (const auto& request : server->requests()) EXPECT_EQ(request.method, "GET") << request.target;
+  }
+}
+
 TEST_F(ExecutorServicesTest, AJobOfOneClusterNamesTheBrokersServiceAlone) {
   members_.remote_.clear();
   TwoClustersTest::Submit(testing::JobObject());

@@ -63,12 +63,17 @@ void JobClusters::FindEndpoints(Observation& seen) const {
   // Of a job that is over the addresses are gone with its Services: what was told last stays.
   if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
-  const Ways ways{.job = &seen.job, .slots = &seen.slots, .egress_only = EgressOnly(), .relay = center->remote_broker_address};
-  if (!local_.empty()) seen.clusters.front().endpoint = ExecutorEndpoint(ways, local_, center->executor_addresses);
+  const Ways ways{.job = &seen.job,
+                  .slots = &seen.slots,
+                  .attempt = seen.memory.attempt,
+                  .egress_only = EgressOnly(),
+                  .relay = center->remote_broker_address};
+  ClusterView& hub = seen.clusters.front();
+  if (!local_.empty()) hub.endpoint = ExecutorEndpoint(ways, hub, center->executor_addresses);
   for (const std::shared_ptr<Member>& member : members_.Remote()) {
     const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
     const auto anchor = member->AnchorOf(view_.identity.uid);
-    if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, at->name, anchor->executor_addresses);
+    if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, *at, anchor->executor_addresses);
   }
 }
 

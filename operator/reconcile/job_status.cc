@@ -27,8 +27,11 @@ std::optional<int64_t> Milliseconds(std::optional<double> seconds) {
   return seconds.has_value() ? std::optional<int64_t>(std::llround(*seconds * 1e3)) : std::nullopt;
 }
 
+bool Removed(const ClusterView& view) { return !view.reachable && !view.registered; }
+
 std::string TroubleIn(const ClusterView& view) {
   if (view.refusal.has_value()) return view.refusal->message;
+  if (Removed(view)) return view.lost ? kRemovedAndLost : kRemoved;
   if (!view.reachable && view.lost) return "Out of reach for longer than its workerLostTimeoutSeconds.";
   return view.waiting.empty() ? "" : absl::StrCat("Waiting: ", view.waiting, ".");
 }
@@ -36,7 +39,7 @@ std::string TroubleIn(const ClusterView& view) {
 kubeapi::ClusterStatus PartIn(const ClusterView& view, const Decision& decision, absl::Time now, kubeapi::ClusterStatus cluster) {
   cluster.name = view.name;
   cluster.active = cluster.ready = cluster.succeeded = cluster.failed = cluster.terminating = 0;
-  cluster.state = view.reachable ? "Connected" : view.lost ? "Lost" : "Unreachable";
+  cluster.state = view.reachable ? "Connected" : Removed(view) ? kRemovedState : view.lost ? "Lost" : "Unreachable";
   if (view.reachable) {
     cluster.last_heartbeat_time.reset();
   } else if (!cluster.last_heartbeat_time.has_value()) {
@@ -66,7 +69,7 @@ void CountPods(const Observation& seen, const Decision& decision, kubeapi::Fusio
   for (kubeapi::ClusterStatus& cluster : clusters) {
     const auto is_it = [&](const ClusterView& view) { return view.name == cluster.name; };
     if (std::any_of(seen.clusters.begin(), seen.clusters.end(), is_it)) continue;
-    cluster = PartIn({.name = cluster.name, .reachable = false}, decision, seen.now, cluster);
+    cluster = PartIn({.name = cluster.name, .reachable = false, .registered = false}, decision, seen.now, cluster);
   }
   for (const ClusterView& view : seen.clusters) {
     const bool is_hub = &view == &seen.clusters.front();

@@ -18,6 +18,11 @@ inline constexpr absl::Duration kProgressEvery = absl::Seconds(10);
 
 Memory MemoryOf(const kubeapi::FusionJobStatus& status);
 
+// Of a cluster whose FusionCluster is gone: its state, and its message from then on and once what ran there counts as lost.
+inline constexpr char kRemovedState[] = "Removed";
+inline constexpr char kRemoved[] = "Its FusionCluster is gone; what runs there goes on for all that is known.";
+inline constexpr char kRemovedAndLost[] = "Its FusionCluster is gone, for so long that what ran there counts as lost.";
+
 // The status after a decision. Equal to the one before when nothing has changed that is worth a write. `progress`: absent: nothing new.
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,
                                      const std::optional<Progress>& progress);

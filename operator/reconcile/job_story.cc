@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "operator/reconcile/job_status.h"
 
 namespace fusionllm::op {
 namespace {
@@ -67,17 +68,24 @@ void TellDeletion(const Turn& turn, std::vector<Note>& notes) {
   if (turn && turn.true_now()) notes.push_back({turn.is->reason == "ClusterUnreachable", turn.is->reason, turn.is->message});
 }
 
+bool CountsAsLost(const kubeapi::ClusterStatus& cluster) {
+  return cluster.state == "Lost" || (cluster.state == kRemovedState && cluster.message == kRemovedAndLost);
+}
+
 void TellClusters(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<Note>& notes) {
   for (const kubeapi::ClusterStatus& is : after.cluster_statuses) {
     const auto was = std::find_if(before.cluster_statuses.begin(), before.cluster_statuses.end(),
                                   [&](const kubeapi::ClusterStatus& cluster) { return cluster.name == is.name; });
     // Of clusters of earlier attempts nobody wants to know.
-    if (was == before.cluster_statuses.end() || was->state == is.state || is.epoch != after.attempt) continue;
+    if (was == before.cluster_statuses.end() || is.epoch != after.attempt) continue;
+    if (was->state == is.state && CountsAsLost(*was) == CountsAsLost(is)) continue;
     if (is.state == "Connected") {
       notes.push_back({false, "ClusterBack", absl::StrCat("Cluster ", is.name, " can be reached again.")});
-    } else if (is.state == "Lost") {
+    } else if (CountsAsLost(is) && !CountsAsLost(*was)) {
       notes.push_back({true, "ClusterLost", absl::StrCat("Cluster ", is.name, " counts as lost: ", is.message)});
-    } else {
+    } else if (is.state == kRemovedState) {
+      notes.push_back({true, "ClusterRemoved", absl::StrCat("Cluster ", is.name, " was removed: ", is.message)});
+    } else if (is.state == "Unreachable") {
       notes.push_back({true, "ClusterUnreachable",
                        absl::StrCat("Cluster ", is.name, " cannot be reached; what runs there goes on for all that is known.")});
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "operator/reconcile/job_status.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op {
@@ -68,6 +69,16 @@ TEST(JobStoryTest, OfClustersThatGoAndCome) {
   EXPECT_THAT(Told(in_state("Lost", 1), in_state("Connected", 1)), ElementsAre("ClusterBack"));
   EXPECT_THAT(Told(in_state("Lost", 1), in_state("Lost", 1)), IsEmpty());
   EXPECT_THAT(Told(in_state("Connected", 0), in_state("Lost", 0)), IsEmpty()) << "the job is elsewhere";
+  const auto removed = [&](const std::string& message) {
+    FusionJobStatus status = in_state("Removed", 1);
+    status.cluster_statuses[0].message = message;
+    return status;
+  };
+  EXPECT_THAT(Told(in_state("Connected", 1), removed(kRemoved)), ElementsAre("!ClusterRemoved"));
+  EXPECT_THAT(Told(removed(kRemoved), removed(kRemovedAndLost)), ElementsAre("!ClusterLost"));
+  EXPECT_THAT(Told(in_state("Lost", 1), removed(kRemovedAndLost)), ElementsAre("!ClusterRemoved")) << "that it is lost was told";
+  EXPECT_THAT(Told(removed(kRemovedAndLost), in_state("Lost", 1)), IsEmpty()) << "it is registered again, and away as before";
+  EXPECT_THAT(Told(removed(kRemoved), in_state("Connected", 1)), ElementsAre("ClusterBack"));
   EXPECT_THAT(Told({}, in_state("Connected", 1)), IsEmpty());
 }
 

@@ -43,6 +43,10 @@ absl::Status OfPod(absl::Status status) {
   return status;
 }
 
+Refused RefusedObjects(const std::string& cluster, const std::string& missing) {
+  return {{kObjectMissing, absl::StrCat("Cluster ", cluster, ": ", missing)}, kSoon};
+}
+
 Refused RefusedTemplate(const absl::Status& status) {
   return {{kInvalidTemplate, std::string(status.message())}, absl::InfiniteDuration()};
 }

@@ -15,8 +15,9 @@ inline constexpr char kInvalidTemplate[] = "InvalidTemplate";            // the 
 inline constexpr char kInvalidObject[] = "InvalidObject";                // the same of something else that is made for the job
 inline constexpr char kNamespaceTerminating[] = "NamespaceTerminating";  // nothing can be made there any more
 inline constexpr char kNamespaceMissing[] = "NamespaceMissing";
-inline constexpr char kConflict[] = "Conflict";    // something has the name of an object of ours and is not ours
-inline constexpr char kForbidden[] = "Forbidden";  // a right is missing, or an admission policy, Pod security say
+inline constexpr char kObjectMissing[] = "ObjectMissing";  // a ConfigMap or Secret without which its Pods do not start
+inline constexpr char kConflict[] = "Conflict";            // something has the name of an object of ours and is not ours
+inline constexpr char kForbidden[] = "Forbidden";          // a right is missing, or an admission policy, Pod security say
 
 struct Refused {
   Refusal refusal;
@@ -28,6 +29,9 @@ std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& 
 
 // The same error, marked: it was about a Pod, which is the job's own words for the most part.
 absl::Status OfPod(absl::Status status);
+
+// Objects that Pods name are not in the cluster, or not in their namespace: which ones, in words.
+Refused RefusedObjects(const std::string& cluster, const std::string& missing);
 
 // A template of which no Pod can be made, as BrokerPod() and ExecutorPod() say.
 Refused RefusedTemplate(const absl::Status& status);

@@ -1,5 +1,6 @@
 // Asks a cluster's API server whether it would take a job's Pods before anything is made for them: a dry run of one Pod of each role, which
-// meets the schema, Pod security, quotas and webhooks as the Pod itself would, and changes nothing.
+// meets the schema, Pod security, quotas and webhooks as the Pod itself would, and changes nothing. Then whether the ConfigMaps and Secrets
+// are there that they name: without one a Pod is made all the same, and waits on its node for it, of which nothing in the Pod tells.
 #pragma once
 
 #include <optional>

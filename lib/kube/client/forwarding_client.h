@@ -17,6 +17,9 @@ class ForwardingClient : public ApiClient {
   absl::StatusOr<std::string> Get(const Resource& resource, const ObjectKey& key, const CallOptions& call) override {
     return client_.Get(resource, key, call);
   }
+  absl::StatusOr<std::string> GetMetadata(const Resource& resource, const ObjectKey& key, const CallOptions& call) override {
+    return client_.GetMetadata(resource, key, call);
+  }
   absl::StatusOr<std::string> List(const Resource& resource, absl::string_view ns, const ListOptions& options,
                                    const CallOptions& call) override {
     return client_.List(resource, ns, options, call);

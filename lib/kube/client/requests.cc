@@ -18,8 +18,6 @@ std::string Target(std::string path, const Parameters& parameters) {
   return path;
 }
 
-HttpHeader AcceptMetadata(absl::string_view kind) { return {"Accept", absl::StrCat("application/json;as=", kind, ";g=meta.k8s.io;v=v1")}; }
-
 const char* Name(Propagation propagation) {
   switch (propagation) {
     case Propagation::kBackground:
@@ -50,6 +48,8 @@ absl::Status CheckKey(const Resource& resource, const ObjectKey& key) {
 }
 
 HttpHeader AcceptJson() { return {"Accept", "application/json"}; }
+
+HttpHeader AcceptMetadata(absl::string_view kind) { return {"Accept", absl::StrCat("application/json;as=", kind, ";g=meta.k8s.io;v=v1")}; }
 
 HttpRequest ListRequest(const Resource& resource, absl::string_view ns, const ListOptions& options) {
   const Parameters parameters = {

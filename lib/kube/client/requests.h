@@ -15,6 +15,7 @@ namespace fusionllm::kube {
 absl::Status CheckKey(const Resource& resource, const ObjectKey& key);
 
 HttpHeader AcceptJson();
+HttpHeader AcceptMetadata(absl::string_view kind);  // PartialObjectMetadata, PartialObjectMetadataList
 HttpRequest ListRequest(const Resource& resource, absl::string_view ns, const ListOptions& options);
 HttpRequest WatchRequest(const Resource& resource, absl::string_view ns, const WatchOptions& options);
 HttpRequest WriteRequest(absl::string_view method, std::string path, absl::string_view media_type, absl::string_view body,

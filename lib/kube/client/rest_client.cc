@@ -210,6 +210,11 @@ absl::StatusOr<std::string> RestClient::Get(const Resource& resource, const Obje
   return Call({.method = "GET", .target = ObjectPath(resource, key), .headers = {AcceptJson()}}, call);
 }
 
+absl::StatusOr<std::string> RestClient::GetMetadata(const Resource& resource, const ObjectKey& key, const CallOptions& call) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckKey(resource, key));
+  return Call({.method = "GET", .target = ObjectPath(resource, key), .headers = {AcceptMetadata("PartialObjectMetadata")}}, call);
+}
+
 absl::StatusOr<std::string> RestClient::List(const Resource& resource, absl::string_view ns, const ListOptions& options,
                                              const CallOptions& call) {
   return Call(ListRequest(resource, ns, options), call);

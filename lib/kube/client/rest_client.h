@@ -50,6 +50,7 @@ class RestClient : public ApiClient {
   RestClient(ClusterAccess access, RestClientOptions options, Clock& clock, const RestMetrics* metrics = nullptr);
 
   absl::StatusOr<std::string> Get(const Resource& resource, const ObjectKey& key, const CallOptions& call) override;
+  absl::StatusOr<std::string> GetMetadata(const Resource& resource, const ObjectKey& key, const CallOptions& call) override;
   absl::StatusOr<std::string> List(const Resource& resource, absl::string_view ns, const ListOptions& options,
                                    const CallOptions& call) override;
   absl::Status StreamList(const Resource& resource, absl::string_view ns, const ListOptions& options, WatchSink& sink,

@@ -354,11 +354,16 @@ TEST_F(RestClientTest, AListThatBreaksInTheMiddleIsNotBegunAgain) {
 TEST_F(RestClientTest, MetadataAloneCanBeAskedFor) {
   transport_->Then(200, "{}");
   transport_->Then(200, "");
+  transport_->Then(200, "{}");
   Collector sink;
   ASSERT_TRUE(api_.List(kPods, "", {.metadata_only = true}).ok());
   ASSERT_TRUE(api_.Watch(kPods, "", {.metadata_only = true}, sink, {}).ok());
+  ASSERT_TRUE(api_.GetMetadata(kPods, {"ns", "a"}).ok());
   EXPECT_EQ(HeaderOf(transport_->requests()[0], "Accept"), "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
   EXPECT_EQ(HeaderOf(transport_->requests()[1], "Accept"), "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+  EXPECT_EQ(HeaderOf(transport_->requests()[2], "Accept"), "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+  EXPECT_EQ(transport_->requests()[2].target, "/api/v1/namespaces/ns/pods/a");
+  EXPECT_EQ(api_.GetMetadata(kPods, {"ns", ""}).status().code(), absl::StatusCode::kInvalidArgument) << "that would be a list";
 }
 
 TEST_F(RestClientTest, MetricsHaveTheNamesOfClientGo) {

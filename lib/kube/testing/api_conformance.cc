@@ -308,6 +308,15 @@ TEST_P(ApiConformance, MetadataAloneIsListed) {
   EXPECT_FALSE(list["items"][0].contains("data"));
 }
 
+TEST_P(ApiConformance, MetadataAloneOfOneObjectIsRead) {
+  CreateConfigMap("a", "1");
+  const Json object = Parsed(api().GetMetadata(kConfigMaps, Key("a")));
+  EXPECT_EQ(object["kind"], "PartialObjectMetadata");
+  EXPECT_EQ(object["metadata"]["name"], "a");
+  EXPECT_FALSE(object.contains("data"));
+  EXPECT_TRUE(IsApiNotFound(api().GetMetadata(kConfigMaps, Key("b")).status()));
+}
+
 TEST_P(ApiConformance, ItSaysWhoItIs) {
   EXPECT_EQ(Parsed(api().GetPath("/version"))["major"], "1");
   EXPECT_EQ(*api().GetPath("/readyz"), "ok");

@@ -62,7 +62,7 @@ class FakeApiServer::Impl {
   // Until `timeout` is over or `stop` is requested, and so never an answer.
   absl::Status Hang(std::unique_lock<std::mutex>& lock, absl::Duration timeout, const std::stop_token& stop);
   void Record(const HttpRequest& request, const FakeRequest& read, int code) {
-    requests.push_back({read.verb, request.method, request.target, read.user_agent, code, clock.Monotonic()});
+    requests.push_back({read.verb, request.method, request.target, read.user_agent, code, clock.Monotonic(), read.metadata_only});
     if (told) told(requests.back());
   }
 

@@ -51,6 +51,7 @@ struct RecordedRequest {
   std::string user_agent;
   int code = 0;       // 0: no answer
   absl::Duration at;  // by the clock's Monotonic()
+  bool metadata_only = false;
 };
 
 struct KindOptions {

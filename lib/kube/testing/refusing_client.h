@@ -10,6 +10,7 @@ namespace fusionllm::kube::testing {
 class RefusingClient : public ApiClient {
  public:
   absl::StatusOr<std::string> Get(const Resource&, const ObjectKey&, const CallOptions&) override { return Refusal(); }
+  absl::StatusOr<std::string> GetMetadata(const Resource&, const ObjectKey&, const CallOptions&) override { return Refusal(); }
   absl::StatusOr<std::string> List(const Resource&, absl::string_view, const ListOptions&, const CallOptions&) override {
     return Refusal();
   }

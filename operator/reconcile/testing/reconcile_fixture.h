@@ -44,6 +44,12 @@ inline json JobObject() {
             {"executors", {{"replicas", 2}}}}}};
 }
 
+// What its Pods mount, in a cluster.
+inline void AddData(kube::ApiClient& client) {
+  const json text = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "text"}}}};
+  EXPECT_TRUE(client.Create(kConfigMaps, "default", text.dump()).ok());
+}
+
 // Nobody waits by this clock: the time comes at once.
 class HurryingClock : public FakeClock {
  public:
@@ -262,6 +268,7 @@ class JobReconcilerTest : public ::testing::Test {
     looking_ = NewClient(server_.NewTransport());
     const json own = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kOperatorNamespace}}}};
     EXPECT_TRUE(looking_->Create(kNamespaces, "", own.dump()).ok());
+    AddData(*looking_);
     Restart();
   }
 

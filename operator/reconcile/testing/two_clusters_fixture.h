@@ -17,6 +17,7 @@ class TwoClustersTest : public JobReconcilerTest {
     tokyo_transport_ = transport.get();
     tokyo_writes_ = NewClient(std::move(transport));
     tokyo_client_ = NewClient(tokyo_server_.NewTransport());
+    AddData(*tokyo_client_);
     tokyo_ = std::make_shared<DirectMember>(*tokyo_client_, "tokyo");
     members_.remote_ = {std::make_shared<WritingMember>(*tokyo_, *tokyo_writes_)};
   }

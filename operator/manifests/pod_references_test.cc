@@ -1,0 +1,66 @@
+#include "operator/manifests/pod_references.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> In(const json& spec) {
+  std::vector<std::string> references;
+  for (const PodReference& reference : ReferencesOf({{"spec", spec}})) {
+    references.push_back(absl::StrCat(reference.kind->kind, " ", reference.name, ": ", reference.use));
+  }
+  return references;
+}
+
+TEST(PodReferencesTest, EveryWayToNameAConfigMapOrSecretIsSeen) {
+  const json projected = {{{"configMap", {{"name", "c2"}}}}, {{"secret", {{"name", "s2"}}}}, {{"downwardAPI", json::object()}}};
+  const json volumes = {{{"name", "a"}, {"configMap", {{"name", "c1"}}}},
+                        {{"name", "b"}, {"secret", {{"secretName", "s1"}}}},
+                        {{"name", "c"}, {"projected", {{"sources", projected}}}},
+                        {{"name", "d"}, {"persistentVolumeClaim", {{"claimName", "claim"}}}},
+                        {{"name", "e"}, {"emptyDir", json::object()}}};
+  const json env = {{{"name", "X"}, {"value", "x"}},
+                    {{"name", "Y"}, {"valueFrom", {{"configMapKeyRef", {{"name", "c3"}, {"key", "k"}}}}}},
+                    {{"name", "Z"}, {"valueFrom", {{"secretKeyRef", {{"name", "s3"}, {"key", "k"}}}}}}};
+  const json env_from = {{{"configMapRef", {{"name", "c4"}}}}, {{"secretRef", {{"name", "s4"}}}}};
+  EXPECT_THAT(In({{"volumes", volumes},
+                  {"initContainers", {{{"name", "first"}, {"envFrom", env_from}}}},
+                  {"containers", {{{"name", "executor"}, {"env", env}}}}}),
+              ElementsAre("ConfigMap c1: volume a", "Secret s1: volume b", "ConfigMap c2: volume c", "Secret s2: volume c",
+                          "ConfigMap c4: environment of container first", "Secret s4: environment of container first",
+                          "ConfigMap c3: environment of container executor", "Secret s3: environment of container executor"));
+}
+
+TEST(PodReferencesTest, WhatIsOptionalIsLeftOut) {
+  const json volumes = {{{"name", "a"}, {"configMap", {{"name", "c"}, {"optional", true}}}},
+                        {{"name", "b"}, {"secret", {{"secretName", "s"}, {"optional", false}}}}};
+  EXPECT_THAT(In({{"volumes", volumes}}), ElementsAre("Secret s: volume b"));
+}
+
+TEST(PodReferencesTest, AnObjectIsNamedOnceAndThereIsALimit) {
+  json volumes = json::array();
+  for (int i = 0; i < 1000; ++i) volumes.push_back({{"name", "v"}, {"configMap", {{"name", absl::StrCat("c", i % 500)}}}});
+  EXPECT_EQ(In({{"volumes", volumes}}).size(), kMostReferences);
+  volumes = {{{"name", "v"}, {"configMap", {{"name", "c"}}}}, {{"name", "w"}, {"configMap", {{"name", "c"}}}}};
+  EXPECT_THAT(In({{"volumes", volumes}}), ElementsAre("ConfigMap c: volume v"));
+}
+
+TEST(PodReferencesTest, WhatIsNoPodNamesNothing) {
+  for (const char* text : {"null", "[]", R"({"spec": 1})", R"({"spec": {"volumes": {"configMap": {"name": "c"}}}})",
+                           R"({"spec": {"volumes": [1, {"configMap": "c"}, {"secret": {"secretName": 1}}]}})"}) {
+    EXPECT_THAT(ReferencesOf(json::parse(text)), IsEmpty()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::op
