@@ -235,9 +235,13 @@ TEST_F(ChartTest, MonitorsSayWhatPrometheusMakesOfTheirTargets) {
 }
 
 TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
-  const std::vector<YAML::Node> objects =
-      Objects("--set metrics.enabled=false,metrics.serviceMonitor.enabled=true --api-versions monitoring.coreos.com/v1");
-  EXPECT_THAT(Kinds(objects), Not(testing::AnyOf(Contains("Service"), Contains("ServiceMonitor"))));
+  const std::string all =
+      "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,"
+      "metrics.prometheusRule.enabled=true";
+  EXPECT_THAT(Kinds(Objects(all)), IsSupersetOf({"Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"}));
+  EXPECT_THAT(Kinds(Objects(all + ",metrics.enabled=false,role=member")), Not(Contains(testing::AnyOf("PodMonitor", "PrometheusRule"))));
+  const std::vector<YAML::Node> objects = Objects(all + ",metrics.enabled=false");
+  EXPECT_THAT(Kinds(objects), Not(Contains(testing::AnyOf("Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"))));
   EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
