@@ -70,11 +70,12 @@ other=$(uid_of cork long-cork-1-r0)
 watches_cut -I
 until_true "cork to be missed" condition_is fusioncluster/cork Connected False
 kubectl_in cork delete pod long-cork-0-r0 --grace-period=0 --force >/dev/null 2>&1
-gone() { [ -z "$(uid_of cork long-cork-0-r0)" ]; }
-until_true "the executor's Pod to go" gone
+until_true "the executor's Pod to go" empty uid_of cork long-cork-0-r0
 # A server that begins now knows nothing older than this, and etcd does not either.
 api_server_dies cork
-gone || fail "somebody has made the Pod again, who could not"
+asked() { made_again=$(uid_of cork long-cork-0-r0); }
+until_true "cork to say whether it has the Pod" asked
+[ -z "$made_again" ] || fail "somebody has made the Pod again, who could not"
 took "the operator's watches are cut, an executor's Pod and all history are gone"
 watches_cut -D
 until_true "the connection to cork" condition_is fusioncluster/cork Connected True

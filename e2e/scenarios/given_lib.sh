@@ -61,7 +61,12 @@ take_given() {
   given_are_ours=yes
 }
 
-has_namespace() { [ -n "$(kubectl_of "$1" get namespace "$2" --ignore-not-found --output name)" ]; }
+# One that is not found is made, and deleted at the end: nobody may guess.
+has_namespace() {
+  local there
+  there=$(kubectl_of "$1" get namespace "$2" --ignore-not-found --output name) || die "$1 does not say whether it has the namespace $2"
+  [ -n "$there" ]
+}
 
 # traces_in CLUSTER: what a scenario may have left there, as "NAMESPACE KIND/NAME": all that is in its namespaces, but for what Kubernetes puts
 # into each; of what is in no namespace, by its name or for whom it is.
@@ -105,10 +110,7 @@ put_back() {
     fi
   done
 }
-clean_of_traces() {
-  local left
-  left=$(traces_in "$1" 2>/dev/null) && [ -z "$left" ]  # while a definition goes, so does its kind
-}
+clean_of_traces() { empty traces_in "$1" 2>/dev/null; }  # while a definition goes, so does its kind
 
 # leave_given: as they were found, and it is looked at that they are.
 leave_given() {

@@ -54,7 +54,8 @@ carried_on() {
 columns() { kubectl_of "$hub" get crd fusionjobs.fusionllm.io --output 'jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}'; }
 all_columns=$(columns)
 kubectl_of "$hub" patch crd fusionjobs.fusionllm.io --type=json --patch '[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]' >/dev/null
-[ "$(columns)" != "$all_columns" ] || fail "the definition was not made older"
+older=$(columns)
+[ "$older" != "$all_columns" ] || fail "the definition was not made older"
 
 former=$(leader)
 helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set "image.tag=${next:-$version}" --set operator.workers=3,operator.logLevel=debug \

@@ -62,15 +62,14 @@ remade=$(pods_of "$hub" reims)
 since=$(now)
 "$cluster_scripts/link.sh" mend "$hub" cadiz
 until_true "cadiz to be back" condition_is fusioncluster/cadiz Connected True
-nothing_in_cadiz() { [ -z "$(pods_of cadiz)" ]; }
-until_true "the lost executor to go" nothing_in_cadiz
+until_true "the lost executor to go" empty pods_of cadiz
 took "cadiz is back, and clean of the former attempt after $(seconds_between "$since" "$(now)") s"
 step=$(step_of long)
 until_true "steps after step $step" has_passed long $((step + 20))
 [ "$(pods_of "$hub" reims)" = "$remade" ] || fail "the executor that was given up has disturbed others: $(diff <(echo "$remade") <(pods_of "$hub" reims))"
 status_is long attempt 1 || fail "there was another attempt: $(status_of long attempt)"
 status_is long executors 2/2 || fail "the status tells of $(status_of long executors) executors"
-nothing_in_cadiz || fail "in cadiz there is again: $(pods_of cadiz)"
+empty pods_of cadiz || fail "in cadiz there is again: $(pods_of cadiz)"
 kill $watching
 below=$(awk -v saved="$saved" '$1 == 1 && $2 != "" && $2 < saved' "$scratch/history")
 [ -z "$below" ] || fail "after the checkpoint of step $saved the status went back: $below"

@@ -75,6 +75,12 @@ shape_links() {
   for other in "${@:4}"; do "$cluster_scripts/link.sh" shape "$3" "$other" "$1" "$2"; done
 }
 
+# empty COMMAND...: it answers, and with nothing. One that fails has not said that nothing is there.
+empty() {
+  local answer
+  answer=$("$@") && [ -z "$answer" ]
+}
+
 k() { kubectl_of "$hub" --namespace team "$@"; }
 own() { kubectl_of "$hub" --namespace fusionllm "$@"; }  # where the operator is
 kubectl_in() { kubectl_of "$1" --namespace team "${@:2}"; }
@@ -242,11 +248,14 @@ pods_of() {
   local cluster
   for cluster in "$@"; do
     kubectl_in "$cluster" get pods --selector fusionllm.io/job --output \
-      'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}'
+      'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}' || return
   done | sort
 }
 uid_of() { kubectl_in "$1" get pod "$2" --ignore-not-found --output 'jsonpath={.metadata.uid}'; }
-uid_is_new() { [ -n "$(uid_of "$1" "$2")" ] && [ "$(uid_of "$1" "$2")" != "$3" ]; }
+uid_is_new() {
+  local uid
+  uid=$(uid_of "$1" "$2") && [ -n "$uid" ] && [ "$uid" != "$3" ]
+}
 
 # end_soon NAME MORE_STEPS: a job with a claim for its checkpoints is suspended, given an end that is near, resumed, and comes to it. What a
 # step takes on this machine makes no difference.
@@ -282,7 +291,7 @@ expect_sent() {
 no_services() {
   local cluster
   for cluster in "$hub" "${members[@]}"; do
-    [ -z "$(kubectl_in "$cluster" get services --selector fusionllm.io/job --output name)" ] || return
+    empty kubectl_in "$cluster" get services --selector fusionllm.io/job --output name || return
   done
 }
 expect_no_services() { until_true "the Services of a job that is over to go" no_services; }
@@ -290,7 +299,10 @@ expect_no_services() { until_true "the Services of a job that is over to go" no_
 # ---- operators ----
 # The Pod of the operator that leads; nothing while nobody does.
 leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}' | cut -d_ -f1; }
-another_leads() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
+another_leads() {
+  local now_leads
+  now_leads=$(leader) && [ -n "$now_leads" ] && [ "$now_leads" != "$1" ]
+}
 operators_ready() {
   [ "$(own get deployment "$account" --output 'jsonpath={.status.readyReplicas}/{.status.unavailableReplicas}')" = "$1/" ]
 }
@@ -314,12 +326,15 @@ at_most() { awk -v took="$1" -v limit="$2" 'BEGIN { exit !(took <= limit) }' || 
 
 # ---- the end ----
 left_in() { kubectl_in "$1" get pods,configmaps,secrets,services --selector fusionllm.io/job --output name; }
-nothing_left_in() { [ -z "$(left_in "$1")" ]; }
+nothing_left_in() { empty left_in "$1"; }
+# tombstones_of NAME: what clusters owe of the job, by the hub's word.
+tombstones_of() { own get configmaps --selector fusionllm.io/role=tombstone --output "jsonpath={range .items[?(@.data.job==\"$1\")]}{.metadata.name} {end}"; }
 # delete_job NAME: it, and all that was made for it in any cluster.
 delete_job() {
   k delete fusionjob "$1" --timeout="$patience" >/dev/null || fail "the job $1 is not deleted"
   local cluster
   for cluster in "$hub" "${members[@]}"; do until_true "$cluster to be clean of jobs" nothing_left_in "$cluster"; done
+  until_true "the tombstones of $1 to go" empty tombstones_of "$1"
 }
 
 # take_down NAME_OF_SCENARIO

@@ -17,12 +17,12 @@ until_true "its first steps" has_passed long 5
 took "the job trains"
 
 # parts_in CLUSTER: files with tensors in its claim.
-parts_in() { find "$state_root/$1/volumes/checkpoints/run" -name '*.safetensors' 2>/dev/null; }
+parts_in() { find "$state_root/$1/volumes/checkpoints/run" -ignore_readdir_race -name '*.safetensors' 2>/dev/null; }
 if ! given; then
   has_saved() { [ "$(status_of long checkpoint.step)" -gt 0 ] 2>/dev/null; }
   until_true "its first checkpoint" has_saved
   for member in "${members[@]}"; do [ -n "$(parts_in "$member")" ] || fail "$member keeps no part of a checkpoint"; done
-  [ -z "$(parts_in "$hub")" ] || fail "parts of checkpoints came to the hub: $(parts_in "$hub")"
+  empty parts_in "$hub" || fail "parts of checkpoints came to the hub: $(parts_in "$hub")"
   took "each member keeps its part of a checkpoint"
 fi
 
@@ -43,7 +43,7 @@ given || [ "$(parts_in "$hub" | grep -c "/step-$(printf '%06d' "$saved")/model-"
   fail "of the checkpoint of step $saved the hub has: $(parts_in "$hub")"
 reason_is fusionjob/long Ready Suspended || fail "a suspended job is Ready for the reason $(condition_of fusionjob/long Ready reason)"
 for cluster in "$hub" "${members[@]}"; do
-  [ -z "$(pods_of "$cluster")" ] || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
+  empty pods_of "$cluster" || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
 done
 refused=$(k patch fusionjob long --type=merge --patch '{"spec": {"managedBy": "somebody"}}' 2>&1) && fail "managedBy was changed"
 [[ $refused == *managedBy* ]] || fail "the refusal does not name the field: $refused"

@@ -72,7 +72,7 @@ taken_over() {
 # ---- the broker is killed ----
 if here "a broker that is killed: it takes power over its machine"; then
   task=$(ctr --address "$state_root/$hub/run/containerd.sock" --namespace k8s.io tasks list | awk '{ print $2 }' |
-    while read -r pid; do [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != fusion-broker ] || echo "$pid"; done)
+    while read -r pid; do if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = fusion-broker ]; then echo "$pid"; fi; done)
   [ -n "$task" ] || fail "the broker has no process"
   kill -KILL "$task"
 else
