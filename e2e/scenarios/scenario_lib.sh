@@ -46,6 +46,7 @@ bring_up() {
 end_badly() {
   local status=$1
   [ "$BASHPID" = $$ ] || return 0  # a subshell's end is not the scenario's
+  [ ${#watching[@]} -eq 0 ] || kill "${watching[@]}" 2>/dev/null || true
   if [ "$status" -ne 0 ] && { ! given || [ -n "$given_are_ours" ]; }; then
     echo "---- the operator:" >&2
     for hub in "${hubs[@]}"; do
@@ -234,6 +235,23 @@ status_is() { [ "$(status_of "$1" "$2")" = "$3" ]; }
 step_of() { status_of "$1" trainerStatus.step; }
 has_passed() { [ "$(step_of "$1")" -gt "$2" ] 2>/dev/null; }
 wait_for() { k wait --for="$2" "fusionjob/$1" --timeout="$patience" >/dev/null || fail "$1: no $2"; }
+
+# watch_status JOB FIELDS FILE: each status that the job has from here on goes to FILE, a line as FIELDS tell it, until end_watches or the
+# scenario's end. kubectl itself is the child, not a shell around it that would leave it behind.
+watching=()
+watch_status() {
+  { exec "$(tool kubectl)" --kubeconfig="$(kubeconfig_of "$hub")" --namespace team get fusionjob "$1" --watch --output "jsonpath=$2{\"\n\"}"; } >"$3" &
+  watching+=($!)
+}
+# One that has ended by itself has missed what came then.
+end_watches() {
+  local process
+  for process in "${watching[@]}"; do
+    kill "$process" 2>/dev/null || fail "a watch of a job has ended before its time"
+    wait "$process" 2>/dev/null || true
+  done
+  watching=()
+}
 
 # A loss in the status that shows that the model has learned: ln 256, 5.55, is what guessing costs, and batches differ by some 0.05. How far
 # below it a few dozen steps come depends on how much is compressed, which is for the speed of the machine to say.

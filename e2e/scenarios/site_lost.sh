@@ -38,12 +38,7 @@ until_true "a copy in the replica" has_copy
 took "both train, each member keeps its part of their checkpoints"
 
 # Every status that they have from here on.
-watching=()
-for name in copied apart; do
-  k get fusionjob $name --watch --output 'jsonpath={.status.attempt} {.status.trainerStatus.step}{"\n"}' >"$scratch/$name.history" &
-  watching+=($!)
-done
-trap 'status=$?; kill "${watching[@]}" 2>/dev/null || true; end_badly $status' EXIT
+for name in copied apart; do watch_status $name '{.status.attempt} {.status.trainerStatus.step}' "$scratch/$name.history"; done
 
 # ---- away ----
 since=$(now)
@@ -81,8 +76,7 @@ for name in copied apart; do
   step=$(step_of $name)
   until_true "steps of $name after step $step" has_passed $name $((step + 20))
 done
-kill "${watching[@]}"
-trap 'end_badly $?' EXIT
+end_watches
 # expect_not_below NAME STEP: once a status has told of it; a copy may be there before.
 expect_not_below() {
   local below

@@ -27,10 +27,8 @@ if ! given; then
 fi
 
 # Every status that the job has from here on.
-history=$(mktemp)
-k get fusionjob long --watch --output 'jsonpath={.status.state} {.status.trainerStatus.step} {.status.restarts}{"\n"}' >"$history" &
-watching=$!
-trap 'status=$?; kill $watching 2>/dev/null || true; rm -f "$history"; end_badly $status' EXIT
+history=$scratch/history
+watch_status long '{.status.state} {.status.trainerStatus.step} {.status.restarts}' "$history"
 
 k patch fusionjob long --type=merge --patch '{"spec": {"suspend": true}}' >/dev/null
 wait_for long condition=Suspended
@@ -57,12 +55,10 @@ status_is long checkpoint.step $steps || fail "the last checkpoint is of step $(
 status_is long restarts 0 || fail "a suspension counts as $(status_of long restarts) restarts"
 condition_is fusionjob/long Suspended False || fail "a job that was resumed still says Suspended"
 expect_trained long
-kill $watching
+end_watches
 below=$(awk -v saved="$saved" '$1 == "Suspended" { since = 1 } since && $2 != "" && $2 < saved' "$history")
 [ -z "$below" ] || fail "after the checkpoint of step $saved the status went back: $below"
 grep -q "^Suspended $saved 0" "$history" || fail "the state was never Suspended at step $saved: $(tail -5 "$history")"
-rm "$history"
-trap 'end_badly $?' EXIT
 
 delete_job long
 took "deleted, nothing is left in any cluster"

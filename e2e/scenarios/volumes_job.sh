@@ -53,9 +53,7 @@ executors=$(pods_of "${members[@]}")
 took "the job trains its graph, with the text in one of two members"
 
 # Every status that the job has from here on.
-k get fusionjob kept --watch --output 'jsonpath={.status.attempt} {.status.trainerStatus.step} {.status.checkpoint.step}{"\n"}' >"$scratch/history" &
-watching=$!
-trap 'status=$?; kill $watching 2>/dev/null || true; end_badly $status' EXIT
+watch_status kept '{.status.attempt} {.status.trainerStatus.step} {.status.checkpoint.step}' "$scratch/history"
 
 # taken_over ATTEMPT HOW: the broker of that attempt goes on with the run from the journal.
 taken_over() {
@@ -83,7 +81,7 @@ taken_over 1 "the broker is killed"
 # ---- its Pod goes without a word ----
 k delete pod kept-broker-r1 --grace-period=0 --force >/dev/null 2>&1
 taken_over 2 "the broker's Pod is deleted by force"
-kill $watching
+end_watches
 # An attempt begins with what the checkpoint has: no status may tell of a step before the last one that was told of.
 below=$(awk '$3 != "" { if (!($1 in from)) from[$1] = last; if ($2 != "" && $2 < from[$1]) print; last = $3 }' "$scratch/history")
 [ -z "$below" ] || fail "the status went back below the checkpoint: $below"
