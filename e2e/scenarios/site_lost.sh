@@ -79,9 +79,14 @@ done
 end_watches
 # expect_not_below NAME STEP: once a status has told of it; a copy may be there before.
 expect_not_below() {
-  local below
-  below=$(awk -v saved="$2" '$2 >= saved { since = 1 } since && $2 != "" && $2 < saved' "$scratch/$1.history")
-  [ -z "$below" ] || fail "after the checkpoint of step $2 the status of $1 went back: $below"
+  local wrong
+  wrong=$(awk -v saved="$2" '
+    $2 == "" { next }
+    $2 + 0 >= saved + 0 { since = 1 }
+    since && $2 + 0 < saved + 0 { print "it went back: " $0 }
+    $2 + 0 > saved + 0 { beyond = 1 }
+    END { if (!beyond) print "no status tells of a later step" }' "$scratch/$1.history")
+  [ -z "$wrong" ] || fail "the status of $1, after the checkpoint of step $2: $wrong"
 }
 expect_not_below copied "$copied_at"
 expect_not_below apart "$saved"

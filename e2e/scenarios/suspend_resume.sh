@@ -56,7 +56,7 @@ status_is long restarts 0 || fail "a suspension counts as $(status_of long resta
 condition_is fusionjob/long Suspended False || fail "a job that was resumed still says Suspended"
 expect_trained long
 end_watches
-below=$(awk -v saved="$saved" '$1 == "Suspended" { since = 1 } since && $2 != "" && $2 < saved' "$history")
+below=$(awk -F'[ ]' -v saved="$saved" '$1 == "Suspended" { since = 1 } since && $2 != "" && $2 + 0 < saved + 0' "$history")
 [ -z "$below" ] || fail "after the checkpoint of step $saved the status went back: $below"
 grep -q "^Suspended $saved 0" "$history" || fail "the state was never Suspended at step $saved: $(tail -5 "$history")"
 
