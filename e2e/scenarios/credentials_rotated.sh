@@ -143,5 +143,5 @@ expect_trained long
 took "$(k get fusionjob long --no-headers)"
 delete_job long
 took "deleted, nothing is left in any cluster"
-for member in "${members[@]}"; do helm_in "$member" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
+for member in "${members[@]}"; do uninstall "$member"; done
 take_down "credentials rotated"

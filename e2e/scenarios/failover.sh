@@ -174,6 +174,6 @@ end_soon long 20
 expect_trained long
 for number in 1 2 3; do k delete fusionjob "late-$number" --timeout="$patience" >/dev/null; done
 delete_job long
-helm_in genoa uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
+uninstall genoa
 took "deleted, nothing is left in any cluster"
 take_down "leaders come and go"

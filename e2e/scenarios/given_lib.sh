@@ -88,7 +88,7 @@ traces_in() {
 
 # put_back CLUSTER: as it was found. What is still there of a scenario that has failed goes, too.
 put_back() {
-  local name=$1 namespace object
+  local name=$1 namespace object said
   if [ -n "$(kubectl_of "$name" get crd fusionjobs.fusionllm.io --ignore-not-found --output name)" ]; then
     kubectl_in "$name" annotate fusionjobs --all fusionllm.io/force-delete=true >/dev/null 2>&1 || true
     kubectl_in "$name" delete fusionjobs --all --timeout=60s >/dev/null 2>&1 || true
@@ -96,7 +96,7 @@ put_back() {
       kubectl_in "$name" patch "$object" --type=merge --patch '{"metadata": {"finalizers": null}}' >/dev/null || true
     done
   fi
-  helm_in "$name" uninstall fusion --ignore-not-found --no-hooks --wait --timeout "$patience" >/dev/null 2>&1 || true
+  said=$(helm_in "$name" uninstall fusion --ignore-not-found --no-hooks --wait --timeout "$patience" 2>&1) || echo "helm uninstall in $name: $said" >&2
   for namespace in "${made_namespaces[@]}"; do
     if ! grep -qx "$name $namespace" <<<"$found"; then
       kubectl_of "$name" delete namespace "$namespace" --ignore-not-found --timeout="$patience" >/dev/null || true

@@ -58,7 +58,7 @@ until_true "the jobs' objects to go; there are: $(left_in "$hub" | tr '\n' ' ')"
 # ---- uninstall ----
 keep_rights
 kubectl_of "$hub" delete fusioncluster here >/dev/null
-helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
+uninstall "$hub"
 of_release() {
   k get deployments,services,serviceaccounts,pods,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces \
     --selector app.kubernetes.io/instance=fusion --output name

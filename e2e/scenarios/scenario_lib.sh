@@ -165,6 +165,11 @@ install_operator() {
   fi
   helm_in "$hub" install fusion "$source_folder/helm/fusionllm" "${values[@]}" "$@" --wait --timeout "$patience" >/dev/null
 }
+# uninstall CLUSTER: the release there. What helm says is told where it fails.
+uninstall() {
+  local said
+  said=$(helm_in "$1" uninstall fusion --wait --timeout "$patience" 2>&1) || fail "helm uninstall in $1: $said"
+}
 
 # for_hub MEMBER: a file with the kubeconfig of the member's administrator, as the hub's Pods can use it.
 for_hub() { if given; then echo "$scratch/given/$1.for-hub"; else kubeconfig_of "$1"; fi; }
@@ -358,7 +363,7 @@ delete_job() {
 # take_down NAME_OF_SCENARIO
 take_down() {
   [ -n "$rights_kept" ] || keep_rights
-  for hub in "${hubs[@]}"; do helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
+  for hub in "${hubs[@]}"; do uninstall "$hub"; done
   leave "$1"
 }
 # leave NAME_OF_SCENARIO: the clusters, which have no release any more.

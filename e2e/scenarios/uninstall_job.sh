@@ -37,7 +37,7 @@ job kept 1000000 "{name: nancy, min: 2}" "$two_executors" "$with_checkpoints"
 wait_for kept condition=Ready
 until_true "its first steps" has_passed kept 5
 keep_rights
-helm_in "$hub" uninstall fusion --wait --timeout "$patience" >"$scratch/said" 2>&1 || fail "helm uninstall: $(cat "$scratch/said")"
+uninstall "$hub"
 condition_is fusionjob/kept Suspended True || fail "the operator is gone, and the job is not suspended: $(k get fusionjob kept --no-headers)"
 for cluster in "${machines[@]}"; do
   empty pods_of "$cluster" || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
