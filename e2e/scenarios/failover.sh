@@ -4,7 +4,7 @@
 # something to do, for longer than its Lease lasts: the standby takes over and does it; the old one wakes up, ends, and by the audit logs of
 # hub and member it has written nothing after it had lost the Lease. All the while the job trains, and none of its Pods is replaced.
 # The chart's admission policies are in force from the second half on: what they are for is refused, by hub and member, and was not before.
-# In clusters that were given the leader is deleted, and another one leads; how soon it is there told as kubectl sees it, and held to no limit.
+# In clusters that were given the leader is deleted, and that is all: how soon another one leads is told as kubectl sees it, and held to no limit.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
