@@ -20,7 +20,7 @@ network_mode=Direct
 job flat 60 "$(one_in_each)"
 wait_for flat condition=Ready
 for member in "${members[@]}"; do
-  [ -z "$(kubectl_in "$member" get services --selector fusionllm.io/job --output name)" ] || fail "$member has a Service for an executor that is dialled directly"
+  empty kubectl_in "$member" get services --selector fusionllm.io/job --output name || fail "$member has a Service for an executor that is dialled directly"
   address=$(kubectl_in "$member" get pods --selector fusionllm.io/role=executor --output 'jsonpath={.items[*].status.podIP}')
   [[ $address =~ ^[0-9.]+$ ]] || fail "the executor in $member has the address '$address'"
   status_is flat "clusterStatuses[?(@.name==\"$member\")].endpoint" "$address:7001" ||
