@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -54,7 +55,7 @@ class Informer : private ReflectorSink {
     WatchScope scope;
     DecodeObject decode;
     ReflectorLimits limits = {};
-    uint64_t seed = 0;  // of the random parts of waiting times
+    std::optional<uint64_t> seed = {};  // of the random parts of waiting times; none: another in each informer
   };
 
   // `client`, `clock` and `metrics` (which may be null) must outlive the informer.

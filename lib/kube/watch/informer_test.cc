@@ -268,6 +268,21 @@ TEST_F(InformerTest, StartsOverFromTheNewestStateWhenItIsAsked) {
   EXPECT_EQ(client_.Lists(2)[1].resource_version, "") << "not from a cache, which may be wrong itself";
 }
 
+// Else all that watch a server would draw the same, and be back in the same moment after it was away.
+TEST_F(InformerTest, NoTwoDrawTheSameTimes) {
+  const auto draws = [this] {
+    testing::ScriptedClient client;
+    client.OnList(ListJson({}, "10"));
+    for (int i = 0; i < 4; ++i) client.OnWatch(BookmarkJson(std::to_string(11 + i)), absl::OkStatus());
+    Informer informer(client, clock_, &metrics_, {.scope = {.resource = testing::Pods()}, .decode = DecodePod});
+    informer.Start();
+    std::vector<absl::Duration> times;
+    for (const WatchOptions& watch : client.Watches(5)) times.push_back(watch.server_timeout);
+    return times;
+  };
+  EXPECT_NE(draws(), draws());
+}
+
 TEST_F(InformerTest, StopsAtOnceWhateverItWaitsFor) {
   const auto never_listed = Make();
   never_listed->Start();

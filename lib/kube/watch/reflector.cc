@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
@@ -112,7 +113,7 @@ class Reflector::EventSink : public WatchSink {
 };
 
 Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink,
-                     InformerMetrics::Probe probe, ReflectorLimits limits, uint64_t seed)
+                     InformerMetrics::Probe probe, ReflectorLimits limits, std::optional<uint64_t> seed)
     : client_(client),
       clock_(clock),
       scope_(std::move(scope)),
@@ -120,7 +121,7 @@ Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeOb
       sink_(sink),
       probe_(std::move(probe)),
       limits_(limits),
-      random_(seed),
+      random_(seed.has_value() ? *seed : absl::Uniform<uint64_t>(absl::BitGen())),
       streams_lists_(scope_.streaming_list),
       backoff_(limits.first_backoff),
       header_timeout_(limits.min_header_timeout) {}

@@ -69,9 +69,10 @@ class ReflectorSink {
 
 class Reflector {
  public:
-  // Everything passed by reference must outlive the reflector.
+  // Everything passed by reference must outlive the reflector. `seed`: of its random waits; none: another each time, for reflectors that
+  // draw the same would come back all at once after the server was away.
   Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink, InformerMetrics::Probe probe,
-            ReflectorLimits limits = {}, uint64_t seed = 0);
+            ReflectorLimits limits = {}, std::optional<uint64_t> seed = {});
 
   // Until `stop` is requested.
   void Run(std::stop_token stop);
