@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/api/resource_version.h"
 
@@ -137,6 +136,9 @@ void Informer::Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectK
     const ObjectPtr old = store_.Remove(key);
     NotifyLocked(key, old, nullptr, old);
   }
+  unreadable_.clear();
+  more_unreadable_ = false;
+  for (const ObjectKey& key : unreadable) KeepUnreadableLocked(key);
   version_ = resource_version;
   if (!listed_) {
     listed_ = state_.synced = true;
@@ -158,8 +160,8 @@ absl::Status Informer::Fits(const Object& object) {
 void Informer::Apply(WatchEventType type, ObjectPtr object) {
   const std::lock_guard lock(mutex_);
   const ObjectKey key = object->meta.Key();
-  const std::string& version = object->meta.resource_version;
-  if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
+  FollowLocked(object->meta.resource_version);
+  unreadable_.erase(key);
   if (type == WatchEventType::kDeleted) {
     const ObjectPtr old = store_.Remove(key);
     if (old != nullptr) NotifyLocked(key, old, nullptr, object);
@@ -168,6 +170,26 @@ void Informer::Apply(WatchEventType type, ObjectPtr object) {
     NotifyLocked(key, old, object, nullptr);
   }
   StoredLocked();
+}
+
+void Informer::Unreadable(const ObjectKey& key, const std::string& resource_version) {
+  const std::lock_guard lock(mutex_);
+  FollowLocked(resource_version);
+  KeepUnreadableLocked(key);
+  StoredLocked();
+}
+
+void Informer::KeepUnreadableLocked(const ObjectKey& key) {
+  if (unreadable_.contains(key)) return;
+  if (unreadable_.size() >= kMostUnreadable) {
+    more_unreadable_ = true;
+  } else {
+    unreadable_.insert(key);
+  }
+}
+
+void Informer::FollowLocked(const std::string& resource_version) {
+  if (CompareResourceVersions(resource_version, version_).value_or(1) > 0) version_ = resource_version;
 }
 
 void Informer::Advance(const std::string& resource_version) {

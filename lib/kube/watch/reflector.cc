@@ -354,13 +354,13 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
   }
   absl::StatusOr<ObjectPtr> object = decode_(event.object);
   if (initial_.has_value()) return TakeInitial(event.type, std::move(object), event.object);
-  if (!object.ok()) {
+  const bool readable = object.ok();
+  if (!readable) {
     probe_.Unreadable();
-    if (event.type != WatchEventType::kDeleted) return absl::OkStatus();
-    object = DecodeMetadata(event.object);  // enough to know that it is gone
+    object = DecodeMetadata(event.object);  // enough to know that it is there, or gone
     if (!object.ok()) return absl::OkStatus();
   }
-  if (event.type != WatchEventType::kDeleted) {
+  if (readable && event.type != WatchEventType::kDeleted) {
     if (absl::Status fits = sink_.Fits(**object); !fits.ok()) {
       full_ = true;
       return fits;
@@ -368,7 +368,11 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
   }
   const std::string version = (*object)->meta.resource_version;
   if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
-  sink_.Apply(event.type, *std::move(object));
+  if (readable || event.type == WatchEventType::kDeleted) {
+    sink_.Apply(event.type, *std::move(object));
+  } else {
+    sink_.Unreadable((*object)->meta.Key(), version);
+  }
   return absl::OkStatus();
 }
 

@@ -61,6 +61,8 @@ class ReflectorSink {
   virtual absl::Status Fits(const Object& object) { return absl::OkStatus(); }
   // kAdded, kModified or kDeleted (the last state).
   virtual void Apply(WatchEventType type, ObjectPtr object) = 0;
+  // It was made or has changed, and cannot be read as it is now.
+  virtual void Unreadable(const ObjectKey& key, const std::string& resource_version) {}
   // Nothing changed up to here.
   virtual void Advance(const std::string& resource_version) = 0;
   // Whether a watch is open, and if not, why the last attempt failed (OK: the server ended it as usual).

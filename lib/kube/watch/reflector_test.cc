@@ -235,7 +235,7 @@ TEST_F(ReflectorTest, OneObjectThatCannotBeReadDoesNotStopTheOthers) {
       absl::OkStatus());
   Start();
   Await(1, 2);
-  EXPECT_THAT(sink_.lines(), ElementsAre("list a, unreadable x at 10", "put b", "delete x"));
+  EXPECT_THAT(sink_.lines(), ElementsAre("list a, unreadable x at 10", "unreadable x@11", "put b", "delete x"));
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_unreadable_total{cluster=\"c\",resource=\"pods\"} 4\n"));
 }
 
