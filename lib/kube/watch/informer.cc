@@ -46,6 +46,7 @@ void Informer::AddHandler(Handler handler, absl::Duration resync) {
     Enqueue(listener, object->meta.Key(), {.now = object, .initial = true, .received = clock_.Monotonic()});
   }
   listener.initial_left = static_cast<int64_t>(listener.order.size());
+  TellQueuedLocked();
   changed_.notify_all();
 }
 
@@ -207,7 +208,14 @@ void Informer::Watching(bool open, const absl::Status& why) {
 
 void Informer::StoredLocked() {
   probe_.Stored(store_.size(), version_);
+  TellQueuedLocked();
   changed_.notify_all();
+}
+
+void Informer::TellQueuedLocked() {
+  size_t queued = 0;
+  for (const auto& listener : listeners_) queued += listener->order.size();
+  probe_.Queued(queued);
 }
 
 void Informer::NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last) {
@@ -237,7 +245,6 @@ void Informer::Dispatch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     bool told = false;
     absl::Duration deadline = absl::InfiniteDuration();
-    size_t queued = 0;
     for (size_t i = 0; i < listeners_.size(); ++i) {  // handlers may add listeners meanwhile
       Listener& listener = *listeners_[i];
       if (listener.initial_left >= 0 && clock_.Monotonic() >= listener.next_resync) ResyncLocked(listener);
@@ -250,7 +257,7 @@ void Informer::Dispatch(const std::stop_token& stop) {
       listener.pending.erase(found);
       // After a burst, the first list above all, it would keep the room of all that waited.
       if (listener.pending.empty() && listener.pending.capacity() > kKeptPending) listener.pending = decltype(listener.pending)();
-      queued += listener.order.size();
+      TellQueuedLocked();
       lock.unlock();
       Tell(listener.handler, pending);
       probe_.Handled(clock_.Monotonic() - pending.received);
@@ -260,7 +267,6 @@ void Informer::Dispatch(const std::stop_token& stop) {
       if (stop.stop_requested()) return;
     }
     if (told) {
-      probe_.Queued(queued);
       changed_.notify_all();  // for those who wait for the first list to be told
       continue;
     }
@@ -275,6 +281,7 @@ void Informer::ResyncLocked(Listener& listener) {
     if (listener.pending.contains(key)) continue;
     Enqueue(listener, key, {.told = object, .now = object, .resync = true, .received = clock_.Monotonic()});
   }
+  TellQueuedLocked();
 }
 
 void Informer::Tell(const Handler& handler, const Pending& pending) {

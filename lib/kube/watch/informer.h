@@ -126,6 +126,7 @@ class Informer : private ReflectorSink {
   void FollowLocked(const std::string& resource_version);
   void KeepUnreadableLocked(const ObjectKey& key);
   void StoredLocked();
+  void TellQueuedLocked();
   // Whether the newest state that the server has is older than `resource_version`, of which it has said `refusal`.
   bool ServerWentBack(const std::string& resource_version, const CallOptions& call, const absl::Status& refusal) const;
   bool SyncedLocked() const;

@@ -130,8 +130,16 @@ TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
   client_.OnWatchThatStays(changes + BookmarkJson("503"));
   while (informer->resource_version() != "503") std::this_thread::yield();  // though the handler has not come back
   EXPECT_EQ(informer->size(), 2u);
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 3\n"));
+  clock_.Advance(absl::Seconds(5));
   leave.count_down();
   EXPECT_THAT(story_.Lines(4), ElementsAre("+slow@1 initial", "+b@499", "-slow@1 was 1", "+slow@502"));
+  informer->Stop();  // the last handler has come back
+  const std::string text = registry_.Text();
+  EXPECT_THAT(text, HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 0\n"));
+  // The object that the handler was busy with, and three that waited meanwhile.
+  EXPECT_THAT(text, HasSubstr("fusionllm_informer_processing_latency_seconds_count{cluster=\"paris\",resource=\"pods\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("fusionllm_informer_processing_latency_seconds_sum{cluster=\"paris\",resource=\"pods\"} 20\n"));
 }
 
 TEST_F(InformerTest, IsSyncedOnceTheFirstListWasTold) {
