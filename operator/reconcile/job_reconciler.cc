@@ -237,9 +237,18 @@ class JobReconciler::Pass {
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
     if (!decision.awaits_pods) owner_.rechecks_.Forget(view_.identity.uid);
+    request.begins = hub && !seen.placed && !HasPods(seen);
     if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(AddFinalizer());
     if (!decision.remove_finalizer) {
       FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
+  // Those of earlier attempts read their certificates when they began, and are about to end; an anchor that somebody has deleted is made
+  // anew beside pods of this one.
+  static bool HasPods(const Observation& seen) {
+    const auto of_this = [&](const PodView& pod) { return pod.attempt == seen.memory.attempt; };
+    return std::any_of(seen.clusters.begin(), seen.clusters.end(),
+                       [&](const ClusterView& cluster) { return std::any_of(cluster.pods.begin(), cluster.pods.end(), of_this); });
+  }
+
       Measure(seen, decision);
     }
     // The next broker may have the address of this one.
