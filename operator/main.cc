@@ -292,6 +292,7 @@ int Main(int argc, char** argv) {
   };
   reconciler = std::make_unique<JobReconciler>(ReconcilerOptions{.images = flags.images,
                                                                  .hub_address = flags.hub_address,
+                                                                 .hub_on_demand = flags.hub_on_demand,
                                                                  .poke = poke,
                                                                  .fence = flags.elect ? &fence : nullptr,
                                                                  .advisor = advisor.get(),

@@ -197,6 +197,8 @@ absl::Status CertificateAuthority::Save(const std::string& folder) const {
   return WritePrivateFile(absl::StrCat(folder, "/ca.pem"), certificate_pem_);
 }
 
+absl::Time CertificateAuthority::expires() const { return ToTime(*X509_get0_notAfter(parsed_->certificate.get())); }
+
 absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view name, const IssueOptions& options) const {
   FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
   FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));

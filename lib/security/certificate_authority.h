@@ -66,6 +66,9 @@ class CertificateAuthority {
   // options.now. Issuing a name twice is allowed: refusing names in use is up to the caller, who knows the members of the run.
   absl::StatusOr<IssuedCertificate> Issue(absl::string_view name, const IssueOptions& options = {}) const;
 
+  // When its certificate is no longer valid, nor any that it has issued; the infinite past when nobody can tell.
+  absl::Time expires() const;
+
   const std::string& certificate_pem() const { return certificate_pem_; }
   const std::string& private_key_pem() const { return private_key_pem_; }  // to no other process but one that enrolls
 

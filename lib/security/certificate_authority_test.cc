@@ -108,6 +108,7 @@ TEST(CertificateAuthorityTest, ACertificateNeverOutlivesItsAuthority) {
   ASSERT_TRUE(authority.ok()) << authority.status();
   const CertificatePtr ca = Parse(authority->certificate_pem());
   EXPECT_EQ(SecondsBetween(X509_get0_notBefore(ca.get()), X509_get0_notAfter(ca.get())), 11 * 3600);
+  EXPECT_EQ(authority->expires(), now + absl::Hours(10));
 
   const absl::StatusOr<IssuedCertificate> brief = authority->Issue("a", {.validity = absl::Hours(2), .now = now + absl::Hours(3)});
   ASSERT_TRUE(brief.ok()) << brief.status();

@@ -52,6 +52,14 @@ TEST(JobCredentialsTest, AnOperatorThatStartsAnewGoesOnWithTheSameAuthority) {
   EXPECT_EQ(later->at("ca.pem"), made->AuthorityFiles().at("ca.pem"));
 }
 
+TEST(JobCredentialsTest, AnAuthorityHasEnoughLeftForHalfItsLife) {
+  const auto made = JobCredentials::Create("train", kNow);
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(made->HasEnoughLeft(kNow + JobCredentials::kValidity - JobCredentials::kLeastLeft));
+  EXPECT_FALSE(made->HasEnoughLeft(kNow + JobCredentials::kValidity - JobCredentials::kLeastLeft + absl::Seconds(1)));
+  EXPECT_FALSE(made->HasEnoughLeft(kNow + 2 * JobCredentials::kValidity));
+}
+
 TEST(JobCredentialsTest, DamageIsNamed) {
   const auto made = JobCredentials::Create("train", kNow);
   ASSERT_TRUE(made.ok());

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/job/fusion_job_fields.h"
 #include "operator/inventory/pod_shape.h"
 #include "operator/manifests/run_objects.h"
 
@@ -31,9 +32,14 @@ std::string NamesOf(const std::vector<ClusterOffer>& offers) {
   return offers.empty() ? "none" : absl::StrJoin(offers, ", ", name);
 }
 
+std::string TooMany() {
+  return absl::StrCat("A job has parts in ", job::kMaxClusters, " clusters at most, and its status has no room for more");
+}
+
 class Allotment {
  public:
-  Allotment(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) : spec_(job.spec), offers_(offers) {}
+  Allotment(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, std::optional<int64_t> more_clusters = std::nullopt)
+      : spec_(job.spec), offers_(offers), more_(more_clusters.value_or(kNoLimit)) {}
 
   Choice Options() {
     if (!Open() || !CheckBounds() || !TakeMinima() || !LeavesChoice()) return {};
@@ -159,7 +165,11 @@ class Allotment {
         return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", share.least,
                                    " executors and has room for ", *share.offer->room, ". ", Shortages()));
       }
-      share.count = share.least;
+      if (share.least == 0) continue;
+      if (IsOneTooMany(share)) {
+        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", share.least, " executors. ", TooMany()));
+      }
+      Take(share, share.least);
       total_ += share.least;
     }
     return true;
@@ -198,34 +208,43 @@ class Allotment {
   bool TakeWhereTheDataIs() {
     if (spec_.data.clusters.empty()) return true;
     if (std::any_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.data && share.count > 0; })) return true;
-    const auto open = std::find_if(shares_.begin(), shares_.end(), [](const Share& share) { return share.data && !share.full(); });
+    const auto open = std::find_if(shares_.begin(), shares_.end(), [&](const Share& share) { return share.data && MayTake(share); });
     if (open == shares_.end() || total_ >= out_.wanted) {
       const bool full = std::any_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.data; });
       return Refuse(absl::StrCat("spec.data.clusters: no executor can be where the data is, in ", absl::StrJoin(spec_.data.clusters, ", "),
                                  full ? absl::StrCat(". ", Shortages()) : ""));
     }
-    ++open->count;
+    Take(*open);
     ++total_;
+    return true;
+  }
+
+  bool IsOneTooMany(const Share& share) const { return share.count == 0 && !share.offer->named && more_ == 0; }
+  bool MayTake(const Share& share) {
+    if (share.full()) return false;
+    if (!IsOneTooMany(share)) return true;
+    limited_ = true;
+    return false;
+  }
+  bool Take(Share& share, int64_t executors = 1) {
+    if (share.count == 0 && !share.offer->named && more_ != kNoLimit) --more_;
+    share.count += executors;
     return true;
   }
 
   bool TakeOne() {
     Share* best = nullptr;
     for (Share& share : shares_) {
-      if (!share.full() && share.count < share.ranked) return Take(share);
+      if (share.count < share.ranked && MayTake(share)) return Take(share);
     }
     for (Share& share : shares_) {
-      if (share.full()) continue;
+      if (!MayTake(share)) continue;
       if (best == nullptr || (InTurn() && share.count < best->count)) best = &share;
     }
     return best != nullptr && Take(*best);
   }
 
   bool InTurn() const { return !ranked_ && spec_.placement.spread != job::Spread::kPacked; }
-  static bool Take(Share& share) {
-    ++share.count;
-    return true;
-  }
 
   void TakeSpares() {
     size_t turn = 0;
@@ -234,15 +253,17 @@ class Allotment {
       for (size_t tried = 0; tried < shares_.size() && taken == nullptr; ++tried, ++turn) {
         Share& share = shares_[turn % shares_.size()];
         // A cluster's maximum bounds those that train; room is room.
-        if (share.count < share.offer->room.value_or(kNoLimit)) taken = &share;
+        if (share.count < share.offer->room.value_or(kNoLimit) && !IsOneTooMany(share)) taken = &share;
       }
       if (taken == nullptr) return;
-      out_.slots.push_back({taken->offer->name, static_cast<int>(taken->count++), true});
+      out_.slots.push_back({taken->offer->name, static_cast<int>(taken->count), true});
+      Take(*taken);
     }
   }
 
   std::string Shortages() const {
     std::vector<std::string> parts;
+    if (limited_) parts.push_back(TooMany());
     for (const Share& share : shares_) {
       if (!share.offer->room.has_value()) continue;
       if (share.offer->shortage.empty()) {
@@ -260,6 +281,8 @@ class Allotment {
   std::vector<Share> shares_;
   std::vector<std::string> closed_;
   bool missing_minimum_ = false;
+  int64_t more_;          // clusters that may be taken and are not named
+  bool limited_ = false;  // one was left out for that
   bool ranked_ = false;
   int64_t total_ = 0;
   Placement out_;
@@ -276,8 +299,9 @@ std::optional<int64_t> NamedNumber(const job::Executors& executors) {
 
 Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Options(); }
 
-Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking) {
-  return Allotment(job, offers).Run(ranking);
+Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking,
+                std::optional<int64_t> more_clusters) {
+  return Allotment(job, offers, more_clusters).Run(ranking);
 }
 
 }  // namespace fusionllm::op

@@ -20,6 +20,7 @@ namespace fusionllm::op {
 struct ClusterOffer {
   std::string name;
   std::map<std::string, std::string> labels;
+  bool named = false;           // the job's status names it already, and will
   std::string closed;           // why the job may have no executor there; empty: it may
   std::optional<int64_t> room;  // for how many executors of the job; absent: not known, or made when it is asked for
   int64_t devices = 0;          // executors that it has for a job that names no number
@@ -64,7 +65,9 @@ std::optional<int64_t> NamedNumber(const job::Executors& executors);
 
 // `offers`: all clusters that there are, the best first; they must outlive what points to them.
 Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers);
-// `ranking` counts where the job leaves a choice: first as many as it says in each cluster, then more in the same order.
-Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking = {});
+// `ranking` counts where the job leaves a choice: first as many as it says in each cluster, then more in the same order. `more_clusters`:
+// of how many beside those that are `named` it may have any; nothing: of all.
+Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking = {},
+                std::optional<int64_t> more_clusters = std::nullopt);
 
 }  // namespace fusionllm::op

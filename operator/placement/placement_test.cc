@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 
 namespace fusionllm::op {
@@ -47,6 +49,37 @@ class PlacementTest : public ::testing::Test {
   std::map<std::string, std::string> closed_;
   Ranking ranking_;
 };
+
+TEST_F(PlacementTest, ItHasPartsInNoMoreClustersThanItsStatusCanName) {
+  const auto place = [&](int clusters, int64_t more, int named) {
+    std::vector<ClusterOffer> offers;
+    for (int i = 0; i < clusters; ++i) offers.push_back({.name = absl::StrCat("c", i), .named = i >= clusters - named, .room = 2});
+    return op::Place(job_, offers, ranking_, more);
+  };
+  const auto used = [](const Placement& placement) {
+    std::set<std::string> clusters;
+    for (const ExecutorSlot& slot : placement.slots) clusters.insert(slot.cluster);
+    return clusters;
+  };
+  wish().spread = job::Spread::kEven;
+  executors().replicas = 5;
+  executors().min = 1;
+  EXPECT_THAT(used(place(5, 3, 0)), ElementsAre("c0", "c1", "c2"));
+  EXPECT_EQ(place(5, 3, 0).shortage, "") << "there is room for all in these";
+  EXPECT_THAT(used(place(5, 3, 1)), ElementsAre("c0", "c1", "c2", "c4")) << "one that is named already counts already";
+  EXPECT_THAT(place(5, 2, 0).shortage, HasSubstr("4 of 5 executors find room. A job has parts in 64 clusters at most"));
+  executors().min = 5;
+  EXPECT_THAT(place(5, 2, 0).problem, HasSubstr("4 of the 5 executors that must train find room. A job has parts in 64 clusters at most"));
+  EXPECT_THAT(place(5, 0, 0).problem, HasSubstr("A job has parts in 64 clusters at most"));
+  executors().spares = 5;
+  EXPECT_THAT(used(place(5, 3, 0)), ElementsAre("c0", "c1", "c2")) << "nor do spares";
+  executors().spares = 0;
+  wish().clusters = {{.name = "c0", .min = 1}, {.name = "c1", .min = 1}, {.name = "c2", .min = 1}};
+  executors().min = 1;
+  EXPECT_THAT(place(3, 2, 0).problem,
+              HasSubstr("spec.placement.clusters: c2 must have 1 executors. A job has parts in 64 clusters at most"));
+  EXPECT_THAT(used(place(3, 2, 1)), ElementsAre("c0", "c1", "c2"));
+}
 
 TEST_F(PlacementTest, AJobWithoutANumberThatWantsToBeFastHasAsManyAsThePlan) {
   room_ = devices_ = {{"oslo", 2}, {"paris", 3}};

@@ -1,10 +1,13 @@
 #include "operator/placement/placer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/fusion_job_fields.h"
 #include "operator/placement/graph_file.h"
 
 namespace fusionllm::op {
@@ -33,13 +36,20 @@ Placement Placer::Propose(const SurveyRequest& request, bool hold) {
   if (asked.pending) return {.pending = true};
   const Ranking ranking = asked.advice.has_value() ? asked.advice->ranking : Ranking();
   const std::lock_guard lock(mutex_);
-  Placement placement = Place(job, Survey(request, hub_, members_, &reservations_), ranking);
+  const int64_t more_clusters = std::max<int64_t>(0, static_cast<int64_t>(job::kMaxClusters) - std::ssize(request.named));
+  Placement placement = Place(job, Survey(request, hub_, members_, &reservations_), ranking, more_clusters);
   if (placement.slots.empty() && !request.avoided.empty()) {
     // Rather back to where it went wrong than nowhere: how often is bounded by the restarts that are left.
     SurveyRequest anywhere = request;
     anywhere.avoided.clear();
-    Placement back = Place(job, Survey(anywhere, hub_, members_, &reservations_));
+    Placement back = Place(job, Survey(anywhere, hub_, members_, &reservations_), {}, more_clusters);
     if (!back.slots.empty()) placement = std::move(back);
+  }
+  // Without a broker executors would hold their devices in vain.
+  if (std::string problem = BrokerShortage(request, hub_, members_, &reservations_); !placement.slots.empty() && !problem.empty()) {
+    placement.slots.clear();
+    placement.shortage.clear();
+    placement.problem = std::move(problem);
   }
   if (asked.advice.has_value()) {
     placement.advised = !ranking.empty();
@@ -47,7 +57,11 @@ Placement Placer::Propose(const SurveyRequest& request, bool hold) {
     placement.advice = asked.advice->message;
   }
   KeepWords(request, placement);
-  if (hold && !placement.slots.empty()) reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
+  if (hold && !placement.slots.empty()) {
+    const auto broker = BrokerShape(request);
+    reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
+    if (broker.ok()) reservations_.HoldBroker(request.identity.uid, local, broker->requests);
+  }
   return placement;
 }
 

@@ -8,15 +8,25 @@ void Reservations::Hold(const std::string& job_uid, const std::vector<ExecutorSl
   held_[job_uid] = std::move(held);
 }
 
+void Reservations::HoldBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests) {
+  const auto held = held_.find(job_uid);
+  if (held == held_.end()) return;
+  held->second.broker_in = cluster;
+  held->second.broker = requests;
+}
+
 std::vector<kube::Amounts> Reservations::OfOthers(const std::string& cluster, const std::string& job_uid,
                                                   const std::map<std::string, int64_t>& pods_of_job, absl::Time now) {
   Forget(now);
   std::vector<kube::Amounts> amounts;
   for (const auto& [uid, held] : held_) {
-    const auto wanted = held.executors.find(cluster);
-    if (uid == job_uid || wanted == held.executors.end()) continue;
+    if (uid == job_uid) continue;
+    const auto executors = held.executors.find(cluster);
+    std::vector<kube::Amounts> pods;
+    if (!held.broker.empty() && held.broker_in == cluster) pods.push_back(held.broker);
+    if (executors != held.executors.end()) pods.resize(pods.size() + static_cast<size_t>(executors->second), held.each);
     const auto there = pods_of_job.find(uid);
-    for (int64_t i = there == pods_of_job.end() ? 0 : there->second; i < wanted->second; ++i) amounts.push_back(held.each);
+    for (size_t i = there == pods_of_job.end() ? 0 : static_cast<size_t>(there->second); i < pods.size(); ++i) amounts.push_back(pods[i]);
   }
   return amounts;
 }

@@ -1,4 +1,5 @@
-// Room that has been given to executors which are not there yet, so that two jobs that are placed at the same time do not both count on it.
+// Room that has been given to executors and brokers which are not there yet, so that two jobs that are placed at the same time do not both
+// count on it.
 //
 // Kept in memory alone: after a restart of the operator the clusters themselves say what has been taken, but for what was under way, and a
 // pod that finds its place taken waits. Not thread-safe.
@@ -22,6 +23,8 @@ class Reservations {
 
   // In place of what the job held before.
   void Hold(const std::string& job_uid, const std::vector<ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
+  // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come.
+  void HoldBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
   std::vector<kube::Amounts> OfOthers(const std::string& cluster, const std::string& job_uid,
                                       const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
@@ -33,6 +36,8 @@ class Reservations {
   struct Held {
     std::map<std::string, int64_t> executors;  // by cluster
     kube::Amounts each;
+    std::string broker_in;  // a cluster, if `broker` has anything
+    kube::Amounts broker;
     absl::Time until;
   };
   std::map<std::string, Held> held_;  // by job uid

@@ -6,6 +6,7 @@
 namespace fusionllm::op {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -29,6 +30,19 @@ TEST_F(ReservationsTest, OthersSeeWhatIsHeldUntilItsPodsAreThere) {
   EXPECT_THAT(Seen("paris", "a"), IsEmpty()) << "its own";
   EXPECT_THAT(Seen("paris", "b", {{"a", 1}}), SizeIs(1));
   EXPECT_THAT(Seen("paris", "b", {{"a", 7}}), IsEmpty());
+}
+
+TEST_F(ReservationsTest, TheBrokerIsTheFirstToCome) {
+  const kube::Amounts broker = {{"cpu", 50}};
+  held_.Hold("a", {{"paris", 0, false}, {"paris", 1, false}}, kEach, now_);
+  held_.HoldBroker("a", "paris", broker);
+  EXPECT_THAT(Seen("paris", "b"), ElementsAre(broker, kEach, kEach));
+  EXPECT_THAT(Seen("paris", "b", {{"a", 1}}), ElementsAre(kEach, kEach));
+  EXPECT_THAT(Seen("paris", "b", {{"a", 3}}), IsEmpty());
+  held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
+  held_.HoldBroker("a", "", broker);  // a hub that lends no devices
+  EXPECT_THAT(Seen("", "b"), ElementsAre(broker));
+  EXPECT_THAT(Seen("paris", "b"), ElementsAre(kEach));
 }
 
 TEST_F(ReservationsTest, TheLastWordOfAJobCounts) {

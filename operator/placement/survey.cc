@@ -50,7 +50,8 @@ class Surveyor {
       : request_(request), spec_(request.job->spec), reservations_(reservations) {}
 
   ClusterOffer Look(const ClusterFacts& facts, const Member* member) {
-    ClusterOffer offer{.name = facts.name, .labels = facts.labels, .closed = Closed(facts, member)};
+    ClusterOffer offer{
+        .name = facts.name, .labels = facts.labels, .named = request_.named.contains(facts.name), .closed = Closed(facts, member)};
     if (!offer.closed.empty()) return offer;
     const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
     const auto hardware = HardwareIn(capacity.get(), spec_.placement);
@@ -96,9 +97,7 @@ class Surveyor {
     }
     if (!facts.local) return reserved;
     // Its own broker comes first.
-    const auto broker = BrokerPod(request_.identity, *request_.job, {}, *request_.images, {});
-    if (!broker.ok()) return reserved;
-    if (const auto shape = ShapeOfPod(*broker); shape.ok()) reserved.push_back(shape->requests);
+    if (const auto shape = BrokerShape(request_); shape.ok()) reserved.push_back(shape->requests);
     return reserved;
   }
 
@@ -122,6 +121,32 @@ std::vector<ClusterOffer> Survey(const SurveyRequest& request, const Member& hub
     offers.push_back(surveyor.Look(facts, facts.local ? &hub : at == remote.end() ? nullptr : at->second.get()));
   }
   return offers;
+}
+
+std::string BrokerShortage(const SurveyRequest& request, const Member& hub, const Members& members, Reservations* reservations) {
+  const std::shared_ptr<const ClusterCapacity> capacity = hub.Capacity();
+  if (capacity == nullptr) return "";
+  std::string name;
+  bool on_demand = request.hub_on_demand;
+  for (const ClusterFacts& facts : members.Clusters()) {
+    if (!facts.local) continue;
+    name = facts.name;
+    on_demand = facts.on_demand;
+  }
+  // What is wrong with its template is told when the API server is asked about it.
+  const absl::StatusOr<PodShape> shape = BrokerShape(request);
+  if (on_demand || !shape.ok()) return "";
+  std::vector<kube::Amounts> reserved;
+  if (reservations != nullptr) reserved = reservations->OfOthers(name, request.identity.uid, capacity->pods_of_job, request.now);
+  const Room room = RoomFor(*shape, *capacity, request.identity.uid, reserved);
+  if (room.pods > 0) return "";
+  return absl::StrCat("the broker finds no room on the hub", name.empty() ? "" : absl::StrCat(", ", name), ": it asks for ", AsText(*shape),
+                      "; ", room.shortage);
+}
+
+absl::StatusOr<PodShape> BrokerShape(const SurveyRequest& request) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const nlohmann::json pod, BrokerPod(request.identity, *request.job, {}, *request.images, {}));
+  return ShapeOfPod(pod);
 }
 
 absl::StatusOr<PodShape> ExecutorShape(const JobIdentity& identity, const job::FusionJob& job, const Images& images,

@@ -23,10 +23,21 @@ struct SurveyRequest {
   // Clusters that the job was told to leave, with why.
   std::map<std::string, std::string> avoided;
   absl::Time now;
+  // Clusters that the job's status goes on naming whatever is placed: of job::kMaxClusters in all. What may be left where is known from
+  // there.
+  std::set<std::string> named;
+  bool hub_on_demand = false;  // nodes of a hub that lends no devices are made when pods wait for them
 };
 
 // The hub first, then the others by name. `reservations` may be null.
 std::vector<ClusterOffer> Survey(const SurveyRequest& request, const Member& hub, const Members& members, Reservations* reservations);
+
+// Why the job's broker finds no room on the hub, whether that lends devices or not, with what is short on its nodes; empty: it does, or
+// nobody knows. `reservations` may be null.
+std::string BrokerShortage(const SurveyRequest& request, const Member& hub, const Members& members, Reservations* reservations);
+
+// What the job's broker asks of a node, the scheduler beside it included. InvalidArgument names the field of broker.template.
+absl::StatusOr<PodShape> BrokerShape(const SurveyRequest& request);
 
 // What a pod of the job's executors asks of a node of such hardware. InvalidArgument names the field of executors.template, or
 // spec.placement.minMemory.

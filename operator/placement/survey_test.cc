@@ -58,9 +58,13 @@ class SurveyTest : public ::testing::Test, public Members {
     paris_->Have(2, 4);
   }
   std::vector<std::shared_ptr<Member>> Remote() const override { return {paris_}; }
-  std::optional<std::string> LocalName() const override { return "home"; }
+  std::optional<std::string> LocalName() const override { return lends_ ? std::optional<std::string>("home") : std::nullopt; }
   std::map<std::string, absl::Duration> Connecting() const override { return {}; }
-  std::vector<ClusterFacts> Clusters() const override { return {paris_facts_, {.name = "home", .local = true}}; }
+  std::vector<ClusterFacts> Clusters() const override {
+    std::vector<ClusterFacts> all = {paris_facts_};
+    if (lends_) all.push_back({.name = "home", .local = true, .on_demand = home_on_demand_});
+    return all;
+  }
 
   SurveyRequest Request(const std::string& uid = "u1") const {
     return {
@@ -72,6 +76,7 @@ class SurveyTest : public ::testing::Test, public Members {
   job::FusionJob job_;
   Images images_{"b", "s", "e", ""};
   std::map<std::string, std::string> avoided_;
+  bool lends_ = true, home_on_demand_ = false;  // the hub
   FakeMember hub_{"hub"};
   std::shared_ptr<FakeMember> paris_ = std::make_shared<FakeMember>("paris");
   ClusterFacts paris_facts_{.name = "paris", .labels = {{"tier", "gold"}}};
@@ -171,6 +176,41 @@ TEST_F(SurveyTest, TwoJobsPlacedAtOnceDoNotTakeTheSameRoom) {
   EXPECT_THAT(second.slots, IsEmpty());
   EXPECT_THAT(second.problem, HasSubstr("2 of the 4 executors that must train find room. home: room for 0; each asks for 2 cpu"));
   EXPECT_THAT(placer.Propose(Request("first"), /*hold=*/true).slots, Not(IsEmpty())) << "its own is its own";
+}
+
+TEST_F(SurveyTest, ABrokerWithoutRoomOnTheHubIsSaidWhetherThatLendsDevicesOrNot) {
+  Placer placer(hub_, *this);
+  job_.spec.executors.replicas = 2;
+  job_.spec.broker.pod_template.json = R"({"spec":{"containers":[{"name":"broker","resources":{"requests":{"cpu":"6","memory":"1Gi"}}}]}})";
+  EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).problem,
+              HasSubstr("the broker finds no room on the hub, home: it asks for 6.05 cpu, 1.1Gi memory; 1 node: 1 with too little cpu"));
+  lends_ = false;
+  const Placement refused = placer.Propose(Request("other"), /*hold=*/true);
+  EXPECT_THAT(refused.problem, HasSubstr("the broker finds no room on the hub: it asks for 6.05 cpu"));
+  EXPECT_THAT(refused.slots, IsEmpty());
+  EXPECT_EQ(refused.wanted, 2);
+  hub_.Have(1, 7);
+  EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).slots, Not(IsEmpty()));
+  EXPECT_THAT(placer.Propose(Request("third"), /*hold=*/true).problem, HasSubstr("the broker finds no room on the hub"))
+      << "which is taken by that of the first, whose Pod is not there yet";
+}
+
+TEST_F(SurveyTest, WhereTheHubsNodesAreNotKnownOrMadeOnDemandItsBrokerIsPlaced) {
+  Placer placer(hub_, *this);
+  job_.spec.broker.pod_template.json = R"({"spec":{"containers":[{"name":"broker","resources":{"requests":{"cpu":"600"}}}]}})";
+  const auto placed = [&](bool hub_on_demand) {
+    SurveyRequest request = Request();
+    request.hub_on_demand = hub_on_demand;
+    return !placer.Propose(request, false).slots.empty();
+  };
+  EXPECT_FALSE(placed(true)) << "a hub that lends devices says it of itself";
+  home_on_demand_ = true;
+  EXPECT_TRUE(placed(false));
+  lends_ = false;
+  EXPECT_FALSE(placed(false));
+  EXPECT_TRUE(placed(true));
+  hub_.capacity_ = nullptr;
+  EXPECT_TRUE(placed(false));
 }
 
 TEST_F(SurveyTest, ATemplateThatCannotBeIsSaid) {

@@ -23,6 +23,7 @@ void Visit(V& v, Flags& f) {
   v.Field("clusterName", f.cluster, {}, "--cluster-name");
   v.Field("namespace", f.ns, text, "--namespace");
   v.Field("hubAddress", f.hub_address, text, "--hub-address");
+  v.Field("hubOnDemand", f.hub_on_demand, {}, "--hub-on-demand");
   v.Field("scheduler", f.scheduler, text, "--scheduler");
   v.Field("brokerImage", f.images.broker, {}, "--broker-image");
   v.Field("schedulerImage", f.images.scheduler, {}, "--scheduler-image");

@@ -47,6 +47,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CheckName);
   app.add_option("--hub-address", flags.hub_address, "Where nodes of the hub are reached from members; default: as its nodes say")
       ->check(CheckHost);
+  app.add_flag("--hub-on-demand", flags.hub_on_demand,
+               "Nodes of a hub that lends no devices are made when Pods wait for them: brokers are placed there in any case");
   app.add_option("--scheduler", flags.scheduler,
                  "Ask the scheduler at HOST:PORT, without TLS, which clusters make the fastest run; default: room and preference decide")
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });

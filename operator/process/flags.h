@@ -27,6 +27,7 @@ struct Flags {
   int64_t member_cache_mib = 48;
   std::vector<std::string> exec_programs;
   bool elect = false;
+  bool hub_on_demand = false;
   std::vector<std::string> namespaces;
   FeatureGates features;
   daemon::CommonFlags common;

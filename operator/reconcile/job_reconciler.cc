@@ -205,8 +205,13 @@ class JobReconciler::Pass {
   }
 
   SurveyRequest SurveyOf(const Observation& seen) const {
-    return {
-        .identity = seen.identity, .job = &seen.job, .images = &owner_.options_.images, .avoided = seen.memory.avoided, .now = seen.now};
+    return {.identity = seen.identity,
+            .job = &seen.job,
+            .images = &owner_.options_.images,
+            .avoided = seen.memory.avoided,
+            .now = seen.now,
+            .named = NamedFor(seen.clusters, view_.status.cluster_statuses),
+            .hub_on_demand = owner_.options_.hub_on_demand};
   }
 
   // Where nodes of this cluster are reached from others, as far as anybody has said; empty: as they say.
@@ -234,7 +239,16 @@ class JobReconciler::Pass {
   PrepareRequest ToPrepare(const Observation& seen, const Decision& decision, const std::string& cluster, bool hub) const {
     PrepareRequest request = Request(seen, decision.memory.attempt, cluster, NodeAddressOf(cluster, hub));
     request.anew = decision.awaits_pods && owner_.rechecks_.Due(view_.identity.uid, cluster, seen.now, kLookForObjectsEvery);
+    request.begins = hub && !seen.placed && !HasPods(seen);
     return request;
+  }
+
+  // Those of earlier attempts read their certificates when they began, and are about to end; an anchor that somebody has deleted is made
+  // anew beside pods of this one.
+  static bool HasPods(const Observation& seen) {
+    const auto of_this = [&](const PodView& pod) { return pod.attempt == seen.memory.attempt; };
+    return std::any_of(seen.clusters.begin(), seen.clusters.end(),
+                       [&](const ClusterView& cluster) { return std::any_of(cluster.pods.begin(), cluster.pods.end(), of_this); });
   }
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {

@@ -65,7 +65,8 @@ class EventSink {
 
 struct ReconcilerOptions {
   Images images;
-  std::string hub_address;  // where nodes of the hub are reached from members; empty: as its nodes say
+  std::string hub_address;     // where nodes of the hub are reached from members; empty: as its nodes say
+  bool hub_on_demand = false;  // nodes of a hub that lends no devices are made when Pods wait for them
   // Asks for a look at a job's part in a member, or on the hub if `cluster` is empty; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
   Fence* fence = nullptr;                  // null: nobody is elected

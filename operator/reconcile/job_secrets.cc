@@ -29,11 +29,12 @@ Files FilesOf(const json& secret) {
 
 }  // namespace
 
-absl::StatusOr<JobCredentials> JobSecrets::Authority(const Owner& owner) {
+absl::StatusOr<JobCredentials> JobSecrets::Authority(const Owner& owner, bool renew) {
   const std::string name = AuthoritySecretName(job_);
   FUSIONLLM_ASSIGN_OR_RETURN(json there, objects_.Find(kSecrets, name));
   if (there.is_null()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials made, RestoreOrMake());
+    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials left, RestoreOrMake());
+    FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials made, Renewed(std::move(left), renew));
     const json secret = SecretObject(job_, name, made.AuthorityFiles(), owner);
     const absl::Status created =
         member_.client().Create(kSecrets, job_.ns, secret.dump(), {.field_manager = kFieldManager}, call_).status();
@@ -44,9 +45,19 @@ absl::StatusOr<JobCredentials> JobSecrets::Authority(const Owner& owner) {
     if (!kube::IsApiAlreadyExists(created)) return created;
     FUSIONLLM_ASSIGN_OR_RETURN(there, objects_.Find(kSecrets, name));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, JobCredentials::FromFiles(FilesOf(there)));
+  FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials found, JobCredentials::FromFiles(FilesOf(there)));
+  const std::string before = found.certificate_pem();
+  FUSIONLLM_ASSIGN_OR_RETURN(JobCredentials authority, Renewed(std::move(found), renew));
+  if (authority.certificate_pem() != before) {
+    FUSIONLLM_RETURN_IF_ERROR(objects_.Put(kSecrets, SecretObject(job_, name, authority.AuthorityFiles(), owner), there));
+  }
   Keep(authority);
   return authority;
+}
+
+absl::StatusOr<JobCredentials> JobSecrets::Renewed(JobCredentials authority, bool renew) const {
+  if (!renew || authority.HasEnoughLeft(now_)) return authority;
+  return JobCredentials::Create(job_.name, now_);
 }
 
 absl::StatusOr<JobCredentials> JobSecrets::RestoreOrMake() {
@@ -72,7 +83,7 @@ absl::StatusOr<JobCredentials> JobSecrets::AuthorityOn(Member& hub) {
 }
 
 absl::Status JobSecrets::ForBroker(const JobCredentials& authority, const Owner& owner) {
-  return Ensure(BrokerSecretName(job_), {"broker.key", "scheduler.key"}, owner, [&] { return authority.BrokerFiles(now_); });
+  return Ensure(BrokerSecretName(job_), authority, {"broker.key", "scheduler.key"}, owner, [&] { return authority.BrokerFiles(now_); });
 }
 
 absl::Status JobSecrets::ForExecutors(const JobCredentials& authority, const std::vector<ExecutorSlot>& slots, const std::string& cluster,
@@ -84,16 +95,19 @@ absl::Status JobSecrets::ForExecutors(const JobCredentials& authority, const std
   for (const auto& secret : devices) {
     std::vector<std::string> files;
     for (const std::string& device : secret.second) files.push_back(absl::StrCat(device, ".key"));
-    FUSIONLLM_RETURN_IF_ERROR(Ensure(secret.first, files, owner, [&] { return authority.ExecutorFiles(secret.second, now_); }));
+    FUSIONLLM_RETURN_IF_ERROR(Ensure(secret.first, authority, files, owner, [&] { return authority.ExecutorFiles(secret.second, now_); }));
   }
   return absl::OkStatus();
 }
 
-absl::Status JobSecrets::Ensure(const std::string& name, const std::vector<std::string>& wanted, const Owner& owner,
-                                const std::function<absl::StatusOr<Files>()>& make) {
+absl::Status JobSecrets::Ensure(const std::string& name, const JobCredentials& authority, const std::vector<std::string>& wanted,
+                                const Owner& owner, const std::function<absl::StatusOr<Files>()>& make) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json there, objects_.Find(kSecrets, name));
   const Files have = FilesOf(there);
-  if (std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have.contains(file); })) return absl::OkStatus();
+  const auto issued_by = have.find("ca.pem");
+  const bool current = issued_by != have.end() && issued_by->second == authority.certificate_pem();
+  const bool whole = std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have.contains(file); });
+  if (current && whole) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(const Files files, make());
   return objects_.Put(kSecrets, SecretObject(job_, name, files, owner), there);
 }

@@ -1,5 +1,6 @@
 // The Secrets of a job in one cluster: its authority, on the hub, and what its broker and executors mount. For one preparation (prepare.h).
-// Certificates that are there already stay: pods may be starting with them. Blocks on the API servers; errors are theirs.
+// Certificates of the job's authority that are there already stay: pods may be starting with them. Blocks on the API servers; errors are
+// theirs.
 #pragma once
 
 #include <functional>
@@ -23,8 +24,8 @@ class JobSecrets {
       : member_(member), job_(job), now_(now), authorities_(authorities), call_(std::move(call)), objects_(member, job, call_) {}
 
   // On the hub. Made once: a second authority would shut out the pods that have certificates of the first. One that somebody has deleted is
-  // what is still known of it.
-  absl::StatusOr<JobCredentials> Authority(const Owner& owner);
+  // what is still known of it. `renew`: there are no such pods, and one that has little of its life left is replaced.
+  absl::StatusOr<JobCredentials> Authority(const Owner& owner, bool renew);
   // For another cluster, as the hub has it. Unavailable: it has none now.
   absl::StatusOr<JobCredentials> AuthorityOn(Member& hub);
   absl::Status ForBroker(const JobCredentials& authority, const Owner& owner);
@@ -35,7 +36,10 @@ class JobSecrets {
  private:
   // As AuthorityFiles() made it, from whatever is left of it; else a new one.
   absl::StatusOr<JobCredentials> RestoreOrMake();
-  absl::Status Ensure(const std::string& name, const std::vector<std::string>& wanted, const Owner& owner,
+  // In place of one that has little left, if it may be.
+  absl::StatusOr<JobCredentials> Renewed(JobCredentials authority, bool renew) const;
+  // Certificates of `authority`, those there if they are, else as `make` has them.
+  absl::Status Ensure(const std::string& name, const JobCredentials& authority, const std::vector<std::string>& wanted, const Owner& owner,
                       const std::function<absl::StatusOr<Files>()>& make);
   void Keep(const JobCredentials& authority);
 

@@ -62,6 +62,11 @@ kubeapi::ClusterStatus PartIn(const ClusterView& view, const Decision& decision,
   return cluster;
 }
 
+bool IsSeenEmpty(const std::string& cluster, const std::vector<ClusterView>& seen) {
+  return std::any_of(seen.begin(), seen.end(),
+                     [&](const ClusterView& view) { return view.name == cluster && view.reachable && !view.anchor && view.pods.empty(); });
+}
+
 // Each cluster that has, or has had, a part in the job: what may be left where is known from here alone when a cluster is away.
 void CountPods(const Observation& seen, const Decision& decision, kubeapi::FusionJobStatus& status) {
   std::vector<kubeapi::ClusterStatus> clusters = std::move(status.cluster_statuses);
@@ -90,9 +95,7 @@ void CountPods(const Observation& seen, const Decision& decision, kubeapi::Fusio
   // The list is bounded; what is seen to be empty, and of an earlier attempt, is the first that can go.
   const auto over = [&](const kubeapi::ClusterStatus& cluster) {
     if (clusters.size() <= job::kMaxClusters || cluster.epoch == decision.memory.attempt) return false;
-    return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const ClusterView& view) {
-      return view.name == cluster.name && view.reachable && !view.anchor && view.pods.empty();
-    });
+    return IsSeenEmpty(cluster.name, seen.clusters);
   };
   for (auto at = clusters.begin(); at != clusters.end();) at = over(*at) ? clusters.erase(at) : at + 1;
   status.replicas = status.ready_replicas = 0;
@@ -222,6 +225,15 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .resumed_at = suspension == "Resumed" ? since(kubeapi::kSuspended, false) : std::nullopt,
           .room_since = since(kubeapi::kResizing, true),
           .avoided = Avoided(status)};
+}
+
+std::set<std::string> NamedFor(const std::vector<ClusterView>& seen, const std::vector<kubeapi::ClusterStatus>& parts) {
+  std::set<std::string> named;
+  if (!seen.empty()) named.insert(seen.front().name);
+  for (const kubeapi::ClusterStatus& part : parts) {
+    if (!IsSeenEmpty(part.name, seen)) named.insert(part.name);
+  }
+  return named;
 }
 
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,

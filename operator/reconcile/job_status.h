@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -16,12 +18,16 @@ namespace fusionllm::op {
 // Progress is written no more often than this, unless the job ends.
 inline constexpr absl::Duration kProgressEvery = absl::Seconds(10);
 
-Memory MemoryOf(const kubeapi::FusionJobStatus& status);
-
 // Of a cluster whose FusionCluster is gone: its state, and its message from then on and once what ran there counts as lost.
 inline constexpr char kRemovedState[] = "Removed";
 inline constexpr char kRemoved[] = "Its FusionCluster is gone; what runs there goes on for all that is known.";
 inline constexpr char kRemovedAndLost[] = "Its FusionCluster is gone, for so long that what ran there counts as lost.";
+
+Memory MemoryOf(const kubeapi::FusionJobStatus& status);
+
+// Clusters that a status with these parts goes on naming, whatever the next attempt uses: the hub, which has the broker, and where
+// something of an earlier one may be left.
+std::set<std::string> NamedFor(const std::vector<ClusterView>& seen, const std::vector<kubeapi::ClusterStatus>& parts);
 
 // The status after a decision. Equal to the one before when nothing has changed that is worth a write. `progress`: absent: nothing new.
 kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& seen, const Decision& decision,

@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::Contains;
+using testing::DirectMember;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -21,13 +22,13 @@ using testing::JobObject;
 using testing::JobReconcilerTest;
 using ::testing::Not;
 
-// One node of so many processors.
-std::shared_ptr<const ClusterCapacity> Cpus(int64_t cpus) {
+// One node of so many processors, and room for a broker if it is the hub's.
+std::shared_ptr<const ClusterCapacity> Cpus(int64_t cpus, bool hub = false) {
   auto capacity = std::make_shared<ClusterCapacity>();
   NodeRoom& node = capacity->nodes.emplace_back();
   node.name = "n0";
   node.ready = true;
-  node.allocatable = {{"cpu", cpus * 1000}, {"pods", 110}};
+  node.allocatable = {{"cpu", cpus * 1000 + (hub ? 50 : 0)}, {"memory", int64_t{1} << 30}, {"pods", 110}};
   return capacity;
 }
 
@@ -49,7 +50,7 @@ std::vector<std::string> WithoutBroker(std::vector<std::string> names) {
 
 class PlacementFlowTest : public JobReconcilerTest {
  protected:
-  void Have(int64_t cpus) { member_->SetCapacity(Cpus(cpus)); }
+  void Have(int64_t cpus) { member_->SetCapacity(Cpus(cpus, /*hub=*/true)); }
   std::vector<std::string> Executors() { return WithoutBroker(PodNames()); }
   std::string Message(const std::string& type) {
     const json job = Job();
@@ -73,6 +74,24 @@ TEST_F(PlacementFlowTest, AJobThatFindsNoRoomSaysWhatIsShortAndIsMadeOnceThereIs
   Settle();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0", "train-local-1-r0"));
   EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+}
+
+TEST_F(PlacementFlowTest, AStatusNamesNoMoreClustersThanItMay) {
+  testing::FakeApiServer elsewhere(clock_);
+  const std::unique_ptr<kube::ApiClient> client = NewClient(elsewhere.NewTransport());
+  for (int i = 0; i < 70; ++i) {
+    auto member = std::make_shared<DirectMember>(*client, absl::StrCat("m", i));
+    member->SetCapacity(Cpus(1));
+    members_.remote_.push_back(std::move(member));
+  }
+  Have(1);
+  Submit(ElasticJob(71, 1, false));
+  clock_.Advance(absl::Seconds(1));
+  (void)Reconcile();
+  clock_.Advance(absl::Seconds(31));
+  for (int i = 0; i < 3; ++i) (void)Reconcile();
+  EXPECT_EQ(Job()["status"]["clusterStatuses"].size(), 64);
+  EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
 }
 
 TEST_F(PlacementFlowTest, SparesCountAmongTheExecutorsThatAreWanted) {
@@ -172,7 +191,7 @@ TEST_F(PlacementFlowTest, AnOperatorThatDiesWhileItResizesGoesOn) {
 // Tokyo beside the hub.
 class TwoPlacesTest : public testing::TwoClustersTest {
  protected:
-  void Have(int64_t cpus) { member_->SetCapacity(Cpus(cpus)); }
+  void Have(int64_t cpus) { member_->SetCapacity(Cpus(cpus, /*hub=*/true)); }
   std::vector<std::string> Executors() { return WithoutBroker(PodNames()); }
   std::vector<json> TokyoPods() { return json::parse(tokyo_client_->List(kPods, "default").value())["items"].get<std::vector<json>>(); }
   std::vector<std::string> TokyoNames() {

@@ -66,7 +66,7 @@ class Preparation {
     if (std::optional<Prepared> prepared = Already(want, request_.local)) return *std::move(prepared);
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
     const Owner owner = AnchorOwner(id_, anchor_.uid);
-    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials authority, secrets_.Authority(owner));
+    FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials authority, secrets_.Authority(owner, request_.begins));
     FUSIONLLM_RETURN_IF_ERROR(secrets_.ForBroker(authority, owner));
     if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, request_.local, owner));
     FUSIONLLM_RETURN_IF_ERROR(Document(owner));

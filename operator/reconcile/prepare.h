@@ -28,6 +28,7 @@ struct PrepareRequest {
   std::string node_address;         // where nodes of the cluster are reached from others; empty: as they say
   bool egress_only = false;         // nobody outside can dial into the cluster: a Service for those would lead nobody there
   bool anew = false;                // looks whether all that was made is still there, and makes what is not; writes nothing else
+  bool begins = false;              // the attempt does, and has no pods yet: the job's authority may be replaced
   absl::Time now;
   Fence* fence = nullptr;                 // whose epoch anchors carry; null: nobody is elected
   AuthorityCache* authorities = nullptr;  // null: none
