@@ -1,5 +1,4 @@
 // fusion-operator: brings FusionJobs of a hub cluster to their end. See docs/kubernetes.md.
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +41,7 @@
 #include "operator/process/config_reload.h"
 #include "operator/process/first_sync.h"
 #include "operator/process/flags.h"
+#include "operator/process/heap.h"
 #include "operator/process/hub_housekeeper.h"
 #include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
@@ -103,13 +103,6 @@ void LogFailure(const kube::WorkKey& key, const absl::Status& status) {
             absl::StrCat(key.ns.empty() ? "cluster " : "job ", key.ToString(), ": ", std::string(status.message())));
 }
 
-// A hundred threads, most of which wait for a watch, would have arenas of their own to waste: with 10,000 Pods and two cores 77 MiB are
-// resident with glibc's default of eight arenas a core, 64 MiB with two. What is large is given back at once.
-void LimitHeap() {
-  mallopt(M_ARENA_MAX, 2);
-  mallopt(M_MMAP_THRESHOLD, 128 << 10);
-}
-
 // Ends at once: another may lead from now on, and what is still being done here must not be written any more.
 void StopLeading(const std::string& why) {
   base::Log(base::LogLevel::kError, absl::StrCat("lost the lead: ", why));
@@ -129,6 +122,7 @@ int Main(int argc, char** argv) {
   metrics::Registry registry(kProgram, services::kBuildVersion);
   daemon::AddProcessMetrics(registry);
   kube::Clock& clock = kube::RealClock();
+  const HeapKeeper heap(clock);
   const kube::RestMetrics rest_metrics(registry);
   const kube::InformerMetrics informer_metrics(registry);
   kube::QueueMetrics queue_metrics(registry);

@@ -1,7 +1,5 @@
 #include "operator/process/hub_housekeeper.h"
 
-#include <malloc.h>
-
 #include <string>
 #include <utility>
 
@@ -28,7 +26,6 @@ HubHousekeeper::HubHousekeeper(std::function<void()> tidy, ClusterCache& hub, Jo
 
 kube::ReconcileResult HubHousekeeper::KeepHouse(const std::stop_token& stop) {
   tidy_();
-  (void)malloc_trim(0);  // what the last burst, or scrape, has left
   if (clock_.Monotonic() >= compare_at_) {
     compare_at_ = clock_.Monotonic() + ClusterCache::kCompareEvery;
     LogUncompared(hub_.CompareWithServer(stop));

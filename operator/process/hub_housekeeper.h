@@ -1,4 +1,5 @@
-// The work on the hub that belongs to no job: memory is given back, caches are compared with the server, what jobs have left is collected.
+// The work on the hub that belongs to no job: what is kept for nothing is dropped, caches are compared with the server, what jobs have left
+// is collected.
 #pragma once
 
 #include <functional>
