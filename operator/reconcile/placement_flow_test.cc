@@ -86,9 +86,8 @@ TEST_F(PlacementFlowTest, AStatusNamesNoMoreClustersThanItMay) {
   }
   Have(1);
   Submit(ElasticJob(71, 1, false));
-  clock_.Advance(absl::Seconds(1));
-  (void)Reconcile();
-  clock_.Advance(absl::Seconds(31));
+  for (int i = 0; i < 3; ++i) (void)Reconcile();
+  clock_.Advance(kWaitForRoom);
   for (int i = 0; i < 3; ++i) (void)Reconcile();
   EXPECT_EQ(Job()["status"]["clusterStatuses"].size(), 64);
   EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
