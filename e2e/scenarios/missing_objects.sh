@@ -20,7 +20,7 @@ refused() { reason_is fusionjob/short Dispatched ObjectMissing; }
 until_true "the job to miss a ConfigMap" refused
 missing=$(condition_of fusionjob/short Dispatched message)
 [ "$missing" = "Cluster minsk: namespace team has no ConfigMap later (volume later of the executor)." ] || fail "the job says: $missing"
-[ -z "$(pods_of "${machines[@]}")" ] || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
+empty pods_of "${machines[@]}" || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
 took "the job says what is missing"
 
 kubectl_in minsk create configmap later >/dev/null
