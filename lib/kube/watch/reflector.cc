@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
@@ -16,6 +17,8 @@ namespace {
 
 // A watch that ends sooner, without a single event, has done nothing but cost a request.
 constexpr absl::Duration kShortestWatch = absl::Seconds(1);
+// Of so many types that are not known it is said, once each.
+constexpr size_t kMostUnknownTypes = 16;
 
 absl::Status TooManyBytes(const ReflectorLimits& limits) {
   return absl::ResourceExhaustedError(absl::StrCat("more objects than fit into the ", limits.max_bytes >> 20, " MiB that they may take"));
@@ -312,9 +315,16 @@ absl::Status Reflector::Take(absl::string_view line) {
     }
     case WatchEventType::kUnknown:
       probe_.Unreadable();
+      SayUnknown(event->type_name);
       return absl::OkStatus();
   }
   return absl::OkStatus();
+}
+
+void Reflector::SayUnknown(const std::string& type) {
+  if (unknown_types_.size() >= kMostUnknownTypes || !unknown_types_.insert(type).second) return;
+  base::Log(base::LogLevel::kWarning, absl::StrCat("watch of ", scope_.resource.Name(), ": events of type \"", absl::CHexEscape(type),
+                                                   "\" are left out: it is not known what they mean"));
 }
 
 absl::Status Reflector::TakeBookmark(const Bookmark& bookmark) {

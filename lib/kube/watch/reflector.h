@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -106,6 +107,7 @@ class Reflector {
   absl::Status Take(absl::string_view line);
   absl::Status TakeBookmark(const Bookmark& bookmark);
   absl::Status TakeObject(WatchEvent event);
+  void SayUnknown(const std::string& type);
   void BackOff(const absl::Status& why, const std::stop_token& stop);
 
   ApiClient& client_;
@@ -127,6 +129,7 @@ class Reflector {
   bool streams_lists_;                    // no streaming list has failed yet
   std::optional<InitialEvents> initial_;  // of the streaming list that is being read
   bool full_ = false;                     // the open watch brought more than the sink may keep: what is there must be counted anew
+  std::set<std::string> unknown_types_;   // of events, that the log knows of
   absl::Duration backoff_;
   absl::Duration header_timeout_;
 };
