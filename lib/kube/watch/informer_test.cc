@@ -297,6 +297,7 @@ TEST_F(InformerTest, WhereTooMuchCannotBeReadNothingIsCompared) {
   const auto informer = Make();
   informer->Start();
   while (informer->resource_version() != std::to_string(11 + Informer::kMostUnreadable)) std::this_thread::yield();
+  client_.OnList(ListJson({}, "2000", "", "PartialObjectMetadataList"));
   EXPECT_EQ(informer->IsConsistent().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(client_.Lists(1).size(), 1u) << "the server was not asked";
 }
