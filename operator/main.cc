@@ -288,7 +288,7 @@ int Main(int argc, char** argv) {
         clock);
   }
   const auto poke = [&](const std::string& cluster, const kube::ObjectKey& job) {
-    cluster.empty() ? changed(job, /*urgent=*/true) : registry_of_clusters.Poke(cluster, job);
+    cluster.empty() ? changed(job, /*urgent=*/true) : registry_of_clusters.Poke(cluster, job, /*urgent=*/true);
   };
   reconciler = std::make_unique<JobReconciler>(ReconcilerOptions{.images = flags.images,
                                                                  .hub_address = flags.hub_address,
@@ -339,7 +339,7 @@ int Main(int argc, char** argv) {
   for (const std::shared_ptr<const JobView>& job : jobs.All()) {
     queue.Add({"", job->identity.ns, job->identity.name}, kube::Priority::kLow);
     for (const kubeapi::ClusterStatus& part : job->status.cluster_statuses) {
-      registry_of_clusters.Poke(part.name, {job->identity.ns, job->identity.name});
+      registry_of_clusters.Poke(part.name, {job->identity.ns, job->identity.name}, /*urgent=*/false);
     }
   }
   kube::Controller controller(queue, clock, &controller_metrics, reconcile,

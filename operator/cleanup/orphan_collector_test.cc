@@ -112,6 +112,19 @@ TEST_F(OrphanCollectorTest, AClusterThatIsAwayIsNotAskedAndLookedAtSoon) {
   EXPECT_THAT(member_server_.requests(), IsEmpty());
 }
 
+// A leader that was stopped in the middle of a round wakes up when another has set the same again.
+TEST_F(OrphanCollectorTest, WhatIsOwedAgainIsNotTakenForWhatWasPaid) {
+  const JobIdentity job{.name = "train", .ns = "default", .uid = "uid", .origin = "hub", .hub = "this-hub"};
+  const auto owed = [&] { return tombstones_.In("tokyo", {}).value(); };
+  ASSERT_TRUE(tombstones_.Set(job, "tokyo", false, clock_.Now(), {}).ok());
+  const Tombstone old = owed().at(0);
+  ASSERT_TRUE(tombstones_.Remove(old, {}).ok());
+  EXPECT_THAT(owed(), IsEmpty());
+  ASSERT_TRUE(tombstones_.Set(job, "tokyo", false, clock_.Now(), {}).ok());
+  EXPECT_TRUE(tombstones_.Remove(old, {}).ok()) << "it is gone, as was wanted";
+  EXPECT_EQ(owed().size(), 1u);
+}
+
 TEST_F(OrphanCollectorTest, WhatAClusterOwesIsCountedWhileItIsAwayAndNoMoreOnceItHasLeft) {
   const JobIdentity job{.name = "train", .ns = "default", .uid = "uid", .origin = "hub", .hub = "this-hub"};
   ASSERT_TRUE(tombstones_.Set(job, "tokyo", false, clock_.Now(), {}).ok());

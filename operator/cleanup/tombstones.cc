@@ -57,6 +57,7 @@ absl::StatusOr<std::vector<Tombstone>> Tombstones::In(const std::string& cluster
   std::vector<Tombstone> tombstones;
   for (const json& object : kube::ListOf(kube::At(list, "items"))) {
     tombstones.push_back({.name = TextAt(object, "metadata", "name"),
+                          .uid = TextAt(object, "metadata", "uid"),
                           .cluster = cluster,
                           .ns = TextAt(object, "data", "namespace"),
                           .job = TextAt(object, "data", "job"),
@@ -67,8 +68,9 @@ absl::StatusOr<std::vector<Tombstone>> Tombstones::In(const std::string& cluster
 }
 
 absl::Status Tombstones::Remove(const Tombstone& tombstone, std::stop_token stop) {
-  const absl::Status status = client_.Delete(kConfigMaps, {ns_, tombstone.name}, {}, {.stop = std::move(stop)}).status();
-  return kube::IsApiNotFound(status) ? absl::OkStatus() : status;
+  const absl::Status status =
+      client_.Delete(kConfigMaps, {ns_, tombstone.name}, {.uid = tombstone.uid}, {.stop = std::move(stop)}).status();
+  return kube::IsApiNotFound(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
 }
 
 }  // namespace fusionllm::op

@@ -16,7 +16,7 @@
 namespace fusionllm::op {
 
 struct Tombstone {
-  std::string name;  // of the ConfigMap
+  std::string name, uid;  // of the ConfigMap
   std::string cluster;
   std::string ns, job, job_uid;
   bool preserve = false;  // what is left stays: it is only to be marked as what it is
@@ -32,6 +32,7 @@ class Tombstones {
   absl::Status Set(const JobIdentity& job, const std::string& cluster, bool preserve, absl::Time now, std::stop_token stop);
   // Of one cluster.
   absl::StatusOr<std::vector<Tombstone>> In(const std::string& cluster, std::stop_token stop) const;
+  // That one alone: what has been set since under its name is owed again, and stays.
   absl::Status Remove(const Tombstone& tombstone, std::stop_token stop);
 
  private:

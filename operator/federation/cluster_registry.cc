@@ -443,8 +443,8 @@ std::shared_ptr<MemberLink> ClusterRegistry::Link(const std::string& name) const
   return at == links_.end() ? nullptr : at->second.link;
 }
 
-void ClusterRegistry::Poke(const std::string& cluster, const kube::ObjectKey& job) {
-  if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Poke(job);
+void ClusterRegistry::Poke(const std::string& cluster, const kube::ObjectKey& job, bool urgent) {
+  if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Poke(job, urgent);
 }
 
 std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {

@@ -79,7 +79,7 @@ class ClusterRegistry : public Members {
   kube::ReconcileResult Reconcile(const std::string& name, std::stop_token stop);
   // Asks for a look at each FusionCluster; does not block.
   void TouchAll();
-  void Poke(const std::string& cluster, const kube::ObjectKey& job);
+  void Poke(const std::string& cluster, const kube::ObjectKey& job, bool urgent);
 
   std::vector<std::shared_ptr<Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;

@@ -82,7 +82,7 @@ TEST_F(ClusterRegistryTest, AClusterIsConnectedAndSaysSo) {
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; })) << Condition("paris", "Connected");
   EXPECT_EQ(Condition("paris", "CredentialsValid"), "True ");
-  registry_->Poke("paris", {"default", "train"});
+  registry_->Poke("paris", {"default", "train"}, /*urgent=*/true);
   EXPECT_TRUE(Eventually([&] {
     const std::lock_guard lock(mutex_);
     return looked_at_.contains("paris:default/train");

@@ -39,7 +39,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
       cache_(
           name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
           [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
-            Poke(job);
+            Poke(job, urgent);
             changed(job, urgent);
           },
           context.grew, context.limits.OfEachCache()),
@@ -100,7 +100,9 @@ kube::ReconcileResult MemberLink::Probe(const MemberContext& context, const std:
 
 void MemberLink::ProbeSoon() { queue_.Add(ProbeKey(name_)); }
 
-void MemberLink::Poke(const kube::ObjectKey& job) { queue_.Add({name_, job.ns, job.name}); }
+void MemberLink::Poke(const kube::ObjectKey& job, bool urgent) {
+  queue_.Add({name_, job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
+}
 
 kube::ReconcileResult MemberLink::KeepHouse(const MemberContext& context, const std::stop_token& stop) {
   if (reachable() && clock_.Monotonic() >= compare_at_) {

@@ -79,8 +79,8 @@ class MemberLink : public Member {
   bool admitted() const { return admitted_; }
   // Asks the member anew who it is; does not block.
   void ProbeSoon();
-  // Asks for a look at a job's part here.
-  void Poke(const kube::ObjectKey& job);
+  // Asks for a look at a job's part here; one that is not urgent waits for those that are.
+  void Poke(const kube::ObjectKey& job, bool urgent);
   // Not connected, and why; OK: it is admitted, its caches are complete and its watches alive.
   absl::Status Connection() const;
   // Unauthenticated: the member refuses us, or there are no credentials for it, for a watch or when it was last asked who it is. Other

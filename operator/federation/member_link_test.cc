@@ -4,15 +4,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <latch>
+#include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
+#include "operator/manifests/identity.h"
+#include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
 namespace {
 
+using nlohmann::json;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
@@ -67,6 +75,44 @@ TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
     EXPECT_THAT(Compared(), UnorderedElementsAre("/api/v1/pods", "/api/v1/configmaps"));
     server_.ForgetRequests();
   }
+}
+
+TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
+  const std::unique_ptr<kube::ApiClient> paris = Client();
+  const auto create_anchor = [&](const std::string& job) {
+    const json labels = {{kOriginLabel, "hub"}, {kRoleLabel, kAnchorRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}};
+    const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
+    ASSERT_TRUE(paris->Create(kConfigMaps, "default", anchor.dump()).ok());
+  };
+  std::atomic<int> told = 0;
+  std::latch open(1);
+  std::mutex mutex;
+  std::vector<std::string> looked_at;
+  context_.changed = [&](const kube::ObjectKey&, bool) { ++told; };
+  context_.reconcile = [&](const kube::WorkKey& key, std::stop_token) {
+    {
+      const std::lock_guard lock(mutex);
+      looked_at.push_back(key.name);
+    }
+    open.wait();
+    return kube::ReconcileResult::Done();
+  };
+  constexpr int kOld = 40;
+  for (int i = 0; i < kOld; ++i) create_anchor(absl::StrCat("old-", i));
+  MemberLink link("paris", Client(), context_, [] {});
+  link.Admit();
+  EXPECT_TRUE(Eventually([&] { return told == kOld; }));
+  create_anchor("new");
+  EXPECT_TRUE(Eventually([&] { return told == kOld + 1; }));
+  open.count_down();
+  const auto all = [&] {
+    const std::lock_guard lock(mutex);
+    return looked_at.size() == kOld + 1;
+  };
+  ASSERT_TRUE(Eventually(all));
+  const auto place = std::find(looked_at.begin(), looked_at.end(), "new") - looked_at.begin();
+  // Not before what the workers had begun, nor before a key whose turn it is although it is not urgent.
+  EXPECT_LE(place, 4);
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ SimCluster::~SimCluster() { kubelet_.Stop(); }
 
 std::string SimCluster::Kubeconfig() const {
   return absl::StrCat("clusters: [{name: c, cluster: {server: \"", front_.Url(), "\", certificate-authority-data: \"",
-                      absl::Base64Escape(ca_pem_), "\"}}]\nusers: [{name: u, user: {token: secret}}]\n",
+                      absl::Base64Escape(ca_pem_), "\"}}]\nusers: [{name: u, user: {token: ", Token(), "}}]\n",
                       "contexts: [{name: c, context: {cluster: c, user: u, namespace: ", kNamespace, "}}]\ncurrent-context: c\n");
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_http_server.h"
@@ -31,7 +32,9 @@ class SimCluster {
   ~SimCluster();
 
   const std::string& name() const { return name_; }
+  // With a token of its own.
   std::string Kubeconfig() const;
+  std::string Token() const { return absl::StrCat("token-of-", name_, "-x7Kq"); }
   kube::ApiClient& admin() { return client_; }  // not over the network
   kube::testing::FakeApiServer& server() { return server_; }
   kube::testing::FakeHttpServer& front() { return front_; }

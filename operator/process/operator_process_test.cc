@@ -8,9 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/security/certificate_authority.h"
 #include "operator/load/federation.h"
 #include "operator/load/operator_process.h"
 #include "operator/manifests/resources.h"
@@ -170,6 +174,63 @@ TEST(OperatorProcessTest, ItStopsWhileTheHubIsStillBeingListed) {
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
   EXPECT_LT(Now() - begin, absl::Seconds(10));
+}
+
+// Whatever servers send back, and whatever is wrong with a Secret; nor do conditions, which more people may read than the log.
+TEST(OperatorProcessTest, NoTokenAndNoKeyComesIntoItsLog) {
+  Federation fleet(2);
+  SimCluster& member = *fleet.members()[0];
+  const security::IssuedCertificate identity = *security::CertificateAuthority::Create()->Issue("operator");
+  const std::string key = absl::Base64Escape(identity.private_key_pem), user = absl::StrCat("token: ", member.Token());
+  const auto write_secret = [&](const std::string& name, const std::string& kubeconfig) {
+    const json secret = {{"apiVersion", "v1"},
+                         {"kind", "Secret"},
+                         {"metadata", {{"name", name}}},
+                         {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}};
+    ASSERT_TRUE(fleet.hub().admin().Apply(kSecrets, {"default", name}, secret.dump(), {.field_manager = "test"}).ok());
+  };
+  write_secret(member.name(),
+               absl::StrReplaceAll(member.Kubeconfig(),
+                                   {{user, absl::StrCat(user, ", client-certificate-data: ", absl::Base64Escape(identity.certificate_pem),
+                                                        ", client-key-data: ", key)}}));
+  constexpr char kBroken[] = "token-of-nobody-x7Kq";
+  write_secret("broken", absl::StrCat("users: [{name: u, user: {token: ", kBroken, "}"));
+  const json broken = {{"apiVersion", kFusionClusters.ApiVersion()},
+                       {"kind", kFusionClusters.kind},
+                       {"metadata", {{"name", "broken"}}},
+                       {"spec", {{"kubeConfig", {{"location", "broken"}}}}}};
+  ASSERT_TRUE(fleet.hub().admin().Create(kFusionClusters, "", broken.dump()).ok());
+  for (SimCluster* cluster : {&fleet.hub(), &member}) {
+    const json refusal = {{"kind", "Status"}, {"code", 500}, {"message", "you sent Bearer " + cluster->Token()}};
+    const json event = {{"type", "ERROR"}, {"object", refusal}};
+    const std::string warning = absl::StrCat("299 - \"", cluster->Token(), " will expire\"");
+    cluster->server().AddFault(
+        {.verb = "list", .target = "/configmaps", .code = 500, .body = refusal.dump(), .headers = {{"Warning", warning}}});
+    cluster->server().AddFault(
+        {.verb = "watch", .target = "/configmaps", .kind = kube::testing::Fault::Kind::kRaw, .body = event.dump() + "\n"});
+  }
+  std::vector<std::string> arguments = fleet.Arguments(/*elect=*/false);
+  arguments.insert(arguments.end(), {"--log-level", "debug"});
+  OperatorProcess process(arguments, fleet.log());
+  process.WaitReady();
+  fleet.Submit("job", 2, {member.name()});
+  Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
+  const auto clusters = [&] { return fleet.hub().admin().List(kFusionClusters, "").value(); };
+  Federation::Await("what is wrong with the Secret is told", [&] { return absl::StrContains(clusters(), "is no YAML"); });
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  const std::string log = TextOf(fleet.log());
+  EXPECT_TRUE(absl::StrContains(log, "you sent Bearer [redacted]")) << "what servers say is in the log";
+  EXPECT_TRUE(absl::StrContains(log, "[redacted] will expire"));
+  std::vector<std::string> secrets = {fleet.hub().Token(), member.Token(), fleet.members()[1]->Token(), kBroken, key.substr(0, 64)};
+  for (const absl::string_view line : absl::StrSplit(identity.private_key_pem, '\n', absl::SkipEmpty())) {
+    if (!absl::StartsWith(line, "-----")) secrets.emplace_back(line);
+  }
+  ASSERT_GT(secrets.size(), 5u);
+  for (const std::string& secret : secrets) {
+    EXPECT_FALSE(absl::StrContains(log, secret)) << secret;
+    EXPECT_FALSE(absl::StrContains(clusters(), secret)) << secret;
+  }
 }
 
 // The third event of a kind within minutes is a count in the first one's object, which is not due for half an hour.

@@ -80,9 +80,10 @@ class Operator {
                    .connect_patience = absl::ZeroDuration(),
                    .changed_for_all = [this] { jobs_.TouchAll(); }},
                   *client_, {.origin = kOrigin, .clock = &clock, .reconcile = reconcile_, .changed = changed_}),
-        reconciler_({.images = {"b", "s", "e", ""},
-                     .poke = [this](const std::string& cluster, const kube::ObjectKey& job) { registry_.Poke(cluster, job); }},
-                    jobs_, hub_, registry_, tombstones_, progress, events_, clock) {
+        reconciler_(
+            {.images = {"b", "s", "e", ""},
+             .poke = [this](const std::string& cluster, const kube::ObjectKey& job) { registry_.Poke(cluster, job, /*urgent=*/true); }},
+            jobs_, hub_, registry_, tombstones_, progress, events_, clock) {
     hub_.Start();
     jobs_.Start();
     registry_.Start();

@@ -26,6 +26,7 @@ struct ExecConfig {
   std::vector<std::string> args;
   std::vector<std::pair<std::string, std::string>> env;  // besides our own environment
   bool provide_cluster_info = false;
+  bool needs_terminal = false;  // interactiveMode: Always
   std::string install_hint;
   bool operator==(const ExecConfig&) const = default;
 };

@@ -9,6 +9,8 @@
 
 #include "lib/base/testing/temp_folder.h"
 #include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/testing/raw_server.h"
+#include "lib/security/certificate_authority.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -48,6 +50,7 @@ TEST(CheckForeignConfig, WhatReachesIntoOurMachineIsNot) {
       {"TokenFileNotAllowed", [](ClientConfig& c) { c.token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token"; }},
       {"CertificateAuthorityFileNotAllowed", [](ClientConfig& c) { c.ca = {.path = "/etc/ca"}; }},
       {"ClientCertificateFileNotAllowed", [](ClientConfig& c) { c.key = {.path = "/etc/key"}; }},
+      {"ClientCertificateFileNotAllowed", [](ClientConfig& c) { c.certificate = {.path = "/etc/certificate"}; }},
       {"InsecureSkipVerifyNotAllowed", [](ClientConfig& c) { c.insecure = true; }},
       {"BasicAuthNotAllowed", [](ClientConfig& c) { c.basic_auth = true; }},
       {"AuthProviderNotAllowed", [](ClientConfig& c) { c.auth_provider = true; }},
@@ -86,6 +89,44 @@ TEST_F(OpenAccessTest, OpensWithoutConnecting) {
   EXPECT_EQ(access->server, "10.0.0.1:6443");
   EXPECT_EQ(access->ns, "default");
   EXPECT_EQ((*access->credentials->Get({}))->token, "abc");
+}
+
+// As the kubelet renews that of a Pod.
+TEST_F(OpenAccessTest, ATokenFileGoesBeforeATokenAndIsReadAgain) {
+  const base::TempFolder folder;
+  ClientConfig config = Good();
+  config.token_file = folder.path() + "/token";
+  std::ofstream(config.token_file) << "one\n";
+  const auto access = OpenAccess(config, clock_);
+  ASSERT_TRUE(access.ok()) << access.status();
+  const auto token = [&] { return (*access->credentials->Get({}))->token; };
+  EXPECT_EQ(token(), "one");
+  std::ofstream(config.token_file) << "two\n";
+  clock_.Advance(absl::Seconds(51));
+  EXPECT_EQ(token(), "two");
+}
+
+TEST_F(OpenAccessTest, AnAuthoritysFileThatIsRenewedIsTrustedByTheNextCall) {
+  const security::CertificateAuthority old = *security::CertificateAuthority::Create(), now = *security::CertificateAuthority::Create();
+  const security::IssuedCertificate identity = *now.Issue("api", {});
+  const testing::RawServer server(
+      [](testing::RawConnection& connection) {
+        while (!connection.ReadRequest().empty()) connection.Answer(200, "hello");
+      },
+      {identity.certificate_pem, identity.private_key_pem, ""});
+  const base::TempFolder folder;
+  ClientConfig config;
+  config.server = server.Url();
+  config.ca.path = folder.Write("ca.crt", old.certificate_pem());
+  const auto access = OpenAccess(config, clock_);
+  ASSERT_TRUE(access.ok()) << access.status();
+  const auto ask = [&] { return access->transport->Send({.target = "/"}, {}, {}); };
+  EXPECT_EQ(ask().status().code(), absl::StatusCode::kFailedPrecondition) << "a server of another authority";
+  (void)folder.Write("ca.crt", now.certificate_pem());
+  clock_.Advance(absl::Minutes(1));
+  const auto answer = ask();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->body, "hello");
 }
 
 TEST_F(OpenAccessTest, WhatContradictsItselfOrIsNotSupportedIsRefused) {

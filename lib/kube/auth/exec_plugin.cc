@@ -13,6 +13,7 @@
 #include "lib/kube/api/time.h"
 #include "lib/kube/auth/certificate_expiry.h"
 #include "lib/kube/auth/child_program.h"
+#include "lib/kube/auth/small_file.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -26,6 +27,8 @@ constexpr absl::Duration kExpiryMargin = absl::Seconds(10);
 constexpr absl::Duration kLeastUse = absl::Seconds(5);
 // From a failure, or from credentials that are refused, to the next run: doubled each time.
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Minutes(1);
+// The authority of a cluster is part of one variable of the program's environment, which may take 128 KiB.
+constexpr size_t kMaxAuthorityBytes = size_t{64} << 10;
 constexpr absl::Duration kSayAgain = absl::Minutes(1);
 
 std::string Text(const json& object, const char* field) {
@@ -34,14 +37,18 @@ std::string Text(const json& object, const char* field) {
 }
 
 // What the program is told: $KUBERNETES_EXEC_INFO.
-std::string ExecInfo(const ExecConfig& exec, const ClientConfig& config) {
+absl::StatusOr<std::string> ExecInfo(const ExecConfig& exec, const ClientConfig& config) {
   json spec = {{"interactive", false}};
   if (exec.provide_cluster_info) {
     json cluster = {{"server", config.server}};
     if (!config.tls_server_name.empty()) cluster["tls-server-name"] = config.tls_server_name;
     if (config.insecure) cluster["insecure-skip-tls-verify"] = true;
     if (!config.proxy_url.empty()) cluster["proxy-url"] = config.proxy_url;
-    if (!config.ca.data.empty()) cluster["certificate-authority-data"] = absl::Base64Escape(config.ca.data);
+    std::string ca = config.ca.data;
+    if (!config.ca.path.empty()) {
+      FUSIONLLM_ASSIGN_OR_RETURN(ca, ReadSmallFile(config.ca.path, kMaxAuthorityBytes));
+    }
+    if (!ca.empty()) cluster["certificate-authority-data"] = absl::Base64Escape(ca);
     if (!config.exec_cluster_config.empty()) cluster["config"] = json::parse(config.exec_cluster_config, nullptr, false);
     spec["cluster"] = std::move(cluster);
   }
@@ -51,8 +58,8 @@ std::string ExecInfo(const ExecConfig& exec, const ClientConfig& config) {
 
 class ExecPlugin : public CredentialSource {
  public:
-  ExecPlugin(ExecConfig exec, const ClientConfig& config, Clock& clock, const ExecMetrics* metrics, absl::Duration timeout)
-      : exec_(std::move(exec)), info_(ExecInfo(exec_, config)), clock_(clock), metrics_(metrics), timeout_(timeout) {}
+  ExecPlugin(ExecConfig exec, std::string info, Clock& clock, const ExecMetrics* metrics, absl::Duration timeout)
+      : exec_(std::move(exec)), info_(std::move(info)), clock_(clock), metrics_(metrics), timeout_(timeout) {}
   ~ExecPlugin() override {
     if (metrics_ != nullptr) metrics_->Forget(this);
   }
@@ -183,7 +190,12 @@ absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfi
   if (const absl::Status version = CheckExecVersion(exec.api_version); !version.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("exec.apiVersion ", version.message()));
   }
-  return std::make_shared<ExecPlugin>(exec, config, clock, metrics, timeout);
+  if (exec.needs_terminal) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exec.interactiveMode must be Never or IfAvailable: ", exec.command, " would ask at a terminal, and there is none"));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string info, ExecInfo(exec, config));
+  return std::make_shared<ExecPlugin>(exec, std::move(info), clock, metrics, timeout);
 }
 
 absl::StatusOr<ExecCredential> ParseExecCredential(absl::string_view text, absl::string_view api_version) {

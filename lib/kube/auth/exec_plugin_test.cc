@@ -195,6 +195,27 @@ TEST_F(ExecPluginTest, ArgumentsAndEnvironmentReachItWithoutAShell) {
   EXPECT_EQ(getenv("KUBERNETES_EXEC_INFO"), nullptr);
 }
 
+TEST_F(ExecPluginTest, AProgramIsToldWhatTheAuthoritysFileHolds) {
+  ExecConfig exec = Program(R"(printf '%s' "$KUBERNETES_EXEC_INFO" > info; exit 3)");
+  exec.provide_cluster_info = true;
+  ClientConfig config;
+  config.server = "https://paris:6443";
+  config.ca.path = folder_.path() + "/ca.crt";
+  const absl::Status missing = MakeExecPlugin(exec, config, clock_).status();
+  EXPECT_THAT(std::string(missing.message()), HasSubstr(config.ca.path)) << "it would speak to a server that it cannot know";
+  std::ofstream(config.ca.path) << "CA";
+  EXPECT_THAT(Token(*Source(exec, config)), HasSubstr("ended with 3"));
+  EXPECT_THAT(Read("info"), HasSubstr(R"("certificate-authority-data":"Q0E=")"));
+}
+
+TEST_F(ExecPluginTest, AProgramThatNeedsATerminalIsRefused) {
+  ExecConfig exec = Program("exit 3");
+  exec.needs_terminal = true;
+  const absl::Status status = MakeExecPlugin(exec, {}, clock_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::AllOf(HasSubstr("interactiveMode"), HasSubstr("there is none")));
+}
+
 TEST_F(ExecPluginTest, AMissingProgramSaysHowToGetIt) {
   const auto source = Source({.api_version = kVersion, .command = "no-such-login-program", .install_hint = "apt install it"});
   EXPECT_THAT(Token(*source), ::testing::AllOf(HasSubstr("cannot run no-such-login-program"), HasSubstr("apt install it")));

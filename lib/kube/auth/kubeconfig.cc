@@ -160,6 +160,11 @@ class Reader {
     if (absl::StrContains(exec.command, "/")) exec.command = Path(map, "command", path);
     exec.provide_cluster_info = Bool(map, "provideClusterInfo", path);
     exec.install_hint = Text(map, "installHint", path);
+    const std::string mode = Text(map, "interactiveMode", path);
+    exec.needs_terminal = mode == "Always";
+    if (!mode.empty() && mode != "Never" && mode != "IfAvailable" && mode != "Always") {
+      Fail(map["interactiveMode"], absl::StrCat(path, ".interactiveMode"), "must be Never, IfAvailable or Always");
+    }
     const YAML::Node args = List(map, "args", path);
     for (const YAML::Node& arg : args) {
       if (!arg.IsScalar())

@@ -87,6 +87,16 @@ TEST(Kubeconfig, ExecIsReadWhole) {
   EXPECT_THAT(client.exec->args, ElementsAre("token", "--cluster", "c"));
   EXPECT_THAT(client.exec->env, ElementsAre(std::pair<std::string, std::string>("REGION", "eu")));
   EXPECT_TRUE(client.exec->provide_cluster_info);
+  EXPECT_FALSE(client.exec->needs_terminal);
+}
+
+TEST(Kubeconfig, AProgramThatWantsATerminalIsKnownAsOne) {
+  const auto config = ParseKubeconfig(
+      "users:\n- name: a\n  user:\n    exec: {command: login, interactiveMode: Always}\n"
+      "contexts:\n- name: c\n  context: {cluster: c, user: a}\nclusters:\n- name: c\n",
+      "config", "");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(ResolveContext(*config, "c")->exec->needs_terminal);
 }
 
 TEST(Kubeconfig, JsonIsYaml) {
@@ -120,6 +130,8 @@ TEST(Kubeconfig, ErrorsNameFileLineAndField) {
       {"clusters: {}", "config:1: clusters must be a list"},
       {"users:\n- name: a\n  user: {client-key-data: '***secret***'}\n", "users[0].user.client-key-data is no base64"},
       {"users:\n- name: a\n  user:\n    exec: {apiVersion: v1}\n", "users[0].user.exec has no command"},
+      {"users:\n- name: a\n  user:\n    exec: {command: a, interactiveMode: Often}\n",
+       "config:4: users[0].user.exec.interactiveMode must be Never, IfAvailable or Always"},
       {"clusters:\n- name: a\n  cluster: {insecure-skip-tls-verify: maybe}\n", "must be true or false"},
       {"a: b: c\n", "is no YAML"},
       {"a: &x [*x, *x]\nclusters: *nobody\n", "is no YAML"},

@@ -128,8 +128,18 @@ TEST_F(RestClientTest, AKeyThatIsNoObjectIsRefusedBeforeItIsSent) {
   EXPECT_EQ(api_.Get(kPods, {"ns", ".."}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(api_.Get(kNodes, {"ns", "n"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(api_.Create(kPods, "", "{}").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(api_.Apply(kPods, {"ns", "a"}, "{}", {}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(transport_->requests(), ElementsAre());
+}
+
+TEST_F(RestClientTest, AnApplyTakesAManagersNameAsLongAsTheServerTakesOne) {
+  const auto apply = [this](const std::string& manager) {
+    return api_.Apply(kPods, {"ns", "a"}, "{}", {.field_manager = manager}).status();
+  };
+  EXPECT_EQ(apply("").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(apply(std::string(129, 'm')).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(transport_->requests(), ElementsAre());
+  transport_->Then(200, "{}");
+  EXPECT_TRUE(apply(std::string(128, 'm')).ok());
 }
 
 TEST_F(RestClientTest, ARefusalCarriesItsReasonAndAuditId) {
@@ -289,9 +299,37 @@ class Collector : public WatchSink {
     data.append(chunk.data(), chunk.size());
     return absl::OkStatus();
   }
+  absl::Duration IdleTimeout() const override { return data.empty() ? absl::InfiniteDuration() : absl::Seconds(150); }
   bool opened = false;
   std::string data;
 };
+
+// As a reflector's, which knows what silence means only once it has seen something.
+TEST_F(RestClientTest, HowLongAStreamMayBeSilentIsItsSinksToSay) {
+  Collector watch, list;
+  transport_->Then(200, "x");
+  ASSERT_TRUE(api_.Watch(kPods, "ns", {}, watch, {}).ok());
+  EXPECT_EQ(transport_->idle_timeout(), absl::Seconds(150));
+  transport_->Then(200, "");
+  ASSERT_TRUE(api_.StreamList(kPods, "ns", {}, list).ok());
+  EXPECT_EQ(transport_->idle_timeout(), absl::InfiniteDuration());
+  transport_->Then(200, "x");
+  ASSERT_TRUE(api_.StreamList(kPods, "ns", {}, list).ok());
+  EXPECT_EQ(transport_->idle_timeout(), absl::Seconds(150));
+}
+
+TEST_F(RestClientTest, TimesOfACallReachTheTransport) {
+  Collector sink;
+  for (int i = 0; i < 3; ++i) transport_->Then(200, "");
+  ASSERT_TRUE(api_.Get(kPods, {"ns", "a"}, {.timeout = absl::Seconds(7)}).ok());
+  EXPECT_EQ(transport_->unary_limits().timeout, absl::Seconds(7));
+  ASSERT_TRUE(api_.StreamList(kPods, "ns", {}, sink, {.timeout = absl::Seconds(77)}).ok());
+  EXPECT_EQ(transport_->stream_limits().header_timeout, absl::Seconds(77));
+  EXPECT_EQ(transport_->stream_limits().body_timeout, absl::Seconds(77));
+  ASSERT_TRUE(api_.Watch(kPods, "ns", {.server_timeout = absl::Seconds(40), .header_timeout = absl::Seconds(123)}, sink, {}).ok());
+  EXPECT_EQ(transport_->stream_limits().header_timeout, absl::Seconds(123));
+  EXPECT_EQ(transport_->stream_limits().body_timeout, absl::Seconds(45));
+}
 
 TEST_F(RestClientTest, WatchHandsOnTheStreamAndEnds) {
   transport_->Then(200, "{\"type\":\"BOOKMARK\"}\n");
@@ -400,8 +438,15 @@ TEST_F(RestClientTest, TheServersClockIsComparedWithOursFromTheCallsBeginningToI
 
 class LimitedRestClientTest : public RestClientTest {
  protected:
-  LimitedRestClientTest() : RestClientTest(RestClientOptions{.requests_per_second = 2, .burst = 3, .max_list_bytes = 10}) {}
+  LimitedRestClientTest()
+      : RestClientTest(RestClientOptions{.requests_per_second = 2, .burst = 3, .max_response_bytes = 1234, .max_list_bytes = 10}) {}
 };
+
+TEST_F(LimitedRestClientTest, SoDoesTheLengthOfAnAnswer) {
+  transport_->Then(200, "{}");
+  ASSERT_TRUE(api_.Get(kPods, {"ns", "a"}).ok());
+  EXPECT_EQ(transport_->unary_limits().max_response_bytes, 1234u);
+}
 
 TEST_F(LimitedRestClientTest, AnEndlessListIsCutOff) {
   Collector sink;

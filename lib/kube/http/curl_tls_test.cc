@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <mutex>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@ namespace {
 
 using security::CertificateAuthority;
 using security::IssuedCertificate;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::RawConnection;
 using testing::RawServer;
@@ -154,6 +156,34 @@ TEST(CurlTls, TlsGoesThroughAProxyAsATunnel) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   const std::lock_guard lock(mutex);
   EXPECT_THAT(asked, HasSubstr("CONNECT api.example.invalid:6443 HTTP/1.1\r\n"));
+}
+
+TEST(CurlTls, SoDoesItThroughTheOneThatTheEnvironmentNames) {
+  std::mutex mutex;
+  std::string asked;
+  const RawServer proxy([&](RawConnection& connection) {
+    const std::lock_guard lock(mutex);
+    asked = connection.ReadRequest();
+    connection.Answer(403, "");
+  });
+  for (const char* name : {"HTTPS_PROXY", "https_proxy"}) {
+    setenv(name, proxy.Url().c_str(), 1);
+    EXPECT_FALSE(Ask({.server = "https://api.example.invalid:6443"}).ok()) << name;
+    unsetenv(name);
+    const std::lock_guard lock(mutex);
+    EXPECT_THAT(asked, ::testing::StartsWith("CONNECT api.example.invalid:6443 HTTP/1.1\r\n")) << name;
+    asked.clear();
+  }
+}
+
+// Streams of one connection of HTTP/2 would hang together, and share its end.
+TEST(CurlTls, NoOtherThanHttp1IsOffered) {
+  const CertificateAuthority authority = Authority();
+  const RawServer server = Serve(Issue(authority, "api"));
+  const auto response = Ask({.server = server.Url(), .tls = Always({authority.certificate_pem(), "", ""})});
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_THAT(response->body, HasSubstr("GET / HTTP/1.1\r\n"));
+  EXPECT_THAT(server.offered_protocols(), ElementsAre("http/1.1"));
 }
 
 }  // namespace

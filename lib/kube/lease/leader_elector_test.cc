@@ -252,6 +252,53 @@ TEST_F(LeaderElectorTest, ALeaseIsTakenOverOnlyAfterASilenceSeenByOneself) {
   EXPECT_EQ(server_.Spec()["holderIdentity"], "b");
 }
 
+// Waits are over at once; how long each was is kept, and something happens at its end.
+class CountingClock : public testing::JumpingClock {
+ public:
+  explicit CountingClock(std::function<void(size_t waits)> then) : then_(std::move(then)) {}
+  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
+    waits.push_back(deadline - Monotonic());
+    JumpingClock::WaitUntil(lock, changed, deadline);
+    lock.unlock();  // a stop wakes whoever waits, under that lock
+    then_(waits.size());
+    lock.lock();
+  }
+  std::vector<absl::Duration> waits;
+
+ private:
+  const std::function<void(size_t waits)> then_;
+};
+
+// Else all standbys would ask in the same moment, and go on doing so.
+TEST(WaitingForTheLeaseTest, StandbysAskAtTimesOfTheirOwn) {
+  const auto waits = [](const std::string& identity) {
+    LeaseServer server;
+    const auto renew = [&](size_t times) {
+      server.Edit([&](json& spec) { spec = {{"holderIdentity", "old"}, {"leaseDurationSeconds", 15}, {"leaseTransitions", times}}; });
+    };
+    renew(0);
+    std::stop_source stop;
+    CountingClock clock([&](size_t times) {
+      renew(times);
+      if (times == 20) stop.request_stop();
+    });
+    LeaderElector elector(server, clock, nullptr, {.lease = {"ns", "operator"}, .identity = identity, .on_lost = [](const auto&) {}});
+    EXPECT_TRUE(absl::IsCancelled(elector.Acquire(stop.get_token())));
+    return clock.waits;
+  };
+  const std::vector<absl::Duration> a = waits("a"), b = waits("b");
+  ASSERT_EQ(a.size(), 20u);
+  absl::Duration sum;
+  for (const absl::Duration wait : a) {
+    EXPECT_GE(wait, absl::Seconds(1));
+    EXPECT_LE(wait, absl::Seconds(1.5));
+    sum += wait;
+  }
+  EXPECT_GT(sum / 20, absl::Seconds(1.1)) << "the random part is really there";
+  EXPECT_LT(sum / 20, absl::Seconds(1.4));
+  EXPECT_NE(a, b);
+}
+
 TEST_F(LeaderElectorTest, AReleasedLeaseIsTakenAtOnce) {
   Candidate a = Make("a"), b = Make("b");
   ASSERT_TRUE(a.elector->Acquire({}).ok());

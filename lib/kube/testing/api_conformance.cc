@@ -143,9 +143,13 @@ TEST_P(ApiConformance, AJsonPatchHoldsItsTests) {
   EXPECT_EQ(Parsed(patch(uid, "3"))["data"]["k"], "3");
 }
 
-TEST_P(ApiConformance, AnotherMediaTypeIsRefused) {
-  // What is no object of JSON where one is due: the server must say so and live.
-  EXPECT_FALSE(api().Patch(kConfigMaps, Key("a"), PatchType::kJson, "{}").ok());
+TEST_P(ApiConformance, AJsonPatchThatIsNoneIsABadRequest) {
+  CreateConfigMap("a", "1");
+  for (const char* patch : {"{}", "[7]", "[{"}) {
+    const absl::Status status = api().Patch(kConfigMaps, Key("a"), PatchType::kJson, patch).status();
+    EXPECT_EQ(ApiErrorOf(status).value_or(ApiError()).code, 400) << patch << ": " << status;
+  }
+  EXPECT_EQ(GetConfigMap("a")["data"]["k"], "1");
 }
 
 TEST_P(ApiConformance, ApplyMakesChangesAndTakesBackWhatItsManagerOwns) {

@@ -203,6 +203,8 @@ absl::StatusOr<FakeAnswer> FakeApi::Patch(const Write& write, const Json& patch)
   if (write.request.media_type == "application/merge-patch+json") {
     next.merge_patch(patch);
   } else if (write.request.media_type == "application/json-patch+json") {
+    const bool is_patch = patch.is_array() && std::all_of(patch.begin(), patch.end(), [](const Json& one) { return one.is_object(); });
+    if (!is_patch) return Refuse(400, "BadRequest", "the body is no list of the operations of a JSON patch");
     try {
       next = next.patch(patch);
     } catch (const Json::exception& e) {

@@ -84,6 +84,21 @@ TEST_F(FakeApiServerTest, AnUpdateOfACustomObjectNeedsItsVersion) {
   EXPECT_TRUE(IsApiInvalid(api_.Update(kJobs, {"default", "a"}, Object(kJobs, "a").dump()).status()));
 }
 
+// Which lists are merged by what key, a server knows of its own kinds alone.
+TEST_F(FakeApiServerTest, NoCustomObjectTakesAStrategicMergePatch) {
+  Create(kJobs, Object(kJobs, "a"));
+  const auto patch = [this](const std::string& media_type) {
+    return server_.NewTransport()->Send({.method = "PATCH",
+                                         .target = "/apis/fusionllm.io/v1alpha1/namespaces/default/fusionjobs/a",
+                                         .headers = {{"Content-Type", media_type}},
+                                         .body = R"({"spec":{"x":2}})"},
+                                        {}, {});
+  };
+  EXPECT_EQ(patch("application/strategic-merge-patch+json")->code, 415);
+  EXPECT_EQ(Parsed(api_.Get(kJobs, {"default", "a"}))["spec"]["x"], 1);
+  EXPECT_EQ(patch("application/merge-patch+json")->code, 200);
+}
+
 TEST_F(FakeApiServerTest, WhatAnOwnerLeavesBehindIsCollected) {
   const std::string owner = Create(kConfigMaps, Object(kConfigMaps, "o"));
   const std::string middle = Create(kConfigMaps, Object(kConfigMaps, "m", owner));

@@ -84,6 +84,22 @@ class TlsConnection : public RawConnection {
   const std::unique_ptr<SSL, Free> ssl_;
 };
 
+// A socket on a free port of 127.0.0.1 or ::1; -1 where there is no such address.
+int BindLoopback(bool ipv6) {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = in6addr_loopback;
+  const int listener = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int bound =
+      ipv6 ? bind(listener, reinterpret_cast<sockaddr*>(&v6), sizeof(v6)) : bind(listener, reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+  if (bound == 0) return listener;
+  if (listener >= 0) close(listener);
+  return -1;
+}
+
 size_t ContentLength(absl::string_view head) {
   size_t length = 0;
   for (const absl::string_view line : absl::StrSplit(head, "\r\n")) {
@@ -140,20 +156,29 @@ void RawConnection::WaitForClose() {
   }
 }
 
-RawServer::RawServer(Handler handler, const RawServerTls& tls) : handler_(std::move(handler)) {
+RawServer::RawServer(Handler handler, const RawServerTls& tls, bool ipv6) : handler_(std::move(handler)), ipv6_(ipv6) {
   if (!tls.certificate_pem.empty()) {
     // OpenSSL writes to sockets without MSG_NOSIGNAL.
     std::signal(SIGPIPE, SIG_IGN);
     tls_ = Context(tls);
+    const auto record = [](SSL*, const unsigned char**, unsigned char*, const unsigned char* offer, unsigned size, void* self) {
+      auto& server = *static_cast<RawServer*>(self);
+      const std::lock_guard lock(server.mutex_);
+      server.offered_protocols_.clear();
+      // Each after its length (RFC 7301, section 3.1).
+      for (unsigned at = 0; at < size && at + offer[at] < size; at += 1 + offer[at]) {
+        server.offered_protocols_.emplace_back(reinterpret_cast<const char*>(offer + at + 1), offer[at]);
+      }
+      return SSL_TLSEXT_ERR_NOACK;
+    };
+    SSL_CTX_set_alpn_select_cb(static_cast<SSL_CTX*>(tls_), record, this);
   }
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  listener_ = BindLoopback(ipv6);
+  Check(listener_ >= 0 && listen(listener_, 64) == 0, "cannot listen");
+  sockaddr_storage address = {};
   socklen_t size = sizeof(address);
-  Check(bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(listener_, 64) == 0, "cannot listen");
   Check(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
-  port_ = ntohs(address.sin_port);
+  port_ = ntohs(ipv6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port : reinterpret_cast<sockaddr_in&>(address).sin_port);
   accepting_ = std::thread([this] { Accept(); });
 }
 
@@ -170,7 +195,20 @@ RawServer::~RawServer() {
   SSL_CTX_free(static_cast<SSL_CTX*>(tls_));
 }
 
-std::string RawServer::Url() const { return absl::StrCat(tls_ == nullptr ? "http" : "https", "://127.0.0.1:", port_); }
+std::vector<std::string> RawServer::offered_protocols() const {
+  const std::lock_guard lock(mutex_);
+  return offered_protocols_;
+}
+
+bool RawServer::HasIpv6() {
+  const int listener = BindLoopback(/*ipv6=*/true);
+  if (listener >= 0) close(listener);
+  return listener >= 0;
+}
+
+std::string RawServer::Url() const {
+  return absl::StrCat(tls_ == nullptr ? "http" : "https", ipv6_ ? "://[::1]:" : "://127.0.0.1:", port_);
+}
 
 void RawServer::Accept() {
   while (true) {

@@ -50,23 +50,30 @@ class RawServer {
  public:
   using Handler = std::function<void(RawConnection&)>;
   explicit RawServer(Handler handler) : RawServer(std::move(handler), RawServerTls()) {}
-  RawServer(Handler handler, const RawServerTls& tls);
+  RawServer(Handler handler, const RawServerTls& tls, bool ipv6 = false);
   ~RawServer();
+
+  // Whether this machine has the address ::1.
+  static bool HasIpv6();
 
   int port() const { return port_; }
   std::string Url() const;
   int connections() const { return connections_; }  // accepted so far
+  // What the last client that spoke TLS could speak above it (ALPN), in its order. None is taken: HTTP/1.1, whatever it says.
+  std::vector<std::string> offered_protocols() const;
 
  private:
   void Accept();
   void Serve(int socket);
 
   const Handler handler_;
+  const bool ipv6_;
   void* tls_ = nullptr;  // SSL_CTX
   int listener_ = -1;
   int port_ = 0;
   std::atomic<int> connections_ = 0;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> offered_protocols_;
   bool stopping_ = false;
   std::vector<int> sockets_;  // of handlers that run
   std::vector<std::thread> threads_;

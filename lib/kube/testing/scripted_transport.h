@@ -42,6 +42,12 @@ class ScriptedTransport : public Transport {
     return stream_limits_;
   }
 
+  // What the sink of the last stream said after its data.
+  absl::Duration idle_timeout() const {
+    const std::lock_guard lock(mutex_);
+    return idle_timeout_;
+  }
+
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request, const UnaryLimits& limits, std::stop_token) override {
     {
       const std::lock_guard lock(mutex_);
@@ -61,6 +67,10 @@ class ScriptedTransport : public Transport {
     const std::string body = std::exchange(response->body, "");
     if (absl::Status status = sink.OnOpen(*response); !status.ok()) return status;
     if (absl::Status status = sink.OnData(body); !status.ok()) return status;
+    {
+      const std::lock_guard lock(mutex_);
+      idle_timeout_ = sink.IdleTimeout();
+    }
     return response;
   }
 
@@ -82,6 +92,7 @@ class ScriptedTransport : public Transport {
   std::vector<HttpRequest> requests_;
   UnaryLimits unary_limits_;
   StreamLimits stream_limits_;
+  absl::Duration idle_timeout_;
 };
 
 }  // namespace fusionllm::kube::testing

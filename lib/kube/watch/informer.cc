@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/api/resource_version.h"
 
@@ -47,6 +46,7 @@ void Informer::AddHandler(Handler handler, absl::Duration resync) {
     Enqueue(listener, object->meta.Key(), {.now = object, .initial = true, .received = clock_.Monotonic()});
   }
   listener.initial_left = static_cast<int64_t>(listener.order.size());
+  TellQueuedLocked();
   changed_.notify_all();
 }
 
@@ -137,6 +137,9 @@ void Informer::Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectK
     const ObjectPtr old = store_.Remove(key);
     NotifyLocked(key, old, nullptr, old);
   }
+  unreadable_.clear();
+  more_unreadable_ = false;
+  for (const ObjectKey& key : unreadable) KeepUnreadableLocked(key);
   version_ = resource_version;
   if (!listed_) {
     listed_ = state_.synced = true;
@@ -158,8 +161,8 @@ absl::Status Informer::Fits(const Object& object) {
 void Informer::Apply(WatchEventType type, ObjectPtr object) {
   const std::lock_guard lock(mutex_);
   const ObjectKey key = object->meta.Key();
-  const std::string& version = object->meta.resource_version;
-  if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
+  FollowLocked(object->meta.resource_version);
+  unreadable_.erase(key);
   if (type == WatchEventType::kDeleted) {
     const ObjectPtr old = store_.Remove(key);
     if (old != nullptr) NotifyLocked(key, old, nullptr, object);
@@ -168,6 +171,26 @@ void Informer::Apply(WatchEventType type, ObjectPtr object) {
     NotifyLocked(key, old, object, nullptr);
   }
   StoredLocked();
+}
+
+void Informer::Unreadable(const ObjectKey& key, const std::string& resource_version) {
+  const std::lock_guard lock(mutex_);
+  FollowLocked(resource_version);
+  KeepUnreadableLocked(key);
+  StoredLocked();
+}
+
+void Informer::KeepUnreadableLocked(const ObjectKey& key) {
+  if (unreadable_.contains(key)) return;
+  if (unreadable_.size() >= kMostUnreadable) {
+    more_unreadable_ = true;
+  } else {
+    unreadable_.insert(key);
+  }
+}
+
+void Informer::FollowLocked(const std::string& resource_version) {
+  if (CompareResourceVersions(resource_version, version_).value_or(1) > 0) version_ = resource_version;
 }
 
 void Informer::Advance(const std::string& resource_version) {
@@ -185,7 +208,14 @@ void Informer::Watching(bool open, const absl::Status& why) {
 
 void Informer::StoredLocked() {
   probe_.Stored(store_.size(), version_);
+  TellQueuedLocked();
   changed_.notify_all();
+}
+
+void Informer::TellQueuedLocked() {
+  size_t queued = 0;
+  for (const auto& listener : listeners_) queued += listener->order.size();
+  probe_.Queued(queued);
 }
 
 void Informer::NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last) {
@@ -215,7 +245,6 @@ void Informer::Dispatch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     bool told = false;
     absl::Duration deadline = absl::InfiniteDuration();
-    size_t queued = 0;
     for (size_t i = 0; i < listeners_.size(); ++i) {  // handlers may add listeners meanwhile
       Listener& listener = *listeners_[i];
       if (listener.initial_left >= 0 && clock_.Monotonic() >= listener.next_resync) ResyncLocked(listener);
@@ -228,7 +257,7 @@ void Informer::Dispatch(const std::stop_token& stop) {
       listener.pending.erase(found);
       // After a burst, the first list above all, it would keep the room of all that waited.
       if (listener.pending.empty() && listener.pending.capacity() > kKeptPending) listener.pending = decltype(listener.pending)();
-      queued += listener.order.size();
+      TellQueuedLocked();
       lock.unlock();
       Tell(listener.handler, pending);
       probe_.Handled(clock_.Monotonic() - pending.received);
@@ -238,7 +267,6 @@ void Informer::Dispatch(const std::stop_token& stop) {
       if (stop.stop_requested()) return;
     }
     if (told) {
-      probe_.Queued(queued);
       changed_.notify_all();  // for those who wait for the first list to be told
       continue;
     }
@@ -253,6 +281,7 @@ void Informer::ResyncLocked(Listener& listener) {
     if (listener.pending.contains(key)) continue;
     Enqueue(listener, key, {.told = object, .now = object, .resync = true, .received = clock_.Monotonic()});
   }
+  TellQueuedLocked();
 }
 
 void Informer::Tell(const Handler& handler, const Pending& pending) {

@@ -12,12 +12,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "lib/kube/client/api_client.h"
@@ -48,13 +50,15 @@ struct InformerState {
 class Informer : private ReflectorSink {
  public:
   using Handler = std::function<void(const InformerEvent& event)>;
+  // Of so many objects it is kept that they are there and cannot be read.
+  static constexpr size_t kMostUnreadable = 1000;
 
   struct Options {
     std::string cluster = {};  // in metrics
     WatchScope scope;
     DecodeObject decode;
     ReflectorLimits limits = {};
-    uint64_t seed = 0;  // of the random parts of waiting times
+    std::optional<uint64_t> seed = {};  // of the random parts of waiting times; none: another in each informer
   };
 
   // `client`, `clock` and `metrics` (which may be null) must outlive the informer.
@@ -78,7 +82,9 @@ class Informer : private ReflectorSink {
   InformerState State() const;
 
   // Asks the server for the names and versions of all objects at the very version that the cache stands at, and compares. False, and
-  // counted, if they differ: the cache is wrong. Errors: the server does not have that version any more, or did not answer. Blocks.
+  // counted, if they differ, or if the server's newest state is older than the cache's, as after its store was put back: the cache is
+  // wrong. What cannot be read is left out. Errors: the server does not have that version any more, or did not answer; more than
+  // kMostUnreadable objects cannot be read. Blocks.
   absl::StatusOr<bool> IsConsistent(const CallOptions& call = {.timeout = absl::Minutes(2)}) const;
 
   // Lists all anew, as after IsConsistent() has said false. Does not block.
@@ -111,12 +117,18 @@ class Informer : private ReflectorSink {
   void Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) override;
   absl::Status Fits(const Object& object) override;
   void Apply(WatchEventType type, ObjectPtr object) override;
+  void Unreadable(const ObjectKey& key, const std::string& resource_version) override;
   void Advance(const std::string& resource_version) override;
   void Watching(bool open, const absl::Status& why) override;
 
   void NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last);
   void Enqueue(Listener& listener, const ObjectKey& key, Pending pending);
+  void FollowLocked(const std::string& resource_version);
+  void KeepUnreadableLocked(const ObjectKey& key);
   void StoredLocked();
+  void TellQueuedLocked();
+  // Whether the newest state that the server has is older than `resource_version`, of which it has said `refusal`.
+  bool ServerWentBack(const std::string& resource_version, const CallOptions& call, const absl::Status& refusal) const;
   bool SyncedLocked() const;
   // `holds` is called with the lock held.
   bool WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration patience) const;
@@ -134,6 +146,8 @@ class Informer : private ReflectorSink {
   mutable std::condition_variable changed_;
   Store store_;
   std::string version_;
+  absl::flat_hash_set<ObjectKey> unreadable_;  // there, but not in store_ as they are now
+  bool more_unreadable_ = false;               // than are kept
   bool listed_ = false;
   InformerState state_;
   std::vector<std::unique_ptr<Listener>> listeners_;

@@ -130,8 +130,16 @@ TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
   client_.OnWatchThatStays(changes + BookmarkJson("503"));
   while (informer->resource_version() != "503") std::this_thread::yield();  // though the handler has not come back
   EXPECT_EQ(informer->size(), 2u);
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 3\n"));
+  clock_.Advance(absl::Seconds(5));
   leave.count_down();
   EXPECT_THAT(story_.Lines(4), ElementsAre("+slow@1 initial", "+b@499", "-slow@1 was 1", "+slow@502"));
+  informer->Stop();  // the last handler has come back
+  const std::string text = registry_.Text();
+  EXPECT_THAT(text, HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 0\n"));
+  // The object that the handler was busy with, and three that waited meanwhile.
+  EXPECT_THAT(text, HasSubstr("fusionllm_informer_processing_latency_seconds_count{cluster=\"paris\",resource=\"pods\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("fusionllm_informer_processing_latency_seconds_sum{cluster=\"paris\",resource=\"pods\"} 20\n"));
 }
 
 TEST_F(InformerTest, IsSyncedOnceTheFirstListWasTold) {
@@ -255,6 +263,67 @@ TEST_F(InformerTest, ComparesItselfWithTheServer) {
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_divergence_total{cluster=\"paris\",resource=\"pods\"} 2\n"));
 }
 
+// What others have made under our label may be anything, and is no reason to list all anew every ten minutes.
+TEST_F(InformerTest, WhatCannotBeReadIsNotCompared) {
+  const auto broken = [](const std::string& name, const std::string& version) {
+    return absl::StrCat(R"({"kind":"Pod","metadata":{"name":")", name, R"(","namespace":"ns","resourceVersion":")", version,
+                        R"("},"status":5})");
+  };
+  client_.OnList(ListJson({broken("from-the-list", "5"), PodJson("breaks", "6"), PodJson("heals", "7"), PodJson("good", "8")}, "10"));
+  client_.OnWatchThatStays(EventJson("MODIFIED", broken("breaks", "11")) + EventJson("MODIFIED", broken("heals", "12")) +
+                           EventJson("ADDED", broken("from-the-watch", "13")) + EventJson("MODIFIED", PodJson("heals", "14")));
+  const auto informer = Make();
+  informer->Start();
+  while (informer->resource_version() != "14") std::this_thread::yield();
+  const auto server_has = [&](const std::string& version_of_healed) {
+    client_.OnList(ListJson({PodJson("from-the-list", "5"), PodJson("breaks", "11"), PodJson("heals", version_of_healed),
+                             PodJson("from-the-watch", "13"), PodJson("good", "8")},
+                            "14", "", "PartialObjectMetadataList"));
+  };
+  server_has("14");
+  EXPECT_TRUE(informer->IsConsistent().value());
+  server_has("12");
+  EXPECT_FALSE(informer->IsConsistent().value()) << "it can be read again, and so is compared";
+}
+
+TEST_F(InformerTest, WhereTooMuchCannotBeReadNothingIsCompared) {
+  std::string events;
+  for (size_t i = 0; i <= Informer::kMostUnreadable; ++i) {
+    events += EventJson("ADDED", absl::StrCat(R"({"kind":"Pod","metadata":{"name":"p)", i, R"(","namespace":"ns","resourceVersion":")",
+                                              11 + i, R"("},"status":5})"));
+  }
+  client_.OnList(ListJson({}, "10"));
+  client_.OnWatchThatStays(events);
+  const auto informer = Make();
+  informer->Start();
+  while (informer->resource_version() != std::to_string(11 + Informer::kMostUnreadable)) std::this_thread::yield();
+  client_.OnList(ListJson({}, "2000", "", "PartialObjectMetadataList"));
+  EXPECT_EQ(informer->IsConsistent().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(client_.Lists(1).size(), 1u) << "the server was not asked";
+}
+
+// Its store was put back: no watch from a version that it has not reached will ever bring anything.
+TEST_F(InformerTest, AServerWhoseNewestStateIsOlderIsAnotherThanTheCaches) {
+  ApiError too_large = {.code = 504, .reason = "Timeout", .message = "Too large resource version: 10, current: 3"};
+  const ApiError future = {.code = 500, .message = "etcdserver: mvcc: required revision is a future revision"};
+  client_.OnList(ListJson({PodJson("a", "5")}, "10"));
+  const auto informer = Make();
+  informer->Start();
+  ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
+  for (const ApiError& error : {too_large, future}) {
+    client_.OnListError(ToStatus(error));
+    client_.OnList(ListJson({}, "3", "", "PartialObjectMetadataList"));
+    EXPECT_FALSE(informer->IsConsistent().value()) << error.message;
+    const ListOptions asked = client_.Lists(1).back();
+    EXPECT_EQ(asked.resource_version, "") << "not a cache, which may lag behind";
+    EXPECT_EQ(asked.limit, 1);
+    client_.OnListError(ToStatus(error));
+    client_.OnList(ListJson({}, "12", "", "PartialObjectMetadataList"));
+    EXPECT_FALSE(informer->IsConsistent().ok()) << "another server had answered, which lags behind: " << error.message;
+  }
+  EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_divergence_total{cluster=\"paris\",resource=\"pods\"} 2\n"));
+}
+
 TEST_F(InformerTest, StartsOverFromTheNewestStateWhenItIsAsked) {
   client_.OnList(ListJson({PodJson("a", "5")}, "10"));
   client_.OnWatchThatStays("");
@@ -266,6 +335,21 @@ TEST_F(InformerTest, StartsOverFromTheNewestStateWhenItIsAsked) {
   informer->StartOver();
   EXPECT_THAT(story_.Lines(3), UnorderedElementsAre("+a@5 initial", "+b@6", "-a@5 was 5"));
   EXPECT_EQ(client_.Lists(2)[1].resource_version, "") << "not from a cache, which may be wrong itself";
+}
+
+// Else all that watch a server would draw the same, and be back in the same moment after it was away.
+TEST_F(InformerTest, NoTwoDrawTheSameTimes) {
+  const auto draws = [this] {
+    testing::ScriptedClient client;
+    client.OnList(ListJson({}, "10"));
+    for (int i = 0; i < 4; ++i) client.OnWatch(BookmarkJson(std::to_string(11 + i)), absl::OkStatus());
+    Informer informer(client, clock_, &metrics_, {.scope = {.resource = testing::Pods()}, .decode = DecodePod});
+    informer.Start();
+    std::vector<absl::Duration> times;
+    for (const WatchOptions& watch : client.Watches(5)) times.push_back(watch.server_timeout);
+    return times;
+  };
+  EXPECT_NE(draws(), draws());
 }
 
 TEST_F(InformerTest, StopsAtOnceWhateverItWaitsFor) {

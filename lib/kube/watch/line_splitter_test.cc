@@ -33,6 +33,21 @@ TEST(LineSplitterTest, GivesTheSameLinesHoweverTheStreamIsCut) {
   }
 }
 
+// Were each chunk to cost as much as the line has so far, this would take hours, which no test is given.
+TEST(LineSplitterTest, ALongLineThatComesByteByByteCostsNoMoreThanItsBytes) {
+  constexpr size_t kLong = size_t{16} << 20;
+  LineSplitter splitter(kLong);
+  size_t got = 0;
+  const auto take = [&](absl::string_view line) {
+    got = line.size();
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < kLong; ++i) ASSERT_TRUE(splitter.Push("x", take).ok());
+  EXPECT_EQ(got, 0u);
+  ASSERT_TRUE(splitter.Push("\n", take).ok());
+  EXPECT_EQ(got, kLong);
+}
+
 TEST(LineSplitterTest, DeliversALineAsSoonAsItEnds) {
   LineSplitter splitter(100);
   std::vector<std::string> lines;

@@ -52,6 +52,16 @@ TEST(ListSplitterTest, GivesTheSameObjectsHoweverTheAnswerIsCut) {
   }
 }
 
+// As of a long line: with a cost for each chunk of what has come so far this would take hours.
+TEST(ListSplitterTest, ALongObjectThatComesByteByByteCostsNoMoreThanItsBytes) {
+  constexpr size_t kLong = size_t{16} << 20;
+  const std::string text = absl::StrCat(R"({"kind":"PodList","items":[{"a":")", std::string(kLong, 'x'), "\"}]}");
+  const Split split = SplitAll(text, 1, 2 * kLong);
+  ASSERT_TRUE(split.head.ok()) << split.head.status();
+  ASSERT_EQ(split.objects.size(), 1u);
+  EXPECT_EQ(split.objects[0].size(), kLong + 8);
+}
+
 TEST(ListSplitterTest, TheHeadMayComeAfterTheItems) {
   const Split split = SplitAll(R"({"items":[{"a":1}],"metadata":{"resourceVersion":"7"},"kind":"PodList"})", 5);
   ASSERT_TRUE(split.head.ok()) << split.head.status();

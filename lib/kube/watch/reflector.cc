@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/random/random.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/kube/api/api_error.h"
@@ -15,6 +17,8 @@ namespace {
 
 // A watch that ends sooner, without a single event, has done nothing but cost a request.
 constexpr absl::Duration kShortestWatch = absl::Seconds(1);
+// Of so many types that are not known it is said, once each.
+constexpr size_t kMostUnknownTypes = 16;
 
 absl::Status TooManyBytes(const ReflectorLimits& limits) {
   return absl::ResourceExhaustedError(absl::StrCat("more objects than fit into the ", limits.max_bytes >> 20, " MiB that they may take"));
@@ -112,7 +116,7 @@ class Reflector::EventSink : public WatchSink {
 };
 
 Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink,
-                     InformerMetrics::Probe probe, ReflectorLimits limits, uint64_t seed)
+                     InformerMetrics::Probe probe, ReflectorLimits limits, std::optional<uint64_t> seed)
     : client_(client),
       clock_(clock),
       scope_(std::move(scope)),
@@ -120,7 +124,7 @@ Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeOb
       sink_(sink),
       probe_(std::move(probe)),
       limits_(limits),
-      random_(seed),
+      random_(seed.has_value() ? *seed : absl::Uniform<uint64_t>(absl::BitGen())),
       streams_lists_(scope_.streaming_list),
       backoff_(limits.first_backoff),
       header_timeout_(limits.min_header_timeout) {}
@@ -311,9 +315,16 @@ absl::Status Reflector::Take(absl::string_view line) {
     }
     case WatchEventType::kUnknown:
       probe_.Unreadable();
+      SayUnknown(event->type_name);
       return absl::OkStatus();
   }
   return absl::OkStatus();
+}
+
+void Reflector::SayUnknown(const std::string& type) {
+  if (unknown_types_.size() >= kMostUnknownTypes || !unknown_types_.insert(type).second) return;
+  base::Log(base::LogLevel::kWarning, absl::StrCat("watch of ", scope_.resource.Name(), ": events of type \"", absl::CHexEscape(type),
+                                                   "\" are left out: it is not known what they mean"));
 }
 
 absl::Status Reflector::TakeBookmark(const Bookmark& bookmark) {
@@ -353,13 +364,13 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
   }
   absl::StatusOr<ObjectPtr> object = decode_(event.object);
   if (initial_.has_value()) return TakeInitial(event.type, std::move(object), event.object);
-  if (!object.ok()) {
+  const bool readable = object.ok();
+  if (!readable) {
     probe_.Unreadable();
-    if (event.type != WatchEventType::kDeleted) return absl::OkStatus();
-    object = DecodeMetadata(event.object);  // enough to know that it is gone
+    object = DecodeMetadata(event.object);  // enough to know that it is there, or gone
     if (!object.ok()) return absl::OkStatus();
   }
-  if (event.type != WatchEventType::kDeleted) {
+  if (readable && event.type != WatchEventType::kDeleted) {
     if (absl::Status fits = sink_.Fits(**object); !fits.ok()) {
       full_ = true;
       return fits;
@@ -367,7 +378,11 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
   }
   const std::string version = (*object)->meta.resource_version;
   if (CompareResourceVersions(version, version_).value_or(1) > 0) version_ = version;
-  sink_.Apply(event.type, *std::move(object));
+  if (readable || event.type == WatchEventType::kDeleted) {
+    sink_.Apply(event.type, *std::move(object));
+  } else {
+    sink_.Unreadable((*object)->meta.Key(), version);
+  }
   return absl::OkStatus();
 }
 

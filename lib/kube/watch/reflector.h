@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -61,6 +62,8 @@ class ReflectorSink {
   virtual absl::Status Fits(const Object& object) { return absl::OkStatus(); }
   // kAdded, kModified or kDeleted (the last state).
   virtual void Apply(WatchEventType type, ObjectPtr object) = 0;
+  // It was made or has changed, and cannot be read as it is now.
+  virtual void Unreadable(const ObjectKey& key, const std::string& resource_version) {}
   // Nothing changed up to here.
   virtual void Advance(const std::string& resource_version) = 0;
   // Whether a watch is open, and if not, why the last attempt failed (OK: the server ended it as usual).
@@ -69,9 +72,10 @@ class ReflectorSink {
 
 class Reflector {
  public:
-  // Everything passed by reference must outlive the reflector.
+  // Everything passed by reference must outlive the reflector. `seed`: of its random waits; none: another each time, for reflectors that
+  // draw the same would come back all at once after the server was away.
   Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink, InformerMetrics::Probe probe,
-            ReflectorLimits limits = {}, uint64_t seed = 0);
+            ReflectorLimits limits = {}, std::optional<uint64_t> seed = {});
 
   // Until `stop` is requested.
   void Run(std::stop_token stop);
@@ -103,6 +107,7 @@ class Reflector {
   absl::Status Take(absl::string_view line);
   absl::Status TakeBookmark(const Bookmark& bookmark);
   absl::Status TakeObject(WatchEvent event);
+  void SayUnknown(const std::string& type);
   void BackOff(const absl::Status& why, const std::stop_token& stop);
 
   ApiClient& client_;
@@ -124,6 +129,7 @@ class Reflector {
   bool streams_lists_;                    // no streaming list has failed yet
   std::optional<InitialEvents> initial_;  // of the streaming list that is being read
   bool full_ = false;                     // the open watch brought more than the sink may keep: what is there must be counted anew
+  std::set<std::string> unknown_types_;   // of events, that the log knows of
   absl::Duration backoff_;
   absl::Duration header_timeout_;
 };

@@ -235,8 +235,26 @@ TEST_F(ReflectorTest, OneObjectThatCannotBeReadDoesNotStopTheOthers) {
       absl::OkStatus());
   Start();
   Await(1, 2);
-  EXPECT_THAT(sink_.lines(), ElementsAre("list a, unreadable x at 10", "put b", "delete x"));
+  EXPECT_THAT(sink_.lines(), ElementsAre("list a, unreadable x at 10", "unreadable x@11", "put b", "delete x"));
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_unreadable_total{cluster=\"c\",resource=\"pods\"} 4\n"));
+}
+
+TEST_F(ReflectorTest, AnEventOfAnUnknownTypeIsLoggedOnceForEachType) {
+  const auto event = [](const std::string& type) { return EventJson(type, PodJson("a", "11")); };
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += event(absl::StrCat("NUMBER-", i));
+  client_.OnList(ListJson({}, "10"));
+  client_.OnWatch(event("SOMETHING") + event("OTHER") + event("SOMETHING"), absl::OkStatus());
+  client_.OnWatch(event("SOMETHING") + many, absl::OkStatus());
+  ::testing::internal::CaptureStderr();
+  Start();
+  Await(1, 3);
+  Stop();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("watch of pods: events of type \"SOMETHING\" are left out"));
+  EXPECT_EQ(log.find("SOMETHING"), log.rfind("SOMETHING"));
+  EXPECT_THAT(log, HasSubstr("\"OTHER\""));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("NUMBER-99"))) << "a hostile server has names without end";
 }
 
 TEST_F(ReflectorTest, HugeAnswersAreCutOff) {

@@ -152,6 +152,19 @@ TEST_F(StreamingListTest, AfterAnExpiredVersionItIsNoOlderThanWhatWasSeen) {
   EXPECT_THAT(sink_.lines(), ElementsAre("list at 10", "failed", "list a at 20"));
 }
 
+// Versions in the middle of it say nothing of what is there.
+TEST_F(StreamingListTest, TheListAfterOneThatBrokeOffIsAskedForFromWhereThatWas) {
+  client_.OnWatch(EventJson("ADDED", PodJson("a", "7")) + BookmarkJson("8"), absl::UnavailableError("connection reset"));
+  StartStreaming();
+  EXPECT_EQ(client_.Lists(1)[0].resource_version, "0");
+  Stop();
+  client_.Forget();
+  client_.OnWatch(LastOfAll("10") + EventJson("ERROR", StatusJson(410, "Expired", "too old")), absl::OkStatus());
+  client_.OnWatch(EventJson("ADDED", PodJson("a", "15")) + BookmarkJson("16"), absl::UnavailableError("connection reset"));
+  StartStreaming();
+  EXPECT_EQ(client_.Lists(1)[0].resource_version, "10");
+}
+
 TEST_F(StreamingListTest, OnceListedAnewItGoesOnFromWhatWasSeen) {
   client_.OnWatchThatStays(LastOfAll("10"));
   StartStreaming();

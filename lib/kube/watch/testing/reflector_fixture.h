@@ -50,6 +50,7 @@ class RecordingSink : public ReflectorSink {
   void Apply(WatchEventType type, ObjectPtr object) override {
     Add(absl::StrCat(type == WatchEventType::kDeleted ? "delete " : "put ", object->meta.name));
   }
+  void Unreadable(const ObjectKey& key, const std::string& version) override { Add(absl::StrCat("unreadable ", key.name, "@", version)); }
   void Advance(const std::string& version) override { Add("at " + version); }
   void Watching(bool open, const absl::Status& why) override {
     watching_ = open;
