@@ -29,7 +29,7 @@ POLICY
     --service-account-issuer=https://kubernetes.default.svc --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
     --kubelet-certificate-authority="$credentials/ca.crt" --kubelet-client-certificate="$credentials/admin.crt" \
     --kubelet-client-key="$credentials/admin.key" --kubelet-preferred-address-types=InternalIP --allow-privileged \
-    --audit-policy-file="$folder/audit-policy.yaml" --audit-log-path="$folder/logs/audit.log" --audit-log-maxsize=200 --audit-log-maxbackup=2
+    --audit-policy-file="$folder/audit-policy.yaml" --audit-log-path="$folder/logs/audit.log" --audit-log-maxsize=200 --audit-log-maxbackup=0
 
   describe "$name" kube-controller-manager "$bin/kube-controller-manager" --kubeconfig="$credentials/kube-controller-manager.kubeconfig" \
     --service-account-private-key-file="$credentials/service-accounts.key" --root-ca-file="$credentials/ca.crt" \

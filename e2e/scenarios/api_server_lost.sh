@@ -70,11 +70,12 @@ other=$(uid_of cork long-cork-1-r0)
 watches_cut -I
 until_true "cork to be missed" condition_is fusioncluster/cork Connected False
 kubectl_in cork delete pod long-cork-0-r0 --grace-period=0 --force >/dev/null 2>&1
-gone() { [ -z "$(uid_of cork long-cork-0-r0)" ]; }
-until_true "the executor's Pod to go" gone
+until_true "the executor's Pod to go" empty uid_of cork long-cork-0-r0
 # A server that begins now knows nothing older than this, and etcd does not either.
 api_server_dies cork
-gone || fail "somebody has made the Pod again, who could not"
+asked() { made_again=$(uid_of cork long-cork-0-r0); }
+until_true "cork to say whether it has the Pod" asked
+[ -z "$made_again" ] || fail "somebody has made the Pod again, who could not"
 took "the operator's watches are cut, an executor's Pod and all history are gone"
 watches_cut -D
 until_true "the connection to cork" condition_is fusioncluster/cork Connected True
@@ -88,8 +89,8 @@ pods=$(pods_of "${machines[@]}")
 trains_on "$told watches had expired"
 # Dry runs apart, in the log's order: NAME of each Pod that an operator has made.
 made_in() {
-  awk '/"userAgent":"fusion-operator\// && /"resource":"pods"/ && /"verb":"(create|patch)"/ && /"code":201/ && !/dryRun/ && match($0, /"name":"long-cork-[^"]*"/) {
-    print substr($0, RSTART + 8, RLENGTH - 9) }' "$state_root/$1/logs/audit.log" | sort | uniq -c | awk '{ print $2 "=" $1 }' | tr '\n' ' '
+  audit_log "$1" | awk '/"userAgent":"fusion-operator\// && /"resource":"pods"/ && /"verb":"(create|patch)"/ && /"code":201/ && !/dryRun/ && match($0, /"name":"long-cork-[^"]*"/) {
+    print substr($0, RSTART + 8, RLENGTH - 9) }' | sort | uniq -c | awk '{ print $2 "=" $1 }' | tr '\n' ' '
 }
 [ "$(made_in cork)" = "long-cork-0-r0=2 long-cork-1-r0=1 " ] || fail "in cork the operator has made: $(made_in cork)"
 took "$told watches were told that history is gone; the executor was replaced, once: $(made_in cork)"

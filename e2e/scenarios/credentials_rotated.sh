@@ -66,7 +66,7 @@ undisturbed() {
   until_true "a status after step $step" has_passed long "$step"
 }
 # used_by_operator MEMBER USER: how many requests the audit log has.
-used_by_operator() { grep -c "\"user\":{\"username\":\"$2\".*\"userAgent\":\"fusion-operator" "$state_root/$1/logs/audit.log" || true; }
+used_by_operator() { audit_log "$1" | grep -c "\"user\":{\"username\":\"$2\".*\"userAgent\":\"fusion-operator" || true; }
 
 # ---- another token ----
 kubectl_of quito --namespace fusionllm apply --filename - >/dev/null <<SECRET
@@ -143,5 +143,5 @@ expect_trained long
 took "$(k get fusionjob long --no-headers)"
 delete_job long
 took "deleted, nothing is left in any cluster"
-for member in "${members[@]}"; do helm_in "$member" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
+for member in "${members[@]}"; do uninstall "$member"; done
 take_down "credentials rotated"

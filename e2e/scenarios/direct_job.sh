@@ -20,7 +20,7 @@ network_mode=Direct
 job flat 60 "$(one_in_each)"
 wait_for flat condition=Ready
 for member in "${members[@]}"; do
-  [ -z "$(kubectl_in "$member" get services --selector fusionllm.io/job --output name)" ] || fail "$member has a Service for an executor that is dialled directly"
+  empty kubectl_in "$member" get services --selector fusionllm.io/job --output name || fail "$member has a Service for an executor that is dialled directly"
   status_is flat "clusterStatuses[?(@.name==\"$member\")].endpoint" "addresses of their Pods" ||
     fail "the status says that $member is reached at $(status_of flat "clusterStatuses[?(@.name==\"$member\")].endpoint")"
 done

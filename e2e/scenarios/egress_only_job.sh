@@ -64,7 +64,7 @@ for index in 0 1; do
   expected+="${expected:+, }$(node_address malmo):$(kubectl_in malmo get service closed-malmo-$index --output 'jsonpath={.spec.ports[0].nodePort}')"
 done
 [ "$(in_cluster malmo)" = "$expected" ] || fail "the status says that malmo is reached at '$(in_cluster malmo)', not $expected"
-[ -z "$(kubectl_in vigo get services --selector fusionllm.io/job --output name)" ] || fail "there are Services in vigo, through which nobody gets in"
+empty kubectl_in vigo get services --selector fusionllm.io/job --output name || fail "there are Services in vigo, through which nobody gets in"
 into=$(sent "$hub" vigo) past=$(sent malmo vigo) out=$(sent vigo malmo)
 step=$(step_of closed)
 until_true "steps after step $step" has_passed closed $((step + 20))

@@ -28,7 +28,7 @@ short=$(condition_of fusionjob/huge Dispatched message)
 for word in turku "too little cpu" "each asks for" "$((node_cpu + 1)) cpu"; do
   [[ $short == *"$word"* ]] || fail "the refusal does not say '$word': $short"
 done
-[ -z "$(pods_of "${machines[@]}")" ] || fail "Pods were made for a job that has no room: $(pods_of "${machines[@]}")"
+empty pods_of "${machines[@]}" || fail "Pods were made for a job that has no room: $(pods_of "${machines[@]}")"
 delete_job huge
 took "a job that fits nowhere says: $short"
 

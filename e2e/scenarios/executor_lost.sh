@@ -71,8 +71,7 @@ a_node_hangs() {
   "$cluster_scripts/machine.sh" thaw oslo2
   until_true "the node to be back" node_is True
   tasks_on() { ctr --address "$state_root/$1/run/containerd.sock" --namespace k8s.io tasks list --quiet; }
-  nothing_runs_on() { [ -z "$(tasks_on "$1")" ]; }
-  until_true "the containers of the lost Pod to end" nothing_runs_on oslo2
+  until_true "the containers of the lost Pod to end" empty tasks_on oslo2
   step=$(step_of long)
   until_true "steps after step $step" has_passed long $((step + 20))
   [ "$(pods_of "$hub" lima)" = "$others" ] || fail "the executor that was given up has disturbed others: $(pods_of "$hub" lima)"

@@ -61,7 +61,12 @@ take_given() {
   given_are_ours=yes
 }
 
-has_namespace() { [ -n "$(kubectl_of "$1" get namespace "$2" --ignore-not-found --output name)" ]; }
+# One that is not found is made, and deleted at the end: nobody may guess.
+has_namespace() {
+  local there
+  there=$(kubectl_of "$1" get namespace "$2" --ignore-not-found --output name) || die "$1 does not say whether it has the namespace $2"
+  [ -n "$there" ]
+}
 
 # traces_in CLUSTER: what a scenario may have left there, as "NAMESPACE KIND/NAME": all that is in its namespaces, but for what Kubernetes puts
 # into each; of what is in no namespace, by its name or for whom it is.
@@ -83,7 +88,7 @@ traces_in() {
 
 # put_back CLUSTER: as it was found. What is still there of a scenario that has failed goes, too.
 put_back() {
-  local name=$1 namespace object
+  local name=$1 namespace object said
   if [ -n "$(kubectl_of "$name" get crd fusionjobs.fusionllm.io --ignore-not-found --output name)" ]; then
     kubectl_in "$name" annotate fusionjobs --all fusionllm.io/force-delete=true >/dev/null 2>&1 || true
     kubectl_in "$name" delete fusionjobs --all --timeout=60s >/dev/null 2>&1 || true
@@ -91,7 +96,7 @@ put_back() {
       kubectl_in "$name" patch "$object" --type=merge --patch '{"metadata": {"finalizers": null}}' >/dev/null || true
     done
   fi
-  helm_in "$name" uninstall fusion --ignore-not-found --no-hooks --wait --timeout "$patience" >/dev/null 2>&1 || true
+  said=$(helm_in "$name" uninstall fusion --ignore-not-found --no-hooks --wait --timeout "$patience" 2>&1) || echo "helm uninstall in $name: $said" >&2
   for namespace in "${made_namespaces[@]}"; do
     if ! grep -qx "$name $namespace" <<<"$found"; then
       kubectl_of "$name" delete namespace "$namespace" --ignore-not-found --timeout="$patience" >/dev/null || true
@@ -105,10 +110,7 @@ put_back() {
     fi
   done
 }
-clean_of_traces() {
-  local left
-  left=$(traces_in "$1" 2>/dev/null) && [ -z "$left" ]  # while a definition goes, so does its kind
-}
+clean_of_traces() { empty traces_in "$1" 2>/dev/null; }  # while a definition goes, so does its kind
 
 # leave_given: as they were found, and it is looked at that they are.
 leave_given() {

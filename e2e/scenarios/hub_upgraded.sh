@@ -1,14 +1,16 @@
 #!/bin/bash
 # hub_upgraded.sh [CLUSTER]: helm upgrades the release to other images and other values while a job trains, and rolls it back: the job trains
 # on, none of its Pods is replaced or started again, the operators of the next and of the former release each carry it on, and it comes to its
-# end. Definitions that are older than the chart's are brought up to date.
+# end. Definitions that are older than the chart's are brought up to date. There is no earlier release to begin with, and the other images are
+# the same programs under another tag (IMAGE_NEXT_TAG may name others): this shows that an upgrade leaves jobs alone, and not that programs of
+# two releases get on with each other.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
 bring_up "${1:-uphub}"
 prepare_hub with-executors
-# The same programs under another tag, as a registry has the next release.
+# Another tag, as a registry has it of the next release.
 version=$(sed -n 's/^project(fusionllm VERSION \([0-9.]*\).*/\1/p' "$source_folder/CMakeLists.txt")
 registry=localhost/fusionllm
 if given; then
@@ -54,7 +56,8 @@ carried_on() {
 columns() { kubectl_of "$hub" get crd fusionjobs.fusionllm.io --output 'jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}'; }
 all_columns=$(columns)
 kubectl_of "$hub" patch crd fusionjobs.fusionllm.io --type=json --patch '[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]' >/dev/null
-[ "$(columns)" != "$all_columns" ] || fail "the definition was not made older"
+older=$(columns)
+[ "$older" != "$all_columns" ] || fail "the definition was not made older"
 
 former=$(leader)
 helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set "image.tag=${next:-$version}" --set operator.workers=3,operator.logLevel=debug \

@@ -29,7 +29,7 @@ asked_for() { [ -n "$(kubectl_in "$1" get service "$2" --ignore-not-found --outp
 until_true "the broker's Service" asked_for "$hub" balanced-broker
 until_true "the job to wait for an address" reason_is fusionjob/balanced Ready WaitingForAddress
 [[ $(condition_of fusionjob/balanced Ready message) == *balanced-broker* ]] || fail "the job does not say what it waits for: $(condition_of fusionjob/balanced Ready message)"
-[ -z "$(pods_of "${machines[@]}")" ] || fail "there are Pods before there is an address: $(pods_of "${machines[@]}")"
+empty pods_of "${machines[@]}" || fail "there are Pods before there is an address: $(pods_of "${machines[@]}")"
 took "the job waits: $(condition_of fusionjob/balanced Ready message)"
 
 # give_address CLUSTER SERVICE: as a cloud's controller does. kube-proxy takes packets for that address from then on.

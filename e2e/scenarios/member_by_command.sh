@@ -37,9 +37,9 @@ refusal=$("$fusionctl" cluster remove porto "${servers[@]}" 2>&1) && fail "porto
 [ "$(made_in_member)" = "$made" ] || fail "a refused removal changed the member"
 delete_job short
 "$fusionctl" cluster remove porto "${servers[@]}" || fail "porto was not removed"
-[ -z "$(made_in_member)" ] || fail "left in the member: $(made_in_member)"
-[ -z "$(k get fusionclusters --output name)" ] || fail "the hub still has the FusionCluster"
-[ -z "$(own get secret porto --ignore-not-found --output name)" ] || fail "the hub still has the Secret"
+empty made_in_member || fail "left in the member: $(made_in_member)"
+empty k get fusionclusters --output name || fail "the hub still has the FusionCluster"
+empty own get secret porto --ignore-not-found --output name || fail "the hub still has the Secret"
 "$fusionctl" cluster remove porto "${servers[@]}" 2>/dev/null && fail "what is not there was removed"
 took "porto is no member any more, nothing of it is left"
 take_down "member by command"

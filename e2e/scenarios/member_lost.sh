@@ -25,9 +25,7 @@ others=$(pods_of "$hub" reims)
 took "the job trains, with an executor in each"
 
 # Every status that the job has from here on.
-k get fusionjob long --watch --output 'jsonpath={.status.attempt} {.status.trainerStatus.step}{"\n"}' >"$scratch/history" &
-watching=$!
-trap 'status=$?; kill $watching 2>/dev/null || true; end_badly $status' EXIT
+watch_status long '{.status.attempt} {.status.trainerStatus.step}' "$scratch/history"
 
 # ---- away ----
 since=$(now)
@@ -62,20 +60,18 @@ remade=$(pods_of "$hub" reims)
 since=$(now)
 "$cluster_scripts/link.sh" mend "$hub" cadiz
 until_true "cadiz to be back" condition_is fusioncluster/cadiz Connected True
-nothing_in_cadiz() { [ -z "$(pods_of cadiz)" ]; }
-until_true "the lost executor to go" nothing_in_cadiz
+until_true "the lost executor to go" empty pods_of cadiz
 took "cadiz is back, and clean of the former attempt after $(seconds_between "$since" "$(now)") s"
 step=$(step_of long)
 until_true "steps after step $step" has_passed long $((step + 20))
 [ "$(pods_of "$hub" reims)" = "$remade" ] || fail "the executor that was given up has disturbed others: $(diff <(echo "$remade") <(pods_of "$hub" reims))"
 status_is long attempt 1 || fail "there was another attempt: $(status_of long attempt)"
 status_is long executors 2/2 || fail "the status tells of $(status_of long executors) executors"
-nothing_in_cadiz || fail "in cadiz there is again: $(pods_of cadiz)"
-kill $watching
+empty pods_of cadiz || fail "in cadiz there is again: $(pods_of cadiz)"
+end_watches
 below=$(awk -v saved="$saved" '$1 == 1 && $2 != "" && $2 < saved' "$scratch/history")
 [ -z "$below" ] || fail "after the checkpoint of step $saved the status went back: $below"
 grep -q '^1 [0-9]' "$scratch/history" || fail "no status tells of a step of the second attempt"
-trap 'end_badly $?' EXIT
 took "the job trains on, at step $(step_of long), and was never below the checkpoint of step $saved"
 
 end_soon long 20

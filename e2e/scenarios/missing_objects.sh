@@ -23,7 +23,7 @@ pods=$(pods_of "${machines[@]}" | cut -d' ' -f1,2)
 port_of() { k get service short-broker --output 'jsonpath={.spec.ports[0].nodePort}'; }
 port=$(port_of)
 objects_in() { kubectl_in "$1" get secrets,configmaps,services --selector fusionllm.io/job=short --output name; }
-objects() { for cluster in "${machines[@]}"; do objects_in "$cluster" | sed "s,^,$cluster ,"; done; }
+objects() { for cluster in "${machines[@]}"; do objects_in "$cluster" | sed "s,^,$cluster ," || return; done; }
 before=$(objects)
 for name in "minsk secret/short-executors" "$hub secret/short-broker" "$hub configmap/short-job" "$hub service/short-broker"; do
   grep -qx "$name" <<<"$before" || fail "there is no $name, but: $before"
@@ -33,7 +33,8 @@ took "a job waits for its executors"
 kubectl_in minsk delete secret short-executors >/dev/null
 k delete secret/short-broker configmap/short-job service/short-broker >/dev/null
 since=$(now)
-[ "$(objects)" != "$before" ] || fail "what was deleted is there: it proves nothing"
+left=$(objects)
+[ "$left" != "$before" ] || fail "what was deleted is there: it proves nothing"
 as_before() { [ "$(objects)" = "$before" ]; }
 until_true "what was deleted; there is: $(objects | tr '\n' ' ')" as_before
 waited=$(seconds_between "$since" "$(now)")

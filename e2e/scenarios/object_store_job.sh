@@ -63,7 +63,7 @@ wait_for kept condition=Suspended
 reached=$(step_of kept)
 expect_kept "$reached"
 for cluster in "${machines[@]}"; do
-  [ -z "$(pods_of "$cluster")" ] || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
+  empty pods_of "$cluster" || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
 done
 took "suspended at step $reached, of which the status, the store and the replica have the checkpoint"
 

@@ -58,13 +58,12 @@ until_true "the jobs' objects to go; there are: $(left_in "$hub" | tr '\n' ' ')"
 # ---- uninstall ----
 keep_rights
 kubectl_of "$hub" delete fusioncluster here >/dev/null
-helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1
+uninstall "$hub"
 of_release() {
   k get deployments,services,serviceaccounts,pods,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces \
     --selector app.kubernetes.io/instance=fusion --output name
 }
-nothing_of_release() { [ -z "$(of_release)" ]; }
-until_true "the release's objects to go; there are: $(of_release | tr '\n' ' ')" nothing_of_release
+until_true "the release's objects to go; there are: $(of_release | tr '\n' ' ')" empty of_release
 [ "$(k get crd fusionjobs.fusionllm.io --output name)" ] || fail "helm uninstall has taken the definitions along, and would have all jobs"
 # They belong to the release still: the next installation of that name takes them over.
 install_operator

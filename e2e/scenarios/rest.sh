@@ -26,9 +26,9 @@ wait_for failed condition=Failed
 wait_for suspended condition=Suspended
 took "jobs that are Complete, Failed and Suspended"
 
-writes_since() { for cluster in "${machines[@]}"; do operator_writes "$cluster" "$1" | sed "s/^/$cluster /"; done; }
+writes_since() { for cluster in "${machines[@]}"; do operator_writes "$cluster" "$1" | sed "s/^/$cluster /" || return; done; }
 # A FusionCluster's status is 75 s old at most: what its nodes have taken was told for the last time after that.
-settled() { [ -z "$(writes_since "$(date --utc --date '120 seconds ago' +%Y-%m-%dT%H:%M:%S.%6NZ)")" ]; }
+settled() { empty writes_since "$(date --utc --date '120 seconds ago' +%Y-%m-%dT%H:%M:%S.%6NZ)"; }
 until_true "two minutes without a write" settled
 took "two minutes have gone by without a write"
 since=$(audit_time)

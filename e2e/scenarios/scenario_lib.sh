@@ -46,6 +46,7 @@ bring_up() {
 end_badly() {
   local status=$1
   [ "$BASHPID" = $$ ] || return 0  # a subshell's end is not the scenario's
+  [ ${#watching[@]} -eq 0 ] || kill "${watching[@]}" 2>/dev/null || true
   if [ "$status" -ne 0 ] && { ! given || [ -n "$given_are_ours" ]; }; then
     echo "---- the operator:" >&2
     for hub in "${hubs[@]}"; do
@@ -73,6 +74,12 @@ shape_links() {
   local other
   if given; then return; fi
   for other in "${@:4}"; do "$cluster_scripts/link.sh" shape "$3" "$other" "$1" "$2"; done
+}
+
+# empty COMMAND...: it answers, and with nothing. One that fails has not said that nothing is there.
+empty() {
+  local answer
+  answer=$("$@") && [ -z "$answer" ]
 }
 
 k() { kubectl_of "$hub" --namespace team "$@"; }
@@ -158,6 +165,11 @@ install_operator() {
   fi
   helm_in "$hub" install fusion "$source_folder/helm/fusionllm" "${values[@]}" "$@" --wait --timeout "$patience" >/dev/null
 }
+# uninstall CLUSTER: the release there. What helm says is told where it fails.
+uninstall() {
+  local said
+  said=$(helm_in "$1" uninstall fusion --wait --timeout "$patience" 2>&1) || fail "helm uninstall in $1: $said"
+}
 
 # for_hub MEMBER: a file with the kubeconfig of the member's administrator, as the hub's Pods can use it.
 for_hub() { if given; then echo "$scratch/given/$1.for-hub"; else kubeconfig_of "$1"; fi; }
@@ -229,6 +241,23 @@ step_of() { status_of "$1" trainerStatus.step; }
 has_passed() { [ "$(step_of "$1")" -gt "$2" ] 2>/dev/null; }
 wait_for() { k wait --for="$2" "fusionjob/$1" --timeout="$patience" >/dev/null || fail "$1: no $2"; }
 
+# watch_status JOB FIELDS FILE: each status that the job has from here on goes to FILE, a line as FIELDS tell it, until end_watches or the
+# scenario's end. kubectl itself is the child, not a shell around it that would leave it behind.
+watching=()
+watch_status() {
+  { exec "$(tool kubectl)" --kubeconfig="$(kubeconfig_of "$hub")" --namespace team get fusionjob "$1" --watch --output "jsonpath=$2{\"\n\"}"; } >"$3" &
+  watching+=($!)
+}
+# One that has ended by itself has missed what came then.
+end_watches() {
+  local process
+  for process in "${watching[@]}"; do
+    kill "$process" 2>/dev/null || fail "a watch of a job has ended before its time"
+    wait "$process" 2>/dev/null || true
+  done
+  watching=()
+}
+
 # A loss in the status that shows that the model has learned: ln 256, 5.55, is what guessing costs, and batches differ by some 0.05. How far
 # below it a few dozen steps come depends on how much is compressed, which is for the speed of the machine to say.
 expect_trained() {
@@ -242,11 +271,14 @@ pods_of() {
   local cluster
   for cluster in "$@"; do
     kubectl_in "$cluster" get pods --selector fusionllm.io/job --output \
-      'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}'
+      'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}' || return
   done | sort
 }
 uid_of() { kubectl_in "$1" get pod "$2" --ignore-not-found --output 'jsonpath={.metadata.uid}'; }
-uid_is_new() { [ -n "$(uid_of "$1" "$2")" ] && [ "$(uid_of "$1" "$2")" != "$3" ]; }
+uid_is_new() {
+  local uid
+  uid=$(uid_of "$1" "$2") && [ -n "$uid" ] && [ "$uid" != "$3" ]
+}
 
 # end_soon NAME MORE_STEPS: a job with a claim for its checkpoints is suspended, given an end that is near, resumed, and comes to it. What a
 # step takes on this machine makes no difference.
@@ -282,7 +314,7 @@ expect_sent() {
 no_services() {
   local cluster
   for cluster in "$hub" "${members[@]}"; do
-    [ -z "$(kubectl_in "$cluster" get services --selector fusionllm.io/job --output name)" ] || return
+    empty kubectl_in "$cluster" get services --selector fusionllm.io/job --output name || return
   done
 }
 expect_no_services() { until_true "the Services of a job that is over to go" no_services; }
@@ -290,7 +322,10 @@ expect_no_services() { until_true "the Services of a job that is over to go" no_
 # ---- operators ----
 # The Pod of the operator that leads; nothing while nobody does.
 leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}' | cut -d_ -f1; }
-another_leads() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
+another_leads() {
+  local now_leads
+  now_leads=$(leader) && [ -n "$now_leads" ] && [ "$now_leads" != "$1" ]
+}
 operators_ready() {
   [ "$(own get deployment "$account" --output 'jsonpath={.status.readyReplicas}/{.status.unavailableReplicas}')" = "$1/" ]
 }
@@ -314,18 +349,21 @@ at_most() { awk -v took="$1" -v limit="$2" 'BEGIN { exit !(took <= limit) }' || 
 
 # ---- the end ----
 left_in() { kubectl_in "$1" get pods,configmaps,secrets,services --selector fusionllm.io/job --output name; }
-nothing_left_in() { [ -z "$(left_in "$1")" ]; }
+nothing_left_in() { empty left_in "$1"; }
+# tombstones_of NAME: what clusters owe of the job, by the hub's word.
+tombstones_of() { own get configmaps --selector fusionllm.io/role=tombstone --output "jsonpath={range .items[?(@.data.job==\"$1\")]}{.metadata.name} {end}"; }
 # delete_job NAME: it, and all that was made for it in any cluster.
 delete_job() {
   k delete fusionjob "$1" --timeout="$patience" >/dev/null || fail "the job $1 is not deleted"
   local cluster
   for cluster in "$hub" "${members[@]}"; do until_true "$cluster to be clean of jobs" nothing_left_in "$cluster"; done
+  until_true "the tombstones of $1 to go" empty tombstones_of "$1"
 }
 
 # take_down NAME_OF_SCENARIO
 take_down() {
   [ -n "$rights_kept" ] || keep_rights
-  for hub in "${hubs[@]}"; do helm_in "$hub" uninstall fusion --wait --timeout "$patience" >/dev/null 2>&1; done
+  for hub in "${hubs[@]}"; do uninstall "$hub"; done
   leave "$1"
 }
 # leave NAME_OF_SCENARIO: the clusters, which have no release any more.

@@ -17,7 +17,7 @@ until_true "its first steps" has_passed long 5
 pods=$(pods_of "${machines[@]}")
 took "a hub and a member, behind a link of 50 Mbit/s and 20 ms; a job trains"
 
-answers() { grep -c '"requestURI":"/version".*"userAgent":"fusion-operator.*"code":200' "$state_root/delft/logs/audit.log" || true; }
+answers() { audit_log delft | grep -c '"requestURI":"/version".*"userAgent":"fusion-operator.*"code":200' || true; }
 answers_more_than() { [ "$(answers)" -gt "$1" ]; }
 missed=() found=()
 for round in $(seq "$rounds"); do

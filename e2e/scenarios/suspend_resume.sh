@@ -17,20 +17,18 @@ until_true "its first steps" has_passed long 5
 took "the job trains"
 
 # parts_in CLUSTER: files with tensors in its claim.
-parts_in() { find "$state_root/$1/volumes/checkpoints/run" -name '*.safetensors' 2>/dev/null; }
+parts_in() { find "$state_root/$1/volumes/checkpoints/run" -ignore_readdir_race -name '*.safetensors' 2>/dev/null; }
 if ! given; then
   has_saved() { [ "$(status_of long checkpoint.step)" -gt 0 ] 2>/dev/null; }
   until_true "its first checkpoint" has_saved
   for member in "${members[@]}"; do [ -n "$(parts_in "$member")" ] || fail "$member keeps no part of a checkpoint"; done
-  [ -z "$(parts_in "$hub")" ] || fail "parts of checkpoints came to the hub: $(parts_in "$hub")"
+  empty parts_in "$hub" || fail "parts of checkpoints came to the hub: $(parts_in "$hub")"
   took "each member keeps its part of a checkpoint"
 fi
 
 # Every status that the job has from here on.
-history=$(mktemp)
-k get fusionjob long --watch --output 'jsonpath={.status.state} {.status.trainerStatus.step} {.status.restarts}{"\n"}' >"$history" &
-watching=$!
-trap 'status=$?; kill $watching 2>/dev/null || true; rm -f "$history"; end_badly $status' EXIT
+history=$scratch/history
+watch_status long '{.status.state} {.status.trainerStatus.step} {.status.restarts}' "$history"
 
 k patch fusionjob long --type=merge --patch '{"spec": {"suspend": true}}' >/dev/null
 wait_for long condition=Suspended
@@ -43,7 +41,7 @@ given || [ "$(parts_in "$hub" | grep -c "/step-$(printf '%06d' "$saved")/model-"
   fail "of the checkpoint of step $saved the hub has: $(parts_in "$hub")"
 reason_is fusionjob/long Ready Suspended || fail "a suspended job is Ready for the reason $(condition_of fusionjob/long Ready reason)"
 for cluster in "$hub" "${members[@]}"; do
-  [ -z "$(pods_of "$cluster")" ] || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
+  empty pods_of "$cluster" || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
 done
 refused=$(k patch fusionjob long --type=merge --patch '{"spec": {"managedBy": "somebody"}}' 2>&1) && fail "managedBy was changed"
 [[ $refused == *managedBy* ]] || fail "the refusal does not name the field: $refused"
@@ -57,12 +55,10 @@ status_is long checkpoint.step $steps || fail "the last checkpoint is of step $(
 status_is long restarts 0 || fail "a suspension counts as $(status_of long restarts) restarts"
 condition_is fusionjob/long Suspended False || fail "a job that was resumed still says Suspended"
 expect_trained long
-kill $watching
-below=$(awk -v saved="$saved" '$1 == "Suspended" { since = 1 } since && $2 != "" && $2 < saved' "$history")
+end_watches
+below=$(awk -F'[ ]' -v saved="$saved" '$1 == "Suspended" { since = 1 } since && $2 != "" && $2 + 0 < saved + 0' "$history")
 [ -z "$below" ] || fail "after the checkpoint of step $saved the status went back: $below"
 grep -q "^Suspended $saved 0" "$history" || fail "the state was never Suspended at step $saved: $(tail -5 "$history")"
-rm "$history"
-trap 'end_badly $?' EXIT
 
 delete_job long
 took "deleted, nothing is left in any cluster"

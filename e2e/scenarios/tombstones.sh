@@ -31,8 +31,7 @@ until_true "sofia to be missed" condition_is fusioncluster/sofia Connected False
 took "sofia is cut off, and missed"
 since=$(now)
 k delete fusionjob gone --wait=false >/dev/null
-none_of() { [ -z "$(of_job "$1" "$2")" ]; }
-for cluster in "$hub" lagos; do until_true "$cluster to be clean of it" none_of "$cluster" gone; done
+for cluster in "$hub" lagos; do until_true "$cluster to be clean of it" empty of_job "$cluster" gone; done
 until_true "the job to say what holds it" reason_is fusionjob/gone Deleting ClusterUnreachable
 [[ $(condition_of fusionjob/gone Deleting message) == *sofia* ]] || fail "it does not say where: $(condition_of fusionjob/gone Deleting message)"
 wait_for gone delete
@@ -45,8 +44,7 @@ tombstones() { own get configmaps --selector fusionllm.io/role=tombstone --outpu
 process=$(process_of_operator "$(leader)")
 kill -KILL "$process"
 own scale deployment "$account" --replicas=0 >/dev/null
-no_operator() { [ -z "$(own get pods --selector app.kubernetes.io/instance=fusion --output name)" ]; }
-until_true "the operator to be gone" no_operator
+until_true "the operator to be gone" empty own get pods --selector app.kubernetes.io/instance=fusion --output name
 k patch fusionjob orphan --type=merge --patch '{"metadata": {"finalizers": null}}' >/dev/null
 k delete fusionjob orphan --timeout="$patience" >/dev/null
 [ -n "$(of_job lagos orphan)" ] || fail "somebody has cleaned up without an operator"
@@ -60,11 +58,10 @@ took "the operator was killed, another one leads; a second job is gone without e
 # ---- the member is back ----
 "$cluster_scripts/link.sh" mend "$hub" sofia
 since=$(now)
-until_true "sofia to be clean of what is owed" none_of sofia gone
+until_true "sofia to be clean of what is owed" empty of_job sofia gone
 took "sofia is back, and clean of the first job after $(seconds_between "$since" "$(now)") s"
-no_tombstones() { [ -z "$(tombstones)" ]; }
-until_true "the tombstone to go" no_tombstones
-for cluster in "${machines[@]}"; do until_true "$cluster to be clean of the orphan" none_of "$cluster" orphan; done
+until_true "the tombstone to go" empty tombstones
+for cluster in "${machines[@]}"; do until_true "$cluster to be clean of the orphan" empty of_job "$cluster" orphan; done
 took "the tombstone is gone, and so is the orphan, after $(seconds_between "$since" "$(now)") s"
 
 [ "$(kubectl_in sofia get pods --selector fusionllm.io/job=kept --output 'jsonpath={range .items[*]}{.metadata.uid}{"\n"}{end}')" = "$kept" ] ||

@@ -13,7 +13,6 @@ took "a hub and a member$behind"
 
 # ---- a namespace that is deleted ----
 in_passing() { kubectl_of "$1" --namespace passing get pods,configmaps,secrets,services --selector fusionllm.io/job --output name; }
-nothing_in_passing() { [ -z "$(in_passing "$1")" ]; }
 a_namespace_goes() {
   local cluster
   for cluster in "${machines[@]}"; do
@@ -25,8 +24,8 @@ a_namespace_goes() {
   for cluster in "${machines[@]}"; do [ -n "$(in_passing "$cluster")" ] || fail "nothing of the job is in $cluster"; done
   took "a job trains in a namespace"
   kubectl_of "$hub" delete namespace passing --timeout="$patience" >/dev/null || fail "the namespace stays: $(kubectl_of "$hub" get namespace passing --output 'jsonpath={.status.conditions}')"
-  until_true "nancy to be clean of the job; there is: $(in_passing nancy | tr '\n' ' ')" nothing_in_passing nancy
-  [ -z "$(own get configmaps --selector fusionllm.io/role=tombstone --output name)" ] || fail "a tombstone is left"
+  until_true "nancy to be clean of the job; there is: $(in_passing nancy | tr '\n' ' ')" empty in_passing nancy
+  empty own get configmaps --selector fusionllm.io/role=tombstone --output name || fail "a tombstone is left"
   [ "$(kubectl_of nancy get namespace passing --output 'jsonpath={.status.phase}')" = Active ] || fail "the member's namespace has gone with the hub's"
   kubectl_of nancy delete namespace passing --timeout="$patience" >/dev/null || fail "the member's namespace stays"
   took "the namespace is deleted, and nothing is left in any cluster"
@@ -38,17 +37,16 @@ job kept 1000000 "{name: nancy, min: 2}" "$two_executors" "$with_checkpoints"
 wait_for kept condition=Ready
 until_true "its first steps" has_passed kept 5
 keep_rights
-helm_in "$hub" uninstall fusion --wait --timeout "$patience" >"$scratch/said" 2>&1 || fail "helm uninstall: $(cat "$scratch/said")"
+uninstall "$hub"
 condition_is fusionjob/kept Suspended True || fail "the operator is gone, and the job is not suspended: $(k get fusionjob kept --no-headers)"
 for cluster in "${machines[@]}"; do
-  [ -z "$(pods_of "$cluster")" ] || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
+  empty pods_of "$cluster" || fail "of a suspended job there is in $cluster: $(pods_of "$cluster")"
 done
 saved=$(status_of kept checkpoint.step)
 status_is kept trainerStatus.step "$saved" || fail "stopped at step $(step_of kept), with a checkpoint of step $saved"
 [ "$(field_of fusionjob/kept spec.suspend)" = true ] || fail "the job would go on with the next operator"
-has_none() { [ -z "$(own get "$1" --output name)" ]; }
 for kind in pods deployments jobs; do
-  until_true "the release's $kind to go" has_none "$kind"  # Pods go a moment after their Deployment
+  until_true "the release's $kind to go" empty own get "$kind" --output name  # Pods go a moment after their Deployment
 done
 took "uninstalled: the job is suspended at step $saved, and no Pod of it is left"
 

@@ -19,6 +19,7 @@ bool IsTest(absl::string_view path) {
   return absl::EndsWith(path, "_test.cc") || (IsCpp(path) && (absl::StartsWith(path, "tests/") || absl::StrContains(path, "/testing/")));
 }
 bool IsLibrary(absl::string_view path) { return IsCpp(path) && absl::StartsWith(path, "lib/"); }
+bool IsEndToEndScript(absl::string_view path) { return absl::StartsWith(path, "e2e/") && absl::EndsWith(path, ".sh"); }
 bool IsAny(absl::string_view) { return true; }
 
 bool IsWordCharacter(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -76,6 +77,11 @@ bool NamesMachinePath(absl::string_view line) {
   return false;
 }
 
+// What a condition makes of a command's words, `[ -z "$(command)" ]` say, it makes of a server that does not answer, too.
+bool FailsOpen(absl::string_view line) {
+  return absl::StrContains(line, "-z \"$(") || absl::StrContains(line, "-z $(") || absl::StrContains(line, ")\" != ");
+}
+
 struct Ban {
   absl::string_view rule;
   bool (*applies)(absl::string_view path);
@@ -90,6 +96,7 @@ constexpr Ban kBans[] = {
     {"port", IsCpp, NamesPort, "ask for port 0 and read back the port that was given"},
     {"unfinished", IsAny, IsUnfinished, "finish it, or say what is left in docs/roadmap.md"},
     {"iostream", IsLibrary, IncludesIostream, "libraries do not print; use <ostream> or <sstream> for formatting"},
+    {"fail-open", IsEndToEndScript, FailsOpen, "a command that fails passes: use `empty COMMAND`, or assign what it says first"},
     {"machine-path", IsAny, NamesMachinePath, "a path that exists on one machine only"},
 };
 

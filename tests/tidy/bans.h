@@ -19,6 +19,7 @@ inline constexpr int kMaxLines = 1000;
 //   port              a fixed port in C++ code; ask for port 0 and read back what was given
 //   unfinished        a note that something is left to do: finish it, or write it in docs/roadmap.md
 //   iostream          <iostream> in lib/: static initialisers, and libraries do not print
+//   fail-open         a script of e2e/ takes the silence of a command that failed for its answer
 //   machine-path      a path that exists on one machine only
 //   pragma-once       a header without #pragma once
 //   length            more than kMaxLines lines (an error) or kWarnLines (a warning)

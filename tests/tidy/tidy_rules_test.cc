@@ -69,6 +69,11 @@ INSTANTIATE_TEST_SUITE_P(
         BanCase{"Todo", "docs/a.md", "TODO: write this", "unfinished", "docs/a.md", "TODOS are banned"},
         BanCase{"Fixme", "lib/a/a.cc", "// FIXME(me)", "unfinished", "lib/a/a.cc", "// fixme in lower case is a word"},
         BanCase{"Iostream", "lib/a/a.cc", "#include <iostream>", "iostream", "cli/a.cc", "#include <iostream>"},
+        BanCase{"NothingSaid", "e2e/scenarios/a.sh", "[ -z \"$(k get pods)\" ] || fail", "fail-open", "e2e/scenarios/a.sh",
+                "empty k get pods || fail; [ -n \"$(k get pods)\" ] && [ -z \"$left\" ]"},
+        BanCase{"NothingSaidUnquoted", "e2e/a.sh", "[[ -z $(k get pods) ]]", "fail-open", "tools/a.sh", "[[ -z $(date) ]]"},
+        BanCase{"SomethingElseSaid", "e2e/a.sh", "[ \"$(uid_of \"$1\")\" != \"$2\" ]", "fail-open", "e2e/a.sh",
+                "uid=$(uid_of \"$1\") && [ \"$uid\" != \"$2\" ]; [ \"$(now)\" = \"$2\" ]"},
         BanCase{"MachinePath", "docs/a.md", "see /home/main", "machine-path", "docs/a.md", "see frame/home/main and $HOME/work/x"},
         BanCase{"RootPath", "tools/a.sh", "cd \"/root/x\"", "machine-path", "tools/a.sh", "cd /var/root/x"}),
     [](const auto& info) { return info.param.name; });
