@@ -58,9 +58,12 @@ for _ in $(seq 120); do
 done
 
 accepted=$(k create --dry-run=server --validate=strict -f examples/jobs 2>&1 || true)
+# Read with another schema, made of the definition.
+applied=$(k apply --server-side --dry-run=server --validate=strict -f examples/jobs 2>&1 || true)
 for job in examples/jobs/*.yaml; do
   name=$(sed -n 's/^metadata: *{name: *\([a-z0-9-]*\).*/\1/p' "$job")
   check "$job is accepted" "fusionjob.fusionllm.io/$name created (server dry run)" "$accepted"
+  check "$job is accepted in a server-side apply" "fusionjob.fusionllm.io/$name serverside-applied (server dry run)" "$applied"
 done
 
 # One object a file, with the words that its refusal must hold; kubectl answers with one line a file.

@@ -102,6 +102,34 @@ TEST(CrdTest, IsSmallEnoughForClientSideApply) {
   EXPECT_LT(FusionClusterCrd().dump().size(), kMaxCrdBytes);
 }
 
+// As an API server validates: each word of a schema holds for values of its kind.
+bool Takes(const json& schema, const json& value) {
+  const auto within = [&](size_t size, const char* min, const char* max) {
+    return size >= schema.value(min, size_t{0}) && size <= schema.value(max, size);
+  };
+  if (schema.contains("type") && schema["type"] != value.type_name()) return false;
+  if (value.is_string()) return within(value.get<std::string>().size(), "minLength", "maxLength");
+  if (value.is_object()) return within(value.size(), "minProperties", "maxProperties");
+  if (!value.is_array()) return true;
+  return within(value.size(), "minItems", "maxItems") &&
+         (!schema.contains("items") ||
+          std::all_of(value.begin(), value.end(), [&](const json& item) { return Takes(schema["items"], item); }));
+}
+
+TEST(CrdTest, APathOfDataIsATextOrAListOfSome) {
+  const json crd = FusionJobCrd();
+  const json& data = Root(crd)["properties"]["spec"]["properties"]["data"]["properties"];
+  for (const json& path : {data["path"], data["validation"]["properties"]["path"]}) {
+    for (const char* good : {R"("a")", R"(["a"])", R"(["a","b"])"}) EXPECT_TRUE(Takes(path, json::parse(good))) << good;
+    for (const char* bad : {R"("")", "[]", R"([""])", "{}", R"({"file":"a"})", R"([["a"]])", R"([{"file":"a"}])", R"(["a",null])"}) {
+      EXPECT_FALSE(Takes(path, json::parse(bad))) << bad;
+      nlohmann::json job = {{"metadata", {{"name", "t"}}}, {"spec", {{"model", {{"family", "gpt2"}}}}}};
+      job["spec"]["data"]["path"] = nlohmann::json::parse(bad);
+      EXPECT_FALSE(FusionJobFromObject(job).ok()) << bad << " is taken by the reader";
+    }
+  }
+}
+
 // The cost of a rule is estimated from these bounds, and a field without words helps nobody in kubectl explain.
 TEST(CrdTest, EverythingIsBoundedAndDescribed) {
   for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {

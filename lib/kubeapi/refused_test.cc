@@ -94,8 +94,10 @@ TEST(RefusedTest, AMessageWithAValueBeginsAsTheOneWithout) {
   }
 }
 
-// What a job outside of a cluster may be, which the same reader reads.
-bool HoldsInClustersAlone(const Rule& rule) { return rule.path.empty() || rule.field == ".model.graph.file"; }
+// What a job outside of a cluster may be, which the same reader reads: to run on this machine's files, or only to be planned.
+bool HoldsInClustersAlone(const Rule& rule) {
+  return rule.path.empty() || rule.field == ".model.graph.file" || rule.path + rule.field == "spec.strategy.replicas";
+}
 
 // Those that break a rule; of volumes, selectors and managers the schema knows more.
 TEST(RefusedTest, TheReaderRefusesTheSameJobs) {
