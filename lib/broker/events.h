@@ -54,6 +54,10 @@ struct PlanSummary {
   std::vector<double> stage_busy_s;   // by stage, of a step; 0: unknown, as for a spare that was not measured. May be empty
   std::vector<PlannedLink> links;
   double predicted_step_s = 0;
+  // Known to the run, not to its document: executors that it was made over, and those that the run trains on when none is missing. 0: not
+  // known.
+  int executors = 0;
+  int wanted = 0;
 };
 
 struct ShardFile {
@@ -204,6 +208,7 @@ struct AskPlan {
   bool again = false;
   // > 0: what a plan would look like now; answered by AlternativePlanned with this number.
   uint64_t alternative = 0;
+  std::string data_device;                 // runs the first stage, for it has the training data; empty: any may
   std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
   std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
   std::optional<PlanInForce> in_force;     // with `alternative`: a plan is wanted only where it pays to leave this one

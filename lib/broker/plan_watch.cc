@@ -104,15 +104,17 @@ std::vector<Drift> PlanWatch::JudgeWhole(int64_t step) {
   std::vector<Drift> drifts = drift_.Observe(step_seconds, stages, links);
   Remember(step_seconds, kRecentSteps, recent_s_);
   if (drift_.quiet()) Remember(step_seconds, kWellSteps, well_s_);
-  if (!drift_.drifting()) judge_.Reset();
+  if (!drift_.drifting() && !weighs_newcomers_) judge_.Reset();
   judged_step_ = step;
   open_.erase(open_.begin(), open_.upper_bound(step));  // earlier ones whose reports were lost with a broker
   return drifts;
 }
 
-bool PlanWatch::AsksForAlternative(int64_t last_step) {
-  if (!drift_.drifting() || last_step < next_question_) return false;
+bool PlanWatch::AsksForAlternative(int64_t last_step, bool newcomers) {
+  const bool weighs = newcomers && recent_s_.size() >= kRecentSteps;
+  if ((!drift_.drifting() && !weighs) || last_step < next_question_) return false;
   next_question_ = last_step + kConsultationSteps;
+  weighs_newcomers_ = weighs;
   return true;
 }
 
@@ -132,7 +134,11 @@ MigrationJudge::Verdict PlanWatch::Judge(const PlanSummary& other, int64_t last_
                                                         .steps_left = total_steps - last_step,
                                                         .cost_s = move_s},
                                                        figures);
-  if (verdict == MigrationJudge::Verdict::kAskAgain) next_question_ = last_step + kConfirmationSteps;
+  if (verdict == MigrationJudge::Verdict::kAskAgain) {
+    next_question_ = last_step + kConfirmationSteps;
+  } else {
+    weighs_newcomers_ = false;
+  }
   return verdict;
 }
 

@@ -37,14 +37,18 @@ class PlanWatch {
   std::vector<Drift> On(const StageMeasured& event);
   std::vector<Drift> OnStep(int64_t step, double step_seconds);
 
-  // True when something drifts and it is time to ask for another plan; the asking is then noted.
-  bool AsksForAlternative(int64_t last_step);
+  // True when something drifts, or the run has newcomers to weigh and knows what its steps take, and it is time to ask for another plan;
+  // the asking is then noted.
+  bool AsksForAlternative(int64_t last_step, bool newcomers = false);
 
   // Judges a plan that was made from the newest measurements. kMove only twice in a row.
   MigrationJudge::Verdict Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s, std::string* figures);
 
   // The planner was asked and knows nothing that is worth a move: what was found before counts no more.
-  void Doubt() { judge_.Reset(); }
+  void Doubt() {
+    judge_.Reset();
+    weighs_newcomers_ = false;
+  }
   // As a planner must know it to weigh a move that costs move_s.
   PlanInForce InForce(int64_t last_step, int64_t total_steps, double move_s) const;
 
@@ -84,6 +88,7 @@ class PlanWatch {
   std::deque<double> recent_s_;  // seconds of the newest steps
   std::deque<double> well_s_;    // of the newest steps while nothing was slow
   int64_t next_question_ = 0;
+  bool weighs_newcomers_ = false;  // a question about them has no last answer yet: what was found counts without a drift
 };
 
 }  // namespace fusionllm::broker

@@ -47,6 +47,7 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   plan_ = std::move(plan);
   profiles_ = std::move(profiles);
   links_ = std::move(links);
+  most_trainers_ = plan_.wanted;
   last_step_ = last_step;
   for (ShardWritten& shard : shards) {
     if (!IsBehindTheCheckpoint(shard.step)) shards_[shard.step][shard.stage] = std::move(shard);

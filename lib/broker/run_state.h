@@ -5,7 +5,7 @@
 //
 // Phases
 //   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver); again where one was lost
-//                 while the others were measured, or while the first plan was made
+//                 while the others were measured, or while the first plan was made; and where all that have the data were lost later
 //   kCalibrating  one executor after the other measures its ops, alone on its machine
 //   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every line between devices
 //   kPlanning     the scheduler has been asked for a plan
@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "lib/broker/events.h"
 #include "lib/broker/plan_watch.h"
 #include "lib/compression/guard.h"
@@ -50,7 +51,8 @@ struct RunOptions {
   std::set<std::string> expected;
   // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
   int min_executors = 0;
-  std::string data_device;  // alone has the training data: nobody else takes stage 0; empty: all have it
+  std::set<std::string> data_devices;  // have the training data: nobody else takes stage 0; empty: all have it
+  double data_patience_s = 0;          // for one of them to come back when all have been lost under the run; 0: nobody starts them again
   // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
   std::set<std::string> excluded;
   int64_t least_memory_bytes = 0;
@@ -133,6 +135,10 @@ class RunState {
   void BeginWhenComplete();
   void BeginWithoutMissing();
   bool FailWithoutData();
+  enum class Then : uint8_t { kRecover, kPlan };
+  bool AwaitOrFailWithoutData(Then then);  // true: there is none, and the run waits for it or has failed
+  bool HasData(const std::string& name) const { return options_.data_devices.contains(name); }
+  std::string DataDeviceAmong(const std::vector<std::string>& devices) const;
   void CannotTakePart(const std::string& name, const absl::Status& why);
   bool CanDoWithout(const Member& member) const;
   void CalibrateNext();
@@ -177,12 +183,27 @@ class RunState {
   bool EndedForAnotherPlan() const;
   void Renew();
   AskPlan PlanQuestion(bool with_spares);
+  void KeepPlan(const std::vector<std::string>& newcomers, absl::string_view why);
+
+  // Devices that come while the plan in force does with fewer than the run wants.
+  bool MayTrain(const Member& member) const;  // by the job, in need
+  int Trainers() const;                       // members that may and are no spares
+  int Wanted() const;
+  bool IsShort() const;
+  bool SparesAreNeeded() const;                // to make up for who is missing
+  std::vector<std::string> Newcomers() const;  // that no planner was asked about yet, or not for the last time
+  bool NewcomersAreMeasured();                 // there are some, and all is known that a planner must know; orders what is missing
+  void TakeBesideTheRun(const LinkProbed& event);
+  std::string OutlookOf(const Member& member) const;
   double MoveSeconds(const PlanSummary& to) const;
   const std::string& SiteOf(const std::string& name) const;
   // A link between two sites, or inside one, is one resource whoever uses it; so is a line.
   using Wire = std::tuple<std::string, std::string, std::string>;
   Wire WireOf(const std::string& src, const std::string& dst) const;
   Link* LinkBetween(const std::string& src, const std::string& dst);  // the measurement that speaks for a pair; null: none
+
+  bool Measures() const { return phase_ == Phase::kCalibrating || phase_ == Phase::kProbing; }
+  std::set<Wire> MeasuredWires() const;
 
   const RunOptions options_;
   Phase phase_ = Phase::kGathering;
@@ -192,7 +213,8 @@ class RunState {
   std::map<std::string, uint64_t> unfit_;  // executors that said that they cannot take part, and which life of theirs said so
   bool begun_ = false;                     // to measure: enough have joined
   bool gathering_over_ = false;            // as the shell says
-  bool data_was_here_ = false;             // the data device has joined
+  bool data_was_here_ = false;             // a device with the data has joined
+  std::optional<Then> awaits_data_;        // kGathering, under a plan: for one of them to come back, and what comes then
   std::set<std::string> given_up_;         // expected executors that were lost before the first plan and did not come back
   // Whoever measures now: one at a time, whatever happens to the others meanwhile.
   std::string calibrating_;
@@ -238,6 +260,13 @@ class RunState {
   bool asks_for_figures_ = false;    // in kPlanning: the last question is about the stages that spares have taken
   std::vector<Announce> activated_;  // these spares; told when the figures are known
   bool awaits_alternative_ = false;
+  std::vector<std::string> devices_asked_;  // of the question last asked, less those that nothing is known of
+  int executors_asked_ = 0;                 // of these, those that may train
+  int most_trainers_ = 0;                   // that a plan of this run was made over
+  std::set<std::string> no_trainers_;       // of all that have joined: spares, and whom the job does not want
+  std::set<std::string> considered_;        // members in a question that has its last answer
+  // Ways from stages to newcomers, on which nothing can be measured before the stages stop: the way back stands in for them until then.
+  std::set<std::pair<std::string, std::string>> assumed_links_;
   // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
   std::map<std::string, double> slowness_, slowness_asked_;
   double load_s_ = 0, shard_s_ = 0;  // the slowest stage's, last measured

@@ -33,7 +33,7 @@ bool EndsInSilence(RunState state, std::optional<Expect> timer) {
 // A run to which anything happens in any order, whose executors and scheduler answer late, or never. Begins anew or in the middle.
 class History {
  public:
-  explicit History(uint64_t seed) : rng_(seed, "history"), run_(Options({"a0", "b0", "c0", "s0"}), {"a0", "b0", "c0"}) {
+  explicit History(uint64_t seed) : rng_(seed, "history"), run_(OptionsOf(seed), {"a0", "b0", "c0"}) {
     run_.ignores = [this](const Action& action) {
       const bool late = !std::holds_alternative<Expect>(action) && Below(8) == 0;
       if (late) late_.push_back(action);
@@ -93,6 +93,14 @@ class History {
   }
 
  private:
+  // One in four with data that two executors have, who are waited for or not.
+  static RunOptions OptionsOf(uint64_t seed) {
+    RunOptions options = Options({"a0", "b0", "c0", "s0"});
+    if (seed % 4 == 0) options.data_devices = {"a0", "s0"};
+    if (seed % 8 == 0) options.data_patience_s = 300;
+    return options;
+  }
+
   uint64_t Below(uint64_t bound) { return rng_.Below(draw_++, bound); }
 
   void Join(const std::string& name) {

@@ -35,8 +35,13 @@ void RunState::Handle(const Joined& event) {
     if (phase_ == Phase::kFailed) return;
   }
   members_[member.name] = member;
+  if (member.spare || !MayTrain(member)) {
+    no_trainers_.insert(member.name);
+  } else {
+    no_trainers_.erase(member.name);
+  }
   given_up_.erase(member.name);
-  data_was_here_ = data_was_here_ || member.name == options_.data_device;
+  data_was_here_ = data_was_here_ || HasData(member.name);
   if (event.epoch > epoch_ && event.epoch < kMostEpochs) {
     // The broker before this one began it, and left no word of it. What its stages do from here on nobody could tell from ours.
     foreign_epoch_ = std::max(foreign_epoch_, event.epoch);
@@ -51,15 +56,15 @@ void RunState::Handle(const Joined& event) {
     TakeUpAdopted(/*time_is_up=*/false);
     return;
   }
-  if (phase_ != Phase::kGathering) {
+  if (phase_ != Phase::kGathering || awaits_data_.has_value()) {
     if (!same_process) {
       Do(Announce{.reason = "ExecutorJoined",
                   .step = last_step_,
-                  .message = absl::StrCat(member.name, " joined the backup pool"),
+                  .message = absl::StrCat(member.name, " joined the backup pool", OutlookOf(member)),
                   .device = member.name,
                   .pid = member.pid});
     }
-    return;
+    if (!awaits_data_.has_value()) return;
   }
   BeginWhenComplete();
 }
@@ -73,7 +78,10 @@ std::vector<std::string> RunState::Missing() const {
   return missing;
 }
 
-bool RunState::LacksData() const { return !options_.data_device.empty() && !Present(options_.data_device); }
+bool RunState::LacksData() const {
+  return !options_.data_devices.empty() &&
+         std::none_of(options_.data_devices.begin(), options_.data_devices.end(), [this](const auto& name) { return Present(name); });
+}
 
 bool RunState::IsComplete() const {
   if (gathering_over_ && plan_.devices.empty()) return !LacksData();
@@ -83,6 +91,17 @@ bool RunState::IsComplete() const {
 }
 
 void RunState::BeginWhenComplete() {
+  if (awaits_data_.has_value()) {  // the timer runs on, whoever else comes or goes
+    if (LacksData()) return;
+    const Then then = *awaits_data_;
+    awaits_data_.reset();
+    if (then == Then::kPlan) {
+      CalibrateNext();
+    } else {
+      Recover();
+    }
+    return;
+  }
   if (IsComplete()) {
     CalibrateNext();
   } else {
@@ -93,7 +112,7 @@ void RunState::BeginWhenComplete() {
 // Patience with those who have not come, or not come back, has ended.
 void RunState::BeginWithoutMissing() {
   const std::vector<std::string> missing = Missing();
-  if (data_was_here_ && FailWithoutData()) return;
+  if ((data_was_here_ || awaits_data_.has_value()) && FailWithoutData()) return;
   if (!begun_ || !plan_.devices.empty() || members_.empty()) {
     Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
     return;
@@ -105,11 +124,46 @@ void RunState::BeginWithoutMissing() {
 bool RunState::FailWithoutData() {
   if (!LacksData()) return false;
   const std::string when = plan_.devices.empty() ? "before the first plan" : absl::StrFormat("after step %d", last_step_);
-  const std::string message = absl::StrFormat("%s, which alone has the training data, was lost %s", options_.data_device, when);
+  const bool one = options_.data_devices.size() == 1;
+  const std::string waited = awaits_data_.has_value() ? absl::StrFormat(", and did not come back in %g s", options_.data_patience_s) : "";
+  const std::string message =
+      absl::StrFormat("%s, which alone ha%s the training data, w%s lost %s%s", absl::StrJoin(options_.data_devices, ", "), one ? "s" : "ve",
+                      one ? "as" : "ere", when, waited);
   Fail(absl::UnavailableError(checkpoint_path_.empty() ? message
                                                        : absl::StrFormat("%s; started again, the run goes on after step %d, from %s",
                                                                          message, checkpoint_step_, checkpoint_path_)));
   return true;
+}
+
+// Who is lost under a plan is started again by whoever watches it, if anybody does; the others have nothing to do meanwhile.
+bool RunState::AwaitOrFailWithoutData(Then then) {
+  if (!LacksData()) return false;
+  if (options_.data_patience_s <= 0) return FailWithoutData();
+  phase_ = Phase::kGathering;
+  awaits_data_ = then;
+  Do(Announce{.reason = "DataAwaited",
+              .step = last_step_,
+              .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %g s at most",
+                                         absl::StrJoin(options_.data_devices, " or "), options_.data_patience_s)});
+  Await(options_.data_patience_s, "an executor with the training data to come back");
+  return true;
+}
+
+// One of the devices to plan over: that of the first stage as it is, unless it has become slow, else rather one that is no spare.
+std::string RunState::DataDeviceAmong(const std::vector<std::string>& devices) const {
+  std::string best;
+  int best_rank = 0;
+  const std::map<std::string, double> slow = watch_.Slowness();
+  for (const std::string& name : devices) {
+    const auto member = members_.find(name);
+    if (!HasData(name) || member == members_.end() || !MayTrain(member->second)) continue;
+    const bool first = StageOf(name) == 0;
+    const int rank = slow.contains(name) ? 1 : first ? 4 : member->second.spare ? 2 : 3;
+    if (rank <= best_rank) continue;
+    best = name;
+    best_rank = rank;
+  }
+  return best;
 }
 
 // After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before everybody
@@ -147,7 +201,7 @@ void RunState::TakeUpAdopted(bool time_is_up) {
 }
 
 void RunState::Handle(const GatheringOver& event) {
-  if (adopted_) return;
+  if (adopted_ || awaits_data_.has_value()) return;
   gathering_over_ = true;  // also where nobody has come yet: then the first one need not wait for others
   if (phase_ == Phase::kGathering && !members_.empty()) CalibrateNext();
 }
@@ -156,6 +210,7 @@ void RunState::Handle(const Left& event) {
   const auto found = members_.find(event.name);
   if (found == members_.end() || found->second.incarnation != event.incarnation) return;
   members_.erase(found);
+  considered_.erase(event.name);
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
   std::erase_if(probes_failed_, [&](const auto& ends) { return ends.first == event.name || ends.second == event.name; });
@@ -174,7 +229,7 @@ void RunState::Handle(const Left& event) {
   Do(std::move(lost));
   switch (phase_) {
     case Phase::kGathering:
-      if (event.name == options_.data_device) AwaitMembers();
+      if (HasData(event.name) && LacksData() && !awaits_data_.has_value()) AwaitMembers();
       break;
     case Phase::kCalibrating:
     case Phase::kProbing:

@@ -38,16 +38,25 @@ void RunState::AwaitMembers() {
 }
 
 void RunState::CalibrateNext() {
-  if (!plan_.devices.empty() && FailWithoutData()) return;
+  if (!plan_.devices.empty() && AwaitOrFailWithoutData(Then::kPlan)) return;
   begun_ = true;
   if (members_.empty()) {
     phase_ = Phase::kGathering;
     AwaitMembers();
     return;
   }
+  const bool measures = Measures();
+  if (!measures) {
+    probing_.reset();  // what was being measured beside the run is measured again
+    std::erase_if(links_, [this](const Link& link) { return assumed_links_.contains({link.src, link.dst}); });
+    assumed_links_.clear();
+  }
   if (probing_.has_value()) return;  // as below
   phase_ = Phase::kCalibrating;
-  if (!calibrating_.empty()) return;  // its answer leads on; another executor would be measured beside it
+  if (!calibrating_.empty()) {  // its answer leads on; another executor would be measured beside it
+    if (!measures) Await(kCalibrateSeconds, absl::StrCat("calibration of ", calibrating_));
+    return;
+  }
   for (const auto& [name, member] : members_) {
     if (profiles_.contains(name)) continue;
     calibrating_ = name;
@@ -68,7 +77,11 @@ void RunState::Handle(const Calibrated& event) {
   if (event.name != calibrating_) return;
   calibrating_.clear();
   profiles_[event.name] = event.profile_document;
-  CalibrateNext();
+  if (Measures()) {
+    CalibrateNext();
+  } else {
+    ConsiderMoving();
+  }
 }
 
 // An executor says so when it is welcomed, in whatever phase the run is, or when it is asked to measure.
@@ -96,7 +109,10 @@ void RunState::CannotTakePart(const std::string& name, const absl::Status& why) 
 // mostly ails all. Later the others go on, and the planner says whether they are enough.
 bool RunState::CanDoWithout(const Member& member) const {
   const bool planned = !plan_.devices.empty();
-  if (!planned && (member.name == options_.data_device || (!member.spare && options_.expected.contains(member.name)))) return false;
+  const bool last_with_data =
+      HasData(member.name) && std::all_of(options_.data_devices.begin(), options_.data_devices.end(),
+                                          [&](const std::string& name) { return name == member.name || unfit_.contains(name); });
+  if (!planned && (last_with_data || (!member.spare && options_.expected.contains(member.name)))) return false;
   if (phase_ == Phase::kGathering) {
     const bool others_come = std::any_of(options_.expected.begin(), options_.expected.end(),
                                          [this](const std::string& name) { return !Present(name) && !unfit_.contains(name); });
@@ -107,16 +123,13 @@ bool RunState::CanDoWithout(const Member& member) const {
   return others >= (planned ? 1 : std::max(1, options_.min_executors));
 }
 
-// The first pair of devices speaks for all that the same wire joins. The device with the data comes first: of machines that join it is
+// The first pair of devices speaks for all that the same wire joins. A device with the data comes first: of machines that join it is
 // the one where the broker is, so that whoever cannot be reached from there is at fault.
 void RunState::ProbeNext() {
-  std::set<Wire> measured;
-  for (const Link& link : links_) {
-    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
-  }
+  const std::set<Wire> measured = MeasuredWires();
   std::vector<std::string> names;
   for (const auto& [name, member] : members_) names.push_back(name);
-  std::stable_partition(names.begin(), names.end(), [this](const std::string& name) { return name == options_.data_device; });
+  std::stable_partition(names.begin(), names.end(), [this](const std::string& name) { return HasData(name); });
   for (const std::string& src : names) {
     for (const std::string& dst : names) {
       if (src == dst || measured.contains(WireOf(src, dst))) continue;
@@ -138,6 +151,10 @@ void RunState::ProbeNext() {
 void RunState::Handle(const LinkProbed& event) {
   if (probing_ != std::pair(event.link.src, event.link.dst)) return;
   probing_.reset();
+  if (!Measures()) {
+    TakeBesideTheRun(event);
+    return;
+  }
   if (!event.status.ok()) {
     ProbeFailed(event.link.src, event.link.dst, event.status);
     return;
@@ -158,7 +175,7 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
   const Member suspect = SuspectOf(src, dst);
   const std::string place = suspect.at_relay || suspect.data_address.empty() ? "" : absl::StrCat(" at ", suspect.data_address);
   const std::string cause = absl::StrFormat("probe %s -> %s: %s", src, dst, std::string(why.message()));
-  if (suspect.name == options_.data_device || options_.expected.contains(suspect.name)) {
+  if (HasData(suspect.name) || options_.expected.contains(suspect.name)) {
     const Member& other = members_.at(suspect.name == src ? dst : src);
     Fail(absl::UnavailableError(
         absl::StrFormat("%s cannot reach %s%s (%s)%s", other.name, suspect.name, place, cause, WayOut(other, suspect))));
@@ -178,9 +195,17 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
 // and rather one that must be dialled than one that dials out itself.
 const Member& RunState::SuspectOf(const std::string& src, const std::string& dst) const {
   const Member &sender = members_.at(src), &receiver = members_.at(dst);
-  if (dst == options_.data_device) return sender;
-  if (src == options_.data_device) return receiver;
+  if (HasData(dst)) return sender;
+  if (HasData(src)) return receiver;
   return receiver.at_relay && !sender.at_relay ? sender : receiver;
+}
+
+std::set<RunState::Wire> RunState::MeasuredWires() const {
+  std::set<Wire> measured;
+  for (const Link& link : links_) {
+    if (Present(link.src) && Present(link.dst)) measured.insert(WireOf(link.src, link.dst));
+  }
+  return measured;
 }
 
 void RunState::AskForPlan() {
@@ -197,7 +222,10 @@ void RunState::Handle(const Planned& event) {
   if (asks_for_figures_) {
     TakeFigures(event.plan);
   } else {
-    Take(event.plan);
+    PlanSummary plan = event.plan;
+    plan.executors = executors_asked_;
+    plan.wanted = Wanted();
+    Take(std::move(plan));
   }
 }
 
@@ -211,6 +239,7 @@ void RunState::Take(PlanSummary plan) {
   plan_ = std::move(plan);
   plan_is_stale_ = codecs_are_stale_ = false;
   slowness_ = slowness_asked_;
+  considered_.insert(devices_asked_.begin(), devices_asked_.end());
   if (again) {
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,

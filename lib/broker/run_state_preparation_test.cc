@@ -313,7 +313,7 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
     for (const bool comes_back : {true, false}) {
       RunOptions options = Options({"local-0"});
       options.min_executors = 3;
-      options.data_device = "local-0";
+      options.data_devices = {"local-0"};
       Drill run(options, {"local-0", "x", "y"});
       run.ignores = Is<AskPlan>;
       for (const char* name : {"local-0", "x"}) run.Join(name);
@@ -337,7 +337,7 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
 Drill OpenRunWith(const std::string& unreachable, const std::vector<Member>& joined) {
   RunOptions options = Options({"local-0"});
   options.min_executors = 3;
-  options.data_device = "local-0";
+  options.data_devices = {"local-0"};
   Drill run(options, {"local-0", "good", "adv", "other"});
   run.ignores = [unreachable](const Action& action) {
     const auto* ask = std::get_if<AskProbe>(&action);

@@ -17,7 +17,7 @@ using testing::Reasons;
 TEST(RunStateTest, ALostDeviceThatAloneHasTheDataEndsTheRunAndSaysWhereItGoesOn) {
   for (const bool saved : {false, true}) {
     RunOptions options = Options({"a0", "b0", "s"});
-    options.data_device = "a0";
+    options.data_devices = {"a0"};
     Drill run(options, {"a0", "b0"});
     for (const char* name : {"a0", "b0"}) run.Join(name);
     run.Join("s", /*spare=*/true);

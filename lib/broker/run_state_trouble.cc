@@ -29,11 +29,11 @@ void RunState::DrainedOne(const std::string& name) {
 }
 
 std::string RunState::IdleSpareFor(int stage) const {
-  if (stage == 0 && !options_.data_device.empty()) return "";
+  const bool reads_data = stage == 0 && !options_.data_devices.empty();
   // Declared spares first, then whoever else has no stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
     for (const auto& [name, member] : members_) {
-      if (member.spare != spare || StageOf(name) >= 0 || options_.excluded.contains(name)) continue;
+      if (member.spare != spare || StageOf(name) >= 0 || options_.excluded.contains(name) || (reads_data && !HasData(name))) continue;
       if (member.memory_bytes >= std::max(plan_.memory_bytes[stage], options_.least_memory_bytes)) return name;
     }
   }
@@ -50,7 +50,7 @@ void RunState::Recover() {
     Replace();
     return;
   }
-  if (FailWithoutData()) return;
+  if (AwaitOrFailWithoutData(Then::kRecover)) return;
   if (++recoveries_ > options_.max_recoveries) {
     Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));
     return;
@@ -100,6 +100,7 @@ void RunState::AskForFigures() {
   ask.id = ++plans_asked_;
   ask.again = true;
   ask.devices = plan_.devices;
+  if (!options_.data_devices.empty()) ask.data_device = plan_.devices[0];
   ask.in_force = PlanInForce{.document = plan_.document, .devices = plan_.devices};
   ask.figures_only = true;
   Do(std::move(ask));
@@ -108,7 +109,10 @@ void RunState::AskForFigures() {
 void RunState::TakeFigures(const PlanSummary& plan) {
   const bool theirs = plan.devices == plan_.devices;
   if (theirs) {
+    const int executors = plan_.executors, wanted = plan_.wanted;
     plan_ = plan;
+    plan_.executors = executors;
+    plan_.wanted = wanted;
     slowness_ = slowness_asked_;
   }
   LoadOnSpares(theirs);

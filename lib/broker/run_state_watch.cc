@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "lib/broker/codec_limit.h"
 #include "lib/broker/run_state.h"
 #include "lib/compression/policy.h"
@@ -93,10 +95,26 @@ AskPlan RunState::PlanQuestion(bool with_spares) {
   for (const auto& [name, member] : members_) {
     if (!member.spare || with_spares || StageOf(name) >= 0) ask.devices.push_back(name);
   }
+  ask.data_device = DataDeviceAmong(ask.devices);
+  if (ask.data_device.empty() && !options_.data_devices.empty()) {
+    // Spares are what is left of those with the data; or nobody who may train, which the planner says of any of them.
+    for (const auto& [name, member] : members_) {
+      if (member.spare && !with_spares && StageOf(name) < 0 && HasData(name)) ask.devices.push_back(name);
+    }
+    std::sort(ask.devices.begin(), ask.devices.end());
+    ask.data_device = DataDeviceAmong(ask.devices);
+    if (ask.data_device.empty()) ask.data_device = *options_.data_devices.begin();
+  }
   for (const auto& [device, factor] : watch_.Slowness()) {
     double& known = ask.slowness.try_emplace(device, 1).first->second;
     known = std::max(1.0, known * factor);
   }
+  // Read by what is taken of the answer.
+  devices_asked_ = ask.devices;
+  std::erase_if(devices_asked_, [this](const std::string& name) { return !profiles_.contains(name); });
+  executors_asked_ = static_cast<int>(
+      std::count_if(devices_asked_.begin(), devices_asked_.end(), [this](const std::string& name) { return MayTrain(members_.at(name)); }));
+  most_trainers_ = std::max(most_trainers_, Trainers());
   for (const auto& [ends, bytes_per_s] : watch_.SlowLinks()) {
     if (Link* const link = LinkBetween(ends.first, ends.second); link != nullptr) link->bytes_per_s = bytes_per_s;
   }
@@ -109,9 +127,9 @@ double RunState::MoveSeconds(const PlanSummary& to) const { return load_s_ + sha
 
 void RunState::ConsiderMoving() {
   if (!options_.checkpoints || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || awaits_alternative_) return;
-  if (last_step_ + kWarmUpSteps >= options_.total_steps || !watch_.AsksForAlternative(last_step_)) return;
-  // A straggler is what spares are for; its device becomes one.
-  AskPlan ask = PlanQuestion(/*with_spares=*/watch_.AnyStraggler());
+  if (last_step_ + kWarmUpSteps >= options_.total_steps || !watch_.AsksForAlternative(last_step_, NewcomersAreMeasured())) return;
+  // A straggler is what spares are for; its device becomes one. And an executor that is missing.
+  AskPlan ask = PlanQuestion(/*with_spares=*/watch_.AnyStraggler() || SparesAreNeeded());
   ask.alternative = ++alternatives_asked_;
   ask.in_force = watch_.InForce(last_step_, options_.total_steps, MoveSeconds(plan_));
   awaits_alternative_ = true;
@@ -121,16 +139,48 @@ void RunState::ConsiderMoving() {
 void RunState::Handle(const AlternativePlanned& event) {
   if (event.alternative != alternatives_asked_ || !awaits_alternative_) return;
   awaits_alternative_ = false;
-  if (phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || !watch_.drifting()) return;
+  std::vector<std::string> newcomers = Newcomers();
+  std::erase_if(newcomers, [this](const std::string& name) {
+    return std::find(devices_asked_.begin(), devices_asked_.end(), name) == devices_asked_.end();
+  });
+  if (phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || (!watch_.drifting() && newcomers.empty())) return;
   if (!event.plan.ok()) {
     watch_.Doubt();
+    KeepPlan(newcomers, event.plan.status().message());
     return;
   }
-  const PlanSummary& other = *event.plan;
+  PlanSummary other = *event.plan;
   if (!std::all_of(other.devices.begin(), other.devices.end(), [this](const std::string& device) { return Present(device); })) return;
   std::string figures;
-  if (watch_.Judge(other, last_step_, options_.total_steps, MoveSeconds(other), &figures) != MigrationJudge::Verdict::kMove) return;
-  EndEpochFor({.why = figures, .plan = other});
+  switch (watch_.Judge(other, last_step_, options_.total_steps, MoveSeconds(other), &figures)) {
+    case MigrationJudge::Verdict::kStay:
+      KeepPlan(newcomers, absl::StrCat("another plan does not pay: ", figures));
+      return;
+    case MigrationJudge::Verdict::kAskAgain:
+      return;
+    case MigrationJudge::Verdict::kMove:
+      break;
+  }
+  Renewal renewal{.why = newcomers.empty() ? figures : absl::StrCat("with ", absl::StrJoin(newcomers, ", "), ", ", figures)};
+  other.executors = executors_asked_;
+  other.wanted = Wanted();
+  if (assumed_links_.empty()) {
+    renewal.plan = std::move(other);
+  } else {
+    plan_is_stale_ = SparesAreNeeded();  // asked for again, over the same devices, when the ways to them are measured
+  }
+  EndEpochFor(std::move(renewal));
+}
+
+// The planner's last word on who has come: they are told why they idle, and not asked about again.
+void RunState::KeepPlan(const std::vector<std::string>& newcomers, absl::string_view why) {
+  if (newcomers.empty()) return;
+  considered_.insert(newcomers.begin(), newcomers.end());
+  Do(Announce{
+      .reason = "PlanKept",
+      .step = last_step_,
+      .message = absl::StrFormat("%s stay%s in the backup pool: %s", absl::StrJoin(newcomers, ", "), newcomers.size() == 1 ? "s" : "", why),
+      .device = newcomers.front()});
 }
 
 void RunState::EndEpochFor(Renewal renewal) {

@@ -20,7 +20,7 @@ struct PlanOptions {
   std::string strategy;  // empty: the job's
   uint64_t seed = 0;
   std::vector<std::string> exclude;                      // devices to leave out, in addition to the job's
-  std::string data_device;                               // alone has the training data, so it runs the first stage; empty: all have it
+  std::string data_device;                               // has the training data and runs the first stage; empty: any may
   int64_t search_budget = scheduler::kFullSearchBudget;  // PlanRequest's
   bool explain = false;                                  // keep the planner's sentences in the document
   std::function<bool()> stop;  // true from when the plan is not wanted any more; asked by the planning thread, often

@@ -208,10 +208,10 @@ bool Problem::ResolvePins(Refusal& refusal) {
   if (!data.device.empty()) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == data.device; });
     if (device == usable_.end()) {
-      refusal = {
-          "UnknownDevice",
-          absl::StrFormat("%s, which alone has the training data, is not among the %d usable executors", data.device, usable_.size()),
-          {}};
+      refusal = {"UnknownDevice",
+                 absl::StrFormat("%s, which is to run the first stage for it has the training data, is not among the %d usable executors",
+                                 data.device, usable_.size()),
+                 {}};
       return false;
     }
     pinned_to_[first_cut_ - 1] = *device;

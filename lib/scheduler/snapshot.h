@@ -145,7 +145,7 @@ struct PlanRequest {
   const LinkCodecPolicy* codec_policy = nullptr;  // nullptr: exact. Not owned, must outlive the call.
 
   std::vector<Pin> pins;
-  std::string first_device;          // the one that must run the first stage: it alone has the data; empty: any
+  std::string first_device;          // the one that must run the first stage: it has the data; empty: any
   std::vector<std::string> exclude;  // device names
   std::string exclude_why;           // a clause for refusals that they cause: of those that nobody named; empty: all were named
   int stages = 0;                    // exactly so many; 0: the planner decides

@@ -72,13 +72,27 @@ void Decider::LeadExecutors() {
   decision_.memory.was_ready = decision_.memory.was_ready || all;
   decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
   Condition(JobCondition::kReady, all, all ? "AllExecutorsReady" : reason, count);
-  const bool degraded = decision_.memory.was_ready && !all;
-  Condition(JobCondition::kDegraded, degraded, degraded ? reason : "NotDegraded",
-            degraded ? count : "No executor of a running job is missing.");
+  SayDegraded(all ? "" : reason, count);
   if (all) return;
   decision_.awaits_pods = true;
   LookAgain(seen_.now + kLookForObjectsEvery);
   PendingDeadline(count);
+}
+
+// `missing`: why not all are there; empty: they are. The run may do with fewer all the same: a plan that was made after a loss stays where
+// another does not pay.
+void Decider::SayDegraded(const char* missing, const std::string& count) {
+  const bool lacks = *missing != '\0';
+  const bool fewer = seen_.plan_executors > 0 && seen_.plan_executors < seen_.wanted_executors;
+  if (!decision_.memory.was_ready || (!lacks && !fewer)) {
+    Condition(JobCondition::kDegraded, false, "NotDegraded", "No executor of a running job is missing.");
+  } else if (lacks) {
+    Condition(JobCondition::kDegraded, true, missing, count);
+  } else {
+    Condition(JobCondition::kDegraded, true, "PlannedWithFewer",
+              absl::StrCat("The plan in force was made over ", seen_.plan_executors, " of ", seen_.wanted_executors,
+                           " executors, after a loss; the broker moves to one with the others where that pays."));
+  }
 }
 
 void Decider::SayRestarting() {

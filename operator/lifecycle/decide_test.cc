@@ -60,6 +60,22 @@ TEST_F(DecideTest, AMissingExecutorIsMadeAgainAndTheOthersAreLeftAlone) {
   EXPECT_EQ(Reason(decision, "Degraded"), "ExecutorsStarting");
 }
 
+TEST_F(DecideTest, AJobWhosePlanDoesWithFewerExecutorsThanItWantsIsDegradedAlthoughAllAreReady) {
+  AddRunning();
+  EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "!NotDegraded") << "brokers of earlier releases do not say";
+  seen_.plan_executors = 1;
+  seen_.wanted_executors = 2;
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Degraded"), "PlannedWithFewer");
+  EXPECT_THAT(Find(decision, "Degraded")->message, HasSubstr("1 of 2 executors"));
+  EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
+  seen_.plan_executors = 2;
+  EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "!NotDegraded");
+  seen_.plan_executors = 1;
+  pods().pop_back();
+  EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "ExecutorsStarting") << "why comes first";
+}
+
 TEST_F(DecideTest, AnExecutorThatIsStillEndingKeepsItsName) {
   AddRunning();
   pods()[2].deleted_at = kStart;

@@ -111,6 +111,7 @@ class Decider {
   void LeadExecutors();
   // That the job was ready belongs to the attempt before: else its broker, which is about to go, would count as lost besides.
   void SayRestarting();
+  void SayDegraded(const char* missing, const std::string& count);
   void SayWherePlaced();
   void SayQuota();
   // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.

@@ -115,6 +115,8 @@ struct Observation {
   std::string broker_endpoint;       // where executors reach the broker; empty: not known
   bool stepped = false;              // the attempt's broker says that it has made a step
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
+  // Executors that the plan in force was made over, and that the run trains on when none is missing, likewise; 0: not known.
+  int64_t plan_executors = 0, wanted_executors = 0;
 
   // It wants no pods.
   bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value(); }

@@ -31,6 +31,8 @@ constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that che
 constexpr int64_t kCopyGraceSeconds = 600;
 // For executors whose broker fetches what it begins with before it listens.
 constexpr int64_t kFetchPatienceSeconds = 6 * 3600;
+// For a Pod with the data to be made anew, when none is left under a run: a restart of the whole job would wait for it as well.
+constexpr int64_t kAwaitDataSeconds = 300;
 
 json Metadata(const JobIdentity& identity, const std::string& name, const Owner& owner) {
   json metadata = {{"name", name}, {"namespace", identity.ns}, {"labels", JobLabels(identity)}};
@@ -150,15 +152,16 @@ std::string SiteCheckpoints(const job::FusionJob& job) {
   return lasts && (text == kCheckpointFolder || absl::StartsWith(text, absl::StrCat(kCheckpointFolder, "/"))) ? text : "";
 }
 
-std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots) {
+std::vector<std::string> DataDevices(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots) {
   const auto holds = [&](const ExecutorSlot& slot) { return HoldsData(job.spec.data, slot.cluster); };
-  if (std::all_of(slots.begin(), slots.end(), holds)) return "";
+  std::vector<std::string> devices;
+  if (std::all_of(slots.begin(), slots.end(), holds)) return devices;
   const std::vector<std::string>& excluded = job.spec.strategy.exclude;
   for (const ExecutorSlot& slot : slots) {
     const bool out = std::find(excluded.begin(), excluded.end(), DeviceName(slot)) != excluded.end();
-    if (!slot.spare && !out && holds(slot)) return DeviceName(slot);
+    if (!out && holds(slot)) devices.push_back(DeviceName(slot));
   }
-  return "";
+  return devices;
 }
 
 Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid) { return {"v1", "ConfigMap", AnchorName(job), anchor_uid}; }
@@ -291,8 +294,9 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    kTerminationLog,
                    "--metrics-address",
                    absl::StrCat("0.0.0.0:", kMetricsPort)};
-  if (const std::string device = DataDevice(job, attempt.slots); !device.empty()) {
-    parts.command.insert(parts.command.end(), {"--data-device", device});
+  if (const std::vector<std::string> holders = DataDevices(job, attempt.slots); !holders.empty()) {
+    parts.command.insert(parts.command.end(),
+                         {"--data-device", absl::StrJoin(holders, ","), "--await-data-seconds", absl::StrCat(kAwaitDataSeconds)});
   }
   parts.ports = {{{"name", "broker"}, {"containerPort", job.spec.network.port}}, MetricsPort()};
   AddJobVolumes(parts, job, attempt.hub);

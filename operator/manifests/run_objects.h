@@ -76,8 +76,8 @@ struct Attempt {
 bool HoldsData(const job::Data& data, const std::string& cluster);
 // Whether spec.model.graph.file lies in data.volume, for want of a volume of its own.
 bool GraphIsAmongData(const job::Spec& spec);
-// The executor that alone feeds the others, where some are in clusters without the data; empty: all have it.
-std::string DataDevice(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
+// The executors that can feed the others, spares too, where some are in clusters without the data; empty: all have it.
+std::vector<std::string> DataDevices(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
 
 // Errors: InvalidArgument naming the field of executors.template or broker.template.
 absl::StatusOr<nlohmann::json> BrokerPod(const JobIdentity& identity, const job::FusionJob& job, const Attempt& attempt,

@@ -55,6 +55,26 @@ std::string After(const std::vector<std::string>& command, const std::string& fl
   return at == command.end() || at + 1 == command.end() ? "" : *(at + 1);
 }
 
+TEST(RunObjectsTest, TheBrokerKnowsAllExecutorsThatCanReadTheData) {
+  const std::vector<ExecutorSlot> slots = {
+      {"local", 0, false}, {"paris", 0, false}, {"paris", 1, false}, {"oslo", 0, false}, {"paris", 2, true}};
+  const auto command = [&](std::vector<std::string> clusters, std::vector<std::string> excluded = {}) {
+    job::FusionJob job = Job();
+    job.spec.data.clusters = std::move(clusters);
+    job.spec.strategy.exclude = std::move(excluded);
+    const auto pod = BrokerPod(kIdentity, job, {.number = 0, .slots = slots, .hub = "local"}, kImages, kOwner);
+    EXPECT_TRUE(pod.ok()) << pod.status();
+    return Command(pod.value_or(json()));
+  };
+  EXPECT_EQ(After(command({"paris", "oslo"}), "--data-device"), "paris-0,paris-1,oslo-0,paris-2") << "a spare, too, can read them";
+  EXPECT_EQ(After(command({"paris"}, {"paris-1"}), "--data-device"), "paris-0,paris-2");
+  EXPECT_EQ(After(command({"oslo"}), "--data-device"), "oslo-0");
+  EXPECT_EQ(After(command({"oslo"}), "--await-data-seconds"), "300") << "its Pod is made anew";
+  for (const std::vector<std::string>& everywhere : {std::vector<std::string>{}, {"local", "paris", "oslo"}}) {
+    EXPECT_THAT(command(everywhere), Not(Contains("--data-device")));
+  }
+}
+
 TEST(RunObjectsTest, ExecutorsOfOtherClustersKeepTheirPartOfCheckpointsInTheirOwnClaim) {
   const auto folder = [](const std::string& checkpoint, bool away = true) {
     job::FusionJob job =

@@ -47,6 +47,8 @@ Progress ProgressIn(const json& page) {
   progress.steps = Integer(page, "steps");
   progress.epoch = Integer(page, "epoch");
   progress.executors = Integer(page, "executors");
+  progress.plan_executors = Integer(page, "plan_executors");
+  progress.wanted_executors = Integer(page, "wanted_executors");
   progress.recoveries = Integer(page, "recoveries");
   progress.loss = Number(page, "loss");
   progress.tokens_per_second = Number(page, "tokens_per_second");

@@ -17,7 +17,8 @@ struct Progress {
   std::string phase;
   int64_t step = 0, steps = 0;
   int64_t epoch = 0;
-  int64_t executors = 0;  // that the broker is in touch with
+  int64_t executors = 0;                             // that the broker is in touch with
+  int64_t plan_executors = 0, wanted_executors = 0;  // that the plan in force was made over, that the run trains on; 0: not known
   int stages = 0;
   int64_t recoveries = 0;
   std::optional<double> loss, tokens_per_second, learning_rate;

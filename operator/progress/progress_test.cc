@@ -8,12 +8,14 @@ namespace {
 
 TEST(ProgressTest, ReadsWhatTheBrokerTells) {
   const auto progress = ParseProgress(R"({"phase":"running","step":20,"steps":100,"loss":2.5,"epoch":2,"stages":["a","b"],
-      "eta_seconds":36.5,"step_seconds":0.45,"predicted_step_seconds":0.4,"tokens_per_second":8192,"checkpoint_step":10,"recoveries":1,
+      "executors":3,"plan_executors":2,"wanted_executors":3,"eta_seconds":36.5,"step_seconds":0.45,"predicted_step_seconds":0.4,"tokens_per_second":8192,"checkpoint_step":10,"recoveries":1,
       "slowest_link":{"src":"a","dst":"b","codec":"int8","bandwidth_bytes_per_second":1250000.0}})");
   ASSERT_TRUE(progress.ok()) << progress.status();
   EXPECT_EQ(progress->step, 20);
   EXPECT_EQ(progress->loss, 2.5);
   EXPECT_EQ(progress->stages, 2);
+  EXPECT_EQ(progress->plan_executors, 2);
+  EXPECT_EQ(progress->wanted_executors, 3);
   EXPECT_EQ(progress->checkpoint_step, 10);
   EXPECT_EQ(progress->slowest_link, "a->b int8 1.2 MB/s");
   EXPECT_FALSE(progress->exit_code.has_value());

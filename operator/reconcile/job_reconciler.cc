@@ -153,9 +153,11 @@ class JobReconciler::Pass {
     seen.clusters = clusters_.Look();
     PlaceExecutors(seen);
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
-    if (key_.cluster.empty() && seen.memory.restarting_since.has_value()) {
-      const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
-      seen.stepped = progress.has_value() && progress->step > 0;
+    if (key_.cluster.empty() && (seen.memory.restarting_since.has_value() || seen.memory.was_ready)) {
+      const Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(Progress());
+      seen.stepped = progress.step > 0;
+      seen.plan_executors = progress.plan_executors;
+      seen.wanted_executors = progress.wanted_executors;
     }
     trials_.LookAt(seen);
     return seen;

@@ -153,6 +153,19 @@ TEST_F(JobReconcilerTest, WhereASuspendedRunEndedIsToldAndNothingBelowItWhenItGo
   EXPECT_EQ(Job()["status"]["trainerStatus"]["step"], 34);
 }
 
+TEST_F(JobReconcilerTest, ARunThatWasPlannedWithFewerExecutorsIsDegradedUntilItIsWhole) {
+  Submit();
+  Settle();
+  ASSERT_EQ(Condition("Degraded"), "False NotDegraded");
+  progress_.newest_ = Progress{.step = 30, .steps = 100, .plan_executors = 1, .wanted_executors = 2};
+  Settle();
+  EXPECT_EQ(Condition("Degraded"), "True PlannedWithFewer");
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  progress_.newest_->plan_executors = 2;
+  Settle();
+  EXPECT_EQ(Condition("Degraded"), "False NotDegraded");
+}
+
 TEST_F(JobReconcilerTest, AFailedAttemptIsFollowedByANewOne) {
   Submit();
   Settle();

@@ -78,7 +78,6 @@ PlanFunction PlanFunctionOf(const BrokerFlags& flags, const Credentials& credent
                        .job = job,
                        .job_document = job_document,
                        .base_directory = flags.base_directory,
-                       .data_device = flags.data_device,
                        .open = flags.open});
 }
 
@@ -166,7 +165,7 @@ class Preparation {
     welcome.set_base_directory(flags_.base_directory);
     loop_options_.job = job_;
     loop_options_.job_hash = base::StableHash(job_text_);
-    loop_options_.data_device = flags_.data_device;
+    loop_options_.data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()};
     loop_options_.gather_seconds = flags_.gather_seconds;
     loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
     return absl::OkStatus();
@@ -190,7 +189,8 @@ class Preparation {
   absl::Status SetRunOptions() {
     run_options_ = {.expected = {flags_.expected.begin(), flags_.expected.end()},
                     .min_executors = flags_.min_executors,
-                    .data_device = flags_.data_device,
+                    .data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()},
+                    .data_patience_s = flags_.await_data_seconds,
                     .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
                     .total_steps = job_.spec.training.steps,
                     .checkpoints = job_.spec.checkpoint.has_value(),

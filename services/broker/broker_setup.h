@@ -27,11 +27,12 @@ struct BrokerFlags {
   std::vector<std::string> expected;
   std::vector<std::string> gone;  // with resume_journal: executors that have ended
   double gather_seconds = 0;
-  int min_executors = 0;           // > 0: wait without limit until so many have joined
-  std::string data_device;         // alone has the training data; empty: all have it
-  std::optional<int64_t> attempt;  // of the job; nothing: not known
-  bool open = false;               // enroll executors of other machines
-  bool alone = false;              // no executors come but those that are expected
+  int min_executors = 0;                  // > 0: wait without limit until so many have joined
+  std::vector<std::string> data_devices;  // have the training data; empty: all have it
+  double await_data_seconds = 0;          // broker::RunOptions::data_patience_s
+  std::optional<int64_t> attempt;         // of the job; nothing: not known
+  bool open = false;                      // enroll executors of other machines
+  bool alone = false;                     // no executors come but those that are expected
   bool fresh = false;
   bool resume_journal = false;
 };

@@ -36,6 +36,8 @@ void Replay(const json& entry, JournalState& state) {
       state.plan = {.document = document, .devices = entry.at("devices")};
     }
     state.plan.memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
+    state.plan.executors = entry.value("executors", 0);
+    state.plan.wanted = entry.value("wanted", 0);
     state.codec_limit = entry.value("codec_limit", "");
     state.earlier_bytes = entry.value("earlier_bytes", Traffic());
     state.epoch_bytes.clear();
@@ -151,6 +153,8 @@ absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& pla
                 {"plan", plan.document},
                 {"devices", plan.devices},
                 {"memory_bytes", plan.memory_bytes},
+                {"executors", plan.executors},
+                {"wanted", plan.wanted},
                 {"profiles", profiles},
                 {"codec_limit", codec_limit},
                 {"earlier_bytes", earlier_bytes},

@@ -57,6 +57,18 @@ TEST(Journal, ALineTornByTheDeathOfItsWriterIsDropped) {
   EXPECT_EQ(Journal::Open(path, &third).status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(Journal, AShortPlanStaysOneInTheNextLifeOfTheBroker) {
+  const base::TempFolder folder;
+  const std::string path = folder / "broker.journal";
+  JournalState state;
+  const broker::PlanSummary plan{.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}, .executors = 1, .wanted = 2};
+  ASSERT_TRUE(Journal::Open(path, &state)->RecordEpoch(1, plan, {}, {}, "", {}).ok());
+  JournalState again;
+  ASSERT_TRUE(Journal::Open(path, &again).ok());
+  EXPECT_EQ(again.plan.executors, 1);
+  EXPECT_EQ(again.plan.wanted, 2);
+}
+
 TEST(Journal, WhereAShardStaysIsKept) {
   const base::TempFolder folder;
   const std::string path = folder / "broker.journal";

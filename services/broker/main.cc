@@ -76,7 +76,13 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_option("--expect", expected, "Executors to wait for, separated by commas");
   app.add_option("--min-executors", flags.min_executors, "Wait, without limit, for so many executors in all")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--data-device", flags.data_device, "The executor that alone has the training data: it gets the first stage");
+  app.add_option("--data-device", flags.data_devices,
+                 "The executors that have the training data, separated by commas: one gets the first stage")
+      ->delimiter(',');
+  app.add_option("--await-data-seconds", flags.await_data_seconds,
+                 "When all of --data-device have been lost under the run: wait for one to be started again. 0: nobody does that")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
   app.add_flag("--alone", flags.alone, "No executors come but those of --expect: nobody of another site is waited for")->excludes("--open");
   app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then");

@@ -123,7 +123,7 @@ v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& p
   request.set_job_document(ask.again ? job::ToYaml(AskedJob(options.job, ask, options.open)) : options.job_document);
   request.set_profiles_document(profiles);
   request.set_base_directory(options.base_directory);
-  request.set_data_device(options.data_device);
+  request.set_data_device(ask.data_device);
   return request;
 }
 

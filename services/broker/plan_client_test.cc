@@ -148,6 +148,18 @@ TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) 
   EXPECT_EQ(scheduler.replan().now().profiles_document(), "profiles");
 }
 
+TEST(PlanClientTest, WhoReadsTheDataIsSaidWithEachQuestion) {
+  Scheduler scheduler({});
+  scheduler.AnswerReplan(wire::ReplanDocument{.reason = "staying", .running_step_seconds = 2, .plan = TwoStages("a0", "s0")});
+  const PlanFunction ask_scheduler = AskScheduler(scheduler.Options());
+  for (const char* device : {"a0", "s0"}) {
+    broker::AskPlan ask = Leave();
+    ask.data_device = device;
+    (void)ask_scheduler("profiles", ask, {});
+    EXPECT_EQ(scheduler.replan().now().data_device(), device);
+  }
+}
+
 TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
   Scheduler scheduler({});
   wire::PlanDocument slower = TwoStages("a0", "s0");

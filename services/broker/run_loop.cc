@@ -292,10 +292,10 @@ void RunLoop::Carry(const broker::AskProbe& action) {
   attendance_->Send(action.src, std::move(message));
 }
 
-// In the order declared, in which the baseline planners take devices; but the one with the data goes first.
-std::vector<std::string> RunLoop::InOrder(std::vector<std::string> devices) const {
-  const auto rank = [this](const std::string& name) {
-    if (name == options_.data_device) return -1;
+// In the order declared, in which the baseline planners take devices; but the one that is to read the data goes first.
+std::vector<std::string> RunLoop::InOrder(std::vector<std::string> devices, const std::string& first) const {
+  const auto rank = [&](const std::string& name) {
+    if (first.empty() ? options_.data_devices.contains(name) : name == first) return -1;
     const auto found = options_.order_of_device.find(name);
     return found == options_.order_of_device.end() ? std::numeric_limits<int>::max() : found->second;
   };
@@ -329,7 +329,7 @@ void RunLoop::Help(Work work) {
 
 void RunLoop::Carry(const broker::AskPlan& action) {
   if (action.alternative == 0) SaveProfiles();
-  const std::string profiles = ProfilesFor(action, InOrder(action.devices), state_);
+  const std::string profiles = ProfilesFor(action, InOrder(action.devices, action.data_device), state_);
   Help([this, ask = action, profiles] { PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token()))); });
 }
 

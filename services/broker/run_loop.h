@@ -47,7 +47,7 @@ struct RunLoopOptions {
   std::map<std::string, int> order_of_device;         // as declared, which is the order the baselines plan in
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
   std::string profiles_file;                          // where what was measured is kept for other runs; empty: nowhere
-  std::string data_device;                            // alone has the training data; empty: all have it
+  std::set<std::string> data_devices;                 // have the training data; empty: all have it
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
   // Told of each whole checkpoint, on the loop's thread; may be empty.
   std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
@@ -125,7 +125,7 @@ class RunLoop {
   void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   void CloseExchange();
-  std::vector<std::string> InOrder(std::vector<std::string> devices) const;
+  std::vector<std::string> InOrder(std::vector<std::string> devices, const std::string& first = "") const;
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();

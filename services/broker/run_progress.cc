@@ -83,6 +83,10 @@ std::string RunProgress::Json() const {
   }
   if (plan_.predicted_step_s > 0) Put(object, "predicted_step_seconds", plan_.predicted_step_s);
   object["stages"] = plan_.devices;
+  if (plan_.executors > 0 && plan_.wanted > 0) {
+    object["plan_executors"] = plan_.executors;
+    object["wanted_executors"] = plan_.wanted;
+  }
 
   // The slowest link is the one on which the bytes of a step take longest at the rate that was measured.
   const broker::PlannedLink* slowest = nullptr;

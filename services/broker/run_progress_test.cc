@@ -49,6 +49,15 @@ TEST(RunProgressTest, AStepMovesProgress) {
   EXPECT_EQ(page["checkpoint_step"], 10);
 }
 
+TEST(RunProgressTest, APlanSaysForHowManyOfTheExecutorsItWasMade) {
+  RunProgress progress(100, 1);
+  progress.Plan({.devices = {"a", "b"}});
+  EXPECT_FALSE(Page(progress).contains("plan_executors")) << "an earlier broker's journal does not say";
+  progress.Plan({.devices = {"a", "b"}, .executors = 2, .wanted = 3});
+  EXPECT_EQ(Page(progress)["plan_executors"], 2);
+  EXPECT_EQ(Page(progress)["wanted_executors"], 3);
+}
+
 TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   RunProgress progress(100, 1);
   broker::PlanSummary plan{.devices = {"a", "b", "c"}};

@@ -107,7 +107,7 @@ std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanReq
   }
   if (!request.first_device.empty()) {
     return Refusal{"NotAvailable",
-                   absl::StrFormat("%s alone has the training data, but with strategy.replicas the first stage runs on several devices",
+                   absl::StrFormat("%s is to read the training data, but with strategy.replicas the first stage runs on several devices",
                                    request.first_device),
                    {}};
   }

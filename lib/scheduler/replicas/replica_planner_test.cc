@@ -213,7 +213,7 @@ TEST(ReplicaPlannerTest, RefusalsNameWhatIsInTheWay) {
   EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("ops 'op3' are pinned to paris-1"));
   request = whole;
   request.first_device = "tokyo-0";
-  EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("tokyo-0 alone has the training data"));
+  EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("tokyo-0 is to read the training data"));
   request = whole;
   request.max_egress_bytes = int64_t{1} << 40;
   EXPECT_THAT(RefusalFor(request, 2).message, HasSubstr("what leaves a site"));
