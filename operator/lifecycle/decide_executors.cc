@@ -53,7 +53,10 @@ void Decider::LeadExecutors() {
     }
   }
   const PodView* broker = Broker(decision_.memory.attempt);
-  if (broker != nullptr && broker->phase == PodPhase::kPending && !broker->reason.empty() && trouble.empty()) {
+  // One that runs is not ready while its scheduler beside it is not, without which it has no plan.
+  const bool broker_waits =
+      broker != nullptr && (broker->phase == PodPhase::kPending || (broker->phase == PodPhase::kRunning && !broker->ready));
+  if (broker_waits && !broker->reason.empty() && trouble.empty()) {
     reason = "BrokerNotReady";
     trouble = absl::StrCat(" ", broker->name, ": ", broker->reason, broker->message.empty() ? "" : ": ", broker->message);
   }

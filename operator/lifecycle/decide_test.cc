@@ -250,6 +250,22 @@ TEST_F(DecideTest, WhyAPodWaitsIsInTheCondition) {
               HasSubstr("1 of 2 executors are ready. train-paris-0-r0 in paris: Unschedulable: 0/1 nodes"));
 }
 
+TEST_F(DecideTest, WhatHoldsUpTheBrokerIsInTheConditionWhetherItRunsYetOrNot) {
+  for (const PodPhase phase : {PodPhase::kPending, PodPhase::kRunning}) {
+    pods().clear();
+    PodView& broker = AddBroker(phase);
+    broker.reason = "CrashLoopBackOff";
+    broker.message = "container scheduler: exit code 1, Error";
+    AddExecutor(0, PodPhase::kRunning, false);
+    AddExecutor(1, PodPhase::kRunning, false);
+    const Decision decision = Decide(seen_);
+    EXPECT_EQ(Reason(decision, "Ready"), "!BrokerNotReady");
+    EXPECT_THAT(Find(decision, "Ready")->message, HasSubstr("train-broker-r0: CrashLoopBackOff: container scheduler: exit code 1, Error"));
+  }
+  pods()[0].ready = true;
+  EXPECT_EQ(Reason(Decide(seen_), "Ready"), "!ExecutorsStarting") << "that is over";
+}
+
 TEST_F(DecideTest, WhatPodsThatAreNotMadeYetWaitForIsInTheCondition) {
   seen_.slots[1] = {"tokyo", 0, false};
   seen_.clusters.push_back({.name = "tokyo", .waiting = "the load balancer of Service train-tokyo-0 in cluster tokyo has no address yet"});

@@ -46,18 +46,45 @@ void TellApartWhoGaveUp(PodView& view) {
   view.message = view.message.substr(prefix.size());
 }
 
-// Why it is not where it should be: of the container first, then of the pod, then of the scheduler.
-void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, PodView& view) {
-  const ContainerState &state = container.state, &last = container.last_state;
-  view.reason = state.reason;
-  view.message = state.message;
-  if (state.kind == ContainerState::Kind::kTerminated) view.exit_code = state.exit_code;
-  // A container that crashes again and again says so, and not what it crashed of.
-  if (view.reason == "CrashLoopBackOff" && last.kind == ContainerState::Kind::kTerminated) {
-    view.message =
-        absl::StrCat("exit code ", last.exit_code.value_or(-1), ", ", last.reason, last.message.empty() ? "" : ": ", last.message);
+std::string EndInWords(const ContainerState& end) {
+  return absl::StrCat("exit code ", end.exit_code.value_or(-1), ", ", end.reason, end.message.empty() ? "" : ": ", end.message);
+}
+
+bool IsOnItsWay(const ContainerState& state) { return state.reason == "ContainerCreating" || state.reason == "PodInitializing"; }
+
+// A container that crashes again and again says so, and not what it crashed of.
+std::string WordsOf(const kube::ContainerStatus& container) {
+  const ContainerState& last = container.last_state;
+  const bool crashes = container.state.reason == "CrashLoopBackOff" && last.kind == ContainerState::Kind::kTerminated;
+  return crashes ? EndInWords(last) : container.state.message;
+}
+
+// Of the first container beside the main one that waits for something or has failed: those that come before it hold it up, and the pod is
+// not ready without the others.
+void ReadReasonOfOthers(const kube::Pod& pod, PodView& view) {
+  for (const auto* containers : {&pod.init_containers, &pod.containers}) {
+    for (const kube::ContainerStatus& container : *containers) {
+      const ContainerState& state = container.state;
+      const bool failed = state.kind == ContainerState::Kind::kTerminated && state.exit_code != 0;
+      const bool waits = state.kind == ContainerState::Kind::kWaiting && !state.reason.empty() && !IsOnItsWay(state);
+      if ((!failed && !waits) || container.name == view.role) continue;
+      const std::string words = failed ? EndInWords(state) : WordsOf(container);
+      view.reason = failed && state.reason.empty() ? "Error" : state.reason;
+      view.message = absl::StrCat("container ", container.name, words.empty() ? "" : ": ", words);
+      return;
+    }
   }
-  if (view.reason == "ContainerCreating" || view.reason == "PodInitializing") view.reason.clear();  // on its way
+}
+
+// Why it is not where it should be: of the main container first, then of others, then of the pod, then of the scheduler.
+void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, PodView& view) {
+  const ContainerState& state = container.state;
+  const bool ended = state.kind == ContainerState::Kind::kTerminated;
+  if (ended) view.exit_code = state.exit_code;
+  view.reason = state.reason;
+  view.message = WordsOf(container);
+  if (IsOnItsWay(state)) view.reason.clear();
+  if (view.reason.empty() && !ended && !view.ready) ReadReasonOfOthers(pod, view);
   if (!pod.reason.empty()) {  // of the pod as a whole: Evicted, NodeLost
     view.reason = pod.reason;
     view.message = pod.message;

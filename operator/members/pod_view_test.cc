@@ -92,6 +92,53 @@ TEST(PodViewTest, ACrashLoopTellsWhatItCrashesOf) {
   EXPECT_FALSE(view.exit_code.has_value()) << "it has not ended for good";
 }
 
+// Until they are through, the main container waits and gives no reason.
+TEST(PodViewTest, AnInitContainerThatCannotStartOrFailsIsNamed) {
+  const auto with = [](const json& init) {
+    const json main = {{"name", "executor"}, {"state", {{"waiting", {{"reason", "PodInitializing"}}}}}};
+    const json done = {{"name", "done"}, {"state", {{"terminated", {{"exitCode", 0}, {"reason", "Completed"}}}}}};
+    return Read(Pod("executor", {{"phase", "Pending"}, {"initContainerStatuses", {done, init}}, {"containerStatuses", {main}}}));
+  };
+  PodView view = with({{"name", "fetch"}, {"state", {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "no such image"}}}}}});
+  EXPECT_EQ(view.reason, "ImagePullBackOff");
+  EXPECT_EQ(view.message, "container fetch: no such image");
+  view = with({{"name", "fetch"}, {"state", {{"terminated", {{"exitCode", 7}, {"reason", "Error"}, {"message", "no route"}}}}}});
+  EXPECT_EQ(view.reason, "Error");
+  EXPECT_EQ(view.message, "container fetch: exit code 7, Error: no route");
+  EXPECT_FALSE(view.exit_code.has_value()) << "that is of the main container";
+  view = with({{"name", "fetch"},
+               {"state", {{"waiting", {{"reason", "CrashLoopBackOff"}, {"message", "back-off 40s"}}}}},
+               {"lastState", {{"terminated", {{"exitCode", 2}, {"reason", "Error"}}}}}});
+  EXPECT_EQ(view.reason, "CrashLoopBackOff");
+  EXPECT_EQ(view.message, "container fetch: exit code 2, Error");
+  for (const json& state : {json{{"running", json::object()}}, json{{"waiting", {{"reason", "PodInitializing"}}}},
+                            json{{"waiting", json::object()}}, json{{"terminated", {{"exitCode", 0}, {"reason", "Completed"}}}}}) {
+    EXPECT_EQ(with({{"name", "fetch"}, {"state", state}}).reason, "") << state << ": nothing is wrong";
+  }
+}
+
+TEST(PodViewTest, ASidecarThatCrashesIsNamedUnlessTheMainContainerHasAReasonOfItsOwn) {
+  const json crashing = {{"name", "scheduler"},
+                         {"state", {{"waiting", {{"reason", "CrashLoopBackOff"}}}}},
+                         {"lastState", {{"terminated", {{"exitCode", 1}, {"reason", "Error"}, {"message", "port taken"}}}}}};
+  const auto with = [&](const json& state, const char* ready) {
+    const json conditions = {{{"type", "Ready"}, {"status", ready}}};
+    return Read(Pod("broker", {{"phase", "Running"},
+                               {"conditions", conditions},
+                               {"initContainerStatuses", {crashing}},
+                               {"containerStatuses", {{{"name", "broker"}, {"state", state}}}}}));
+  };
+  const json running = {{"running", json::object()}};
+  EXPECT_EQ(with(running, "False").reason, "CrashLoopBackOff");
+  EXPECT_EQ(with(running, "False").message, "container scheduler: exit code 1, Error: port taken");
+  EXPECT_EQ(with(running, "True").reason, "") << "it is back";
+  EXPECT_EQ(with({{"waiting", {{"reason", "ErrImagePull"}}}}, "False").reason, "ErrImagePull");
+  const PodView ended = with({{"terminated", {{"exitCode", 3}, {"reason", "Error"}, {"message", "needs 8 GiB"}}}}, "False");
+  EXPECT_EQ(ended.message, "needs 8 GiB");
+  EXPECT_EQ(ended.exit_code, 3);
+  EXPECT_EQ(with({{"terminated", {{"exitCode", 0}}}}, "False").reason, "") << "it ended well, and its sidecar with it";
+}
+
 TEST(PodViewTest, EvictionIsOfThePod) {
   EXPECT_EQ(Read(Pod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "low on memory"}})).reason, "Evicted");
 }
