@@ -25,8 +25,8 @@ struct Rule {
   std::string message;     // without the field, which the API server puts in front
   std::string field;       // below path, what is to blame: ".max"; empty: the value itself
   Reason reason = Reason::kInvalid;
-  // The message with the value to blame in it, which must be a text: a number made text has no bound that a server would believe, so that
-  // one word of it costs more than a definition may (tried with 1.34), and format() is not for 1.29 to know. Empty: message says it all.
+  // The message with the value to blame in it, which must be a text: a number made text by string() has no bound that a server would
+  // believe, so that one word of it costs more than a definition may (tried with 1.34; format() was not). Empty: message says it all.
   std::string message_expression = "";
 };
 

@@ -235,9 +235,13 @@ TEST_F(ChartTest, MonitorsSayWhatPrometheusMakesOfTheirTargets) {
 }
 
 TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
-  const std::vector<YAML::Node> objects =
-      Objects("--set metrics.enabled=false,metrics.serviceMonitor.enabled=true --api-versions monitoring.coreos.com/v1");
-  EXPECT_THAT(Kinds(objects), Not(testing::AnyOf(Contains("Service"), Contains("ServiceMonitor"))));
+  const std::string all =
+      "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,"
+      "metrics.prometheusRule.enabled=true";
+  EXPECT_THAT(Kinds(Objects(all)), IsSupersetOf({"Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"}));
+  EXPECT_THAT(Kinds(Objects(all + ",metrics.enabled=false,role=member")), Not(Contains(testing::AnyOf("PodMonitor", "PrometheusRule"))));
+  const std::vector<YAML::Node> objects = Objects(all + ",metrics.enabled=false");
+  EXPECT_THAT(Kinds(objects), Not(Contains(testing::AnyOf("Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"))));
   EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
@@ -328,9 +332,21 @@ TEST_F(ChartTest, NamespacesCanLimitTheirJobs) {
   EXPECT_THAT(Texts(rule["apiGroups"]), testing::ElementsAre("fusionllm.io")) << "what is refused by mistake is ours alone";
   EXPECT_THAT(Texts(rule["resources"]), UnorderedElementsAre("fusionjobs", "fusionjobs/scale"));
   EXPECT_THAT(Kinds(Objects("--set admission.executorLimits=true,role=member")), Not(Contains("ValidatingAdmissionPolicy")));
-  const Outcome old = Helm(absl::StrCat("template fusion '", ChartFolder(), "' --kube-version 1.29 --set admission.fence=true"));
-  EXPECT_NE(old.code, 0);
-  EXPECT_THAT(old.text, HasSubstr("admission needs Kubernetes 1.30 or newer"));
+}
+
+// Older servers drop the definitions' selectableFields, or refuse the definitions for them.
+TEST_F(ChartTest, AKubernetesThatDoesNotKnowOurDefinitionsIsRefused) {
+  for (const char* chart : {"fusionllm", "fusion-crds"}) {
+    const auto rendered = [&](const char* version) {
+      return Helm(absl::StrCat("template fusion '", SourceFolder(), "/helm/", chart, "' --kube-version ", version));
+    };
+    const Outcome first = rendered("1.31.0");
+    EXPECT_EQ(first.code, 0) << first.text;
+    EXPECT_THAT(first.text, HasSubstr("selectableFields")) << "without them, older ones will do";
+    const Outcome old = rendered("1.30.14");
+    EXPECT_NE(old.code, 0) << chart;
+    EXPECT_THAT(old.text, HasSubstr("chart requires kubeVersion: >=1.31.0-0")) << chart;
+  }
 }
 
 }  // namespace

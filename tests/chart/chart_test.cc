@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "tests/chart/helm_chart.h"
@@ -98,6 +102,19 @@ TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
   EXPECT_THAT(Arguments("--set image.registry=r.io/x,image.tag=v7,image.executor=e@sha256:12,operator.hubAddress=10.0.0.1"),
               ::testing::IsSupersetOf({"r.io/x/operator:v7", "--broker-image=r.io/x/broker:v7", "--executor-image=e@sha256:12",
                                        "--hub-address=10.0.0.1", "--namespace=system"}));
+}
+
+TEST_F(ChartTest, AnImageCanBeHeldToItsBytes) {
+  const std::string digest = "sha256:" + std::string(64, 'a');
+  const std::string pinned = absl::StrCat("--set image.registry=r.io/x,image.tag=v7,image.executor=e:1,image.digests.executor=", digest);
+  for (const char* name : {"operator", "broker", "scheduler", "executor-cuda"}) {
+    const std::string key = name == std::string("executor-cuda") ? "executorCuda" : name;
+    const std::vector<std::string> arguments = Arguments(absl::StrCat(pinned, ",image.digests.", key, "=", digest));
+    const std::string image = absl::StrCat("r.io/x/", name, "@", digest);
+    EXPECT_THAT(arguments, Contains(key == "operator" ? image : absl::StrCat("--", name, "-image=", image)));
+    EXPECT_THAT(arguments, Contains("--executor-image=e:1")) << "a whole reference says all";
+    EXPECT_EQ(std::count_if(arguments.begin(), arguments.end(), [](const std::string& one) { return absl::StrContains(one, ":v7"); }), 3);
+  }
 }
 
 // It reads what users write: nobody outside of the Pod reaches it, and it has no account.
@@ -254,11 +271,13 @@ TEST_F(ChartTest, RulesAreThoseOfTheFiles) {
       if (original["for"]) {
         EXPECT_EQ(one["for"].as<std::string>(), original["for"].as<std::string>()) << name;
       }
-      for (const char* key : {"labels", "annotations"}) {
-        if (original[key]) {
-          EXPECT_EQ(sorted(one[key]), sorted(original[key])) << name;
-        }
+      auto annotations = sorted(one["annotations"]);
+      if (one["alert"]) {
+        EXPECT_EQ(annotations["runbook_url"], absl::StrCat("docs/alerts.md#", absl::AsciiStrToLower(name)));
+        annotations.erase("runbook_url");
       }
+      EXPECT_EQ(annotations, sorted(original["annotations"])) << name;
+      EXPECT_EQ(sorted(one["labels"]), sorted(original["labels"])) << name;
     }
   }
   EXPECT_EQ(rendered.size(), written.size());
@@ -297,6 +316,18 @@ TEST_F(ChartTest, AlertsCanBeLeftOutAndLinkToWhatToDo) {
   }
   EXPECT_FALSE(links.contains("FusionPlanMissed"));
   EXPECT_EQ(links["FusionJobStalled"], "https://example.org/alerts.html#fusionjobstalled");
+  const std::string none = "--set metrics.prometheusRule.enabled=true,metrics.prometheusRule.runbookUrl= ";
+  EXPECT_THAT(Render(none + "--api-versions monitoring.coreos.com/v1").text, Not(HasSubstr("runbook_url")));
+}
+
+// Prometheus Operators take rules of the namespaces that they are told to look in.
+TEST_F(ChartTest, RulesGoWhereTheyAreLookedFor) {
+  const std::string on = "--api-versions monitoring.coreos.com/v1 --set metrics.prometheusRule.enabled=true";
+  const auto place = [](const std::string& options) {
+    return OfKind(Objects(options), "PrometheusRule").at(0)["metadata"]["namespace"].as<std::string>();
+  };
+  EXPECT_EQ(place(on), "system");
+  EXPECT_EQ(place(on + ",metrics.prometheusRule.namespace=watch"), "watch");
 }
 
 TEST_F(ChartTest, WrongValuesAreRefusedByName) {
@@ -310,6 +341,8 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
       {"--set operator.logLevel=verbose", "logLevel"},
       {"--set image.pullPolicy=Sometimes", "pullPolicy"},
       {"--set image.repository=x", "repository"},
+      {"--set image.digests.operator=v7", "operator"},
+      {"--set image.digests.relay=sha256:0", "relay"},
       {"--set metrics.port=70000", "port"},
       {"--set scheduler.enabled=maybe", "enabled"},
       {"--set scheduler.address=scheduler:7002", "address"},
@@ -328,6 +361,7 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
       {"--set metrics.serviceMonitor.scrapeTimeout=soon", "scrapeTimeout"},
       {"--set 'networkPolicy.jobs.fromCIDRs={paris}'", "fromCIDRs"},
       {"--set metrics.prometheusRule.runbookUrl=alerts.md", "runbookUrl"},
+      {"--set metrics.prometheusRule.namespace=Watch", "namespace"},
       {"--set 'metrics.prometheusRule.disabled={Stalled}'", "disabled"},
       {"--set grafana.dashboards.label=", "label"},
       {"--set grafana.dashboards.enabled=maybe", "enabled"},

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/testing/temp_folder.h"
 
 namespace fusionllm {
 namespace {
@@ -112,6 +113,17 @@ std::map<std::string, std::set<std::string>> RightsByRole(const std::vector<YAML
     for (const YAML::Node& role : OfKind(objects, kind)) rights[NameOf(role)] = Rights(role);
   }
   return rights;
+}
+
+// helm shows notes only where it installs, and asks a cluster then: here they are a template of a copy of the chart.
+std::string Notes(const std::string& options) {
+  const base::TempFolder folder;
+  std::filesystem::copy(ChartFolder(), folder / "chart", std::filesystem::copy_options::recursive);
+  const std::string notes = base::ReadWholeFile(folder / "chart/templates/NOTES.txt");
+  folder.Write("chart/templates/_notes.tpl", absl::StrCat("{{- define \"notes\" -}}\n", notes, "\n{{- end -}}\n"));
+  folder.Write("chart/templates/notes.yaml", "kind: Notes\nmetadata: {name: notes}\ntext: {{ include \"notes\" . | toJson }}\n");
+  const Outcome outcome = Helm(absl::StrCat("template fusion '", folder / "chart", "' --namespace system --kube-version 1.34 ", options));
+  return Named(ObjectsOf(outcome), "Notes", "notes")["text"].as<std::string>("");
 }
 
 std::vector<std::string> Arguments(const std::string& options) {

@@ -44,6 +44,9 @@ YAML::Node Named(const std::vector<YAML::Node>& objects, const std::string& kind
 std::set<std::string> Rights(const YAML::Node& role);
 std::map<std::string, std::set<std::string>> RightsByRole(const std::vector<YAML::Node>& objects);
 
+// What helm tells whoever installs it.
+std::string Notes(const std::string& options);
+
 // The operator's image, and its arguments.
 std::vector<std::string> Arguments(const std::string& options);
 std::vector<std::string> FileNames(const std::string& folder);

@@ -45,7 +45,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "fusionllm.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := $root.Values.image -}}
-{{- get $image (index . 1 | camelcase | untitle) | default (printf "%s/%s:%s" $image.registry (index . 1) ($image.tag | default $root.Chart.AppVersion)) -}}
+{{- $key := index . 1 | camelcase | untitle -}}
+{{- $version := printf ":%s" ($image.tag | default $root.Chart.AppVersion) -}}
+{{- with get $image.digests $key -}}
+{{- $version = printf "@%s" . -}}
+{{- end -}}
+{{- get $image $key | default (printf "%s/%s%s" $image.registry (index . 1) $version) -}}
 {{- end -}}
 
 {{/* What the Pod security standard "restricted" asks for, and more. */}}
@@ -105,6 +110,7 @@ the release as it was, and none of the chart's own. Each file here with such val
 {{- end -}}
 {{- end -}}
 {{- define "fusionllm.laterValues" -}}
+image: {digests: {}}
 uninstall: {stopJobs: true, how: "", timeoutSeconds: 240}
 operator:
   logFormat: json
@@ -114,7 +120,7 @@ operator:
   podDisruptionBudget: {enabled: true, minAvailable: "", maxUnavailable: 1}
   startupProbe: {periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 150}
 scheduler: {enabled: false, port: 7002, logLevel: info}
-metrics: {enabled: true, ipv6: false, prometheusRule: {enabled: false, disabled: [], runbookUrl: ""}}
+metrics: {enabled: true, ipv6: false, prometheusRule: {enabled: false, namespace: "", disabled: [], runbookUrl: docs/alerts.md}}
 grafana: {dashboards: {enabled: false, label: grafana_dashboard, labelValue: "1", namespace: "", folder: ""}}
 networkPolicy: {jobs: {enabled: false, namespaces: [], fromCIDRs: []}}
 admission: {fence: false, executorLimits: false}
