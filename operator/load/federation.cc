@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/kube/testing/fake_request.h"
 #include "operator/manifests/resources.h"
 
@@ -198,6 +199,27 @@ int Federation::RunningPods() const {
   int pods = hub_->RunningPods();
   for (const auto& member : members_) pods += member->RunningPods();
   return pods;
+}
+
+std::vector<std::string> Federation::Doubles(int most) const {
+  std::vector<std::string> doubles;
+  std::map<std::string, std::string> homes;                   // cluster by Pod
+  std::map<std::string, std::vector<std::string>> executors;  // by job and attempt
+  const auto look = [&](const SimCluster& cluster) {
+    for (const std::string& two : cluster.Doubles()) doubles.push_back(absl::StrCat(cluster.name(), ": ", two));
+    for (const LivePod& pod : cluster.LivePods()) {
+      if (const auto [home, first] = homes.emplace(pod.name, cluster.name()); !first && home->second != cluster.name()) {
+        doubles.push_back(absl::StrCat(pod.name, " in ", home->second, " and ", cluster.name()));
+      }
+      if (!pod.attempt.empty()) executors[pod.attempt].push_back(pod.name);
+    }
+  };
+  look(*hub_);
+  for (const auto& member : members_) look(*member);
+  for (const auto& [attempt, pods] : executors) {
+    if (static_cast<int>(pods.size()) > most) doubles.push_back(absl::StrCat("more than ", most, ": ", absl::StrJoin(pods, " ")));
+  }
+  return doubles;
 }
 
 std::vector<std::string> Federation::Leftovers() const {

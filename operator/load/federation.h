@@ -55,6 +55,10 @@ class Federation {
   // Members that the hub says are connected.
   int Connected() const;
   int RunningPods() const;
+  // Pods that could be at work for the same thing at once: two of one index in a cluster (SimCluster::Doubles), two of one name, which has
+  // job, attempt, cluster and index, in two clusters; and the executors of an attempt that has more than `most`. What an earlier attempt
+  // has in a cluster that is away counts as nobody's double.
+  std::vector<std::string> Doubles(int most) const;
   // Objects of the operator that are in the clusters, by "CLUSTER kind ns/name".
   std::vector<std::string> Leftovers() const;
 

@@ -1,5 +1,6 @@
 #include "operator/load/life.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op::load {
@@ -48,7 +50,15 @@ std::vector<std::string> Life::Run(const std::vector<std::string>& expected) {
 
 void Life::Begin() { counting_ = true; }
 
-void Life::Submit(int executors, const json& more) { fleet_.SubmitWith(kLifeJob, executors, more); }
+void Life::Submit(int executors, const json& more) {
+  most_ = executors;
+  fleet_.SubmitWith(kLifeJob, executors, more);
+}
+
+void Life::Scale(int executors) {
+  most_ = std::max(most_, executors);
+  fleet_.PatchJob(kLifeJob, {{"executors", {{"replicas", executors}}}});
+}
 
 void Life::ReachRunning(int attempt, int executors) {
   const std::string broker = absl::StrCat(kLifeJob, "-broker-r", attempt);
@@ -64,6 +74,25 @@ void Life::EndBroker(int attempt, bool well) {
   if (const absl::Status status = fleet_.hub().EndPod(pod, "broker", well ? 0 : 1, report); !status.ok()) {
     Fail(absl::StrCat(pod, ": ", std::string(status.message())));
   }
+}
+
+void Life::ReplaceExecutor(size_t index) {
+  const auto starts = [&] {
+    std::vector<int> all = {fleet_.hub().Starts()};
+    for (const auto& each : fleet_.members()) all.push_back(each->Starts());
+    return all;
+  };
+  const int running = fleet_.RunningPods();
+  std::vector<int> replaced = starts();
+  ++replaced[1 + index];
+  const std::string pod = absl::StrCat(kLifeJob, "-", member(index).name(), "-0-r0");
+  if (const absl::Status status = member(index).EndPod(pod, kExecutorRole, 1, "killed"); !status.ok()) {
+    Fail(absl::StrCat(pod, ": ", std::string(status.message())));
+  }
+  Reach("the executor is replaced", [&] { return member(index).Starts() >= replaced[1 + index] && fleet_.RunningPods() == running; });
+  ReachQuiet();
+  if (starts() != replaced)
+    Fail(absl::StrCat("Pods were started: ", absl::StrJoin(starts(), ", "), ", not ", absl::StrJoin(replaced, ", ")));
 }
 
 void Life::ReachComplete() {
@@ -96,7 +125,7 @@ void Life::Reach(const char* what, const std::function<bool()>& holds) {
         return Twice().has_value() || holds();
       },
       kPatience);
-  if (const auto twice = Twice(); twice.has_value()) Fail(absl::StrCat("two of one index at once: ", *twice));
+  if (const auto twice = Twice(); twice.has_value()) Fail(absl::StrCat("two at once: ", *twice));
   if (!reached) Fail(absl::StrCat("not within ", absl::FormatDuration(kPatience), ": ", what));
 }
 
@@ -122,12 +151,9 @@ std::vector<std::string> Life::End() {
   return end;
 }
 
-std::optional<std::string> Life::Twice() {
-  for (const auto& member : fleet_.members()) {
-    if (const auto doubles = member->Doubles(); !doubles.empty()) return absl::StrCat(member->name(), ": ", absl::StrJoin(doubles, ", "));
-  }
-  if (const auto doubles = fleet_.hub().Doubles(); !doubles.empty()) return absl::StrCat("hub: ", absl::StrJoin(doubles, ", "));
-  return std::nullopt;
+std::optional<std::string> Life::Twice() const {
+  const std::vector<std::string> doubles = fleet_.Doubles(most_);
+  return doubles.empty() ? std::nullopt : std::optional(absl::StrJoin(doubles, ", "));
 }
 
 }  // namespace fusionllm::op::load

@@ -2,7 +2,8 @@
 // done that is not answered yet, in any of the clusters; another one is started at once.
 //
 // A story says what happens to the job. Nobody may tell by its end whether the operator died: a life ends the program, saying what there
-// is, where something does not come, the end is another one, something is left, or two Pods of one index could have been at work at once.
+// is, where something does not come, the end is another one, something is left, or two Pods could have been at work for one thing at once
+// (Federation::Doubles).
 #pragma once
 
 #include <atomic>
@@ -51,11 +52,15 @@ class Life {
   // Writes count from now on. Before, the story is that of another one.
   void Begin();
   void Submit(int executors, const nlohmann::json& more);
+  // It wants so many from now on.
+  void Scale(int executors);
   // Waits until it holds, and starts another operator meanwhile if this one was killed.
   void Reach(const char* what, const std::function<bool()>& holds);
   // All of this attempt's Pods run: its broker and so many executors.
   void ReachRunning(int attempt, int executors);
   void EndBroker(int attempt, bool well);
+  // The first executor of a member fails in the first attempt, and another one of its name is made, once; all others stay.
+  void ReplaceExecutor(size_t member);
   void ReachComplete();
   // The job is gone, and all that was its own in all clusters.
   void ReachNothing();
@@ -66,12 +71,12 @@ class Life {
   std::unique_ptr<OperatorProcess> Start() { return std::make_unique<OperatorProcess>(fleet_.Arguments(false), fleet_.log()); }
   // What a life leads to: the objects that are there, and what the job's status says but its times.
   std::vector<std::string> End();
-  // Two Pods of one index that could both be at work.
-  std::optional<std::string> Twice();
+  std::optional<std::string> Twice() const;
   [[noreturn]] void Fail(const std::string& why);
 
   const LifeStory& story_;
   const int after_;
+  int most_ = 0;        // executors that any of its attempts may have
   bool again_ = false;  // another operator was started since
   std::atomic<bool> counting_ = false;
   std::atomic<int> writes_ = 0;

@@ -20,6 +20,7 @@ using nlohmann::json;
 
 struct PodState : kube::Object {
   std::string phase, role;
+  std::string attempt;  // as LivePod has it
   bool on_node = false, started = false;
 };
 
@@ -31,6 +32,7 @@ absl::StatusOr<kube::ObjectPtr> DecodePodState(absl::string_view text) {
   state->meta = pod.meta;
   state->phase = pod.phase;
   state->role = std::string(pod.meta.Label(kRoleLabel));
+  if (state->role == kExecutorRole) state->attempt = absl::StrCat(pod.meta.Label(kJobLabel), " ", pod.meta.Label(kAttemptLabel));
   state->on_node = !pod.node.empty();
   state->started = !pod.pod_ip.empty();
   return state;
@@ -90,12 +92,14 @@ void SimCluster::Patch(const kube::ObjectKey& pod, const json& patch, const std:
   (void)admin_.Patch(kPods, pod, kube::PatchType::kMerge, patch.dump(), {.field_manager = "kubelet", .subresource = subresource});
 }
 
-void SimCluster::NoteDoubles(const std::string& pod, bool live) {
-  std::set<std::string>& others = live_[pod.substr(0, pod.rfind("-r"))];
+void SimCluster::NoteDoubles(const std::string& uid, const LivePod& pod, bool live) {
+  std::map<std::string, LivePod>& alike = live_[pod.name.substr(0, pod.name.rfind("-r"))];
   if (!live) {
-    others.erase(pod);
-  } else if (others.insert(pod).second && others.size() > 1) {
-    doubles_.push_back(absl::StrCat(pod, " beside ", *others.begin() == pod ? *others.rbegin() : *others.begin()));
+    alike.erase(uid);
+  } else if (alike.emplace(uid, pod).second) {
+    for (const auto& [other, beside] : alike) {
+      if (other != uid) doubles_.push_back(absl::StrCat(pod.name, " beside ", beside.name));
+    }
   }
 }
 
@@ -105,7 +109,10 @@ void SimCluster::Tend(const kube::InformerEvent& event) {
   const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
   {
     const std::lock_guard lock(mutex_);
-    NoteDoubles(pod.meta.name, !gone && pod.phase != "Succeeded" && pod.phase != "Failed");
+    // What runs and is gone although the kubelet has not ended it runs on.
+    const bool runs_on = pod.phase == "Running" && !ended_.contains(pod.meta.uid);
+    NoteDoubles(pod.meta.uid, {pod.meta.name, pod.attempt}, gone ? runs_on : pod.phase != "Succeeded" && pod.phase != "Failed");
+    if (!gone && !pod.meta.deletion_timestamp.empty()) ended_.insert(pod.meta.uid);
     if (gone || pod.phase != "Running" || !pod.meta.deletion_timestamp.empty()) {
       running_.erase(key);
     } else {
@@ -129,12 +136,27 @@ void SimCluster::Tend(const kube::InformerEvent& event) {
           "status");
     const std::lock_guard lock(mutex_);
     last_start_ = kube::RealClock().Monotonic();
+    ++starts_;
   }
 }
 
 int SimCluster::RunningPods() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int>(running_.size());
+}
+
+int SimCluster::Starts() const {
+  const std::lock_guard lock(mutex_);
+  return starts_;
+}
+
+std::vector<LivePod> SimCluster::LivePods() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LivePod> pods;
+  for (const auto& [alike, by_uid] : live_) {
+    for (const auto& [uid, pod] : by_uid) pods.push_back(pod);
+  }
+  return pods;
 }
 
 std::vector<std::string> SimCluster::Doubles() const {

@@ -26,6 +26,11 @@ namespace fusionllm::op::load {
 std::string BrokerAddress();
 inline constexpr char kNamespace[] = "training";
 
+struct LivePod {
+  std::string name;
+  std::string attempt;  // of an executor: "JOB 2"
+};
+
 class SimCluster {
  public:
   SimCluster(std::string name, const security::CertificateAuthority& authority);
@@ -43,7 +48,12 @@ class SimCluster {
   int RunningPods() const;
   // Of the API server's own clock, when the kubelet last called a Pod Running.
   absl::Duration LastStart() const;
-  // Pods that came while another of the same job, role and index had not ended, each with that one: "NAME beside NAME".
+  // How many Pods the kubelet has called Running.
+  int Starts() const;
+  // That have not ended.
+  std::vector<LivePod> LivePods() const;
+  // Pods that came while another of the same job, role and index had not ended, each with that one: "NAME beside NAME". One that was
+  // deleted by force has not, until its kubelet has ended it: it never learns of it here.
   std::vector<std::string> Doubles() const;
   // While it is away nobody reaches its API server, and its kubelet goes on.
   void SetAway(bool away);
@@ -52,7 +62,7 @@ class SimCluster {
 
  private:
   std::string NodeName() const { return name_ + "-node"; }
-  void NoteDoubles(const std::string& pod, bool live);
+  void NoteDoubles(const std::string& uid, const LivePod& pod, bool live);
   void Tend(const kube::InformerEvent& event);
   void Patch(const kube::ObjectKey& pod, const nlohmann::json& patch, const std::string& subresource);
 
@@ -64,8 +74,11 @@ class SimCluster {
   kube::ApiClient& admin_ = client_;
   mutable std::mutex mutex_;
   std::map<kube::ObjectKey, bool> running_;
-  std::map<std::string, std::set<std::string>> live_;  // names of Pods that have not ended, by what they have in common but the attempt
+  std::map<std::string, std::map<std::string, LivePod>>
+      live_;                     // Pods that have not ended by uid, by what they have in common but the attempt
+  std::set<std::string> ended_;  // uids of those that the kubelet has ended
   std::vector<std::string> doubles_;
+  int starts_ = 0;
   absl::Duration last_start_;
   kube::Informer kubelet_;  // last: its thread uses the rest
 };

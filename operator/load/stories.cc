@@ -30,6 +30,16 @@ void Restart(Life& life) {
   life.ReachComplete();
 }
 
+void Executor(Life& life) {
+  life.Submit(4, json::object());
+  life.ReachRunning(0, 4);
+  life.Begin();
+  life.ReplaceExecutor(0);
+  life.ReachRunning(0, 4);
+  life.EndBroker(0, /*well=*/true);
+  life.ReachComplete();
+}
+
 void Suspend(Life& life) {
   life.Submit(4, json::object());
   life.ReachRunning(0, 4);
@@ -47,9 +57,9 @@ void Scale(Life& life) {
   life.Submit(4, WithCheckpoint());
   life.ReachRunning(0, 4);
   life.Begin();
-  life.fleet().PatchJob(kLifeJob, {{"executors", {{"replicas", 6}}}});
+  life.Scale(6);
   life.ReachRunning(1, 6);
-  life.fleet().PatchJob(kLifeJob, {{"executors", {{"replicas", 3}}}});
+  life.Scale(3);
   life.ReachRunning(2, 3);
   life.EndBroker(2, /*well=*/true);
   life.ReachComplete();
@@ -128,6 +138,7 @@ int SweepStory(const LifeStory& story, const SweepOptions& options) {
 const std::vector<LifeStory>& LifeStories() {
   static const std::vector<LifeStory> stories = {
       {"restart", "it is made, its broker fails, it starts again, comes to its end and is deleted", Restart},
+      {"executor", "one of its executors fails and is replaced, it comes to its end and is deleted", Executor},
       {"suspend", "it is suspended and resumed", Suspend},
       {"scale", "from four executors to six to three", Scale},
       {"away", "it is deleted while a member is away, which comes back", Away},
@@ -147,7 +158,7 @@ void Sweep(const SweepOptions& options) {
     }
     std::printf(
         "%s: killed before the answer to one of its writes, at %d places: the same end every time, nothing left after its deletion, never "
-        "two Pods of one index\n",
+        "two Pods for one thing\n",
         story.name, places);
     std::fflush(stdout);
   }
