@@ -146,6 +146,14 @@ class EmulatedEndpoint : public Endpoint {
     std::erase_if(failures_, [&](const auto& failure) { return peer == failure.first; });
   }
 
+  bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override {
+    const bool forgotten = inner_->ForgetFormer(peer, incarnation);
+    if (forgotten) DropQueue(peer);
+    std::lock_guard lock(mu_);
+    std::erase_if(failures_, [&](const auto& failure) { return peer == failure.first; });
+    return forgotten;
+  }
+
   LinkStats stats(absl::string_view peer) const override {
     LinkStats stats = inner_->stats(peer);
     const auto found = links_.find(std::string(peer));

@@ -104,17 +104,30 @@ void StreamEndpoint::CancelEpoch(uint32_t epoch) {
 
 void StreamEndpoint::ForgetPeer(absl::string_view name) {
   std::lock_guard lock(mu_);
+  if (const auto found = peers_.find(std::string(name)); found != peers_.end()) ForgetLocked(found->second);
+}
+
+bool StreamEndpoint::ForgetFormer(absl::string_view name, uint64_t incarnation) {
+  std::lock_guard lock(mu_);
   const auto found = peers_.find(std::string(name));
-  if (found == peers_.end()) return;
-  const std::shared_ptr<Peer> peer = found->second;
-  peers_.erase(found);
+  if (found == peers_.end()) return false;
+  if (found->second->Usable() && found->second->incarnation >= incarnation) {
+    std::erase_if(failures_, [&](const auto& failure) { return failure.first == name; });
+    return false;
+  }
+  ForgetLocked(found->second);
+  return true;
+}
+
+void StreamEndpoint::ForgetLocked(std::shared_ptr<Peer> peer) {
+  peers_.erase(peer->name);
   peer->forgotten = true;
   std::erase_if(failures_, [&](const auto& failure) { return failure.first == peer->name; });
   if (peer->out_stream != nullptr) peer->out_stream->Cancel();
   if (peer->in_stream != nullptr) peer->in_stream->Cancel();
   peer->wake.notify_one();
   changed_.notify_all();
-  forgotten_.push_back(peer);
+  forgotten_.push_back(std::move(peer));
   watch_wake_.notify_one();
 }
 

@@ -54,6 +54,7 @@ class StreamEndpoint : public Endpoint {
   void SetPeerFailure(PeerFailure callback) override;
   void CancelEpoch(uint32_t epoch) override;
   void ForgetPeer(absl::string_view peer) override;
+  bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override;
   LinkStats stats(absl::string_view peer) const override;
   void Close() override;
 
@@ -77,6 +78,7 @@ class StreamEndpoint : public Endpoint {
   void EmptyQueue(Peer& peer) const;
   void FailLocked(Peer& peer, const absl::Status& why);
   void DepartLocked(Peer& peer);
+  void ForgetLocked(std::shared_ptr<Peer> peer);
   void ResetLocked(Peer& peer);
 
   void RunOutgoing(std::shared_ptr<Peer> peer);

@@ -68,6 +68,7 @@ v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, con
   const auto found = members.find(name), from = members.find(asker);
   if (found == members.end()) return peer;
   const broker::Member& member = found->second;
+  peer.set_incarnation(member.incarnation);
   peer.set_same_site(from != members.end() && from->second.site == member.site);
   peer.set_address(peer.same_site() && !member.site_address.empty() ? member.site_address : member.data_address);
   return peer;

@@ -44,6 +44,13 @@ TEST(ExecutorReportsTest, ThoseOfASiteDialEachOtherByTheShorterWayAndOthersByThe
   EXPECT_EQ(way("gone", "a0"), "a0.example:30001");
 }
 
+TEST(ExecutorReportsTest, PeersAreToldWhichProcessOfThatNameIsMeant) {
+  v1::Hello hello;
+  hello.set_name("a0");
+  hello.set_incarnation(7);
+  EXPECT_EQ(PeerOf({{"a0", MemberOf(hello)}}, "a0", "b0").incarnation(), 7u);
+}
+
 v1::CalibrationReport Calibration(const std::string& document) {
   v1::CalibrationReport report;
   report.set_profile_document(document);

@@ -115,18 +115,17 @@ class DataPlane::Impl : public runtime::MessagePort {
     return absl::OkStatus();
   }
 
-  void SetPeer(const std::string& name, const std::string& address, bool same_site) {
-    bool broken = false;
+  void SetPeer(const std::string& name, const std::string& address, bool same_site, uint64_t incarnation) {
     {
       const std::lock_guard lock(mutex_);
-      broken = broken_.erase(name) > 0;
+      broken_.erase(name);
       if (same_site) {
         near_.insert(name);
       } else {
         near_.erase(name);
       }
     }
-    if (broken) Endpoint()->ForgetPeer(name);
+    Endpoint()->ForgetFormer(name, incarnation);
     routes_->SetPeerAddress(name, address);
   }
 
@@ -310,7 +309,9 @@ absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::Create(const DataPlaneOpti
 const std::string& DataPlane::address() const { return impl_->address(); }
 const std::string& DataPlane::site_address() const { return impl_->site_address(); }
 absl::Status DataPlane::Emulate(const job::LinkTable& links, const std::string& state_file) { return impl_->Emulate(links, state_file); }
-void DataPlane::SetPeer(const std::string& name, const std::string& address, bool same_site) { impl_->SetPeer(name, address, same_site); }
+void DataPlane::SetPeer(const std::string& name, const std::string& address, bool same_site, uint64_t incarnation) {
+  impl_->SetPeer(name, address, same_site, incarnation);
+}
 absl::StatusOr<LinkMeasurement> DataPlane::Probe(const std::string& peer) { return impl_->Probe(peer); }
 runtime::MessagePort& DataPlane::Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
                                         std::function<void(const std::string&)> on_lost) {

@@ -50,8 +50,8 @@ class DataPlane {
   absl::Status Emulate(const job::LinkTable& links, const std::string& state_file);
 
   // Where a peer is, and whether in the same site: then it is told site_address() to answer to. A peer that was broken becomes usable
-  // again.
-  void SetPeer(const std::string& name, const std::string& address, bool same_site = false);
+  // again; that it was another process before (`incarnation`, 0: not known) is then no failure of any epoch.
+  void SetPeer(const std::string& name, const std::string& address, bool same_site = false, uint64_t incarnation = 0);
 
   // Measures the link towards a peer with small and large messages that it answers. Blocks, bounded.
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer);

@@ -83,6 +83,68 @@ TEST_F(AdvertisedTest, WhatNobodyCanDialIsNotAdvertised) {
   EXPECT_EQ(a.status().code(), absl::StatusCode::kInvalidArgument) << a.status();
 }
 
+// A stage's part in one epoch.
+struct Attached {
+  Attached(DataPlane& data_plane, uint32_t epoch, const std::vector<std::string>& stages)
+      : port(data_plane.Attach(epoch, stages, inbox, [losses = losses](const std::string&) { ++*losses; })) {}
+
+  const std::shared_ptr<runtime::Inbox> inbox = std::make_shared<runtime::Inbox>();
+  const std::shared_ptr<std::atomic<int>> losses = std::make_shared<std::atomic<int>>(0);
+  runtime::MessagePort& port;
+};
+
+// A peer that is started again under its name, while the connections to its former process may seem well.
+class RestartedPeerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<DataPlane> Make(const std::string& name, uint64_t incarnation) {
+    auto made = DataPlane::Create({.name = name, .incarnation = incarnation}, credentials_);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+  // Both say something, which arrives.
+  static void ExpectTheyTalk(Attached& a, Attached& b, int64_t step) {
+    const runtime::MessageKey key{.step = step, .kind = runtime::MessageKind::kReport};
+    ASSERT_TRUE(b.port.Send(0, key, runtime::Payload(10)).ok());
+    ASSERT_TRUE(a.port.Send(1, key, runtime::Payload(10)).ok());
+    ASSERT_TRUE(a.inbox->Take(key).ok()) << a.inbox->status();
+    EXPECT_TRUE(b.inbox->Take(key).ok()) << b.inbox->status();
+    EXPECT_EQ(*a.losses + *b.losses, 0);
+  }
+  const Credentials credentials_ = *LoadCredentials("", "");
+};
+
+TEST_F(RestartedPeerTest, AnEpochWithTheNewProcessDoesNotTakeItsFirstWordForALoss) {
+  const auto a = Make("a", 1), former = Make("b", 1), b = Make("b", 2);
+  a->SetPeer("b", former->address(), false, 1);
+  former->SetPeer("a", a->address(), false, 1);
+  Attached first_a(*a, 1, {"a", "b"}), first_b(*former, 1, {"a", "b"});
+  ExpectTheyTalk(first_a, first_b, 1);
+  a->Detach(1);
+  a->SetPeer("b", b->address(), false, 2);
+  b->SetPeer("a", a->address(), false, 1);
+  Attached second_a(*a, 2, {"a", "b"}), second_b(*b, 2, {"a", "b"});
+  ExpectTheyTalk(second_a, second_b, 2);
+}
+
+TEST_F(RestartedPeerTest, ANewProcessThatHasAlreadyProbedKeepsItsConnection) {
+  const auto a = Make("a", 1), former = Make("b", 1), b = Make("b", 2);
+  a->SetPeer("b", former->address(), false, 1);
+  former->SetPeer("a", a->address(), false, 1);
+  Attached first_a(*a, 1, {"a", "b"}), first_b(*former, 1, {"a", "b"});
+  ExpectTheyTalk(first_a, first_b, 1);
+  a->Detach(1);
+  Attached without_b(*a, 2, {"a"});
+  b->SetPeer("a", a->address(), false, 1);
+  const auto probed = b->Probe("a");
+  ASSERT_TRUE(probed.ok()) << probed.status();
+  EXPECT_EQ(*without_b.losses, 0);
+  a->Detach(2);
+  a->SetPeer("b", b->address(), false, 2);
+  b->SetPeer("a", a->address(), false, 1);
+  Attached third_a(*a, 3, {"a", "b"}), third_b(*b, 3, {"a", "b"});
+  ExpectTheyTalk(third_a, third_b, 3);
+}
+
 // The worker sets the emulation up; the network is in use by then.
 TEST(DataPlaneTest, EmulationComesOrFailsWhileTheNetworkIsInUse) {
   const auto credentials = LoadCredentials("", "a");

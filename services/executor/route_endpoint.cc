@@ -64,6 +64,11 @@ void RouteEndpoint::ForgetPeer(absl::string_view peer) {
   direct_->ForgetPeer(peer);
 }
 
+bool RouteEndpoint::ForgetFormer(absl::string_view peer, uint64_t incarnation) {
+  const bool relayed = relay_ != nullptr && relay_->ForgetFormer(peer, incarnation);
+  return direct_->ForgetFormer(peer, incarnation) || relayed;
+}
+
 LinkStats RouteEndpoint::stats(absl::string_view peer) const {
   LinkStats direct = direct_->stats(peer);
   if (relay_ == nullptr) return direct;

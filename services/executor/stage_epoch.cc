@@ -38,7 +38,7 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
   for (const v1::PeerAddress& peer : assign.peers()) {
     const bool self = peer.name() == setting.name;
     epoch.peers.push_back(peer.name());
-    if (!self) setting.data_plane.SetPeer(peer.name(), peer.address(), peer.same_site());
+    if (!self) setting.data_plane.SetPeer(peer.name(), peer.address(), peer.same_site(), peer.incarnation());
     epoch.stats_before.push_back(self ? transport::LinkStats{} : setting.data_plane.stats(peer.name()));
   }
   return setting.data_plane.Attach(epoch.number, epoch.peers, epoch.inbox,

@@ -269,7 +269,7 @@ void StageHost::Probe(const v1::Probe& probe) {
     v1::ExecutorMessage message;
     v1::LinkReport& report = *message.mutable_link();
     report.set_peer(peer.name());
-    data_plane_.SetPeer(peer.name(), peer.address(), peer.same_site());
+    data_plane_.SetPeer(peer.name(), peer.address(), peer.same_site(), peer.incarnation());
     const absl::StatusOr<LinkMeasurement> measured = data_plane_.Probe(peer.name());
     if (measured.ok()) {
       report.set_rtt_seconds(measured->rtt_s);

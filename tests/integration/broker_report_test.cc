@@ -2,75 +2,28 @@
 // one in memory) and a folder have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "cli/run/child_process.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/testing/http_get.h"
 #include "lib/objectstore/testing/fake_s3.h"
+#include "tests/integration/program.h"
 
 namespace fusionllm::integration {
 namespace {
 
-using cli::ChildProcess;
 using nlohmann::json;
 using objectstore::testing::FakeRequest;
 using objectstore::testing::FakeS3;
-
-constexpr absl::Duration kPatience = absl::Minutes(2);
-
-// A program of the system whose stdout is read line by line.
-class Program {
- public:
-  Program(const std::string& name, std::vector<std::string> arguments, const std::string& log) {
-    arguments.insert(arguments.begin(), absl::StrCat(std::getenv("FUSIONLLM_BIN_DIR"), "/", name));
-    child_.emplace(*ChildProcess::Start({name, std::move(arguments), log, /*pipe_stdout=*/true}));
-  }
-
-  // The first line, after those passed by before, that is wanted; empty: it ended, or time ran out.
-  std::string WaitFor(const std::function<bool(const std::string&)>& wanted) {
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (true) {
-      for (; next_ < lines_.size(); ++next_) {
-        if (wanted(lines_[next_])) return lines_[next_++];
-      }
-      if (!open_ || absl::Now() > deadline) return "";
-      pollfd out{.fd = child_->stdout_fd(), .events = POLLIN, .revents = 0};
-      poll(&out, 1, 100);
-      open_ = *reader_.Read(child_->stdout_fd(), lines_);
-    }
-  }
-  std::string Address() {
-    std::string line = WaitFor([](const std::string& text) { return text.starts_with("listening on "); });
-    return std::string(absl::StripPrefix(line, "listening on "));
-  }
-  int Wait() {
-    (void)WaitFor([](const std::string&) { return false; });
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (!child_->Poll().has_value() && absl::Now() < deadline) poll(nullptr, 0, 10);
-    return child_->Poll().has_value() ? child_->Poll()->exit_code.value_or(-1) : -1;
-  }
-  void Signal(int signal) { child_->Signal(signal); }
-
- private:
-  std::optional<ChildProcess> child_;
-  cli::LineReader reader_;
-  bool open_ = true;
-  std::vector<std::string> lines_;
-  size_t next_ = 0;
-};
 
 class BrokerReportTest : public ::testing::Test {
  protected:
@@ -110,19 +63,14 @@ spec:
   }
   bool WaitForStep(int64_t step) {
     return !broker_
-                ->WaitFor([&](const std::string& line) {
-                  const json told = json::parse(line, nullptr, /*allow_exceptions=*/false);
-                  return told.is_object() && told.value("type", "") == "step" && told.value("step", int64_t{0}) >= step;
-                })
-                .empty();
+                ->WaitForJson([&](const json& told) { return told.value("type", "") == "step" && told.value("step", int64_t{0}) >= step; })
+                .is_null();
   }
   bool WaitForEvent(const std::string& reason, int64_t step) {
     return !broker_
-                ->WaitFor([&](const std::string& line) {
-                  const json told = json::parse(line, nullptr, /*allow_exceptions=*/false);
-                  return told.is_object() && told.value("reason", "") == reason && told.value("step", int64_t{0}) >= step;
-                })
-                .empty();
+                ->WaitForJson(
+                    [&](const json& told) { return told.value("reason", "") == reason && told.value("step", int64_t{0}) >= step; })
+                .is_null();
   }
   json Page() {
     std::string log = base::ReadWholeFile(folder_ / "broker.log");

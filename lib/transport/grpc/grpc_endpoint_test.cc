@@ -45,6 +45,7 @@ class GrpcCarrier : public Carrier {
     void SetPeerFailure(PeerFailure callback) override { inner->SetPeerFailure(std::move(callback)); }
     void CancelEpoch(uint32_t epoch) override { inner->CancelEpoch(epoch); }
     void ForgetPeer(absl::string_view peer) override { inner->ForgetPeer(peer); }
+    bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override { return inner->ForgetFormer(peer, incarnation); }
     LinkStats stats(absl::string_view peer) const override { return inner->stats(peer); }
     void Close() override { inner->Close(); }
     GrpcCarrier* carrier;

@@ -366,6 +366,36 @@ TEST_P(EndpointConformance, AForgottenPeerCanBeUsedAnew) {
   EXPECT_EQ(at_b.messages()[0].header.step, 2);
 }
 
+TEST_P(EndpointConformance, APeerThatIsKnownToHaveStartedAnewIsNoFailureOnceItsFormerLifeIsForgotten) {
+  FaultInjector cable;
+  auto options = Options("b");
+  options.decorate_stream = cable.Decorator();
+  options.linger = std::chrono::milliseconds(0);
+  options.incarnation = 100;
+  auto a = Make("a"), b = Make(options);
+  Mailbox at_a, at_second;
+  at_a.Listen(*a);
+  at_a.WatchFailures(*a);
+  EXPECT_FALSE(a->ForgetFormer("b", 200)) << "nobody is known by that name";
+  ASSERT_TRUE(b->Send("a", Header(0), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_a.WaitForMessages(1));
+  EXPECT_FALSE(a->ForgetFormer("b", 100)) << "it is well, and the one that is meant";
+  cable.GoDark();
+  b->Close();
+  b.reset();
+  EXPECT_TRUE(a->ForgetFormer("b", 200));
+  auto second = Options("b");
+  second.incarnation = 200;
+  b = Make(second);
+  at_second.Listen(*b);
+  ASSERT_TRUE(b->Send("a", Header(1), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_a.WaitForMessages(2));
+  EXPECT_FALSE(a->ForgetFormer("b", 200));
+  ASSERT_TRUE(a->Send("b", Header(2), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_second.WaitForMessages(1));
+  EXPECT_TRUE(at_a.failures().empty());
+}
+
 TEST_P(EndpointConformance, ClosingDeliversWhatWasSentAndIsNoFailure) {
   auto options = Options("a");
   options.linger = std::chrono::seconds(20);
