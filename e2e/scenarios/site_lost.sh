@@ -18,8 +18,9 @@ took "a hub and two members$behind"
 # checkpoints_at PATH [MORE]
 checkpoints_at() { echo "  checkpoint: {path: $1, everySteps: 20, volume: {persistentVolumeClaim: {claimName: checkpoints}}${2:-}}"; }
 replica=", replica: {path: copies, volume: {persistentVolumeClaim: {claimName: replicas}}}"
-# Left to itself the planner gives one of them next to nothing, and no parameters. Pins would do, but hold for later attempts, too.
-stages="2, planner: equal-ops"
+# Left to itself the planner gives one of them next to nothing, and no parameters. With the end of the model in turku, porto has its beginning.
+# A pin to porto-0 would hold for the attempt without porto, too.
+stages="2, pins: [{ops: 'block.1.*', device: turku-0}, {ops: loss, device: turku-0}]"
 job copied 1000000 "{name: turku}, {name: porto}" "$two_executors" "$(checkpoints_at copied "$replica")"
 job apart 1000000 "$(one_in_each)" "$two_executors" "$(checkpoints_at apart)"
 # parts_in CLUSTER PATH: files with tensors that were trained.
