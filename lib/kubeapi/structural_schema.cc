@@ -40,8 +40,9 @@ void AddText(const FieldSchema& field, json& schema) {
 
 void AddList(const FieldSchema& field, Defaults defaults, json& schema) {
   if (field.rule.one_or_many) {
-    // Without a type each of these holds for values of its own kind; the last two, together, for no mapping. A mapping that was stored before
-    // there were these is let be where its values can be compared with those stored, so they have a schema: else its finalizer stayed.
+    // Without a type each of these holds for values of its own kind; the last two, together, for no mapping. A mapping that was stored
+    // before there were these is let be where its values can be compared with those stored, so they have a schema: else its finalizer
+    // stayed.
     schema["x-kubernetes-preserve-unknown-fields"] = true;
     schema["items"] = StructuralSchema(field.children[0], defaults);
     schema["minItems"] = 1;
