@@ -16,7 +16,7 @@ void LimitHeap();
 // A burst of jobs, a list or a scrape leaves whole pages free between what stays, which malloc() keeps for ever. Thread-safe.
 void GiveBackFreeMemory();
 
-// While a thousand jobs come and go what is free would pile up for as long as this.
+// So long may what a burst has left stay. That the most that is resident falls by it was not seen (docs/perf/operator.md).
 inline constexpr absl::Duration kGiveBackEvery = absl::Seconds(5);
 
 // A thread that gives back every kGiveBackEvery, from the beginning to the end of this.
