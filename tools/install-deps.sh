@@ -63,7 +63,7 @@ quietly() {
 quietly update
 missing=$(without_unknown)
 # Of these the programs are wanted, and not the services that Debian starts and enables with them.
-programs_only=$(comm -12 <(sort -u <<<"$missing") <(printf '%s\n' prometheus))
+programs_only=$(comm -12 <(sort -u <<<"$missing") <(printf '%s\n' docker-registry prometheus))
 others=$(comm -23 <(sort -u <<<"$missing") <(sort -u <<<"$programs_only"))
 # shellcheck disable=SC2086
 if [ -n "$others" ]; then quietly install -y --no-install-recommends $others; fi
