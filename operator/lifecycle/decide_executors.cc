@@ -1,6 +1,7 @@
 #include "operator/lifecycle/decider.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fusionllm::op {
 
@@ -121,9 +122,24 @@ void Decider::SayWherePlaced() {
   }
   const int64_t training = Training(seen_.slots);
   const bool fewer = training < seen_.wanted;
-  Condition(JobCondition::kDispatched, true, fewer ? kFewerDispatched : "Dispatched",
-            fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
-                  : absl::StrCat(seen_.slots.size(), " executors placed."));
+  // Written down it is once the broker has an address. Until then the wait for room counts, which this condition alone remembers.
+  if (fewer && !seen_.placed) {
+    Condition(JobCondition::kDispatched, false, kWaitingForRoom,
+              absl::StrCat("It begins with ", training, " of ", seen_.wanted, " executors as soon as its broker can be reached. ",
+                           seen_.placement_shortage));
+    return;
+  }
+  std::string what = fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
+                           : absl::StrCat(seen_.slots.size(), " executors placed.");
+  if (!seen_.pins_dropped.empty()) {
+    absl::StrAppend(&what, " This attempt has no ", absl::StrJoin(seen_.pins_dropped, ", "),
+                    ": what spec.strategy.pins pins there goes where it is fastest.");
+  }
+  Condition(JobCondition::kDispatched, true,
+            fewer                         ? kFewerDispatched
+            : !seen_.pins_dropped.empty() ? kDispatchedWithoutPins
+                                          : "Dispatched",
+            std::move(what));
 }
 
 bool Decider::PaysToMove() const { return KeepsSteps() && seen_.attending.has_value() && Training(seen_.anew) > *seen_.attending; }

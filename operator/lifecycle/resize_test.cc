@@ -177,7 +177,9 @@ TEST_F(ResizeTest, AProposalWithFewerWaitsALittleForMoreRoom) {
   decision = Decide(seen_);
   EXPECT_TRUE(decision.prepare);
   EXPECT_EQ(decision.create.size(), 2);
-  EXPECT_EQ(Reason(decision, "Dispatched"), "FewerDispatched");
+  EXPECT_EQ(Reason(decision, "Dispatched"), "!WaitingForRoom") << "which remembers since when, until the placement is written down";
+  seen_.placed = true;
+  EXPECT_EQ(Reason(Decide(seen_), "Dispatched"), "FewerDispatched");
 }
 
 TEST_F(ResizeTest, WhoFindsNoRoomForItsNextAttemptStillEndsTheOneBefore) {

@@ -13,6 +13,7 @@ namespace fusionllm::op {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::Contains;
 using testing::DirectMember;
 using ::testing::ElementsAre;
@@ -92,7 +93,7 @@ TEST_F(PlacementFlowTest, AStatusNamesNoMoreClustersThanItMay) {
   (void)Reconcile();
   (void)Reconcile();
   EXPECT_EQ(Job()["status"]["clusterStatuses"].size(), 64);
-  EXPECT_EQ(Message("Dispatched"), "64 of 71 executors placed: there was no room for more.");
+  EXPECT_THAT(Message("Dispatched"), HasSubstr("begins with 64 of 71 executors as soon as its broker can be reached"));
 }
 
 TEST_F(PlacementFlowTest, SparesCountAmongTheExecutorsThatAreWanted) {
@@ -263,6 +264,57 @@ TEST_F(TwoPlacesTest, AResumedJobIsPlacedWhereThereIsRoomThen) {
   SettleBoth();
   EXPECT_THAT(TokyoNames(), IsEmpty());
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+}
+
+// The planner refuses a pin to a device that there is not, for good.
+TEST_F(TwoPlacesTest, AnAttemptWithoutADeviceIsPlannedWithoutThePinsToIt) {
+  const auto document = [&] {
+    const std::string name = JobDocumentName({.name = "train", .ns = "default"});
+    return json::parse(looking_->Get(kConfigMaps, {"default", name}).value_or("{}"))["data"].dump();
+  };
+  json job = ElasticJob(2, 2, true);
+  job["spec"]["strategy"]["pins"] = {{{"ops", "loss"}, {"device", "local-0"}}, {{"ops", "fc.*"}, {"device", "tokyo-0"}}};
+  SubmitReachable(job);
+  ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  EXPECT_THAT(document(), AllOf(HasSubstr("tokyo-0"), HasSubstr("local-0")));
+  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  SettleBoth();
+  tokyo_->SetCapacity(Cpus(0));
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  SettleBoth();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+  EXPECT_THAT(document(), AllOf(Not(HasSubstr("tokyo-0")), HasSubstr("local-0")));
+  EXPECT_EQ(Condition("Dispatched"), "True DispatchedWithoutPins");
+  EXPECT_THAT(std::string(ConditionObject("Dispatched")["message"]), HasSubstr("has no tokyo-0"));
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "DispatchedWithoutPins"), 1);
+}
+
+TEST_F(TwoPlacesTest, WhoBeginsWithFewerSaysSoOnceItIsPlaced) {
+  Have(1);
+  tokyo_->SetCapacity(Cpus(1));
+  balances_ = false;  // the broker has no address yet, and until then no placement is written down
+  json job = ElasticJob(3, 2, true);
+  job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+  Submit(job);
+  (void)Reconcile();
+  EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
+  clock_.Advance(kWaitForRoom);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(Reconcile().status.ok());
+    PlayCluster();
+    EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
+    EXPECT_TRUE(looking_->Get(kServices, {"default", "train-broker"}).ok()) << "its wait for room is over";
+    clock_.Advance(absl::Seconds(2));
+  }
+  balances_ = true;
+  PlayCluster();
+  SettleBoth();
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
+  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
+  EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "WaitingForRoom"), 1);
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "FewerDispatched"), 1);
 }
 
 // With a scheduler that answers what the test says.

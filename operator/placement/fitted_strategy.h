@@ -1,0 +1,17 @@
+// A job's strategy for an attempt that has not the devices of the one before: a site was lost, or the job was scaled.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/job/fusion_job.h"
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+
+// Drops pins to devices that `slots` lack, and makes `stages` no more than those that train, as a broker does that loses devices within an
+// attempt: the planner refuses both, for good. Returns the devices, each once, as the pins name them. Not for a first attempt, in which
+// such a pin is a mistake that its user should learn of.
+std::vector<std::string> KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot>& slots);
+
+}  // namespace fusionllm::op
