@@ -9,7 +9,7 @@ cd "$1"
 package=$2
 name=$(basename "$package")
 cache=${FUSIONLLM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm}/$(basename "$PWD")
-hash=$(cat go.mod go.sum | sha256sum | cut -c1-16)
+hash=$(find . -name "*.go" -print0 | sort -z | xargs -0 cat go.mod go.sum | sha256sum | cut -c1-16)
 program=$cache/$hash/$name
 mkdir -p "$cache"
 exec 9>"$cache/lock"

@@ -1,19 +1,22 @@
 #!/bin/bash
 # given_clusters.sh [SCENARIO...]: scenarios in clusters that are there already, as ../README.md has it, by their kubeconfigs alone. For want of
 # a stranger's clusters three of this machine play them: with a registry that all pull the images from, none is imported, and a default storage
-# class of volumes. Each scenario passes, leaves out nothing but what it names as not to be had there, and leaves each cluster with the objects
+# class whose volumes a CSI driver makes. Each scenario passes, leaves out nothing but what it names as not to be had there, and leaves each cluster with the objects
 # it had before. Without arguments: two_members_job, two_hubs, hub_upgraded.
-# Needs the images of the four programs (make images), buildah, docker-registry and helm (controlplane/build.sh).
+# Needs the images of the four programs (make images), buildah, docker-registry, helm (controlplane/build.sh) and the driver (csi/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
 # shellcheck source=../registry/registry_lib.sh
 . "$scenario_folder/../registry/registry_lib.sh"
+# shellcheck source=../csi/driver_lib.sh
+. "$scenario_folder/../csi/driver_lib.sh"
 only_on_own "it makes the clusters that are given"
 scenarios=("$@")
 [ ${#scenarios[@]} -gt 0 ] || scenarios=(two_members_job two_hubs hub_upgraded)
 for scenario in "${scenarios[@]}"; do [ -x "$scenario_folder/$scenario.sh" ] || die "there is no scenario $scenario"; done
 for program in docker-registry buildah; do command -v $program >/dev/null || die "$program is not there: tools/install-deps.sh e2e images"; done
+"$csi_folder/build.sh" >/dev/null
 
 bring_up ghub gent graz
 serve_registry "$scratch/registry" "$(node_address "$hub")" enter "$hub"  # what becomes of it, it ends with the hub
@@ -22,36 +25,10 @@ for name in operator broker scheduler executor; do archives+=("$build_folder/ima
 for tag in now next; do push_images "$registry/ml" $tag "${archives[@]}"; done
 took "three clusters, and a registry with the images at $registry"
 
-# A class of volumes that an administrator has made; each claim takes one for good.
-volumes_each=$((2 * ${#scenarios[@]}))
-make_volumes() {
-  local index folder
-  kubectl_of "$1" apply --filename - >/dev/null <<CLASS
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: given, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
-provisioner: kubernetes.io/no-provisioner
-CLASS
-  for index in $(seq $volumes_each); do
-    folder=$state_root/$1/volumes/given-$index
-    mkdir -p "$folder"
-    chmod 777 "$folder"
-    kubectl_of "$1" apply --filename - >/dev/null <<VOLUME
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: given-$index}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  persistentVolumeReclaimPolicy: Retain
-  storageClassName: given
-  hostPath: {path: $folder, type: Directory}
-VOLUME
-  done
-}
 for cluster in "${machines[@]}"; do
   trust_registry "$cluster"
-  make_volumes "$cluster"
+  CSI_CLASS_NOTES='storageclass.kubernetes.io/is-default-class: "true"' start_csi "$cluster"
+  until_true "the kubelet of $cluster to take the driver" has_csi "$cluster"
   if [ "$cluster" != "$hub" ]; then "$cluster_scripts/link.sh" shape "$hub" "$cluster" 50mbit 20ms; fi
 done
 

@@ -18,9 +18,8 @@ took "a hub and two members$behind"
 # checkpoints_at PATH [MORE]
 checkpoints_at() { echo "  checkpoint: {path: $1, everySteps: 20, volume: {persistentVolumeClaim: {claimName: checkpoints}}${2:-}}"; }
 replica=", replica: {path: copies, volume: {persistentVolumeClaim: {claimName: replicas}}}"
-# Left to itself the planner gives one of them next to nothing, and no parameters. With the end of the model in turku, porto has its beginning.
-# A pin to porto-0 would hold for the attempt without porto, too.
-stages="2, pins: [{ops: 'block.1.*', device: turku-0}, {ops: loss, device: turku-0}]"
+# Left to itself the planner gives one of them next to nothing, and no parameters. The attempt without porto drops the pin to it.
+stages="2, pins: [{ops: 'block.0.*', device: porto-0}, {ops: 'block.1.*', device: turku-0}]"
 job copied 1000000 "{name: turku}, {name: porto}" "$two_executors" "$(checkpoints_at copied "$replica")"
 job apart 1000000 "$(one_in_each)" "$two_executors" "$(checkpoints_at apart)"
 # parts_in CLUSTER PATH: files with tensors that were trained.
@@ -53,6 +52,7 @@ for name in copied apart; do until_true "$name to tell that porto is lost" is_lo
 took "porto is cut off, and counts as lost after $(seconds_between "$since" "$(now)") s"
 until_true "another attempt of the job with a replica" status_is copied attempt 1
 wait_for copied condition=Ready
+reason_is fusionjob/copied Dispatched DispatchedWithoutPins || fail "of the pin to porto the job says: $(condition_of fusionjob/copied Dispatched message)"
 until_true "steps after its checkpoint" has_passed copied "$copied_at"
 [ "$(kubectl_in turku get pods --selector fusionllm.io/job=copied --output 'jsonpath={range .items[*]}{.metadata.name} {end}')" = "copied-turku-0-r1 copied-turku-1-r1 " ] ||
   fail "in turku there is: $(pods_of turku)"
