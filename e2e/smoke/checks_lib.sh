@@ -42,10 +42,12 @@ traces_of() {
 # What any cluster could have left in places that are not its own, sorted: the same before and after. Clusters that are up do not show, as
 # they keep to themselves.
 shared_places() {
+  local links
+  links=$(ip -brief link show) || return
   {
     find /run/containerd /var/lib/kubelet/* /var/lib/cni/* /var/log/pods /var/log/containers /usr/libexec/kubernetes /run/kubernetes \
       -printf 'file %p\n' 2>/dev/null
-    ip -brief link show | awk '/^(to-|veth|cni)/ { print "interface " $1 }'
+    awk '/^(to-|veth|cni)/ { print "interface " $1 }' <<<"$links"
     awk '/kubelet|k8s/ && !/fusionllm-e2e/ { print "mount " $5 }' /proc/self/mountinfo
     iptables-save 2>/dev/null | grep -E '^-A|^:(KUBE|CNI)' | sed 's/\[.*//; s/^/rule /'
     true
@@ -58,7 +60,7 @@ expect_nothing_left() {
   shift
   left=$(traces_of "$@") || fail "what is left of $* cannot be told"
   [ -z "$left" ] || fail "of $* there is left: $left"
-  after=$(shared_places)
+  after=$(shared_places) || fail "whether $* left traces cannot be told"
   [ "$before" = "$after" ] || fail "the clusters left traces: $(diff <(echo "$before") <(echo "$after"))"
 }
 

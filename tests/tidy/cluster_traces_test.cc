@@ -90,6 +90,8 @@ TEST_F(ClusterTraces, AQuestionThatFailsIsNotNothing) {
     EXPECT_EQ(status, 1) << question;
     EXPECT_THAT(output, HasSubstr("what is left of gone cannot be told")) << question;
   }
+  Program("ip", "exit 1");
+  EXPECT_NE(Run("before=$(shared_places)").first, 0) << "it would be the same before and after";
   Program("ip", "");
   for (const std::string commands : {"echo 'grep: /proc/7/environ: Input/output error' >&2; exit 2", "exit 127"}) {
     Program("grep", commands);
