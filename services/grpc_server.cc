@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::services {
 namespace {
@@ -22,6 +24,7 @@ constexpr char kServing[] = "\x08\x01";
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builder, const std::string& address,
                                                      const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
   grpc::EnableDefaultHealthCheckService(true);
   int port = 0;
   builder.AddListeningPort(address, credentials, &port);
@@ -32,7 +35,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builde
   if (server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address, ": it is in use, or no HOST:PORT of this machine"));
   }
-  std::printf("listening on %s:%d\n", address.substr(0, address.rfind(':')).c_str(), port);
+  std::printf("listening on %s\n", base::JoinHostPort(at.host, absl::StrCat(port)).c_str());
   std::fflush(stdout);
   return server;
 }

@@ -17,7 +17,7 @@ namespace fusionllm::services {
 inline constexpr int kMaxMessageBytes = 64 << 20;  // of plans and profiles; tensors have their own transport
 
 // Starts what was registered, with grpc.health.v1 beside it, on HOST:PORT (0: a free one), and prints "listening on HOST:PORT" on stdout.
-// Errors: Unavailable naming --listen and the address.
+// Errors: Unavailable naming --listen and the address; InvalidArgument where `address` is no HOST:PORT.
 absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builder, const std::string& address,
                                                      const std::shared_ptr<grpc::ServerCredentials>& credentials);
 

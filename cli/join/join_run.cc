@@ -41,10 +41,10 @@ absl::Status CheckOwnAddress(const std::string& address, bool advertised) {
   if (const absl::Status listen = CheckListen(address); !listen.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--listen: ", listen.message()));
   }
-  const std::string host = address.substr(0, address.rfind(':'));
-  if (!advertised && base::StandsForAny(host)) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
+  if (!advertised && base::StandsForAny(at.host)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--listen ", address, ": name the address of this machine that the others dial, or say --advertise; ", host, " stands for any"));
+        "--listen ", address, ": name the address of this machine that the others dial, or say --advertise; ", at.host, " stands for any"));
   }
   return absl::OkStatus();
 }

@@ -19,12 +19,6 @@
 namespace fusionllm::cli {
 namespace {
 
-std::string HostOf(absl::string_view address) {
-  absl::string_view host = address.substr(0, address.rfind(':'));
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
-  return std::string(host);
-}
-
 // The addresses of this machine, loopback and link-local ones aside.
 std::vector<std::string> OwnAddresses() {
   std::vector<std::string> addresses;
@@ -67,20 +61,20 @@ int ErrorOfListening(const addrinfo& at) {
 
 std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
   if (!listen) return {};
-  const std::string host = HostOf(*listen);
-  if (base::StandsForAny(host)) return OwnAddresses();
-  if (host == "localhost") return {};
-  return {host};
+  const absl::StatusOr<base::HostPort> at = base::SplitHostPort(*listen);
+  if (!at.ok() || at->host == "localhost") return {};
+  if (base::StandsForAny(at->host)) return OwnAddresses();
+  return {at->host};
 }
 
 absl::Status CheckListen(const std::string& address) {
-  FUSIONLLM_RETURN_IF_ERROR(base::CheckListenable(address));
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(HostOf(address).c_str(), address.substr(address.rfind(':') + 1).c_str(), &hints, &found);
+  const int code = getaddrinfo(at.host.c_str(), absl::StrCat(at.port).c_str(), &hints, &found);
   if (code != 0) return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address, ": ", gai_strerror(code)));
   int error = 0;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
@@ -93,10 +87,11 @@ absl::Status CheckListen(const std::string& address) {
 }
 
 std::string AddressToDial(absl::string_view listening) {
-  if (!base::StandsForAny(HostOf(listening))) return std::string(listening);
+  const absl::StatusOr<base::HostPort> at = base::SplitHostPort(listening);
+  if (!at.ok() || !base::StandsForAny(at->host)) return std::string(listening);
   const std::vector<std::string> own = OwnAddresses();
   const std::string host = own.empty() ? "ADDRESS-OF-THIS-MACHINE" : own.front();
-  return base::JoinHostPort(host, listening.substr(listening.rfind(':') + 1));
+  return base::JoinHostPort(host, absl::StrCat(at->port));
 }
 
 }  // namespace fusionllm::cli

@@ -5,30 +5,49 @@ fail() {
   exit 1
 }
 
-# traces_of NAME...: what there is of these clusters on this machine; nothing, once they are down.
+# processes_with FILE PATTERN: "process /proc/PID/FILE" for each of which that file has a match. Fails when that cannot be told.
+processes_with() {
+  local answer status=0
+  answer=$(LC_ALL=C grep -lzE "$2" /proc/[0-9]*/"$1" 2>&1) || status=$?
+  [ "$status" -le 2 ] || { echo "$answer" >&2; return 1; }
+  # Some have ended meanwhile, the kernel's and zombies have none, and what root may not look at has more rights than what root started.
+  awk '/^\/proc\// { print "process " $0; next }
+    !/^$|: (No such file or directory|No such process|Permission denied)$/ { print >"/dev/stderr"; odd = 1 }
+    END { exit odd }' <<<"$answer"
+}
+
+# traces_of NAME...: what there is of these clusters on this machine; nothing, once they are down. Fails when that cannot be told.
 traces_of() {
-  local root name
+  local root name spaces links routes roots
+  spaces=$(ip netns list) || return
+  links=$(ip -brief link show) || return
+  routes=$(ip route show) || return
+  roots=$(cgroup_roots) || return
   for name in "$@"; do
-    ip netns list | awk -v space="fe2e-$name" '$1 == space { print "namespace " $1 }'
-    ip -brief link show | awk -v space="fe2e-$name" '{ sub(/@.*/, "", $1) } $1 == space { print "interface " $1 }'
-    ip route show | grep " dev fe2e-$name " | sed 's/^/route /'
-    awk -v folder="$state_root/$name/" -v space="/fe2e-$name/" 'index($5 "/", folder) || index($5 "/", space) { print "mount " $5 }' /proc/self/mountinfo
-    for root in $(cgroup_roots); do find "$root/fe2e-$name" -maxdepth 0 -printf 'cgroup %p\n' 2>/dev/null; done
-    # Daemons carry a mark, the shims of containers name their containerd's socket. Zombies have neither.
-    grep -lzE "^FUSIONLLM_E2E_DAEMON=$name/" /proc/[0-9]*/environ 2>/dev/null | sed 's/^/process /'
-    grep -lzE "${state_root%?}[${state_root: -1}]/$name/" /proc/[0-9]*/cmdline 2>/dev/null | sed 's/^/process /'
-    find "$state_root/$name" -maxdepth 0 -printf 'file %p\n' 2>/dev/null
+    awk -v space="fe2e-$name" '$1 == space { print "namespace " $1 }' <<<"$spaces" || return
+    awk -v space="fe2e-$name" '{ sub(/@.*/, "", $1) } $1 == space { print "interface " $1 }' <<<"$links" || return
+    awk -v device=" dev fe2e-$name " 'index($0 " ", device) { print "route " $0 }' <<<"$routes" || return
+    awk -v folder="$state_root/$name/" -v space="/fe2e-$name/" 'index($5 "/", folder) || index($5 "/", space) { print "mount " $5 }' \
+      /proc/self/mountinfo || return
+    for root in $roots; do
+      if [ -e "$root/fe2e-$name" ]; then echo "cgroup $root/fe2e-$name"; fi
+    done
+    # Daemons carry a mark, the shims of containers name their containerd's socket.
+    processes_with environ "^FUSIONLLM_E2E_DAEMON=$name/" || return
+    processes_with cmdline "${state_root%?}[${state_root: -1}]/$name/" || return
+    if [ -e "$state_root/$name" ]; then echo "file $state_root/$name"; fi
   done
-  true  # most of these find nothing, and say so by their exit status
 }
 
 # What any cluster could have left in places that are not its own, sorted: the same before and after. Clusters that are up do not show, as
 # they keep to themselves.
 shared_places() {
+  local links
+  links=$(ip -brief link show) || return
   {
     find /run/containerd /var/lib/kubelet/* /var/lib/cni/* /var/log/pods /var/log/containers /usr/libexec/kubernetes /run/kubernetes \
       -printf 'file %p\n' 2>/dev/null
-    ip -brief link show | awk '/^(to-|veth|cni)/ { print "interface " $1 }'
+    awk '/^(to-|veth|cni)/ { print "interface " $1 }' <<<"$links"
     awk '/kubelet|k8s/ && !/fusionllm-e2e/ { print "mount " $5 }' /proc/self/mountinfo
     iptables-save 2>/dev/null | grep -E '^-A|^:(KUBE|CNI)' | sed 's/\[.*//; s/^/rule /'
     true
@@ -39,9 +58,9 @@ shared_places() {
 expect_nothing_left() {
   local before=$1 after left
   shift
-  left=$(traces_of "$@")
+  left=$(traces_of "$@") || fail "what is left of $* cannot be told"
   [ -z "$left" ] || fail "of $* there is left: $left"
-  after=$(shared_places)
+  after=$(shared_places) || fail "whether $* left traces cannot be told"
   [ "$before" = "$after" ] || fail "the clusters left traces: $(diff <(echo "$before") <(echo "$after"))"
 }
 

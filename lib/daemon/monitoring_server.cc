@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -16,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
 #include "lib/daemon/http_exchange.h"
 
@@ -44,20 +43,15 @@ struct Address {
 absl::StatusOr<Address> Parse(const std::string& text) {
   const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
       "'", text, "' is no address: HOST:PORT is wanted, with a numeric host such as 127.0.0.1 or [::1] and port 0 for a free one"));
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || !std::all_of(text.begin() + static_cast<ptrdiff_t>(colon) + 1, text.end(), absl::ascii_isdigit)) {
-    return wrong;
-  }
-  uint32_t port = 0;
-  if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port > 65535) return wrong;
-  Address address{.host = text.substr(0, colon), .port = static_cast<uint16_t>(port)};
-  const bool six = address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']';
-  if (six) {
+  const absl::StatusOr<base::HostPort> at = base::SplitHostPort(text);
+  if (!at.ok()) return wrong;
+  Address address{.host = at->host, .port = static_cast<uint16_t>(at->port)};
+  if (absl::StrContains(address.host, ':')) {
     auto& in = reinterpret_cast<sockaddr_in6&>(address.socket);
     in.sin6_family = AF_INET6;
     address.socket_bytes = sizeof in;
     in.sin6_port = htons(address.port);
-    if (inet_pton(AF_INET6, address.host.substr(1, address.host.size() - 2).c_str(), &in.sin6_addr) != 1) return wrong;
+    if (inet_pton(AF_INET6, address.host.c_str(), &in.sin6_addr) != 1) return wrong;
   } else {
     auto& in = reinterpret_cast<sockaddr_in&>(address.socket);
     in.sin_family = AF_INET;
@@ -168,7 +162,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const 
   if (!listener.ok()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", listener.status().message()));
   auto http = std::unique_ptr<Http>(new Http{.handlers = std::move(handlers), .listener = *listener});
   if (!http->StartThreads()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": no threads"));
-  const std::string got = absl::StrCat(parsed.host, ":", PortOf(*listener));
+  const std::string got = base::JoinHostPort(parsed.host, absl::StrCat(PortOf(*listener)));
   return std::unique_ptr<MonitoringServer>(new MonitoringServer(got, std::move(http)));
 }
 

@@ -6,14 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
-#include "lib/kubeapi/fusion_job_status.h"
-#include "lib/kubeapi/fusion_job_status_fields.h"
+#include "lib/kubeapi/condition.h"
 #include "lib/kubeapi/objects.h"
 #include "operator/federation/cluster_facts.h"
 #include "operator/federation/cluster_object.h"
@@ -115,7 +112,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     gone_.erase(name);
   }
   if (context_.connect_metrics != nullptr && !cluster.spec.local.has_value()) context_.connect_metrics->Register(name);
-  const Finding finding = Connect(registered, stop);
+  const ClusterFinding finding = Connect(registered, stop);
   {
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
@@ -126,7 +123,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   return result;
 }
 
-kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, const Finding& finding, std::stop_token stop) {
+kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   JudgeLoss(object, finding);
   if (MayComeBack(cluster, finding)) {
@@ -141,7 +138,7 @@ kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, con
   return kube::ReconcileResult::Again(well ? kLookEvery : kLookForConnectionEvery);
 }
 
-void ClusterRegistry::TellAttempts(const kubeapi::FusionCluster& cluster, const Finding& finding, absl::Duration again) const {
+void ClusterRegistry::TellAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const {
   ConnectMetrics* const metrics = context_.connect_metrics;
   if (metrics == nullptr) return;
   const std::string& name = cluster.metadata.name;
@@ -151,12 +148,12 @@ void ClusterRegistry::TellAttempts(const kubeapi::FusionCluster& cluster, const 
   if (Link(name) == nullptr && again < absl::InfiniteDuration()) metrics->NextAt(name, context_.clock->Now() + again);
 }
 
-ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {
+ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
   if (cluster.spec.local.has_value()) {  // the hub, to which there is a connection already
     Drop(name);
-    Finding finding{.identity = Identify(object, options_.hub_uid), .facts = HubFacts(stop)};
+    ClusterFinding finding{.identity = Identify(object, options_.hub_uid), .facts = HubFacts(stop)};
     if (!finding.identity.conflict.empty()) finding.connection = absl::FailedPreconditionError(finding.identity.message);
     return finding;
   }
@@ -198,31 +195,27 @@ ClusterRegistry::Finding ClusterRegistry::Connect(const ClusterObject& object, s
   return Look(object, link);
 }
 
-ClusterRegistry::Finding ClusterRegistry::Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link) {
+ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::shared_ptr<const MemberFacts> facts = link->Facts();
-  if (facts == nullptr) return Judge(link->Connection());
-  Identity identity = Identify(object, facts->uid);
+  if (facts == nullptr) return JudgeConnection(link->Connection());
+  ClusterIdentity identity = Identify(object, facts->uid);
   if (!identity.conflict.empty()) {
     // The next link stays outside until this is over.
     if (link->admitted()) Drop(cluster.metadata.name);
     return {absl::OkStatus(), absl::FailedPreconditionError(identity.message), "", std::move(identity)};
   }
   if (options_.may_list()) link->Admit();
-  Finding finding = Judge(link->Connection());
+  ClusterFinding finding = JudgeConnection(link->Connection());
   finding.identity = std::move(identity);
   finding.facts = facts;
   if (finding.credentials.ok()) {
     finding.credentials = link->Credentials();
     finding.reason = finding.credentials.ok() ? "" : "Unauthorized";
   }
-  if (finding.credentials.ok() && !facts->missing.empty()) {
-    constexpr size_t kNamed = 8;
-    const std::vector<std::string> named(facts->missing.begin(), facts->missing.begin() + std::min(kNamed, facts->missing.size()));
-    const size_t more = facts->missing.size() - named.size();
-    finding.credentials = absl::PermissionDeniedError(
-        absl::StrCat("may not ", absl::StrJoin(named, ", "), more == 0 ? "" : absl::StrCat(", and ", more, " more")));
-    finding.reason = "MissingRights";
+  if (finding.credentials.ok()) {
+    finding.credentials = CheckRights(*facts);
+    finding.reason = finding.credentials.ok() ? "" : "MissingRights";
   }
   return finding;
 }
@@ -237,11 +230,11 @@ std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token sto
   return hub_probe_.Facts();
 }
 
-ClusterRegistry::Identity ClusterRegistry::Identify(const ClusterObject& object, std::string uid) const {
+ClusterIdentity ClusterRegistry::Identify(const ClusterObject& object, std::string uid) const {
   const kubeapi::FusionCluster& cluster = object.cluster;
   if (uid.empty()) return {};
   const std::string& name = cluster.metadata.name;
-  const auto conflict = [&](const char* reason, std::string message) { return Identity{uid, reason, std::move(message)}; };
+  const auto conflict = [&](const char* reason, std::string message) { return ClusterIdentity{uid, reason, std::move(message)}; };
   if (cluster.status.cluster_uid.has_value() && *cluster.status.cluster_uid != uid) {
     return conflict("ClusterReplaced",
                     absl::StrCat("behind its address there is another cluster, with UID ", uid, ", than the one that was registered, ",
@@ -264,13 +257,7 @@ ClusterRegistry::Identity ClusterRegistry::Identify(const ClusterObject& object,
   return {.uid = std::move(uid)};
 }
 
-ClusterRegistry::Finding ClusterRegistry::Judge(const absl::Status& connection) {
-  if (absl::IsUnauthenticated(connection)) return {connection, connection, "Unauthorized"};
-  if (absl::IsPermissionDenied(connection)) return {connection, connection, "Forbidden"};
-  return {absl::OkStatus(), connection, ""};
-}
-
-void ClusterRegistry::JudgeLoss(const ClusterObject& object, const Finding& finding) {
+void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFinding& finding) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
   if (cluster.spec.local.has_value()) return;
@@ -294,54 +281,20 @@ void ClusterRegistry::JudgeLoss(const ClusterObject& object, const Finding& find
   options_.changed_for_all();
 }
 
-bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const {
+bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const {
   if (finding.connection.ok() || !finding.credentials.ok() || !finding.identity.conflict.empty()) return false;
   const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
   if (link == nullptr || link->listed()) return false;
   return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_patience : options_.connect_patience);
 }
 
-absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop) {
+absl::Status ClusterRegistry::Tell(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   kubeapi::FusionClusterStatus status = cluster.status;
-  const absl::Time now = context_.clock->Now();
-  const auto set = [&](absl::string_view type, bool holds, std::string reason, std::string message) {
-    SetCondition(status.conditions,
-                 {.type = std::string(type),
-                  .status = holds ? ConditionStatus::kTrue : ConditionStatus::kFalse,
-                  .observed_generation = object.generation,
-                  .reason = std::move(reason),
-                  .message = std::move(message)},
-                 now);
-  };
   const bool is_hub = cluster.spec.local.has_value() && options_.hub != nullptr;
-  const Identity& identity = finding.identity;
   const std::string not_ours = options_.conflict(is_hub ? options_.hub->name() : cluster.metadata.name);
-  const kubeapi::Condition* const was_conflict = FindCondition(status.conditions, kubeapi::kConflict);
-  if (!identity.conflict.empty()) {
-    set(kubeapi::kConflict, true, identity.conflict, identity.message);
-  } else if (!not_ours.empty()) {
-    set(kubeapi::kConflict, true, "NotOurs", not_ours);
-  } else if (!identity.uid.empty() || (was_conflict != nullptr && was_conflict->reason == "NotOurs")) {
-    // What was found of who it is stays until it is asked again.
-    set(kubeapi::kConflict, false, "NoConflict", identity.message);
-  }
-  if (!identity.uid.empty() && identity.conflict.empty()) status.cluster_uid = identity.uid;
-  const std::string credentials(finding.credentials.message()), connection(finding.connection.message());
-  set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason, credentials);
-  const std::string reason = finding.connection.ok()             ? "Connected"
-                             : finding.identity.conflict.empty() ? "NotConnected"
-                                                                 : finding.identity.conflict;
-  set(kubeapi::kConnected, finding.connection.ok(), reason, connection);
-  set(kubeapi::kReady, finding.connection.ok(), reason, connection);
+  SetConditions(finding, not_ours, object.generation, context_.clock->Now(), status);
   if (finding.connection.ok()) Describe(cluster, finding, status);
-  const auto say = [&](absl::string_view type, std::optional<bool> holds, const char* yes, const char* no, const std::string& message) {
-    if (holds.has_value()) return set(type, *holds, *holds ? yes : no, message);
-    std::erase_if(status.conditions, [&](const kubeapi::Condition& condition) { return condition.type == type; });
-  };
-  const MemberFacts facts = finding.facts == nullptr ? MemberFacts() : *finding.facts;
-  say(kubeapi::kControlPlaneHealthy, facts.healthy, "Ready", "NotReady", facts.health);
-  say(kubeapi::kClockSynced, facts.synced, "Synced", "Skewed", facts.clock);
   status.observed_generation = object.generation;
   if (status == cluster.status) return absl::OkStatus();
   const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
@@ -360,7 +313,7 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const Finding& f
   return absl::OkStatus();
 }
 
-void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status) {
+void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, kubeapi::FusionClusterStatus& status) {
   const std::string& name = cluster.metadata.name;
   const std::shared_ptr<MemberLink> link = Link(name);
   const Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();

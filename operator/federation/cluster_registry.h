@@ -21,6 +21,7 @@
 #include "lib/kube/watch/informer.h"
 #include "lib/kube/watch/write_barrier.h"
 #include "lib/kubeapi/fusion_cluster.h"
+#include "operator/federation/cluster_finding.h"
 #include "operator/federation/cluster_object.h"
 #include "operator/federation/kubeconfigs.h"
 #include "operator/federation/member_link.h"
@@ -101,39 +102,25 @@ class ClusterRegistry : public Members {
     std::shared_ptr<MemberLink> link;
     std::optional<bool> connected = {};  // as the last look found it
   };
-  // Which cluster it is. With a conflict it must not be used.
-  struct Identity {
-    std::string uid;       // empty: not known
-    std::string conflict;  // CamelCase; empty: none
-    std::string message;
-  };
-  struct Finding {
-    absl::Status credentials, connection;
-    std::string reason;  // of bad credentials
-    Identity identity = {};
-    std::shared_ptr<const MemberFacts> facts = nullptr;  // null: not known
-  };
 
-  // A member that answers, and refuses who we are or what we may do, is one with bad credentials.
-  static Finding Judge(const absl::Status& connection);
-  Finding Connect(const ClusterObject& object, std::stop_token stop);
+  ClusterFinding Connect(const ClusterObject& object, std::stop_token stop);
   // With the link that there is: whether it may be used, and whether it can.
-  Finding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
+  ClusterFinding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
   // `uid`: of the cluster that is behind it now.
-  Identity Identify(const ClusterObject& object, std::string uid) const;
+  ClusterIdentity Identify(const ClusterObject& object, std::string uid) const;
   // What is to be done about a finding, and when it is to be looked at again.
-  kube::ReconcileResult Conclude(const ClusterObject& object, const Finding& finding, std::stop_token stop);
-  absl::Status Tell(const ClusterObject& object, const Finding& finding, std::stop_token stop);
+  kube::ReconcileResult Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
+  absl::Status Tell(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
-  bool MayComeBack(const kubeapi::FusionCluster& cluster, const Finding& finding) const;
+  bool MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
-  void JudgeLoss(const ClusterObject& object, const Finding& finding);
+  void JudgeLoss(const ClusterObject& object, const ClusterFinding& finding);
   // The hub's own; on its API server, if that is due.
   std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);
   // What the cluster has, as far as it is time to say it.
-  void Describe(const kubeapi::FusionCluster& cluster, const Finding& finding, kubeapi::FusionClusterStatus& status);
+  void Describe(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, kubeapi::FusionClusterStatus& status);
   // `again`: when it is looked at next, if that is known.
-  void TellAttempts(const kubeapi::FusionCluster& cluster, const Finding& finding, absl::Duration again) const;
+  void TellAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const;
   // One whose FusionCluster is gone: when it is to be looked at again.
   kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);

@@ -67,6 +67,7 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   absl::Status Listen(const Credentials& credentials) {
     if (!options_.advertised_address.empty()) FUSIONLLM_RETURN_IF_ERROR(base::CheckDialable(options_.advertised_address));
+    FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort listening, base::SplitHostPort(options_.listen_address));
     transport::EndpointOptions endpoint_options;
     endpoint_options.name = options_.name;
     endpoint_options.job_hash = credentials.job_hash;
@@ -77,11 +78,10 @@ class DataPlane::Impl : public runtime::MessagePort {
     FUSIONLLM_ASSIGN_OR_RETURN(auto direct, transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
                                                                                                .channel_credentials = credentials.channel,
                                                                                                .listen_address = options_.listen_address}));
-    const std::string host = options_.listen_address.substr(0, options_.listen_address.rfind(':'));
-    address_ = absl::StrCat(host, ":", direct->port());
+    address_ = base::JoinHostPort(listening.host, absl::StrCat(direct->port()));
     if (!options_.advertised_address.empty()) {
       // A host that stands for any leads nowhere from a peer.
-      if (!base::StandsForAny(host)) site_address_ = address_;
+      if (!base::StandsForAny(listening.host)) site_address_ = address_;
       address_ = options_.advertised_address;
     }
     std::unique_ptr<transport::GrpcRelayEndpoint> relay;

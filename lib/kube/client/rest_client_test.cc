@@ -15,7 +15,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::FakeClock;
 using ::testing::HasSubstr;
 using testing::JumpingClock;
 using ::testing::Not;
@@ -481,30 +480,6 @@ TEST_F(SlowRestClientTest, ALongWaitForOnesTurnIsLogged) {
   ASSERT_TRUE(api_.Get(kPods, {"ns", "a"}).ok());
   ASSERT_TRUE(api_.Get(kPods, {"ns", "b"}).ok());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("client-side throttling: GET /api/v1/namespaces/ns/pods/b waited"));
-}
-
-TEST(RequestLimiter, ALongPauseFillsTheBucketOnlyToTheBurst) {
-  FakeClock clock;
-  RequestLimiter limiter(10, 2, clock);
-  clock.Advance(absl::Hours(1));
-  EXPECT_EQ(limiter.Wait({}), absl::ZeroDuration());
-  EXPECT_EQ(limiter.Wait({}), absl::ZeroDuration());
-  std::stop_source stop;
-  stop.request_stop();
-  EXPECT_EQ(limiter.Wait(stop.get_token()), absl::InfiniteDuration());
-}
-
-TEST(RequestLimiter, AnotherRateHoldsAtOnceAndMakesNoGifts) {
-  kube::testing::JumpingClock clock;
-  RequestLimiter limiter(0.01, 2, clock);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(limiter.Wait({}), absl::ZeroDuration());
-  limiter.SetRate(10, 5);
-  EXPECT_EQ(limiter.Wait({}), absl::Milliseconds(100)) << "not the 100 s that it was; and none was left";
-  clock.Advance(absl::Hours(1));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(limiter.Wait({}), absl::ZeroDuration());
-  limiter.SetRate(1, 1);
-  EXPECT_EQ(limiter.Wait({}), absl::ZeroDuration()) << "two were left, and one is kept";
-  EXPECT_EQ(limiter.Wait({}), absl::Seconds(1));
 }
 
 }  // namespace
