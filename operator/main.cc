@@ -110,6 +110,7 @@ void StopLeading(const std::string& why) {
 }
 
 int Main(int argc, char** argv) {
+  LeaveThreadCaches(argv);
   LimitHeap();
   Flags flags;
   if (const auto code = ParseFlags(argc, argv, flags)) return *code;

@@ -20,8 +20,10 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxRequestBytes = 4096;
 constexpr milliseconds kReadPatience(2000), kStallPatience(2000), kWritePatience(30'000), kLinger(100);
 
+}  // namespace
+
 // Time that is left of what there was at the start.
-class Countdown {
+class HttpExchange::Countdown {
  public:
   explicit Countdown(milliseconds time) : end_(std::chrono::steady_clock::now() + time) {}
   int LeftMs() const {
@@ -32,6 +34,8 @@ class Countdown {
  private:
   const std::chrono::steady_clock::time_point end_;
 };
+
+namespace {
 
 bool MayGoOn() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -66,23 +70,30 @@ std::optional<HttpRequest> HttpExchange::Read() {
   return Parse(text);
 }
 
-void HttpExchange::Answer(const HttpAnswer& answer, bool with_body) {
-  const std::string text = absl::StrCat("HTTP/1.1 ", answer.code, " ", answer.reason, "\r\nContent-Type: ", answer.type,
-                                        "\r\nContent-Length: ", answer.body.size(),
-                                        "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n", with_body ? answer.body : "");
-  const Countdown countdown(kWritePatience);
-  for (absl::string_view left = text; !left.empty();) {
-    const ssize_t sent = send(fd_, left.data(), left.size(), MSG_NOSIGNAL);
+bool HttpExchange::Send(absl::string_view text, const Countdown& countdown, bool more) const {
+  while (!text.empty()) {
+    const ssize_t sent = send(fd_, text.data(), text.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     if (sent >= 0) {
-      left.remove_prefix(static_cast<size_t>(sent));
+      text.remove_prefix(static_cast<size_t>(sent));
       continue;
     }
     // Told to stop, it still has this time: who has asked gets an answer.
-    if (!MayGoOn()) return;
+    if (!MayGoOn()) return false;
     pollfd polled = {fd_, POLLOUT, 0};
     const int ready = poll(&polled, 1, std::min<int>(countdown.LeftMs(), kStallPatience.count()));
-    if (ready == 0 || (ready < 0 && errno != EINTR)) return;
+    if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
   }
+  return true;
+}
+
+void HttpExchange::Answer(const HttpAnswer& answer, bool with_body) {
+  const std::string head =
+      absl::StrCat("HTTP/1.1 ", answer.code, " ", answer.reason, "\r\nContent-Type: ", answer.type,
+                   "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+  const bool body_follows = with_body && !answer.body.empty();
+  const Countdown countdown(kWritePatience);
+  // Apart: together they would be a second copy of what may be a megabyte.
+  if (!Send(head, countdown, body_follows) || (body_follows && !Send(answer.body, countdown, false))) return;
   // What was not read yet would have the answer thrown away when the connection is closed.
   shutdown(fd_, SHUT_WR);
   const Countdown linger(kLinger);

@@ -32,6 +32,9 @@ class HttpExchange {
   void Answer(const HttpAnswer& answer, bool with_body);
 
  private:
+  class Countdown;
+  // `more`: something follows at once. False: the peer takes nothing any more.
+  bool Send(absl::string_view text, const Countdown& countdown, bool more) const;
   // False: not within `time_ms`, or told to stop.
   bool Await(short events, int time_ms) const;
 

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,9 @@ namespace {
 
 // A connection holds a thread until its request has come and been answered: peers who send nothing delay others only when there are more
 // of them than this, and then not for long.
-constexpr int kThreads = 64;
+constexpr size_t kMostThreads = 64;
+// So many wait for a connection at rest. Each that has only ever waited takes 16 KiB; 64 of them were 1 MiB of every program.
+constexpr size_t kMostWaiting = 2;
 // Where the machine backs memory by huge pages the usual 8 MiB would be resident by 2 MiB a thread.
 constexpr size_t kStackBytes = 256 << 10;
 constexpr int kBacklog = 128;
@@ -91,7 +95,10 @@ struct MonitoringServer::Http {
   const int listener;
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   std::atomic<bool> stopping = false;
+  std::mutex mutex;  // of what follows
   std::vector<pthread_t> threads;
+  std::optional<pthread_t> ended;  // to be joined
+  size_t waiting = 0;              // of threads: for a connection, or about to
 
   HttpAnswer AnswerTo(const HttpRequest& request) const {
     const std::string& path = request.path;
@@ -111,7 +118,30 @@ struct MonitoringServer::Http {
     return {.code = 503, .reason = "Service Unavailable", .body = absl::StrCat(std::string(status.message()), "\n")};
   }
 
-  void Serve() const {
+  // Before a connection is read, another thread waits for the next one, unless there are kMostThreads.
+  void Busy() {
+    const std::lock_guard lock(mutex);
+    if (--waiting == 0) StartThreadLocked();
+  }
+
+  // False: there are enough others, and the calling thread is to end.
+  bool Idle() {
+    std::optional<pthread_t> before;
+    {
+      const std::lock_guard lock(mutex);
+      if (stopping || waiting < kMostWaiting) {
+        ++waiting;
+        return true;
+      }
+      const auto is_self = [self = pthread_self()](pthread_t thread) { return pthread_equal(thread, self) != 0; };
+      threads.erase(std::find_if(threads.begin(), threads.end(), is_self));
+      before = std::exchange(ended, pthread_self());
+    }
+    if (before.has_value()) pthread_join(*before, nullptr);
+    return false;
+  }
+
+  void Serve() {
     while (!stopping) {
       const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd < 0) {
@@ -119,32 +149,48 @@ struct MonitoringServer::Http {
         if (errno != EINTR && errno != ECONNABORTED) poll(&stopped, 1, kPauseMs);
         continue;
       }
-      HttpExchange exchange(fd, stop_fd);
-      if (const std::optional<HttpRequest> request = exchange.Read()) exchange.Answer(AnswerTo(*request), request->method != "HEAD");
+      Busy();
+      {
+        HttpExchange exchange(fd, stop_fd);
+        if (const std::optional<HttpRequest> request = exchange.Read()) exchange.Answer(AnswerTo(*request), request->method != "HEAD");
+      }
       close(fd);
+      if (!Idle()) return;
     }
   }
 
-  bool StartThreads() {
+  bool StartThreadLocked() {
+    if (stopping || threads.size() == kMostThreads) return false;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, kStackBytes);
     const auto run = [](void* self) -> void* {
-      static_cast<const Http*>(self)->Serve();
+      static_cast<Http*>(self)->Serve();
       return nullptr;
     };
-    for (int i = 0; i < kThreads; ++i) {
-      pthread_t thread;
-      if (pthread_create(&thread, &attributes, run, this) == 0) threads.push_back(thread);
-    }
+    pthread_t thread;
+    const bool started = pthread_create(&thread, &attributes, run, this) == 0;
     pthread_attr_destroy(&attributes);
+    if (!started) return false;
+    threads.push_back(thread);
+    ++waiting;
+    return true;
+  }
+
+  bool Start() {
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < kMostWaiting; ++i) StartThreadLocked();
     return !threads.empty();
   }
 
   ~Http() {
-    stopping = true;
+    {
+      const std::lock_guard lock(mutex);  // no thread begins or leaves any more
+      stopping = true;
+    }
     eventfd_write(stop_fd, 1);
     shutdown(listener, SHUT_RDWR);  // wakes all that wait for a connection
+    if (ended.has_value()) pthread_join(*ended, nullptr);
     for (const pthread_t thread : threads) pthread_join(thread, nullptr);
     close(listener);
     close(stop_fd);
@@ -161,7 +207,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const 
   const absl::StatusOr<int> listener = ListenOn(parsed);
   if (!listener.ok()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", listener.status().message()));
   auto http = std::unique_ptr<Http>(new Http{.handlers = std::move(handlers), .listener = *listener});
-  if (!http->StartThreads()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": no threads"));
+  if (!http->Start()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": no threads"));
   const std::string got = base::JoinHostPort(parsed.host, absl::StrCat(PortOf(*listener)));
   return std::unique_ptr<MonitoringServer>(new MonitoringServer(got, std::move(http)));
 }

@@ -1,9 +1,10 @@
 // How a process is watched from outside, over HTTP: /metrics (Prometheus), /healthz (alive), /readyz (serving), and /progress where a
 // program has one.
 //
-// 64 threads answer, so that a health check is behind neither a scrape nor peers that do not finish their requests; a request that is not
-// complete within two seconds is dropped. Beyond 64 such peers a request waits for that. Plain HTTP without passwords: it shows figures
-// and no tensors, and listens on loopback unless told otherwise.
+// Up to 64 threads answer, and one more waits as long as there are fewer, so that a health check is behind neither a scrape nor peers that
+// do not finish their requests; a request that is not complete within two seconds is dropped. Beyond 64 such peers a request waits for
+// that. At rest there are two. Plain HTTP without passwords: it shows figures and no tensors, and listens on loopback unless told
+// otherwise.
 #pragma once
 
 #include <functional>

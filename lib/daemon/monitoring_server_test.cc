@@ -2,9 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -26,6 +31,12 @@ std::unique_ptr<MonitoringServer> Serve(MonitoringHandlers handlers) {
   auto server = MonitoringServer::Start("127.0.0.1:0", std::move(handlers));
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
+}
+
+// Of this process.
+size_t Threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
 TEST(MonitoringServerTest, AnswersScrapesAndProbes) {
@@ -123,6 +134,30 @@ TEST(MonitoringServerTest, AProbeIsNotBehindPeersWhoDoNotFinishTheirRequests) {
   for (const int fd : idle) close(fd);
 }
 
+TEST(MonitoringServerTest, ThreadsAreThereOnlyWhileTheyAreOfUse) {
+  constexpr size_t kPeers = 30;
+  std::promise<void> go_on;
+  std::atomic<size_t> asking = 0;
+  const size_t before = Threads();
+  const auto server = Serve({[&, wait = go_on.get_future().share()] {
+                               ++asking;
+                               wait.wait();
+                               return std::string();
+                             },
+                             Fine, Fine});
+  EXPECT_LE(Threads() - before, size_t{2});
+  std::vector<int> peers;
+  for (size_t i = 0; i < kPeers; ++i) peers.push_back(OpenHttp(server->address(), "GET /metrics HTTP/1.1\r\n\r\n"));
+  // Where something does not come, the test has no end but its limit.
+  while (asking < kPeers) std::this_thread::yield();
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
+  EXPECT_GT(Threads() - before, kPeers);
+  go_on.set_value();
+  for (const int fd : peers) close(fd);
+  while (Threads() - before > 2) std::this_thread::yield();
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
+}
+
 TEST(MonitoringServerTest, AnAddressInUseIsNamedWithTheReason) {
   const auto server = Serve({[] { return std::string(); }, Fine, Fine});
   const auto second = MonitoringServer::Start(server->address(), {});
@@ -168,6 +203,20 @@ TEST(MonitoringServerTest, AnAnswerThatFillsBuffersComesWhole) {
   const std::string much(size_t{8} << 20, 'x');
   const auto server = Serve({[&] { return much; }, Fine, Fine});
   EXPECT_EQ(HttpGet(server->address(), "/metrics").body, much);
+}
+
+TEST(MonitoringServerTest, AnAnswerIsInMemoryOnce) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers' malloc() does not say what it has given out";
+#endif
+  constexpr size_t kBytes = size_t{64} << 20;  // more than sockets hold, and than malloc() takes from an arena
+  const auto server = Serve({[] { return std::string(kBytes, 'x'); }, Fine, Fine});
+  const size_t before = mallinfo2().hblkhd;
+  const int peer = OpenHttp(server->address(), "GET /metrics HTTP/1.1\r\n\r\n");
+  char first = 0;
+  EXPECT_EQ(recv(peer, &first, 1, 0), 1);
+  EXPECT_LT(mallinfo2().hblkhd - before, kBytes + kBytes / 2);
+  close(peer);
 }
 
 TEST(MonitoringServerTest, ARequestWithABodyIsAnsweredAllTheSame) {

@@ -1,11 +1,40 @@
 #include "operator/process/heap.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
+#include <climits>
+#include <cstdlib>
 #include <stop_token>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace fusionllm::op {
+namespace {
+
+constexpr char kTunables[] = "GLIBC_TUNABLES";
+constexpr absl::string_view kThreadCaches = "glibc.malloc.tcache_count=";
+
+}  // namespace
+
+std::optional<std::string> WithoutThreadCaches(absl::string_view present) {
+  if (absl::StrContains(present, kThreadCaches)) return std::nullopt;
+  return absl::StrCat(present, present.empty() ? "" : ":", kThreadCaches, "0");
+}
+
+void LeaveThreadCaches(char** argv) {
+  const char* const present = std::getenv(kTunables);
+  const std::optional<std::string> tunables = WithoutThreadCaches(present == nullptr ? "" : present);
+  if (!tunables.has_value() || setenv(kTunables, tunables->c_str(), 1) != 0) return;
+  // By its path, after which the process is called; argv[0] may be looked for in $PATH.
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return;
+  path[length] = '\0';
+  execv(path, argv);
+}
 
 void LimitHeap() {
   mallopt(M_ARENA_MAX, 2);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,13 @@ int64_t ResidentMiB() {
   int64_t kib = 0;
   status >> kib;
   return kib >> 10;
+}
+
+TEST(HeapTest, ThreadsKeepNothingUnlessSomebodyHasDecidedThat) {
+  EXPECT_EQ(WithoutThreadCaches(""), "glibc.malloc.tcache_count=0");
+  EXPECT_EQ(WithoutThreadCaches("glibc.malloc.perturb=1"), "glibc.malloc.perturb=1:glibc.malloc.tcache_count=0");
+  EXPECT_EQ(WithoutThreadCaches("glibc.malloc.tcache_count=7:glibc.malloc.perturb=1"), std::nullopt);
+  EXPECT_EQ(WithoutThreadCaches(*WithoutThreadCaches("")), std::nullopt) << "it would begin anew for ever";
 }
 
 TEST(HeapTest, WhatABurstHasLeftFreeBetweenWhatStaysGoesBack) {

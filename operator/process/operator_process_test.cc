@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -106,6 +108,17 @@ std::string TextOf(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+TEST(OperatorProcessTest, ItsThreadsKeepNoFreeMemoryForThemselves) {
+  Federation fleet(1);
+  const OperatorProcess process(fleet.Arguments(/*elect=*/false), fleet.log());
+  const std::string folder = absl::StrCat("/proc/", process.pid());
+  // As it was when the program began: glibc reads it at no other time.
+  const std::vector<std::string> environment = absl::StrSplit(TextOf(folder + "/environ"), '\0');
+  EXPECT_THAT(environment, ::testing::Contains(::testing::ContainsRegex("^GLIBC_TUNABLES=.*glibc.malloc.tcache_count=0$")));
+  EXPECT_EQ(TextOf(folder + "/comm"), "fusion-operator\n") << "it is still called so";
+  EXPECT_EQ(process.CodeOf("/healthz"), 200);
 }
 
 TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <thread>
 
@@ -223,6 +224,25 @@ TEST(CurlTransport, AStreamIsHandedOverAsItComes) {
   EXPECT_EQ(sink.data, "abc\nabc\nabc\n");
   EXPECT_EQ(head->code, 200);
   EXPECT_EQ(head->body, "");
+}
+
+// What is read at once is memory that a watch holds for as long as it waits.
+TEST(CurlTransport, AStreamIsReadInSmallPieces) {
+  const std::string much(size_t{256} << 10, 'x');
+  const RawServer server([&](RawConnection& connection) {
+    connection.ReadRequest();
+    connection.Answer(200, much);
+  });
+  Collector sink;
+  size_t before = 0, largest = 0;
+  sink.on_data = [&] {
+    largest = std::max(largest, sink.data.size() - before);
+    before = sink.data.size();
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Client(server)->Stream(Get("/"), {}, sink, {}).ok());
+  EXPECT_EQ(sink.data, much);
+  EXPECT_LE(largest, size_t{4} << 10);
 }
 
 TEST(CurlTransport, AStreamCutInTheMiddleIsAnError) {

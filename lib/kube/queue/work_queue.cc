@@ -62,7 +62,7 @@ std::optional<WorkKey> WorkQueue::Get() {
     if (std::optional<WorkKey> key = Pop()) return key;
     if (shut_down_) return std::nullopt;
     absl::Duration deadline = clock_.Monotonic() + kHeartbeat;
-    if (!due_.empty()) deadline = std::min(deadline, due_.begin()->first);
+    if (!due_.empty()) deadline = std::min(deadline, due_.begin()->at);
     clock_.WaitUntil(lock, changed_, deadline);
   }
 }
@@ -76,7 +76,7 @@ void WorkQueue::Done(const WorkKey& key) {
   --processing_;
   if (metrics_ != nullptr) metrics_->Worked(name_, clock_.Monotonic() - entry.started_at);
   if (entry.added) {
-    EnterLane(key, entry);
+    EnterLane(*found);
   } else {
     EraseIfIdle(found);
   }
@@ -92,12 +92,12 @@ void WorkQueue::Disengage(absl::string_view cluster) {
     lane.clusters.erase(keys);
     lane.turns.erase(std::find(lane.turns.begin(), lane.turns.end(), cluster));
   }
-  std::erase_if(due_, [&](const auto& due) { return due.second.cluster == cluster; });
+  std::erase_if(due_, [&](const Due& due) { return due.key->cluster == cluster; });
   absl::erase_if(entries_, [&](auto& of) {
     auto& [key, entry] = of;
     if (key.cluster != cluster) return false;
-    if (entry.ticket != 0) --depth_;
-    entry.ticket = 0;
+    if (entry.place.has_value()) --depth_;
+    entry.place.reset();
     entry.added = false;
     entry.due.reset();
     entry.failures = 0;
@@ -149,56 +149,69 @@ QueueMetrics::Unfinished WorkQueue::UnfinishedWork() const {
 }
 
 void WorkQueue::AddLocked(const WorkKey& key, Priority priority) {
-  Entry& entry = entries_[key];
+  Entries::value_type& of = *entries_.try_emplace(key).first;
+  Entry& entry = of.second;
   if (entry.added) {
     if (priority <= entry.priority) return;
+    const bool waits = entry.place.has_value();  // else it is being worked on, and enters its lane when done
+    if (waits) LeaveLane(of);
     entry.priority = priority;
-    if (entry.ticket == 0) return;  // being worked on: enters its lane when done
-    --depth_;                       // its old place is void
-    EnterLane(key, entry);
+    if (waits) EnterLane(of);
     return;
   }
   entry.added = true;
   entry.priority = priority;
   entry.added_at = clock_.Monotonic();
   if (metrics_ != nullptr) metrics_->Added(name_);
-  if (!entry.processing) EnterLane(key, entry);
+  if (!entry.processing) EnterLane(of);
 }
 
 void WorkQueue::AddAfterLocked(const WorkKey& key, absl::Duration delay, Priority priority) {
   if (metrics_ != nullptr) metrics_->Retried(name_);
   if (delay <= absl::ZeroDuration()) return AddLocked(key, priority);
-  Entry& entry = entries_[key];
+  auto& [kept_key, entry] = *entries_.try_emplace(key).first;
   const absl::Duration due = clock_.Monotonic() + delay;
   if (entry.due.has_value()) {
     entry.due_priority = std::max(entry.due_priority, priority);
     if (*entry.due <= due) return;
-    due_.erase({*entry.due, key});
+    due_.erase({*entry.due, &kept_key});
   } else {
     entry.due_priority = priority;
   }
   entry.due = due;
-  due_.emplace(due, key);
-  if (due_.begin()->second == key) changed_.notify_all();  // everyone sleeps until the first
+  due_.insert({due, &kept_key});
+  if (due_.begin()->key == &kept_key) changed_.notify_all();  // everyone sleeps until the first
 }
 
-void WorkQueue::EnterLane(const WorkKey& key, Entry& entry) {
-  entry.ticket = ++last_ticket_;
+void WorkQueue::EnterLane(Entries::value_type& of) {
+  auto& [key, entry] = of;
   Lane& lane = LaneOf(entry.priority);
-  auto& keys = lane.clusters[key.cluster];
+  Keys& keys = lane.clusters[key.cluster];
   if (keys.empty()) lane.turns.push_back(key.cluster);
-  keys.emplace_back(key, entry.ticket);
+  entry.place = keys.insert(keys.end(), &key);
   ++depth_;
   if (metrics_ != nullptr) metrics_->Depth(name_, depth_);
   changed_.notify_one();
 }
 
+void WorkQueue::LeaveLane(Entries::value_type& of) {
+  auto& [key, entry] = of;
+  Lane& lane = LaneOf(entry.priority);
+  const auto keys = lane.clusters.find(key.cluster);
+  keys->second.erase(*entry.place);
+  entry.place.reset();
+  --depth_;
+  if (!keys->second.empty()) return;
+  lane.clusters.erase(keys);
+  lane.turns.erase(std::find(lane.turns.begin(), lane.turns.end(), key.cluster));
+}
+
 void WorkQueue::AddDue() {
   const absl::Duration now = clock_.Monotonic();
-  while (!due_.empty() && due_.begin()->first <= now) {
-    const WorkKey key = due_.begin()->second;
+  while (!due_.empty() && due_.begin()->at <= now) {
+    const WorkKey& key = *due_.begin()->key;
     due_.erase(due_.begin());
-    Entry& entry = entries_[key];
+    Entry& entry = entries_.find(key)->second;
     entry.due.reset();
     AddLocked(key, entry.due_priority);
   }
@@ -210,12 +223,10 @@ std::optional<WorkKey> WorkQueue::Pop() {
   if (!key.has_value()) key = PopLane(lanes_[low_first ? 1 : 0]);
   if (!key.has_value()) return key;
   ++taken_;
-  Entry& entry = entries_[*key];
-  entry.ticket = 0;
+  Entry& entry = entries_.find(*key)->second;
   entry.added = false;
   entry.processing = true;
   entry.started_at = clock_.Monotonic();
-  --depth_;
   ++processing_;
   if (metrics_ != nullptr) {
     metrics_->Depth(name_, depth_);
@@ -225,23 +236,15 @@ std::optional<WorkKey> WorkQueue::Pop() {
 }
 
 std::optional<WorkKey> WorkQueue::PopLane(Lane& lane) {
-  while (!lane.turns.empty()) {
-    const auto keys = lane.clusters.find(lane.turns.front());
-    auto [key, ticket] = std::move(keys->second.front());
-    keys->second.pop_front();
-    const auto found = entries_.find(key);
-    const bool left = found == entries_.end() || found->second.ticket != ticket;
-    // A cluster whose key had left keeps its turn.
-    if (keys->second.empty()) {
-      lane.turns.pop_front();
-      lane.clusters.erase(keys);
-    } else if (!left) {
-      lane.turns.push_back(std::move(lane.turns.front()));
-      lane.turns.pop_front();
-    }
-    if (!left) return std::move(key);
+  if (lane.turns.empty()) return std::nullopt;
+  Entries::value_type& of = *entries_.find(*lane.clusters.find(lane.turns.front())->second.front());
+  LeaveLane(of);
+  // Its cluster's next turn comes after those of all others.
+  if (!lane.turns.empty() && lane.turns.front() == of.first.cluster) {
+    lane.turns.push_back(std::move(lane.turns.front()));
+    lane.turns.pop_front();
   }
-  return std::nullopt;
+  return of.first;
 }
 
 void WorkQueue::EraseIfIdle(Entries::iterator at) {

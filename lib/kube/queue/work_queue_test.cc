@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -53,6 +54,12 @@ class WorkQueueTest : public ::testing::Test {
   QueueMetrics metrics_{registry_};
   WorkQueue queue_{"jobs", clock_, &metrics_};
 };
+
+// Bytes that malloc() has given out.
+size_t InUse() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
 
 TEST_F(WorkQueueTest, KeysComeOnceAndInOrder) {
   for (const char* name : {"b", "a", "b", "c", "a"}) queue_.Add(Key(name));
@@ -264,6 +271,21 @@ TEST_F(WorkQueueTest, TellsHowLongItsKeysWaitAndWhoIsStuck) {
 TEST_F(WorkQueueTest, AQueueThatIsGoneTellsNothing) {
   { WorkQueue queue("short-lived", clock_, &metrics_); }
   EXPECT_THAT(registry_.Text(), ::testing::Not(HasSubstr("workqueue_depth{controller=\"short-lived\"")));
+}
+
+// The operator has a queue for each cluster, and thousands of jobs that come at once wait in all of them.
+TEST_F(WorkQueueTest, ManyKeysThatWaitTakeLittleMemoryAndLeaveNone) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers' malloc() does not say what it has given out";
+#endif
+  constexpr size_t kKeys = 1000, kMost = 300;
+  const size_t before = InUse();
+  for (size_t i = 0; i < kKeys; ++i) queue_.Add(Key("job-" + std::to_string(i)), Priority::kLow);
+  EXPECT_LT((InUse() - before) / kKeys, kMost);
+  for (size_t i = 0; i < kKeys; ++i) queue_.Add(Key("job-" + std::to_string(i)), Priority::kHigh);
+  EXPECT_LT((InUse() - before) / kKeys, kMost) << "what was raised is still where it was";
+  EXPECT_EQ(TakeAll().size(), kKeys);
+  EXPECT_LT(InUse() - before, size_t{64} << 10);
 }
 
 }  // namespace
