@@ -81,6 +81,25 @@ class Drill {
     for (const std::string& device : devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
   }
 
+  // The stages do as SendStop told them.
+  void EndAtBoundary() {
+    const int64_t step = state.last_step();
+    SaveShards(step);
+    EndAll(step);
+  }
+
+  // So far.
+  std::vector<AskPlan> Alternatives() const {
+    std::vector<AskPlan> asked = Of<AskPlan>(all);
+    std::erase_if(asked, [](const AskPlan& ask) { return ask.alternative == 0; });
+    return asked;
+  }
+  std::vector<Announce> Told(const std::string& reason) const {
+    std::vector<Announce> told = Of<Announce>(all);
+    std::erase_if(told, [&](const Announce& announce) { return announce.reason != reason; });
+    return told;
+  }
+
   void Answer(const Action& action) {
     if (const auto* ask = std::get_if<AskCalibrate>(&action)) answers.push_back(Calibrated{.name = ask->name, .profile_document = "{}"});
     if (const auto* ask = std::get_if<AskProbe>(&action))
