@@ -149,6 +149,7 @@ struct ShardWritten {
 struct AlternativePlanned {
   uint64_t alternative = 0;
   absl::StatusOr<PlanSummary> plan;  // a refusal is an error
+  std::string refusal_reason;        // then, as PlanRefused has it; empty: it is none of the planner, or its advice to stay
 };
 struct CheckpointCommitted {
   int64_t step = 0;

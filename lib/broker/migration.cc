@@ -5,9 +5,17 @@
 
 namespace fusionllm::broker {
 
+double LossCost(const PlanSummary& plan) {
+  double cost = 0;
+  for (const PlannedLink& link : plan.links) cost += link.loss_cost;
+  return cost;
+}
+
+double SecondsToEqualLoss(double step_s, double loss_cost) { return step_s * (1 + scheduler::kTimePerNat * loss_cost); }
+
 MigrationJudge::Verdict MigrationJudge::Judge(const MigrationCase& given, std::string* figures) {
-  const double now_s = given.step_s * (1 + scheduler::kTimePerNat * given.loss_cost);
-  const double then_s = given.other_step_s * (1 + scheduler::kTimePerNat * given.other_loss_cost);
+  const double now_s = SecondsToEqualLoss(given.step_s, given.loss_cost);
+  const double then_s = SecondsToEqualLoss(given.other_step_s, given.other_loss_cost);
   const double gain_s = now_s - then_s;
   const double in_all_s = gain_s * static_cast<double>(given.steps_left);
   const std::string promise = given.bias == 1

@@ -6,7 +6,15 @@
 #include <cstdint>
 #include <string>
 
+#include "lib/broker/events.h"
+
 namespace fusionllm::broker {
+
+inline constexpr double kLeastGain = 0.05;  // of a step: less is noise
+
+// Plans are compared by the time to an equal loss (docs/adr/0003).
+double LossCost(const PlanSummary& plan);  // nats, of its codecs
+double SecondsToEqualLoss(double step_s, double loss_cost);
 
 struct MigrationCase {
   double step_s = 0;        // of the plan in force, as measured now
@@ -25,15 +33,15 @@ class MigrationJudge {
     kAskAgain,  // it would pay: find it once more before moving
     kMove,
   };
-  explicit MigrationJudge(int confirmations = 2, double least_gain = 0.05) : confirmations_(confirmations), least_gain_(least_gain) {}
+  explicit MigrationJudge(int confirmations = 2, double least_gain = kLeastGain) : confirmations_(confirmations), least_gain_(least_gain) {}
 
-  // Plans are compared by the time to an equal loss (docs/adr/0003). *figures gets a phrase with the numbers.
+  // *figures gets a phrase with the numbers.
   Verdict Judge(const MigrationCase& given, std::string* figures);
   void Reset() { in_a_row_ = 0; }
 
  private:
   int confirmations_;
-  double least_gain_;  // of a step: less is noise
+  double least_gain_;
   int in_a_row_ = 0;
 };
 

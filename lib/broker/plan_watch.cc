@@ -24,12 +24,6 @@ void Remember(double value, size_t most, std::deque<double>& values) {
   if (values.size() > most) values.pop_front();
 }
 
-double LossCost(const PlanSummary& plan) {
-  double cost = 0;
-  for (const PlannedLink& link : plan.links) cost += link.loss_cost;
-  return cost;
-}
-
 }  // namespace
 
 void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const SharesWire& shares_wire) {

@@ -37,6 +37,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/broker/events.h"
 #include "lib/broker/plan_watch.h"
+#include "lib/broker/reader_choice.h"
 #include "lib/compression/guard.h"
 #include "lib/compression/spec.h"
 
@@ -138,7 +139,7 @@ class RunState {
   enum class Then : uint8_t { kRecover, kPlan };
   bool AwaitOrFailWithoutData(Then then);  // true: there is none, and the run waits for it or has failed
   bool HasData(const std::string& name) const { return options_.data_devices.contains(name); }
-  std::string DataDeviceAmong(const std::vector<std::string>& devices) const;
+  std::vector<ReaderChoice::Reader> ReadersFor(const AskPlan& question) const;
   void CannotTakePart(const std::string& name, const absl::Status& why);
   bool CanDoWithout(const Member& member) const;
   void CalibrateNext();
@@ -146,6 +147,9 @@ class RunState {
   const Member& SuspectOf(const std::string& src, const std::string& dst) const;
   void ProbeNext();
   void AskForPlan();
+  void AskNextPlan();  // about the next that may read the data; or takes what was chosen
+  void TakeChosen();
+  void TellChoice();
   void Take(PlanSummary plan);
   void Load();
   void StartAll();
@@ -182,7 +186,10 @@ class RunState {
   void EndEpochFor(Renewal renewal);
   bool EndedForAnotherPlan() const;
   void Renew();
-  AskPlan PlanQuestion(bool with_spares);
+  bool AskNextAlternative();
+  AskPlan PlanQuestion(bool with_spares);  // without saying who reads the data
+  void BeginChoice(AskPlan question, ReaderChoice::Wish wish);
+  void NoteAsked(const AskPlan& ask);
   void KeepPlan(const std::vector<std::string>& newcomers, absl::string_view why);
 
   // Devices that come while the plan in force does with fewer than the run wants.
@@ -260,6 +267,7 @@ class RunState {
   bool asks_for_figures_ = false;    // in kPlanning: the last question is about the stages that spares have taken
   std::vector<Announce> activated_;  // these spares; told when the figures are known
   bool awaits_alternative_ = false;
+  ReaderChoice choice_;                     // of the question last asked, its round
   std::vector<std::string> devices_asked_;  // of the question last asked, less those that nothing is known of
   int executors_asked_ = 0;                 // of these, those that may train
   int most_trainers_ = 0;                   // that a plan of this run was made over

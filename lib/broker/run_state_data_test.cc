@@ -1,4 +1,6 @@
 // A run whose training data not all of its executors can read, and what happens when those that can are lost.
+#include <functional>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
@@ -17,24 +19,36 @@ using ::testing::Not;
 using testing::Of;
 using testing::Options;
 using testing::Reasons;
+using ::testing::SizeIs;
 
 // Executors of which some have the data; those whose names begin with s are spares.
 class DataRun : public ::testing::Test {
  protected:
   using Names = std::vector<std::string>;
 
-  void Begin(const Names& names, std::set<std::string> data, double patience_s = 0) {
+  void Gather(const Names& names, std::set<std::string> data, double patience_s = 0) {
     RunOptions options = Options({names.begin(), names.end()});
     options.data_devices = std::move(data);
     options.data_patience_s = patience_s;
     run_.emplace(std::move(options), names);
     // As the planner does: whoever reads the data comes first.
-    run_->refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+    run_->refine_plan = [this](const AskPlan& ask, PlanSummary& plan) {
       if (ask.figures_only || ask.data_device.empty()) return;
       std::erase(plan.devices, ask.data_device);
       plan.devices.insert(plan.devices.begin(), ask.data_device);
+      if (step_s_.contains(ask.data_device)) plan.predicted_step_s = step_s_.at(ask.data_device);
     };
+    run_->refuse = [this](const AskPlan& ask) -> std::optional<PlanRefused> {
+      const auto found = refused_.find(ask.data_device);
+      if (found == refused_.end() || ask.figures_only) return std::nullopt;
+      return PlanRefused{.reason = found->second, .message = "not with " + ask.data_device};
+    };
+    if (ignores_) run_->ignores = ignores_;
     for (const std::string& name : names) run_->Join(name, /*spare=*/name[0] == 's');
+  }
+  // A run that has made 12 steps, the first 10 of them saved.
+  void Begin(const Names& names, std::set<std::string> data, double patience_s = 0) {
+    Gather(names, std::move(data), patience_s);
     ASSERT_EQ(state().phase(), Phase::kRunning);
     run_->Step(10);
     run_->SaveShards(10);
@@ -46,17 +60,133 @@ class DataRun : public ::testing::Test {
   void ComeBack(const std::string& name) { run_->Join(name, name[0] == 's', 100, /*incarnation=*/2); }
   std::string Failure() { return std::string(Of<Finish>(run_->all).back().status.message()); }
 
+  // Whom the planner was asked about.
+  Names Readers() {
+    Names readers;
+    for (const AskPlan& ask : Of<AskPlan>(run_->all)) readers.push_back(ask.data_device);
+    return readers;
+  }
+
   std::optional<Drill> run_;
+  std::map<std::string, double> step_s_;        // of a plan with this one as the reader; others': unknown
+  std::map<std::string, std::string> refused_;  // as readers, and why
+  std::function<bool(const Action&)> ignores_;
 };
 
 TEST_F(DataRun, OneOfThoseWithTheDataReadsItRatherNoSpare) {
   Begin({"a0", "b0", "c0", "s0"}, {"b0", "c0", "s0"});
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().data_device, "b0");
+  EXPECT_THAT(Readers(), ElementsAre("b0", "c0"));
   EXPECT_THAT(devices(), ElementsAre("b0", "a0", "c0"));
   Lose("a0");
   EXPECT_THAT(devices(), ElementsAre("b0", "s0", "c0")) << "in need it is a spare like others";
   EXPECT_EQ(Of<AskPlan>(run_->all).back().data_device, "b0");
 }
+
+// ---- Which of several -------------------------------------------------------------------------------------------------------------------
+
+TEST_F(DataRun, TheFirstPlanHasTheReaderOfTheShortestStep) {
+  step_s_ = {{"a0", 2}, {"b0", 1}, {"c0", 1.5}};
+  Begin({"a0", "b0", "c0", "s0"}, {"a0", "b0", "c0", "s0"});
+  EXPECT_THAT(Readers(), ElementsAre("a0", "b0", "c0"));
+  EXPECT_THAT(devices(), ElementsAre("b0", "a0", "c0"));
+  ASSERT_THAT(run_->Told("DataReaderChosen"), SizeIs(1));
+  EXPECT_EQ(run_->Told("DataReaderChosen")[0].message,
+            "b0 reads the data: 1 s a step expected; with a0 instead 2 s; with c0 instead 1.5 s");
+  EXPECT_EQ(run_->Told("DataReaderChosen")[0].device, "b0");
+  EXPECT_EQ(state().plan().executors, 3);
+}
+
+TEST_F(DataRun, WhereOneIsRefusedAnotherReads) {
+  refused_ = {{"a0", "InsufficientMemory"}};
+  Begin({"a0", "b0", "c0"}, {"a0", "c0"});
+  ASSERT_THAT(devices(), ElementsAre("c0", "a0", "b0"));
+  EXPECT_EQ(run_->Told("DataReaderChosen").back().message, "c0 reads the data; not a0: InsufficientMemory: not with a0");
+}
+
+TEST_F(DataRun, WhereAllAreRefusedTheRunEndsWithWhatAilsEach) {
+  refused_ = {{"a0", "InsufficientMemory"}, {"c0", "PinConflict"}};
+  Gather({"a0", "b0", "c0"}, {"a0", "c0"});
+  EXPECT_EQ(state().phase(), Phase::kFailed);
+  EXPECT_EQ(Failure(), "no plan with any of those that have the training data: a0: not with a0; c0: not with c0");
+  EXPECT_EQ(Of<Finish>(run_->all).back().refusal_reason, "InsufficientMemory");
+}
+
+TEST_F(DataRun, ASpareThatIsToBeKeptReadsWhereNobodyElseCan) {
+  refused_ = {{"a0", "InsufficientMemory"}};
+  Begin({"a0", "b0", "s0", "s1"}, {"a0", "s0"});
+  ASSERT_THAT(Readers(), ElementsAre("a0", "s0"));
+  EXPECT_THAT(Of<AskPlan>(run_->all).back().devices, ElementsAre("a0", "b0", "s0")) << "and no other spare";
+  EXPECT_EQ(devices()[0], "s0");
+  EXPECT_EQ(state().plan().executors, 3);
+}
+
+TEST_F(DataRun, AnAnswerThatDoesNotComeToAComparisonLeavesThePlanThereIs) {
+  int questions = 0;
+  ignores_ = [&](const Action& action) { return std::holds_alternative<AskPlan>(action) && ++questions > 1; };
+  Gather({"a0", "b0"}, {"a0", "b0"});
+  ASSERT_EQ(state().phase(), Phase::kPlanning);
+  EXPECT_EQ(run_->timer->seconds, 20);
+  run_->Feed(Overdue{.id = run_->timer->id});
+  ASSERT_EQ(state().phase(), Phase::kRunning);
+  EXPECT_EQ(devices()[0], "a0");
+}
+
+TEST_F(DataRun, ALossWhileReadersAreComparedBeginsTheComparisonAnew) {
+  step_s_ = {{"a0", 1}, {"b0", 2}};
+  int questions = 0;
+  ignores_ = [&](const Action& action) { return std::holds_alternative<AskPlan>(action) && ++questions == 2; };
+  Gather({"a0", "b0", "c0"}, {"a0", "b0"});
+  ASSERT_EQ(state().phase(), Phase::kPlanning);
+  Lose("a0");
+  ASSERT_EQ(state().phase(), Phase::kGathering) << "for it may be being started again";
+  run_->Feed(Overdue{.id = run_->timer->id});
+  EXPECT_EQ(state().phase(), Phase::kRunning);
+  EXPECT_THAT(devices(), ElementsAre("b0", "c0")) << "the plan with a0 counts no more";
+}
+
+TEST_F(DataRun, AfterALossTheNextIsAskedAboutOnlyWhereOneIsRefused) {
+  step_s_ = {{"a0", 3}, {"b0", 2}, {"c0", 1}, {"d0", 4}};
+  refused_ = {{"b0", "DisconnectedDevices"}};
+  Begin({"a0", "b0", "c0", "d0"}, {"a0", "b0", "c0", "d0"});
+  ASSERT_EQ(devices()[0], "c0");
+  const size_t before = Readers().size();
+  Lose("c0");
+  EXPECT_EQ(state().phase(), Phase::kRunning);
+  EXPECT_EQ(Readers().size(), before + 1) << "a0 will do";
+  EXPECT_EQ(devices()[0], "a0");
+  Lose("a0");
+  ASSERT_EQ(Readers().size(), before + 3);
+  EXPECT_THAT(devices(), ElementsAre("d0", "b0"));
+  EXPECT_EQ(run_->Told("DataReaderChosen").back().message,
+            "d0 reads the data: 4 s a step expected; not b0: DisconnectedDevices: not with b0");
+}
+
+TEST_F(DataRun, APlanToMoveToMayHaveAnotherReader) {
+  step_s_ = {{"a0", 1}, {"b0", 1}, {"c0", 1}};
+  Begin({"a0", "b0", "c0"}, {"a0", "c0"});
+  ASSERT_THAT(devices(), ElementsAre("a0", "b0", "c0"));
+  Lose("b0");
+  ASSERT_THAT(devices(), ElementsAre("a0", "c0"));
+  refused_ = {{"a0", "InsufficientMemory"}};
+  step_s_ = {{"c0", 0.1}};
+  ComeBack("b0");
+  const size_t before = Readers().size();
+  for (int64_t step = 13; Of<SendStop>(run_->all).empty() && step < 60; ++step) {
+    run_->Step(step, 3, 1);
+    for (const std::string& device : Names(devices())) {
+      run_->Feed(StageMeasured{.epoch = state().epoch(), .name = device, .step = step, .busy_s = 0.4});
+    }
+  }
+  ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
+  EXPECT_EQ(Readers().size(), before + 4) << "twice about both";
+  EXPECT_EQ(run_->Alternatives().back().data_device, "c0");
+  EXPECT_TRUE(run_->Alternatives().back().in_force.has_value());
+  run_->EndAtBoundary();
+  EXPECT_EQ(devices()[0], "c0");
+  EXPECT_THAT(run_->Told("DataReaderChosen").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
+}
+
+// ---- Losses -----------------------------------------------------------------------------------------------------------------------------
 
 TEST_F(DataRun, ASpareWithTheDataTakesTheFirstStage) {
   Begin({"a0", "b0", "s0", "s1"}, {"a0", "s1"});

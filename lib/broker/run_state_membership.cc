@@ -149,21 +149,24 @@ bool RunState::AwaitOrFailWithoutData(Then then) {
   return true;
 }
 
-// One of the devices to plan over: that of the first stage as it is, unless it has become slow, else rather one that is no spare.
-std::string RunState::DataDeviceAmong(const std::vector<std::string>& devices) const {
-  std::string best;
-  int best_rank = 0;
+// That of the first stage as it is, unless it has become slow, else rather one that is no spare; last of all spares that the question
+// leaves out. Of a device that joined meanwhile, and was not measured, the planner knows nothing.
+std::vector<ReaderChoice::Reader> RunState::ReadersFor(const AskPlan& question) const {
+  std::vector<ReaderChoice::Reader> readers;
   const std::map<std::string, double> slow = watch_.Slowness();
-  for (const std::string& name : devices) {
-    const auto member = members_.find(name);
-    if (!HasData(name) || member == members_.end() || !MayTrain(member->second)) continue;
-    const bool first = StageOf(name) == 0;
-    const int rank = slow.contains(name) ? 1 : first ? 4 : member->second.spare ? 2 : 3;
-    if (rank <= best_rank) continue;
-    best = name;
-    best_rank = rank;
+  for (const auto& [name, member] : members_) {
+    if (!HasData(name) || !MayTrain(member) || !profiles_.contains(name)) continue;
+    ReaderChoice::Reader reader{.name = name, .site = member.site};
+    if (std::find(question.devices.begin(), question.devices.end(), name) == question.devices.end()) {
+      reader.is_extra = true;
+    } else if (slow.contains(name)) {
+      reader.rank = 1;
+    } else {
+      reader.rank = StageOf(name) == 0 ? 4 : member.spare ? 2 : 3;
+    }
+    readers.push_back(std::move(reader));
   }
-  return best;
+  return readers;
 }
 
 // After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before everybody

@@ -57,11 +57,6 @@ class ShortRun : public ::testing::Test {
       }
     }
   }
-  void EndAtBoundary() {
-    const int64_t step = state().last_step();
-    run_->SaveShards(step);
-    run_->EndAll(step);
-  }
   // b0 was lost without a spare, and is back.
   void LoseAndReturn() {
     Steps(10);
@@ -71,16 +66,6 @@ class ShortRun : public ::testing::Test {
     Steps(3);
     run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
   }
-  std::vector<AskPlan> Alternatives() {
-    std::vector<AskPlan> asked = Of<AskPlan>(run_->all);
-    std::erase_if(asked, [](const AskPlan& ask) { return ask.alternative == 0; });
-    return asked;
-  }
-  std::vector<Announce> Told(const std::string& reason) {
-    std::vector<Announce> told = Of<Announce>(run_->all);
-    std::erase_if(told, [&](const Announce& announce) { return announce.reason != reason; });
-    return told;
-  }
 
   std::optional<Drill> run_;
   double promise_s_ = 0;  // of alternatives; 0: what they deserve
@@ -89,21 +74,21 @@ class ShortRun : public ::testing::Test {
 TEST_F(ShortRun, AnExecutorThatComesBackIsPlannedInAtAStepBoundary) {
   Begin(Long());
   LoseAndReturn();
-  EXPECT_THAT(Told("ExecutorJoined").back().message, AllOf(HasSubstr("b0 joined"), HasSubstr("2 of 3 executors")));
+  EXPECT_THAT(run_->Told("ExecutorJoined").back().message, AllOf(HasSubstr("b0 joined"), HasSubstr("2 of 3 executors")));
   Steps(20);
-  ASSERT_THAT(Alternatives(), SizeIs(2)) << "asked, and asked again, as where something drifts";
-  EXPECT_THAT(Alternatives()[0].devices, ElementsAre("a0", "b0", "c0"));
-  EXPECT_TRUE(Alternatives()[0].in_force.has_value());
+  ASSERT_THAT(run_->Alternatives(), SizeIs(2)) << "asked, and asked again, as where something drifts";
+  EXPECT_THAT(run_->Alternatives()[0].devices, ElementsAre("a0", "b0", "c0"));
+  EXPECT_TRUE(run_->Alternatives()[0].in_force.has_value());
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   const int64_t last = state().last_step();
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_THAT(devices(), ElementsAre("a0", "b0", "c0"));
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, last + 1) << "nothing is lost";
-  EXPECT_THAT(Told("Replanned").back().message, AllOf(HasSubstr("3 stages"), HasSubstr("with b0"), HasSubstr("instead of 0.6 s")));
+  EXPECT_THAT(run_->Told("Replanned").back().message, AllOf(HasSubstr("3 stages"), HasSubstr("with b0"), HasSubstr("instead of 0.6 s")));
   EXPECT_EQ(state().plan().executors, 3);
   Steps(100);
-  EXPECT_THAT(Alternatives(), SizeIs(2)) << "the run is whole";
-  EXPECT_THAT(Told("PlanKept"), IsEmpty());
+  EXPECT_THAT(run_->Alternatives(), SizeIs(2)) << "the run is whole";
+  EXPECT_THAT(run_->Told("PlanKept"), IsEmpty());
 }
 
 TEST_F(ShortRun, WhereTheMoveDoesNotPayThatIsToldOnceForEachJoin) {
@@ -111,16 +96,16 @@ TEST_F(ShortRun, WhereTheMoveDoesNotPayThatIsToldOnceForEachJoin) {
   promise_s_ = 0.59;
   LoseAndReturn();
   Steps(200);
-  EXPECT_THAT(Alternatives(), SizeIs(1));
+  EXPECT_THAT(run_->Alternatives(), SizeIs(1));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
-  ASSERT_THAT(Told("PlanKept"), SizeIs(1));
-  EXPECT_EQ(Told("PlanKept")[0].device, "b0");
-  EXPECT_THAT(Told("PlanKept")[0].message, AllOf(HasSubstr("b0 stays in the backup pool"), HasSubstr("instead of 0.6 s")));
+  ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
+  EXPECT_EQ(run_->Told("PlanKept")[0].device, "b0");
+  EXPECT_THAT(run_->Told("PlanKept")[0].message, AllOf(HasSubstr("b0 stays in the backup pool"), HasSubstr("instead of 0.6 s")));
   Lose("b0", 2);
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/3);
   Steps(200);
-  EXPECT_THAT(Told("PlanKept"), SizeIs(2));
-  EXPECT_THAT(Alternatives(), SizeIs(2));
+  EXPECT_THAT(run_->Told("PlanKept"), SizeIs(2));
+  EXPECT_THAT(run_->Alternatives(), SizeIs(2));
 }
 
 TEST_F(ShortRun, WhereThePlannerWouldStayItsReasonIsTold) {
@@ -128,12 +113,13 @@ TEST_F(ShortRun, WhereThePlannerWouldStayItsReasonIsTold) {
   LoseAndReturn();
   run_->ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
   Steps(10);
-  ASSERT_THAT(Alternatives(), SizeIs(1));
-  run_->Feed(AlternativePlanned{.alternative = Alternatives()[0].alternative, .plan = absl::FailedPreconditionError("a move costs more")});
-  ASSERT_THAT(Told("PlanKept"), SizeIs(1));
-  EXPECT_THAT(Told("PlanKept")[0].message, HasSubstr("a move costs more"));
+  ASSERT_THAT(run_->Alternatives(), SizeIs(1));
+  run_->Feed(
+      AlternativePlanned{.alternative = run_->Alternatives()[0].alternative, .plan = absl::FailedPreconditionError("a move costs more")});
+  ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
+  EXPECT_THAT(run_->Told("PlanKept")[0].message, HasSubstr("a move costs more"));
   Steps(100);
-  EXPECT_THAT(Alternatives(), SizeIs(1));
+  EXPECT_THAT(run_->Alternatives(), SizeIs(1));
 }
 
 TEST_F(ShortRun, AWholeRunKeepsWhoComesAsASpare) {
@@ -142,12 +128,12 @@ TEST_F(ShortRun, AWholeRunKeepsWhoComesAsASpare) {
   Lose("b0");
   ASSERT_THAT(devices(), ElementsAre("a0", "s0", "c0")) << "its stage went to the spare";
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
-  EXPECT_EQ(Told("ExecutorJoined").back().message, "b0 joined the backup pool");
+  EXPECT_EQ(run_->Told("ExecutorJoined").back().message, "b0 joined the backup pool");
   Steps(100);
   Lose("b0", 2);
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/3);
   Steps(100);
-  EXPECT_THAT(Alternatives(), IsEmpty());
+  EXPECT_THAT(run_->Alternatives(), IsEmpty());
 }
 
 TEST_F(ShortRun, ASpareThatComesToAShortRunIsPlannedInAndTheNextOneStaysASpare) {
@@ -158,11 +144,11 @@ TEST_F(ShortRun, ASpareThatComesToAShortRunIsPlannedInAndTheNextOneStaysASpare) 
   EXPECT_EQ(state().plan().wanted, 3) << "the spare is not missed";
   run_->Join("s0", /*spare=*/true, 100, /*incarnation=*/2);
   Steps(20);
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_THAT(devices(), ElementsAre("a0", "c0", "s0"));
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
   Steps(100);
-  EXPECT_THAT(Alternatives(), SizeIs(2)) << "three of three train";
+  EXPECT_THAT(run_->Alternatives(), SizeIs(2)) << "three of three train";
   EXPECT_EQ(devices().size(), 3u);
 }
 
@@ -173,9 +159,9 @@ TEST_F(ShortRun, WithoutCheckpointsItSaysWhyThePlanStays) {
   Steps(5);
   Lose("b0");
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
-  EXPECT_THAT(Told("ExecutorJoined").back().message, HasSubstr("keeps no checkpoints"));
+  EXPECT_THAT(run_->Told("ExecutorJoined").back().message, HasSubstr("keeps no checkpoints"));
   Steps(100);
-  EXPECT_THAT(Alternatives(), IsEmpty());
+  EXPECT_THAT(run_->Alternatives(), IsEmpty());
 }
 
 TEST_F(ShortRun, AMachineThatNobodyKnowsIsMeasuredBesideTheRunFirst) {
@@ -189,15 +175,15 @@ TEST_F(ShortRun, AMachineThatNobodyKnowsIsMeasuredBesideTheRunFirst) {
   ASSERT_THAT(Of<AskCalibrate>(after), SizeIs(1));
   for (const AskProbe& probe : Of<AskProbe>(after)) EXPECT_EQ(probe.src, "x0") << "a stage sends no probe while it runs";
   EXPECT_THAT(Of<AskProbe>(after), SizeIs(2));
-  ASSERT_THAT(Alternatives(), SizeIs(2));
+  ASSERT_THAT(run_->Alternatives(), SizeIs(2));
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
-  EndAtBoundary();
+  run_->EndAtBoundary();
   std::set<std::string> probed;
   const std::vector<Action> all(run_->all.begin() + static_cast<std::ptrdiff_t>(before), run_->all.end());
   for (const AskProbe& probe : Of<AskProbe>(all)) probed.insert(probe.src + ">" + probe.dst);
   EXPECT_THAT(probed, ::testing::UnorderedElementsAre("x0>a0", "x0>c0", "a0>x0", "c0>x0")) << "the way there when the stages have stopped";
   EXPECT_THAT(devices(), ElementsAre("a0", "c0", "x0"));
-  EXPECT_THAT(Told("Replanned").back().message, HasSubstr("with x0"));
+  EXPECT_THAT(run_->Told("Replanned").back().message, HasSubstr("with x0"));
 }
 
 TEST_F(ShortRun, AMachineThatCannotBeReachedFromARunningRunEndsNothing) {
@@ -210,10 +196,10 @@ TEST_F(ShortRun, AMachineThatCannotBeReachedFromARunningRunEndsNothing) {
   ASSERT_EQ(probes.back().src, "x0");
   run_->Feed(LinkProbed{.link = {.src = "x0", .dst = probes.back().dst}, .status = absl::UnavailableError("no route")});
   EXPECT_EQ(state().phase(), Phase::kRunning);
-  ASSERT_THAT(Told("PlanKept"), SizeIs(1));
-  EXPECT_THAT(Told("PlanKept")[0].message, AllOf(HasSubstr("x0 stays"), HasSubstr("no route")));
+  ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
+  EXPECT_THAT(run_->Told("PlanKept")[0].message, AllOf(HasSubstr("x0 stays"), HasSubstr("no route")));
   Steps(100);
-  EXPECT_THAT(Alternatives(), IsEmpty());
+  EXPECT_THAT(run_->Alternatives(), IsEmpty());
 }
 
 TEST_F(ShortRun, ALossWhileANewcomerMeasuresWaitsForItsFiguresNoLongerThanForAnyOthers) {
@@ -245,7 +231,7 @@ TEST_F(ShortRun, ABrokerThatTakesOverKnowsThatThePlanIsShort) {
   }
   ASSERT_EQ(state().phase(), Phase::kRunning);
   Steps(20);
-  EXPECT_THAT(Alternatives(), SizeIs(2));
+  EXPECT_THAT(run_->Alternatives(), SizeIs(2));
   EXPECT_THAT(Of<SendStop>(run_->all), SizeIs(1));
 }
 

@@ -211,10 +211,34 @@ std::set<RunState::Wire> RunState::MeasuredWires() const {
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
   asks_for_figures_ = false;
-  Await(kPlanSeconds, "the scheduler");
-  AskPlan ask = PlanQuestion(/*with_spares=*/plan_is_stale_);
-  ask.id = ++plans_asked_;
-  Do(std::move(ask));
+  // Under a plan everybody stands still until there is another: the first that is possible will do.
+  BeginChoice(PlanQuestion(/*with_spares=*/plan_is_stale_),
+              plan_.devices.empty() ? ReaderChoice::Wish::kShortestStep : ReaderChoice::Wish::kAnyPlan);
+  AskNextPlan();
+}
+
+void RunState::AskNextPlan() {
+  std::optional<AskPlan> ask = choice_.Next();
+  if (!ask.has_value()) {
+    TakeChosen();
+    return;
+  }
+  Await(choice_.has_plan() ? kComparisonSeconds : kPlanSeconds, "the scheduler");
+  ask->id = ++plans_asked_;
+  Do(*std::move(ask));
+}
+
+void RunState::TakeChosen() {
+  if (!choice_.has_plan()) {
+    Fail(absl::ResourceExhaustedError(choice_.RefusalMessage()), choice_.RefusalReason());
+    return;
+  }
+  TellChoice();
+  NoteAsked(choice_.question());
+  PlanSummary plan = choice_.plan();
+  plan.executors = executors_asked_;
+  plan.wanted = Wanted();
+  Take(std::move(plan));
 }
 
 void RunState::Handle(const Planned& event) {
@@ -222,10 +246,8 @@ void RunState::Handle(const Planned& event) {
   if (asks_for_figures_) {
     TakeFigures(event.plan);
   } else {
-    PlanSummary plan = event.plan;
-    plan.executors = executors_asked_;
-    plan.wanted = Wanted();
-    Take(std::move(plan));
+    choice_.Planned(event.plan);
+    AskNextPlan();
   }
 }
 
@@ -261,7 +283,8 @@ void RunState::Handle(const PlanRefused& event) {
     plan_is_stale_ = true;
     CalibrateNext();
   } else {
-    Fail(absl::ResourceExhaustedError(event.message), event.reason);
+    choice_.Refused(event.reason, event.message);
+    AskNextPlan();
   }
 }
 

@@ -159,6 +159,8 @@ void RunState::Handle(const Overdue& event) {
     case Phase::kPlanning:
       if (asks_for_figures_) {
         LoadOnSpares(/*figures_are_theirs=*/false);
+      } else if (choice_.has_plan()) {
+        TakeChosen();  // which is not to wait for a better one
       } else {
         FailUnanswered();
       }

@@ -95,31 +95,37 @@ AskPlan RunState::PlanQuestion(bool with_spares) {
   for (const auto& [name, member] : members_) {
     if (!member.spare || with_spares || StageOf(name) >= 0) ask.devices.push_back(name);
   }
-  ask.data_device = DataDeviceAmong(ask.devices);
-  if (ask.data_device.empty() && !options_.data_devices.empty()) {
-    // Spares are what is left of those with the data; or nobody who may train, which the planner says of any of them.
-    for (const auto& [name, member] : members_) {
-      if (member.spare && !with_spares && StageOf(name) < 0 && HasData(name)) ask.devices.push_back(name);
-    }
-    std::sort(ask.devices.begin(), ask.devices.end());
-    ask.data_device = DataDeviceAmong(ask.devices);
-    if (ask.data_device.empty()) ask.data_device = *options_.data_devices.begin();
-  }
   for (const auto& [device, factor] : watch_.Slowness()) {
     double& known = ask.slowness.try_emplace(device, 1).first->second;
     known = std::max(1.0, known * factor);
   }
-  // Read by what is taken of the answer.
-  devices_asked_ = ask.devices;
-  std::erase_if(devices_asked_, [this](const std::string& name) { return !profiles_.contains(name); });
-  executors_asked_ = static_cast<int>(
-      std::count_if(devices_asked_.begin(), devices_asked_.end(), [this](const std::string& name) { return MayTrain(members_.at(name)); }));
   most_trainers_ = std::max(most_trainers_, Trainers());
   for (const auto& [ends, bytes_per_s] : watch_.SlowLinks()) {
     if (Link* const link = LinkBetween(ends.first, ends.second); link != nullptr) link->bytes_per_s = bytes_per_s;
   }
   slowness_asked_ = ask.slowness;
   return ask;
+}
+
+void RunState::BeginChoice(AskPlan question, ReaderChoice::Wish wish) {
+  std::vector<ReaderChoice::Reader> readers = ReadersFor(question);
+  // Nobody of those who have the data may train, which the planner says of any of them.
+  if (readers.empty() && !options_.data_devices.empty()) question.data_device = *options_.data_devices.begin();
+  choice_ = ReaderChoice(std::move(question), std::move(readers), wish);
+}
+
+// Read by what is taken of the answer.
+void RunState::NoteAsked(const AskPlan& ask) {
+  devices_asked_ = ask.devices;
+  std::erase_if(devices_asked_, [this](const std::string& name) { return !profiles_.contains(name); });
+  executors_asked_ = static_cast<int>(
+      std::count_if(devices_asked_.begin(), devices_asked_.end(), [this](const std::string& name) { return MayTrain(members_.at(name)); }));
+}
+
+void RunState::TellChoice() {
+  std::string account = choice_.Account();
+  if (account.empty()) return;
+  Do(Announce{.reason = "DataReaderChosen", .step = last_step_, .message = std::move(account), .device = choice_.reader()});
 }
 
 // A checkpoint, a restart, a restore, and steps that fill the pipeline of the new plan.
@@ -129,11 +135,20 @@ void RunState::ConsiderMoving() {
   if (!options_.checkpoints || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || awaits_alternative_) return;
   if (last_step_ + kWarmUpSteps >= options_.total_steps || !watch_.AsksForAlternative(last_step_, NewcomersAreMeasured())) return;
   // A straggler is what spares are for; its device becomes one. And an executor that is missing.
-  AskPlan ask = PlanQuestion(/*with_spares=*/watch_.AnyStraggler() || SparesAreNeeded());
-  ask.alternative = ++alternatives_asked_;
-  ask.in_force = watch_.InForce(last_step_, options_.total_steps, MoveSeconds(plan_));
+  BeginChoice(PlanQuestion(/*with_spares=*/watch_.AnyStraggler() || SparesAreNeeded()), ReaderChoice::Wish::kAnyPlan);
+  AskNextAlternative();
+}
+
+bool RunState::AskNextAlternative() {
+  std::optional<AskPlan> ask = choice_.Next();
+  if (!ask.has_value()) return false;
+  std::erase_if(ask->devices, [this](const std::string& name) { return !Present(name); });  // lost since the question before
+  NoteAsked(*ask);
+  ask->alternative = ++alternatives_asked_;
+  ask->in_force = watch_.InForce(last_step_, options_.total_steps, MoveSeconds(plan_));
   awaits_alternative_ = true;
-  Do(std::move(ask));
+  Do(*std::move(ask));
+  return true;
 }
 
 void RunState::Handle(const AlternativePlanned& event) {
@@ -144,9 +159,13 @@ void RunState::Handle(const AlternativePlanned& event) {
     return std::find(devices_asked_.begin(), devices_asked_.end(), name) == devices_asked_.end();
   });
   if (phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_ || (!watch_.drifting() && newcomers.empty())) return;
-  if (!event.plan.ok()) {
+  if (event.plan.ok()) {
+    choice_.Planned(*event.plan);
+  } else {
+    choice_.Refused(event.refusal_reason, std::string(event.plan.status().message()));
+    if (AskNextAlternative()) return;
     watch_.Doubt();
-    KeepPlan(newcomers, event.plan.status().message());
+    KeepPlan(newcomers, choice_.RefusalMessage());
     return;
   }
   PlanSummary other = *event.plan;
@@ -165,6 +184,7 @@ void RunState::Handle(const AlternativePlanned& event) {
   other.executors = executors_asked_;
   other.wanted = Wanted();
   if (assumed_links_.empty()) {
+    TellChoice();
     renewal.plan = std::move(other);
   } else {
     plan_is_stale_ = SparesAreNeeded();  // asked for again, over the same devices, when the ways to them are measured

@@ -59,22 +59,6 @@ class WatchedRun : public ::testing::Test {
   void Steps(int count, double busy_b0 = 0.4, double rate = 1, double seconds = 1) {
     for (int i = 0; i < count; ++i) Step(busy_b0, rate, 3, seconds);
   }
-  // The stages do as SendStop told them.
-  void EndAtBoundary() {
-    const int64_t step = state().last_step();
-    run_->SaveShards(step);
-    run_->EndAll(step);
-  }
-  std::vector<AskPlan> Alternatives() {
-    std::vector<AskPlan> asked = Of<AskPlan>(run_->all);
-    std::erase_if(asked, [](const AskPlan& ask) { return ask.alternative == 0; });
-    return asked;
-  }
-  std::vector<Announce> Told(const std::string& reason) {
-    std::vector<Announce> told = Of<Announce>(run_->all);
-    std::erase_if(told, [&](const Announce& announce) { return announce.reason != reason; });
-    return told;
-  }
 
   std::optional<Drill> run_;
   double alternative_step_s_ = 1;
@@ -88,24 +72,24 @@ TEST_F(WatchedRun, AStragglerIsToldAndReplacedWhereThatPaysWithoutLosingAStep) {
   alternative_devices_ = {"a0", "s0"};
   Steps(20);
   Steps(5, /*busy_b0=*/1.2, 1, /*seconds=*/1.8);
-  ASSERT_THAT(Told("Straggler"), SizeIs(1));
-  EXPECT_EQ(Told("Straggler")[0].device, "b0");
-  EXPECT_EQ(Told("Straggler")[0].stage, 1);
-  EXPECT_DOUBLE_EQ(*Told("Straggler")[0].measured, 1.2);
-  EXPECT_DOUBLE_EQ(*Told("Straggler")[0].planned, 0.4);
-  ASSERT_THAT(Alternatives(), SizeIs(1));
-  EXPECT_THAT(Alternatives()[0].devices, Contains("s0")) << "what spares are for";
-  EXPECT_NEAR(Alternatives()[0].slowness.at("b0"), 3, 1e-9);
+  ASSERT_THAT(run_->Told("Straggler"), SizeIs(1));
+  EXPECT_EQ(run_->Told("Straggler")[0].device, "b0");
+  EXPECT_EQ(run_->Told("Straggler")[0].stage, 1);
+  EXPECT_DOUBLE_EQ(*run_->Told("Straggler")[0].measured, 1.2);
+  EXPECT_DOUBLE_EQ(*run_->Told("Straggler")[0].planned, 0.4);
+  ASSERT_THAT(run_->Alternatives(), SizeIs(1));
+  EXPECT_THAT(run_->Alternatives()[0].devices, Contains("s0")) << "what spares are for";
+  EXPECT_NEAR(run_->Alternatives()[0].slowness.at("b0"), 3, 1e-9);
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty()) << "once is not enough";
 
   Steps(10, 1.2, 1, 1.8);
-  ASSERT_THAT(Alternatives(), SizeIs(2));
+  ASSERT_THAT(run_->Alternatives(), SizeIs(2));
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   EXPECT_EQ(Of<SendStop>(run_->all)[0].epoch, 1u);
   Step(1.2, 1, 3, 1.8);  // the stages end where they are, not where the broker was
   const int64_t last = state().last_step();
   const size_t before = run_->all.size();
-  EndAtBoundary();
+  run_->EndAtBoundary();
   const std::vector<Action> after(run_->all.begin() + static_cast<std::ptrdiff_t>(before), run_->all.end());
   EXPECT_THAT(Reasons(after), ElementsAre("CheckpointSaved", "Replanned", "Restored"));
   EXPECT_THAT(Of<Announce>(after)[1].message, AllOf(HasSubstr("a0, s0"), HasSubstr("1 s a step instead of 1.8 s")));
@@ -114,8 +98,8 @@ TEST_F(WatchedRun, AStragglerIsToldAndReplacedWhereThatPaysWithoutLosingAStep) {
   EXPECT_EQ(state().epoch(), 2u);
   EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
   Steps(50);
-  EXPECT_THAT(Told("Straggler"), SizeIs(1));
-  EXPECT_THAT(Alternatives(), SizeIs(2)) << "nothing drifts any more";
+  EXPECT_THAT(run_->Told("Straggler"), SizeIs(1));
+  EXPECT_THAT(run_->Alternatives(), SizeIs(2)) << "nothing drifts any more";
 }
 
 TEST_F(WatchedRun, ThePlannerHearsOfThePlanInForceAndItsDoubtStartsTheCountAgain) {
@@ -123,8 +107,8 @@ TEST_F(WatchedRun, ThePlannerHearsOfThePlanInForceAndItsDoubtStartsTheCountAgain
   alternative_devices_ = {"a0", "s0"};
   Steps(20);
   Steps(5, /*busy_b0=*/1.2, 1, /*seconds=*/1.8);
-  ASSERT_THAT(Alternatives(), SizeIs(1));
-  const std::optional<PlanInForce> in_force = Alternatives()[0].in_force;
+  ASSERT_THAT(run_->Alternatives(), SizeIs(1));
+  const std::optional<PlanInForce> in_force = run_->Alternatives()[0].in_force;
   ASSERT_TRUE(in_force.has_value());
   EXPECT_EQ(in_force->devices, (std::vector<std::string>{"a0", "b0"}));
   EXPECT_EQ(in_force->document, state().plan().document);
@@ -133,12 +117,12 @@ TEST_F(WatchedRun, ThePlannerHearsOfThePlanInForceAndItsDoubtStartsTheCountAgain
   EXPECT_GT(in_force->move_s, 0);
 
   run_->ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
-  while (Alternatives().size() < 2) Step(1.2, 1, 3, 1.8);
-  run_->Feed(AlternativePlanned{.alternative = Alternatives()[1].alternative, .plan = absl::FailedPreconditionError("staying")});
+  while (run_->Alternatives().size() < 2) Step(1.2, 1, 3, 1.8);
+  run_->Feed(AlternativePlanned{.alternative = run_->Alternatives()[1].alternative, .plan = absl::FailedPreconditionError("staying")});
   run_->ignores = nullptr;
-  while (Alternatives().size() < 3) Step(1.2, 1, 3, 1.8);
+  while (run_->Alternatives().size() < 3) Step(1.2, 1, 3, 1.8);
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty()) << "found once since the doubt";
-  while (Alternatives().size() < 4) Step(1.2, 1, 3, 1.8);
+  while (run_->Alternatives().size() < 4) Step(1.2, 1, 3, 1.8);
   EXPECT_THAT(Of<SendStop>(run_->all), SizeIs(1));
 }
 
@@ -147,9 +131,9 @@ TEST_F(WatchedRun, NothingMovesForNoGain) {
   Steps(10);
   alternative_step_s_ = 1.75;  // against 1.8: less than predictions are good for
   Steps(100, 1.2, 1, 1.8);
-  EXPECT_THAT(Told("Straggler"), SizeIs(1));
-  EXPECT_GE(Alternatives().size(), 3u);
-  EXPECT_LE(Alternatives().size(), 6u) << "the scheduler is not asked at every step";
+  EXPECT_THAT(run_->Told("Straggler"), SizeIs(1));
+  EXPECT_GE(run_->Alternatives().size(), 3u);
+  EXPECT_LE(run_->Alternatives().size(), 6u) << "the scheduler is not asked at every step";
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
 }
 
@@ -157,7 +141,7 @@ TEST_F(WatchedRun, NothingMovesForTheLastStepsOfARun) {
   Start(WithSpare(/*total_steps=*/30));
   Steps(20);
   Steps(9, 1.2, 1, 1.8);
-  EXPECT_THAT(Told("Straggler"), SizeIs(1));
+  EXPECT_THAT(run_->Told("Straggler"), SizeIs(1));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
 }
 
@@ -165,12 +149,12 @@ TEST_F(WatchedRun, APlanThatNoSpareCouldKeepUpWithIsForgottenWhenTheDriftEnds) {
   Start(WithSpare());
   Steps(10);
   Steps(6, 1.2, 1, 1.8);
-  EXPECT_THAT(Alternatives(), SizeIs(1));
+  EXPECT_THAT(run_->Alternatives(), SizeIs(1));
   Steps(20);
-  EXPECT_THAT(Told("StragglerRecovered"), SizeIs(1));
+  EXPECT_THAT(run_->Told("StragglerRecovered"), SizeIs(1));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
   Steps(6, 1.2, 1, 1.8);
-  EXPECT_THAT(Told("Straggler"), SizeIs(2));
+  EXPECT_THAT(run_->Told("Straggler"), SizeIs(2));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty()) << "the two findings were not in a row";
 }
 
@@ -180,29 +164,29 @@ TEST_F(WatchedRun, WithoutCheckpointsItOnlyTells) {
   Start(options);
   Steps(10);
   Steps(100, 1.2, 1, 1.8);
-  ASSERT_THAT(Told("Straggler"), SizeIs(1));
-  EXPECT_THAT(Told("Straggler")[0].message, HasSubstr("keeps no checkpoints"));
-  EXPECT_THAT(Alternatives(), IsEmpty());
+  ASSERT_THAT(run_->Told("Straggler"), SizeIs(1));
+  EXPECT_THAT(run_->Told("Straggler")[0].message, HasSubstr("keeps no checkpoints"));
+  EXPECT_THAT(run_->Alternatives(), IsEmpty());
 }
 
 TEST_F(WatchedRun, ADegradedLinkIsToldAndPlannedAroundByItsMeasuredRate) {
   Start(WithSpare());
   Steps(20);
   Steps(20, 0.4, /*rate=*/0.25, /*seconds=*/1.8);
-  ASSERT_THAT(Told("LinkDegraded"), SizeIs(1));
-  EXPECT_EQ(Told("LinkDegraded")[0].device, "a0");
-  EXPECT_EQ(Told("LinkDegraded")[0].peer, "b0");
-  EXPECT_DOUBLE_EQ(*Told("LinkDegraded")[0].measured, 0.25);
+  ASSERT_THAT(run_->Told("LinkDegraded"), SizeIs(1));
+  EXPECT_EQ(run_->Told("LinkDegraded")[0].device, "a0");
+  EXPECT_EQ(run_->Told("LinkDegraded")[0].peer, "b0");
+  EXPECT_DOUBLE_EQ(*run_->Told("LinkDegraded")[0].measured, 0.25);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   const auto& links = state().links();
   const auto link = std::find_if(links.begin(), links.end(), [](const Link& l) { return l.src == "a0" && l.dst == "b0"; });
   ASSERT_NE(link, links.end());
   EXPECT_DOUBLE_EQ(link->bytes_per_s, 0.25);
-  EXPECT_THAT(Alternatives()[0].devices, Not(Contains("s0"))) << "no device is to blame";
-  EndAtBoundary();
-  EXPECT_THAT(Told("Replanned"), SizeIs(1));
+  EXPECT_THAT(run_->Alternatives()[0].devices, Not(Contains("s0"))) << "no device is to blame";
+  run_->EndAtBoundary();
+  EXPECT_THAT(run_->Told("Replanned"), SizeIs(1));
   Steps(50, 0.4, 0.25);
-  EXPECT_THAT(Told("LinkDegraded"), SizeIs(1)) << "the new plan counts on what there is";
+  EXPECT_THAT(run_->Told("LinkDegraded"), SizeIs(1)) << "the new plan counts on what there is";
 }
 
 TEST_F(WatchedRun, APlanIsNotTakenWhenItsDevicesHaveGone) {
@@ -212,7 +196,7 @@ TEST_F(WatchedRun, APlanIsNotTakenWhenItsDevicesHaveGone) {
   Steps(15, 1.2, 1, 1.8);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   run_->Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "b0"})) << "asked for anew, over those who are left";
 }
@@ -224,7 +208,7 @@ TEST_F(WatchedRun, TheBoundaryMayBeTheEndOfTheRun) {
   Steps(15, 1.2, 1, 1.8);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   while (state().last_step() < 100) Step(1.2, 1, 3, 1.8);  // the order came too late
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_EQ(state().phase(), Phase::kDone);
   EXPECT_FALSE(Of<Finish>(run_->all).back().interrupted);
 }
@@ -235,7 +219,7 @@ TEST_F(WatchedRun, AUserWhoStopsTheRunGoesBeforeAnyMove) {
   Steps(15, 1.2, 1, 1.8);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   run_->Feed(StopAsked{});
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_EQ(state().phase(), Phase::kDone);
   EXPECT_TRUE(Of<Finish>(run_->all).back().interrupted);
 }
@@ -251,7 +235,7 @@ TEST_F(WatchedRun, ABoundaryCheckpointThatFailsCostsTheStepsSinceTheLastOne) {
     run_->Feed(run_->Shard(state().last_step(), stage, absl::ResourceExhaustedError("disk full")));
   }
   run_->EndAll(state().last_step());
-  EXPECT_THAT(Told("CheckpointFailed"), SizeIs(1));
+  EXPECT_THAT(run_->Told("CheckpointFailed"), SizeIs(1));
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, 11);
 }
@@ -286,19 +270,19 @@ class CompressedRun : public WatchedRun {
 TEST_F(CompressedRun, ALossThatLeavesItsTrendIsAnsweredWithGentlerCodecsFromWhereItStands) {
   Start(WithSpare(), "topk@100:int8");
   Losses(60, 3);
-  EXPECT_THAT(Told("CompressionBackoff"), IsEmpty());
+  EXPECT_THAT(run_->Told("CompressionBackoff"), IsEmpty());
   Losses(8, 4);
-  ASSERT_THAT(Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_THAT(Told("CompressionBackoff")[0].message, AllOf(HasSubstr("mean loss"), HasSubstr("from topk@100:int8 to topk@50:int8")));
+  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
+  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message, AllOf(HasSubstr("mean loss"), HasSubstr("from topk@100:int8 to topk@50:int8")));
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   const int64_t last = state().last_step();
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_EQ(Of<AskPlan>(run_->all).back().codec_limit, "topk@50:int8");
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, last + 1);
-  EXPECT_THAT(Told("Replanned").back().message, HasSubstr("codecs up to topk@50:int8"));
+  EXPECT_THAT(run_->Told("Replanned").back().message, HasSubstr("codecs up to topk@50:int8"));
   EXPECT_EQ(state().codec_limit(), "topk@50:int8");
   Losses(38, 4);
-  EXPECT_THAT(Told("CompressionBackoff"), SizeIs(1)) << "a new plan begins a new trend";
+  EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(1)) << "a new plan begins a new trend";
 }
 
 TEST_F(CompressedRun, RungByRungItEndsWithoutCompression) {
@@ -307,14 +291,14 @@ TEST_F(CompressedRun, RungByRungItEndsWithoutCompression) {
   while (state().plan().links[0].codec != "fp32" && backoffs < 50) {
     Losses(60, 3);
     Losses(20, 4);
-    ASSERT_THAT(Told("CompressionBackoff"), SizeIs(++backoffs));
-    EndAtBoundary();
+    ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(++backoffs));
+    run_->EndAtBoundary();
   }
   EXPECT_EQ(state().codec_limit(), "fp32");
   EXPECT_EQ(backoffs, 9) << "100, 50, 25, 12.5, 6.25, 3.1 as int4, int8, fp16, fp32";
   Losses(60, 3);
   Losses(40, 9);
-  EXPECT_THAT(Told("CompressionBackoff"), SizeIs(9)) << "without compression it is not to blame";
+  EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(9)) << "without compression it is not to blame";
 }
 
 TEST_F(CompressedRun, WithoutCheckpointsItAdvisesOnce) {
@@ -325,8 +309,8 @@ TEST_F(CompressedRun, WithoutCheckpointsItAdvisesOnce) {
     Losses(60, 3);
     Losses(20, 4);
   }
-  ASSERT_THAT(Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_THAT(Told("CompressionBackoff")[0].message, HasSubstr("spec.compression.ratio"));
+  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
+  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message, HasSubstr("spec.compression.ratio"));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
 }
 
@@ -336,8 +320,8 @@ TEST_F(CompressedRun, ALossThatIsNoNumberGoesBackToTheLastCheckpointTwiceAndThen
   run_->SaveShards(10);
   Losses(5, 3);
   NotFinite();
-  ASSERT_THAT(Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_THAT(Told("CompressionBackoff")[0].message, AllOf(HasSubstr("stage 1 on b0"), HasSubstr("is nan"), HasSubstr("topk@50")));
+  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
+  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message, AllOf(HasSubstr("stage 1 on b0"), HasSubstr("is nan"), HasSubstr("topk@50")));
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().last_step(), 10);
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, 11);
@@ -367,7 +351,7 @@ TEST_F(CompressedRun, TheLimitHoldsForEveryLaterPlan) {
   Start(WithSpare(), "topk@100:int8");
   Losses(60, 3);
   Losses(8, 4);
-  EndAtBoundary();
+  run_->EndAtBoundary();
   run_->Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
   run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(Of<AskPlan>(run_->all).back().devices, std::vector<std::string>{"a0"});
@@ -381,7 +365,7 @@ TEST_F(CompressedRun, ASpareThatRunsAStageIsPlannedOverAgain) {
   run_->stage_devices = {"a0", "s0"};
   Losses(60, 3);
   Losses(8, 4);
-  EndAtBoundary();
+  run_->EndAtBoundary();
   EXPECT_EQ(Of<AskPlan>(run_->all).back().devices, (std::vector<std::string>{"a0", "s0"}));
   EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
 }
@@ -420,7 +404,7 @@ TEST_F(CompressedRun, SurvivesRandomHistories) {
           NotFinite();
           break;
         case 2:
-          EndAtBoundary();
+          run_->EndAtBoundary();
           break;
         case 3:
           Losses(50, static_cast<float>(2 + below(3)));

@@ -85,7 +85,9 @@ broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::
     refused.message = std::string(answer.status().message());
   }
   if (ask.alternative > 0) {
-    return broker::AlternativePlanned{.alternative = ask.alternative, .plan = absl::FailedPreconditionError(refused.message)};
+    return broker::AlternativePlanned{.alternative = ask.alternative,
+                                      .plan = absl::FailedPreconditionError(refused.message),
+                                      .refusal_reason = refused.reason == broker::kSchedulerFailed ? "" : refused.reason};
   }
   return refused;
 }

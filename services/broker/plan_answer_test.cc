@@ -49,10 +49,12 @@ TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
   EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, refusal)).reason, "InsufficientMemory");
   EXPECT_THAT(std::string(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, refusal)).plan.status().message()),
               HasSubstr("needs more"));
+  EXPECT_EQ(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, refusal)).refusal_reason, "InsufficientMemory");
   EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, refusal)).id, 7u);
   const absl::Status down = absl::UnavailableError("scheduler: gone");
   EXPECT_EQ(std::get<broker::PlanRefused>(PlanEventOf(must, down)).reason, "SchedulerFailed");
   EXPECT_FALSE(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, down)).plan.ok());
+  EXPECT_EQ(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, down)).refusal_reason, "") << "no word of the planner";
 }
 
 TEST(PlanAnswerTest, ARefusalOfOddTypesIsARefusal) {

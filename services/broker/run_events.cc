@@ -29,6 +29,7 @@ constexpr Notable kNotable[] = {
     {"CompressionBackoff", true},
     {"CopyingCheckpoints"},
     {"DataAwaited", true},
+    {"DataReaderChosen"},
     {"ExecutorJoined"},
     {"ExecutorLost", true},
     {"JobChanged"},

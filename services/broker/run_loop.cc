@@ -1,19 +1,9 @@
 #include "services/broker/run_loop.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "lib/base/log.h"
-#include "lib/base/object_uri.h"
-#include "lib/base/output_file.h"
 #include "services/broker/executor_reports.h"
-#include "services/broker/plan_answer.h"
-#include "services/broker/profiles_document.h"
-#include "services/broker/site_orders.h"
 
 namespace fusionllm::services {
 namespace {
@@ -247,6 +237,20 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
   return *outcome_;
 }
 
+void RunLoop::Help(Work work) {
+  std::erase_if(helpers_, [](Helper& helper) {
+    const bool done = *helper.done;
+    if (done) helper.thread.join();
+    return done;
+  });
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  helpers_.push_back({std::thread([work = std::move(work), done] {
+                        work();
+                        *done = true;
+                      }),
+                      done});
+}
+
 // A broker that cannot write its journal could not be replaced after a crash without lying about the past: end the run instead.
 bool RunLoop::Recorded(const absl::Status& status) {
   if (!status.ok() && !outcome_.has_value()) {
@@ -278,265 +282,6 @@ bool RunLoop::RecordTraffic(const std::string& name, const v1::StageTimes& times
   std::map<std::string, int64_t> bytes;
   for (const v1::LinkBytes& link : times.links()) bytes[link.peer()] = link.wire_bytes_sent();
   return Recorded(journal_.RecordTraffic(times.epoch(), name, bytes));
-}
-
-void RunLoop::Carry(const broker::AskCalibrate& action) {
-  v1::BrokerMessage message;
-  message.mutable_calibrate();
-  attendance_->Send(action.name, std::move(message));
-}
-
-void RunLoop::Carry(const broker::AskProbe& action) {
-  v1::BrokerMessage message;
-  *message.mutable_probe()->add_peers() = PeerOf(state_.members(), action.dst, action.src);
-  attendance_->Send(action.src, std::move(message));
-}
-
-// In the order declared, in which the baseline planners take devices; but the one that is to read the data goes first.
-std::vector<std::string> RunLoop::InOrder(std::vector<std::string> devices, const std::string& first) const {
-  const auto rank = [&](const std::string& name) {
-    if (first.empty() ? options_.data_devices.contains(name) : name == first) return -1;
-    const auto found = options_.order_of_device.find(name);
-    return found == options_.order_of_device.end() ? std::numeric_limits<int>::max() : found->second;
-  };
-  std::stable_sort(devices.begin(), devices.end(), [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
-  return devices;
-}
-
-// For other runs (--profiles). Nothing depends on it here, so that a full disk is no reason to end the run.
-void RunLoop::SaveProfiles() const {
-  if (options_.profiles_file.empty()) return;
-  std::vector<std::string> devices;
-  for (const auto& [name, profile] : state_.profiles()) devices.push_back(name);
-  const std::string text = ProfilesDocument(InOrder(std::move(devices)), state_) + "\n";
-  const absl::Status status = base::ReplaceFile(options_.profiles_file, text);
-  if (!status.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("profiles were not saved: ", std::string(status.message())));
-}
-
-void RunLoop::Help(Work work) {
-  std::erase_if(helpers_, [](Helper& helper) {
-    const bool done = *helper.done;
-    if (done) helper.thread.join();
-    return done;
-  });
-  const auto done = std::make_shared<std::atomic<bool>>(false);
-  helpers_.push_back({std::thread([work = std::move(work), done] {
-                        work();
-                        *done = true;
-                      }),
-                      done});
-}
-
-void RunLoop::Carry(const broker::AskPlan& action) {
-  if (action.alternative == 0) SaveProfiles();
-  const std::string profiles = ProfilesFor(action, InOrder(action.devices, action.data_device), state_);
-  Help([this, ask = action, profiles] { PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token()))); });
-}
-
-void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
-  if (options_.exchange == nullptr || exchanging_ == epoch) return;
-  exchanging_ = epoch;
-  options_.exchange->Open(
-      {.number = epoch, .devices = state_.plan().devices, .memory_bytes = state_.plan().memory_bytes, .restore_from = restore_from});
-}
-
-void RunLoop::CloseExchange() {
-  if (options_.exchange != nullptr) options_.exchange->Close();
-}
-
-void RunLoop::Carry(const broker::SendAssign& action) {
-  OpenExchange(action.epoch, action.restore_from);
-  v1::BrokerMessage message;
-  v1::Assign& assign = *message.mutable_assign();
-  assign.set_epoch(action.epoch);
-  assign.set_plan_document(state_.plan().document);
-  assign.set_stage(action.stage);
-  for (const std::string& device : state_.plan().devices) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
-  assign.set_restore_from(action.restore_from);
-  assign.set_first_step(action.first_step);
-  assign.set_job_hash(options_.job_hash);
-  if (action.stage == 0) FindResiduals(action.restore_from);
-  for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
-  if (const auto member = state_.members().find(action.name); member != state_.members().end()) {
-    AddSiteFiles(action.restore_from, member->second, assign);
-  }
-  attendance_->Send(action.name, std::move(message));
-}
-
-// Before the first stage is told to restore.
-void RunLoop::FindResiduals(const std::string& checkpoint) {
-  residuals_left_.clear();
-  if (checkpoint.empty() || !options_.job.spec.compression.error_feedback) return;
-  // A checkpoint that cannot be read is the stages' error.
-  if (const auto residuals = ResidualsIn(checkpoint); residuals.ok()) residuals_left_ = {residuals->begin(), residuals->end()};
-}
-
-void RunLoop::TellResidualsLeft() {
-  if (residuals_left_.empty()) return;
-  Carry(broker::Announce{
-      .reason = "ResidualsDropped",
-      .step = state_.last_step(),
-      .message = absl::StrFormat("what error feedback kept of cuts that this plan has not, or does not compress, is dropped: %s",
-                                 absl::StrJoin(residuals_left_, ", "))});
-  residuals_left_.clear();
-}
-
-void RunLoop::Carry(const broker::SendStart& action) {
-  TellResidualsLeft();  // all stages are ready
-  v1::BrokerMessage message;
-  message.mutable_start()->set_epoch(action.epoch);
-  attendance_->Send(action.name, std::move(message));
-}
-
-void RunLoop::Carry(const broker::SendAbort& action) {
-  CloseExchange();
-  v1::BrokerMessage message;
-  message.mutable_abort()->set_epoch(action.epoch);
-  message.mutable_abort()->set_reason(action.why);
-  attendance_->Send(action.name, std::move(message));
-}
-
-void RunLoop::Carry(const broker::SendStop& action) {
-  v1::BrokerMessage message;
-  message.mutable_stop()->set_epoch(action.epoch);
-  attendance_->Send(action.name, std::move(message));
-}
-
-void RunLoop::Carry(const broker::TurnAway& action) {
-  v1::BrokerMessage message;
-  message.mutable_shutdown()->set_failed(true);
-  message.mutable_shutdown()->set_reason(action.why);
-  attendance_->Send(action.name, std::move(message));
-}
-
-void RunLoop::Carry(const broker::CommitCheckpoint& action) {
-  const absl::StatusOr<checkpoint::CommittedCheckpoint> committed =
-      services::CommitCheckpoint(options_.job, options_.checkpoint_directory, first_sequence_, state_.plan(), action);
-  if (committed.ok() && !committed->set_aside.empty()) {
-    Carry(broker::Announce{.reason = "CheckpointSetAside",
-                           .step = action.step,
-                           .message = absl::StrCat("the checkpoint that an earlier run made of this step is now ", committed->set_aside)});
-  }
-  int64_t bytes = 0;
-  for (const broker::ShardFile& file : action.files) bytes += file.bytes;
-  broker::CheckpointCommitted event{.step = action.step, .status = committed.status()};
-  if (committed.ok()) event.path = committed->path;
-  if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
-  // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
-  if (committed.ok()) probe_.CheckpointCommitted(action.step, bytes);
-  if (committed.ok()) unusable_.erase(committed->path);  // what was there before
-  TellKept(action.step);                                 // also of one that failed, or sites fill up with what nobody will ever name
-  Post([this, event, action] {
-    Feed(event);  // told first, as with steps
-    if (event.status.ok()) TellOfSites(action);
-    if (event.status.ok()) Recorded(journal_.RecordCheckpoint(event.step, event.path));
-  });
-}
-
-void RunLoop::TellKept(int64_t step) {
-  absl::StatusOr<SiteOrders> orders = KeepOrders(state_, options_.checkpoint_directory, step);
-  if (!orders.ok()) {  // nothing is removed by hearsay
-    const std::string why(orders.status().message());
-    if (why == not_tidied_) return;
-    not_tidied_ = why;
-    Carry(broker::Announce{
-        .reason = "SitesNotTidied",
-        .step = step,
-        .message = absl::StrCat("sites keep the parts of all checkpoints for now: which are named cannot be told: ", why)});
-    return;
-  }
-  not_tidied_.clear();
-  for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
-}
-
-// Once in a run: what a user may not expect of checkpoints.
-void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
-  std::set<std::string> sites;
-  for (const broker::ShardFile& file : action.files) {
-    if (!file.site.empty()) sites.insert(file.site);
-  }
-  const job::Checkpoint& checkpoint = *options_.job.spec.checkpoint;
-  if (told_of_sites_ || sites.empty() || checkpoint.replica.has_value() || base::IsUri(checkpoint.path)) return;
-  told_of_sites_ = true;
-  Carry(broker::Announce{.reason = "ShardsInSites",
-                         .step = action.step,
-                         .message = absl::StrFormat("parts of the checkpoints lie in %s and nowhere else: the loss of a site loses them; "
-                                                    "spec.checkpoint.replica keeps a whole copy elsewhere, spec.checkpoint.shards: Broker "
-                                                    "has all of them sent to the broker",
-                                                    absl::StrJoin(sites, ", "))});
-}
-
-void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
-  unusable_.insert(action.path);
-  const checkpoint::Eligible eligible{.first_sequence = first_sequence_, .unusable = unusable_};
-  Help([this, eligible] {
-    absl::StatusOr<CheckpointFound> found = absl::FailedPreconditionError("this run has no other checkpoints");
-    if (options_.find_another) found = options_.find_another(eligible);
-    Post([this, found = std::move(found)] {
-      broker::CheckpointReplaced event{.status = found.status()};
-      if (found.ok()) {
-        for (const std::string& sentence : found->skipped) {
-          Carry(broker::Announce{.reason = "CheckpointSkipped", .step = found->step, .message = sentence});
-        }
-        event.step = found->step;
-        event.path = found->path;
-        unusable_.erase(found->path);  // it may be a copy in the place of one that was
-        if (!base::IsUri(options_.job.spec.checkpoint->path)) probe_.CheckpointFound(found->step);
-      }
-      if (found.ok() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
-      Feed(event);
-    });
-  });
-}
-
-void RunLoop::Carry(const broker::AbandonCheckpoint& action) {
-  services::AbandonCheckpoint(options_.checkpoint_directory, action.step);
-  TellKept(action.step);
-}
-
-void RunLoop::Carry(const broker::Announce& action) {
-  log_.Event(action);
-  probe_.Event(action);
-  base::Log(base::LogLevel::kInfo, absl::StrCat(action.reason, ": ", action.message));
-}
-
-void RunLoop::Carry(const broker::PublishPlan& action) {
-  CloseExchange();
-  // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
-  if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
-  if (!Recorded(
-          journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit(), log_.SentBytes())))
-    return;
-  log_.Plan(state_.plan(), state_.epoch());
-  probe_.Plan(state_.plan());
-  base::Log(base::LogLevel::kInfo, absl::StrFormat("plan epoch %d on %s", state_.epoch(), absl::StrJoin(state_.plan().devices, ", ")));
-}
-
-void RunLoop::Carry(const broker::PublishStep& action) {
-  // Told first: a broker that dies in between tells it twice in its next life, and not never.
-  log_.Step(action.epoch, action.record);
-  probe_.Step(action.record);
-  if (base::Logs(base::LogLevel::kDebug)) {
-    base::Log(base::LogLevel::kDebug,
-              absl::StrFormat("step %d: loss %g, %.3f s", action.record.step, action.record.loss, action.record.step_seconds));
-  }
-  Recorded(journal_.RecordStep(action.epoch, action.record));
-}
-
-void RunLoop::Carry(const broker::Expect& action) {
-  const auto patience = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(action.seconds));
-  timer_ = Timer{.id = action.id, .patience = patience, .deadline = std::chrono::steady_clock::now() + patience};
-}
-
-void RunLoop::Carry(const broker::Finish& action) {
-  if (action.status.ok()) {
-    if (Recorded(journal_.RecordEnd())) log_.Summary(state_.telling_links());
-  } else {
-    log_.Error(action.status, action.refusal_reason);
-    if (state_.last_step() > 0) log_.Summary(state_.telling_links());  // of what was done until then
-  }
-  if (!outcome_.has_value())
-    outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};
 }
 
 }  // namespace fusionllm::services

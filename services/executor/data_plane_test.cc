@@ -110,39 +110,38 @@ class RestartedPeerTest : public ::testing::Test {
     EXPECT_TRUE(b.inbox->Take(key).ok()) << b.inbox->status();
     EXPECT_EQ(*a.losses + *b.losses, 0);
   }
+  // In epoch 1, which is over then.
+  void TalkToTheFormerProcess() {
+    a_->SetPeer("b", former_->address(), false, 1);
+    former_->SetPeer("a", a_->address(), false, 1);
+    Attached a(*a_, 1, {"a", "b"}), b(*former_, 1, {"a", "b"});
+    ExpectTheyTalk(a, b, 1);
+    a_->Detach(1);
+  }
+  void TalkToTheNewProcess(uint32_t epoch) {
+    a_->SetPeer("b", b_->address(), false, 2);
+    b_->SetPeer("a", a_->address(), false, 1);
+    Attached a(*a_, epoch, {"a", "b"}), b(*b_, epoch, {"a", "b"});
+    ExpectTheyTalk(a, b, epoch);
+  }
   const Credentials credentials_ = *LoadCredentials("", "");
+  const std::unique_ptr<DataPlane> a_ = Make("a", 1), former_ = Make("b", 1), b_ = Make("b", 2);
 };
 
 TEST_F(RestartedPeerTest, AnEpochWithTheNewProcessDoesNotTakeItsFirstWordForALoss) {
-  const auto a = Make("a", 1), former = Make("b", 1), b = Make("b", 2);
-  a->SetPeer("b", former->address(), false, 1);
-  former->SetPeer("a", a->address(), false, 1);
-  Attached first_a(*a, 1, {"a", "b"}), first_b(*former, 1, {"a", "b"});
-  ExpectTheyTalk(first_a, first_b, 1);
-  a->Detach(1);
-  a->SetPeer("b", b->address(), false, 2);
-  b->SetPeer("a", a->address(), false, 1);
-  Attached second_a(*a, 2, {"a", "b"}), second_b(*b, 2, {"a", "b"});
-  ExpectTheyTalk(second_a, second_b, 2);
+  TalkToTheFormerProcess();
+  TalkToTheNewProcess(/*epoch=*/2);
 }
 
 TEST_F(RestartedPeerTest, ANewProcessThatHasAlreadyProbedKeepsItsConnection) {
-  const auto a = Make("a", 1), former = Make("b", 1), b = Make("b", 2);
-  a->SetPeer("b", former->address(), false, 1);
-  former->SetPeer("a", a->address(), false, 1);
-  Attached first_a(*a, 1, {"a", "b"}), first_b(*former, 1, {"a", "b"});
-  ExpectTheyTalk(first_a, first_b, 1);
-  a->Detach(1);
-  Attached without_b(*a, 2, {"a"});
-  b->SetPeer("a", a->address(), false, 1);
-  const auto probed = b->Probe("a");
+  TalkToTheFormerProcess();
+  Attached without_b(*a_, 2, {"a"});
+  b_->SetPeer("a", a_->address(), false, 1);
+  const auto probed = b_->Probe("a");
   ASSERT_TRUE(probed.ok()) << probed.status();
   EXPECT_EQ(*without_b.losses, 0);
-  a->Detach(2);
-  a->SetPeer("b", b->address(), false, 2);
-  b->SetPeer("a", a->address(), false, 1);
-  Attached third_a(*a, 3, {"a", "b"}), third_b(*b, 3, {"a", "b"});
-  ExpectTheyTalk(third_a, third_b, 3);
+  a_->Detach(2);
+  TalkToTheNewProcess(/*epoch=*/3);
 }
 
 // The worker sets the emulation up; the network is in use by then.

@@ -36,21 +36,21 @@ class DataDevicesTest : public ::testing::Test {
   std::string LogOf(const std::string& name) const { return folder_ / (name + ".log"); }
 
   // A run of so many stages as there are executors; `data` have the data, and the broker is told so.
-  void Start(const Names& executors, const Names& data, int64_t steps = 1'000'000, const Names& flags = {}) {
+  void Start(const Names& executors, const Names& data, int64_t steps = 1'000'000, const Names& flags = {}, const std::string& pins = "") {
     executors_.clear();
     std::string text;
     for (int i = 0; i < 6000; ++i) text.push_back(static_cast<char>('a' + i * i % 23));
     for (const std::string& name : executors) std::filesystem::create_directories(folder_ / name);
     for (const std::string& name : data) folder_.Write(name + "/text.txt", text);
-    folder_.Write("job.yaml",
-                  absl::StrCat(R"(apiVersion: fusionllm.io/v1alpha1
+    folder_.Write("job.yaml", absl::StrCat(R"(apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: scarce}
 spec:
   model: {family: gpt2, preset: tiny, config: {nLayer: 3, nHead: 2, nEmbd: 16, vocabSize: 256, blockSize: 8}}
   data: {kind: text, path: [text.txt]}
   training: {globalBatchSize: 4, microBatchSize: 2, sequenceLength: 8, schedule: {name: constant}, steps: )",
-                               steps, "}\n  strategy: {stages: ", executors.size(), "}\n  checkpoint: {path: kept, everySteps: 10}\n"));
+                                           steps, "}\n  strategy: {stages: ", executors.size(), ", pins: [", pins,
+                                           "]}\n  checkpoint: {path: kept, everySteps: 10}\n"));
     const std::string output = folder_ / absl::StrCat("out-", ++runs_);
     std::filesystem::create_directories(output);
     scheduler_.emplace("fusion-scheduler", Names{"--listen", "127.0.0.1:0", "--insecure"}, LogOf("scheduler"));
@@ -129,16 +129,31 @@ spec:
 
 TEST_F(DataDevicesTest, TheOneThatReadsTheDataIsLostAndAnotherThatHasThemReadsOn) {
   Start({"a", "b", "c"}, {"a", "c"});
-  Kill("a");
-  if (HasFatalFailure()) return;
-  const json replanned = WaitForEvent("Replanned");
-  ASSERT_FALSE(replanned.is_null());
-  EXPECT_THAT(replanned["message"].get<std::string>(), HasSubstr("2 stages on c, b"));
+  ASSERT_FALSE(WaitForEvent("DataReaderChosen").is_null()) << "the planner was asked about both";
+  ASSERT_FALSE(WaitForEvent("CheckpointSaved").is_null());
   const json plans = Lines("plan");
   ASSERT_FALSE(plans.empty());
   EXPECT_THAT(DevicesOf(plans[0]), SizeIs(3));
-  EXPECT_EQ(DevicesOf(plans[0])[0], "a");
+  const std::string reader = DevicesOf(plans[0])[0], other = reader == "a" ? "c" : "a";  // as they measured themselves
+  Kill(reader);
+  if (HasFatalFailure()) return;
+  const json replanned = WaitForEvent("Replanned");
+  ASSERT_FALSE(replanned.is_null());
+  EXPECT_THAT(replanned["message"].get<std::string>(), HasSubstr(absl::StrCat("2 stages on ", other, ", b")));
   ExpectItGoesOn();
+}
+
+TEST_F(DataDevicesTest, WhereThePlannerRefusesTheFirstOfThemAnotherReads) {
+  Start({"a", "b", "c"}, {"a", "c"}, /*steps=*/3, {}, "{ops: embed, device: c}");
+  EXPECT_EQ(broker_->Wait(), base::kExitDone);
+  const json plans = Lines("plan");
+  ASSERT_THAT(plans, SizeIs(1));
+  EXPECT_EQ(DevicesOf(plans[0])[0], "c");
+  const json events = Lines("event");
+  const auto chosen = std::find_if(events.begin(), events.end(), [](const json& told) { return told["reason"] == "DataReaderChosen"; });
+  ASSERT_NE(chosen, events.end());
+  EXPECT_EQ((*chosen)["device"], "c");
+  EXPECT_THAT((*chosen)["message"].get<std::string>(), HasSubstr("not a: PinConflict: "));
 }
 
 TEST_F(DataDevicesTest, TheOnlyOneThatHasThemIsAwaitedAndGoesOnWithItsStage) {

@@ -81,6 +81,25 @@ class Drill {
     for (const std::string& device : devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
   }
 
+  // The stages do as SendStop told them.
+  void EndAtBoundary() {
+    const int64_t step = state.last_step();
+    SaveShards(step);
+    EndAll(step);
+  }
+
+  // So far.
+  std::vector<AskPlan> Alternatives() const {
+    std::vector<AskPlan> asked = Of<AskPlan>(all);
+    std::erase_if(asked, [](const AskPlan& ask) { return ask.alternative == 0; });
+    return asked;
+  }
+  std::vector<Announce> Told(const std::string& reason) const {
+    std::vector<Announce> told = Of<Announce>(all);
+    std::erase_if(told, [&](const Announce& announce) { return announce.reason != reason; });
+    return told;
+  }
+
   void Answer(const Action& action) {
     if (const auto* ask = std::get_if<AskCalibrate>(&action)) answers.push_back(Calibrated{.name = ask->name, .profile_document = "{}"});
     if (const auto* ask = std::get_if<AskProbe>(&action))
@@ -93,7 +112,15 @@ class Drill {
       if (ask->figures_only) plan.devices = ask->in_force->devices;
       plan.memory_bytes.assign(plan.devices.size(), 50);
       if (refine_plan) refine_plan(*ask, plan);
-      if (ask->alternative > 0) {
+      if (std::optional<PlanRefused> refusal = refuse ? refuse(*ask) : std::nullopt; refusal.has_value()) {
+        if (ask->alternative > 0) {
+          answers.push_back(AlternativePlanned{
+              .alternative = ask->alternative, .plan = absl::FailedPreconditionError(refusal->message), .refusal_reason = refusal->reason});
+        } else {
+          refusal->id = ask->id;
+          answers.push_back(*std::move(refusal));
+        }
+      } else if (ask->alternative > 0) {
         answers.push_back(AlternativePlanned{.alternative = ask->alternative, .plan = plan});
       } else if (plan.devices.empty()) {
         answers.push_back(PlanRefused{.id = ask->id, .reason = "NoExecutors", .message = "nobody is left"});
@@ -113,8 +140,9 @@ class Drill {
   RunState state;
   std::vector<std::string> stage_devices;
   std::function<void(const AskPlan&, PlanSummary&)> refine_plan;  // what the scheduler answers besides devices
-  std::function<bool(const Action&)> ignores;                     // orders that nobody answers
-  std::optional<Expect> timer;                                    // as the shell has it
+  std::function<std::optional<PlanRefused>(const AskPlan&)> refuse;
+  std::function<bool(const Action&)> ignores;  // orders that nobody answers
+  std::optional<Expect> timer;                 // as the shell has it
   std::vector<Action> all;
   std::vector<Event> answers;
 };

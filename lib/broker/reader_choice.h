@@ -1,0 +1,72 @@
+// Who of those that have the training data reads it. A question to the planner names one, and the answer holds for that one alone, so that
+// it is asked about one after the other: about the next where one is refused, and, where nothing runs yet that would wait meanwhile, about
+// all of the best for the shortest step.
+//
+// Pure: answers in, questions out; the same answers lead to the same choice. Limits: kMostReaders questions. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/broker/events.h"
+
+namespace fusionllm::broker {
+
+class ReaderChoice {
+ public:
+  static constexpr size_t kMostReaders = 4;
+
+  struct Reader {
+    std::string name, site;
+    int rank = 0;           // one of a lower rank is asked about only where all of the higher ones are refused
+    bool is_extra = false;  // a spare, say: it is among the devices of the question about itself alone
+  };
+  enum class Wish : uint8_t { kAnyPlan, kShortestStep };
+
+  ReaderChoice() = default;
+  // Readers of one rank are asked about in the order given, but one of each site before a second one of any: what ails a device, its memory
+  // or its links, mostly ails its neighbours. Without readers the question is asked once, as it is.
+  ReaderChoice(AskPlan question, std::vector<Reader> readers, Wish wish);
+
+  // The next question; none when nothing is left to ask.
+  std::optional<AskPlan> Next();
+  // The answer to the last one. A refusal without a reason, kSchedulerFailed, and what is said of the job whoever reads, end the asking.
+  void Planned(PlanSummary plan);
+  void Refused(std::string reason, std::string message);
+
+  bool has_plan() const { return chosen_.has_value(); }
+  const PlanSummary& plan() const { return chosen_->plan; }                    // has_plan()
+  const AskPlan& question() const { return chosen_->question; }                // which it answers; has_plan()
+  const std::string& reader() const { return chosen_->question.data_device; }  // has_plan()
+  std::string Account() const;  // of the choice, for people; has_plan(). Empty where there was none to make
+
+  // When all were refused.
+  std::string RefusalReason() const;
+  std::string RefusalMessage() const;
+
+ private:
+  struct Answer {
+    std::string reader;
+    double step_s = 0;            // of a plan; 0: unknown
+    std::string reason, message;  // of a refusal
+    bool refused = false;
+  };
+  struct Chosen {
+    AskPlan question;
+    PlanSummary plan;
+    int rank = 0;
+  };
+  std::string NotAskedAbout() const;
+
+  AskPlan question_, last_;
+  std::vector<Reader> readers_;
+  Wish wish_ = Wish::kAnyPlan;
+  size_t asked_ = 0, left_out_ = 0;
+  bool settled_ = false;
+  std::vector<Answer> answers_;
+  std::optional<Chosen> chosen_;
+};
+
+}  // namespace fusionllm::broker

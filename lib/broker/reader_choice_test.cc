@@ -1,0 +1,144 @@
+#include "lib/broker/reader_choice.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Reader = ReaderChoice::Reader;
+using Wish = ReaderChoice::Wish;
+
+std::vector<std::string> AskedOf(ReaderChoice choice) {
+  std::vector<std::string> asked;
+  while (const std::optional<AskPlan> ask = choice.Next()) {
+    asked.push_back(ask->data_device);
+    choice.Refused("InsufficientMemory", "too small");
+  }
+  return asked;
+}
+
+std::string NextOf(ReaderChoice& choice) {
+  const std::optional<AskPlan> ask = choice.Next();
+  return ask.has_value() ? ask->data_device : "none";
+}
+
+TEST(ReaderChoiceTest, HigherRanksComeFirstThenSitesInTurnsAndFourAreEnough) {
+  EXPECT_THAT(AskedOf({{}, {{"a0", "a", 3}, {"b0", "b", 3}, {"c0", "c", 4}}, Wish::kAnyPlan}), ElementsAre("c0", "a0", "b0"));
+  EXPECT_THAT(AskedOf({{}, {{"a0", "a", 3}, {"a1", "a", 3}, {"a2", "a", 3}, {"b0", "b", 3}, {"b1", "b", 3}}, Wish::kAnyPlan}),
+              ElementsAre("a0", "b0", "a1", "b1"));
+  EXPECT_THAT(AskedOf({{}, {{"a0", "a", 3}, {"a1", "a", 3}, {"b0", "b", 2}}, Wish::kAnyPlan}), ElementsAre("a0", "a1", "b0"));
+}
+
+TEST(ReaderChoiceTest, WithoutReadersTheQuestionIsAskedOnceAsItIs) {
+  ReaderChoice choice({.devices = {"b"}, .data_device = "gone"}, {}, Wish::kShortestStep);
+  const std::optional<AskPlan> ask = choice.Next();
+  ASSERT_TRUE(ask.has_value());
+  EXPECT_EQ(ask->data_device, "gone");
+  EXPECT_THAT(ask->devices, ElementsAre("b"));
+  choice.Refused("UnknownDevice", "who is that");
+  EXPECT_EQ(NextOf(choice), "none");
+  EXPECT_EQ(choice.RefusalReason(), "UnknownDevice");
+  EXPECT_EQ(choice.RefusalMessage(), "who is that") << "in the planner's words where it was asked once";
+}
+
+TEST(ReaderChoiceTest, AnExtraReaderIsInTheQuestionAboutItselfAlone) {
+  ReaderChoice choice({.devices = {"a", "c"}}, {{"c", "c", 3}, {.name = "b", .site = "b", .is_extra = true}}, Wish::kAnyPlan);
+  EXPECT_THAT(choice.Next().value_or(AskPlan()).devices, ElementsAre("a", "c"));
+  choice.Refused("PinConflict", "c is taken");
+  EXPECT_THAT(choice.Next().value_or(AskPlan()).devices, ElementsAre("a", "b", "c"));
+  choice.Planned({});
+  ASSERT_TRUE(choice.has_plan());
+  EXPECT_EQ(choice.reader(), "b");
+  EXPECT_THAT(choice.question().devices, ElementsAre("a", "b", "c"));
+}
+
+TEST(ReaderChoiceTest, WhereAnyPlanWillDoTheFirstIsTaken) {
+  ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Wish::kAnyPlan);
+  EXPECT_EQ(NextOf(choice), "a");
+  choice.Planned({.predicted_step_s = 9});
+  EXPECT_EQ(NextOf(choice), "none");
+  EXPECT_EQ(choice.reader(), "a");
+  EXPECT_THAT(choice.Account(), IsEmpty()) << "there was no choice to make";
+}
+
+TEST(ReaderChoiceTest, TheShortestStepToAnEqualLossIsTakenAmongTheHighestRankThatHasAPlan) {
+  ReaderChoice choice({}, {{"a", "a", 4}, {"b", "b", 3}, {"c", "c", 3}, {"d", "d", 3}, {"e", "e", 2}}, Wish::kShortestStep);
+  EXPECT_EQ(NextOf(choice), "a");
+  choice.Refused("InsufficientMemory", "stage 0 needs more");
+  EXPECT_EQ(NextOf(choice), "b");
+  choice.Planned({.predicted_step_s = 2});
+  EXPECT_EQ(NextOf(choice), "c");
+  choice.Planned({.links = {{.loss_cost = 1}}, .predicted_step_s = 1});  // shorter, and it pays for that with loss
+  EXPECT_EQ(NextOf(choice), "d");
+  choice.Planned({.predicted_step_s = 1.5});
+  EXPECT_EQ(NextOf(choice), "none") << "the spare is for need";
+  EXPECT_EQ(choice.reader(), "d");
+  EXPECT_EQ(
+      choice.Account(),
+      "d reads the data: 1.5 s a step expected; not a: InsufficientMemory: stage 0 needs more; with b instead 2 s; with c instead 1 s; 1 "
+      "more was not asked about");
+}
+
+TEST(ReaderChoiceTest, OfTwoThatAreAboutEqualOrUnknownItIsTheFirst) {
+  for (const double second : {0.96, 1.0, 0.0}) {
+    ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Wish::kShortestStep);
+    EXPECT_EQ(NextOf(choice), "a");
+    choice.Planned({.predicted_step_s = 1});
+    EXPECT_EQ(NextOf(choice), "b");
+    choice.Planned({.predicted_step_s = second});
+    EXPECT_EQ(choice.reader(), "a") << second;
+  }
+}
+
+TEST(ReaderChoiceTest, WhatNoOtherReaderCuresEndsTheAsking) {
+  for (const char* reason : {kSchedulerFailed, "TooFewExecutors", "PinMatchesNothing", "NotAvailable", ""}) {
+    ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Wish::kShortestStep);
+    EXPECT_EQ(NextOf(choice), "a");
+    choice.Refused(reason, "why");
+    EXPECT_EQ(NextOf(choice), "none") << reason;
+    EXPECT_EQ(choice.RefusalReason(), reason);
+    EXPECT_EQ(choice.RefusalMessage(), "why");
+  }
+}
+
+TEST(ReaderChoiceTest, ASchedulerThatFailsWhileItComparesLeavesThePlanThereIs) {
+  ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}, {"c", "c", 3}}, Wish::kShortestStep);
+  EXPECT_EQ(NextOf(choice), "a");
+  choice.Planned({.predicted_step_s = 1});
+  EXPECT_EQ(NextOf(choice), "b");
+  choice.Refused(kSchedulerFailed, "scheduler: gone");
+  EXPECT_EQ(NextOf(choice), "none");
+  ASSERT_TRUE(choice.has_plan());
+  EXPECT_EQ(choice.reader(), "a");
+  EXPECT_THAT(choice.Account(), HasSubstr("not b: SchedulerFailed: scheduler: gone"));
+}
+
+TEST(ReaderChoiceTest, ARefusalOfAllSaysWhatAilsEach) {
+  ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}, {"c", "c", 3}}, Wish::kAnyPlan);
+  for (const auto& [reason, message] :
+       {std::pair("PinConflict", "b is pinned"), {"InsufficientMemory", "too small"}, {"InsufficientMemory", "too small"}}) {
+    EXPECT_NE(NextOf(choice), "none");
+    choice.Refused(reason, message);
+  }
+  EXPECT_EQ(NextOf(choice), "none");
+  EXPECT_FALSE(choice.has_plan());
+  EXPECT_EQ(choice.RefusalReason(), "PinConflict");
+  EXPECT_EQ(choice.RefusalMessage(), "no plan with any of those that have the training data: a: b is pinned; b: too small; c: the same");
+}
+
+TEST(ReaderChoiceTest, WhereTheSchedulerFailedInBetweenTheRefusalIsNotTheLastWord) {
+  ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Wish::kAnyPlan);
+  EXPECT_EQ(NextOf(choice), "a");
+  choice.Refused("InsufficientMemory", "too small");
+  EXPECT_EQ(NextOf(choice), "b");
+  choice.Refused(kSchedulerFailed, "scheduler: gone");
+  EXPECT_EQ(choice.RefusalReason(), kSchedulerFailed);
+}
+
+}  // namespace
+}  // namespace fusionllm::broker
