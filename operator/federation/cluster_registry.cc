@@ -116,7 +116,10 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   {
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
-    if (const auto at = links_.find(name); at != links_.end()) at->second.connected = finding.connection.ok();
+    if (const auto at = links_.find(name); at != links_.end()) {
+      at->second.connected = finding.connection.ok();
+      at->second.ever |= finding.connection.ok();
+    }
   }
   kube::ReconcileResult result = Conclude(registered, finding, stop);
   TellAttempts(cluster, finding, result.after);
@@ -283,8 +286,14 @@ void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFindin
 
 bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const {
   if (finding.connection.ok() || !finding.credentials.ok() || !finding.identity.conflict.empty()) return false;
-  const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
-  if (link == nullptr || link->listed()) return false;
+  std::shared_ptr<MemberLink> link;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = links_.find(cluster.metadata.name);
+    // That it is listed is not enough: its watches may be about to open.
+    if (at == links_.end() || at->second.ever) return false;
+    link = at->second.link;
+  }
   return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_patience : options_.connect_patience);
 }
 

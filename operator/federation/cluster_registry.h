@@ -101,6 +101,7 @@ class ClusterRegistry : public Members {
     Terms terms;
     std::shared_ptr<MemberLink> link;
     std::optional<bool> connected = {};  // as the last look found it
+    bool ever = false;                   // a look has found it so
   };
 
   ClusterFinding Connect(const ClusterObject& object, std::stop_token stop);

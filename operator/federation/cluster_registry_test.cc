@@ -195,6 +195,23 @@ TEST_F(ClusterRegistryTest, WhatHappensToAClusterIsToldInEventsOnce) {
   EXPECT_EQ(object["status"]["conditions"][0]["observedGeneration"], object["metadata"]["generation"]);
 }
 
+// Between its lists and its watches it is not connected yet, which is no news.
+TEST_F(ClusterRegistryTest, AClusterThatIsListedAndNotWatchedYetIsNotToldAsAway) {
+  paris_.AddFault({.verb = "watch", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
+  WriteSecret("s", "to paris");
+  AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
+  Make(absl::Minutes(10));
+  registry_->Start();
+  ASSERT_TRUE(Eventually([&] {
+    const auto members = registry_->Remote();
+    return members.size() == 1 && members[0]->listed();
+  }));
+  registry_->Reconcile("paris", {});
+  EXPECT_EQ(Condition("paris", "Connected"), "none");
+  const std::lock_guard lock(mutex_);
+  EXPECT_TRUE(events_.empty()) << events_.front();
+}
+
 TEST_F(ClusterRegistryTest, AStandbyConnectsAndSaysNothing) {
   may_tell_ = false;
   WriteSecret("s", "to paris");
