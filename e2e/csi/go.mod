@@ -1,4 +1,4 @@
-// A CSI driver of folders (main.go) and the provisioner that goes with it, for csi_job.
+// A CSI driver of folders (csi-folders/) and the provisioner that goes with it, for csi_job and given_clusters.
 module fusionllm.io/e2e/csi
 
 go 1.25.0

@@ -1,14 +1,13 @@
 # A registry of images without TLS, for the scripts that source this: serve_registry starts it, push_images fills it, trust_registry tells a
 # cluster's containerd of it. Sets no option of the shell. Needs docker-registry and buildah (tools/install-deps.sh e2e images).
 registry_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../cluster/listening_lib.sh
-. "$registry_folder/../cluster/listening_lib.sh"
-registry_process=
+# shellcheck source=../listening_lib.sh
+. "$registry_folder/../listening_lib.sh"
 
 # serve_registry FOLDER ADDRESS [COMMAND...]: keeps images in FOLDER; on a free port of ADDRESS, started by COMMAND, which must become it.
-# Sets registry_process and registry, HOST:PORT.
+# Sets registry, HOST:PORT. Whoever owns COMMAND's processes ends it.
 serve_registry() {
-  local folder=$1 address=$2 port
+  local folder=$1 address=$2 port process
   mkdir -p "$folder/images"
   cat >"$folder/registry.yml" <<CONFIG
 version: 0.1
@@ -17,8 +16,8 @@ storage: {filesystem: {rootdirectory: $folder/images}}
 http: {addr: "$address:0"}
 CONFIG
   "${@:3}" docker-registry serve "$folder/registry.yml" >"$folder/registry.log" 2>&1 &
-  registry_process=$!
-  port=$(await_port $registry_process) || {
+  process=$!
+  port=$(await_port $process) || {
     echo "$0: the registry does not listen: $(tail -n 5 "$folder/registry.log")" >&2
     return 1
   }
@@ -29,6 +28,7 @@ CONFIG
 push_images() {
   local archive image
   for archive in "${@:3}"; do
+    # The builder has what it has built of these already, and keeps it: nothing is added to its store.
     image=$(buildah pull --quiet "docker-archive:$archive") || return
     buildah push --quiet --tls-verify=false "$image" "docker://$1/$(basename "$archive" .tar):$2" || return
   done
@@ -39,9 +39,4 @@ trust_registry() {
   local folder=$state_root/$1/registries/$registry
   mkdir -p "$folder"
   printf 'server = "http://%s"\n[host."http://%s"]\n  capabilities = ["pull", "resolve"]\n' "$registry" "$registry" >"$folder/hosts.toml"
-}
-
-end_registry() {
-  if [ -n "$registry_process" ]; then kill "$registry_process" 2>/dev/null && wait "$registry_process" 2>/dev/null || true; fi
-  registry_process=
 }

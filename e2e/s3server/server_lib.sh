@@ -1,8 +1,8 @@
 # A real S3 server over a folder, for the scripts that source this: serve_s3 starts it, end_s3 ends it. It checks every signature. Sets no
 # option of the shell; needs Go the first time (build.sh).
 s3_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../cluster/listening_lib.sh
-. "$s3_folder/../cluster/listening_lib.sh"
+# shellcheck source=../listening_lib.sh
+. "$s3_folder/../listening_lib.sh"
 s3_key=smoke s3_secret='of/the+store=' s3_region=eu-test-1  # what it takes; a secret that no part of an URL may hold as it is
 s3_process=
 

@@ -42,15 +42,18 @@ traces_of() {
 # What any cluster could have left in places that are not its own, sorted: the same before and after. Clusters that are up do not show, as
 # they keep to themselves.
 shared_places() {
-  local links
+  local links mounts rules=
   links=$(ip -brief link show) || return
+  mounts=$(cat /proc/self/mountinfo) || return
+  # Where there is no such program nobody has made rules with it.
+  if command -v iptables-save >/dev/null; then rules=$(iptables-save) || return; fi
   {
+    # Not all of these folders are there on each machine.
     find /run/containerd /var/lib/kubelet/* /var/lib/cni/* /var/log/pods /var/log/containers /usr/libexec/kubernetes /run/kubernetes \
-      -printf 'file %p\n' 2>/dev/null
+      -printf 'file %p\n' 2>/dev/null || true
     awk '/^(to-|veth|cni)/ { print "interface " $1 }' <<<"$links"
-    awk '/kubelet|k8s/ && !/fusionllm-e2e/ { print "mount " $5 }' /proc/self/mountinfo
-    iptables-save 2>/dev/null | grep -E '^-A|^:(KUBE|CNI)' | sed 's/\[.*//; s/^/rule /'
-    true
+    awk '/kubelet|k8s/ && !/fusionllm-e2e/ { print "mount " $5 }' <<<"$mounts"
+    awk '/^-A|^:(KUBE|CNI)/ { sub(/\[.*/, ""); print "rule " $0 }' <<<"$rules"
   } | sort
 }
 

@@ -81,7 +81,7 @@ std::string ReaderChoice::Account() const {
   for (const Answer& answer : answers_) {
     if (answer.reader == reader()) continue;
     if (answer.refused) {
-      absl::StrAppend(&account, "; not ", answer.reader, ": ", answer.reason, ": ", answer.message);
+      absl::StrAppend(&account, "; not ", answer.reader, ": ", answer.reason, answer.reason.empty() ? "" : ": ", answer.message);
     } else {
       absl::StrAppend(&account, "; with ", answer.reader, " instead ", absl::StrFormat("%.3g s", answer.step_s));
     }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -118,10 +119,11 @@ struct MonitoringServer::Http {
     return {.code = 503, .reason = "Service Unavailable", .body = absl::StrCat(std::string(status.message()), "\n")};
   }
 
-  // Before a connection is read, another thread waits for the next one, unless there are kMostThreads.
+  // Before a connection is read, others wait for the next ones, unless there are kMostThreads. Two, so that there is one left where a
+  // thread cannot be started.
   void Busy() {
     const std::lock_guard lock(mutex);
-    if (--waiting == 0) StartThreadLocked();
+    if (--waiting < kMostWaiting) StartThreadLocked();
   }
 
   // False: there are enough others, and the calling thread is to end.
@@ -142,6 +144,7 @@ struct MonitoringServer::Http {
   }
 
   void Serve() {
+    pthread_setname_np(pthread_self(), kMonitoringThread);
     while (!stopping) {
       const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd < 0) {

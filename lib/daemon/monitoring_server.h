@@ -24,6 +24,9 @@ struct MonitoringHandlers {
   std::function<std::string()> progress = {};  // JSON; empty: there is no such page
 };
 
+// What its threads are called, in `top -H` say.
+inline constexpr char kMonitoringThread[] = "monitoring";
+
 class MonitoringServer {
  public:
   // `address` is HOST:PORT with a numeric host ([ADDRESS]:PORT for IPv6; [::] for any, of IPv4 too) and port 0 for a free one. The handlers

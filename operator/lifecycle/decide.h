@@ -16,7 +16,6 @@ namespace fusionllm::op {
 
 // Reasons of the condition Dispatched that others look for.
 inline constexpr char kFewerDispatched[] = "FewerDispatched";
-inline constexpr char kDispatchedWithoutPins[] = "DispatchedWithoutPins";
 inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
 inline constexpr char kPlacementFailed[] = "PlacementFailed";
 

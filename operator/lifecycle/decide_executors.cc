@@ -1,9 +1,13 @@
 #include "operator/lifecycle/decider.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace fusionllm::op {
+namespace {
+
+constexpr char kStrategyAdapted[] = "StrategyAdapted";
+
+}  // namespace
 
 void Decider::LeadExecutors() {
   size_t ready = 0, wanted = 0;
@@ -131,15 +135,9 @@ void Decider::SayWherePlaced() {
   }
   std::string what = fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
                            : absl::StrCat(seen_.slots.size(), " executors placed.");
-  if (!seen_.pins_dropped.empty()) {
-    absl::StrAppend(&what, " This attempt has no ", absl::StrJoin(seen_.pins_dropped, ", "),
-                    ": what spec.strategy.pins pins there goes where it is fastest.");
-  }
-  Condition(JobCondition::kDispatched, true,
-            fewer                         ? kFewerDispatched
-            : !seen_.pins_dropped.empty() ? kDispatchedWithoutPins
-                                          : "Dispatched",
-            std::move(what));
+  if (!seen_.strategy_change.empty()) absl::StrAppend(&what, " ", seen_.strategy_change);
+  const char* const whole = seen_.strategy_change.empty() ? "Dispatched" : kStrategyAdapted;
+  Condition(JobCondition::kDispatched, true, fewer ? kFewerDispatched : whole, std::move(what));
 }
 
 bool Decider::PaysToMove() const { return KeepsSteps() && seen_.attending.has_value() && Training(seen_.anew) > *seen_.attending; }

@@ -4,18 +4,29 @@
 #include <cstdint>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace fusionllm::op {
 
-std::vector<std::string> KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot>& slots) {
+std::string KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot>& slots) {
   std::set<std::string> names;
-  for (const ExecutorSlot& slot : slots) names.insert(DeviceName(slot));
-  std::vector<std::string> absent;
+  int64_t usable = 0;
+  for (const ExecutorSlot& slot : slots) {
+    const std::string& name = *names.insert(DeviceName(slot)).first;
+    if (!slot.spare && std::find(strategy.exclude.begin(), strategy.exclude.end(), name) == strategy.exclude.end()) ++usable;
+  }
+  std::vector<std::string> changes, absent;
   for (const job::Pin& pin : strategy.pins) {
     if (!names.contains(pin.device) && std::find(absent.begin(), absent.end(), pin.device) == absent.end()) absent.push_back(pin.device);
   }
   std::erase_if(strategy.pins, [&](const job::Pin& pin) { return !names.contains(pin.device); });
-  strategy.stages = std::min(strategy.stages, Training(slots));
-  return absent;
+  if (!absent.empty()) changes.push_back(absl::StrCat("what is pinned to ", absl::StrJoin(absent, ", "), " goes where it is fastest"));
+  if (usable > 0 && strategy.stages > usable) {
+    changes.push_back(absl::StrCat("it has ", usable, " stages instead of ", strategy.stages));
+    strategy.stages = usable;
+  }
+  return changes.empty() ? "" : absl::StrCat("This attempt lacks devices of spec.strategy: ", absl::StrJoin(changes, ", and "), ".");
 }
 
 }  // namespace fusionllm::op

@@ -1,6 +1,7 @@
 #include "operator/process/heap.h"
 
 #include <malloc.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <climits>
@@ -15,6 +16,7 @@ namespace fusionllm::op {
 namespace {
 
 constexpr char kTunables[] = "GLIBC_TUNABLES";
+constexpr char kBegunAnew[] = "FUSION_OPERATOR_BEGUN_ANEW";  // once is enough, whatever becomes of the tunables
 constexpr absl::string_view kThreadCaches = "glibc.malloc.tcache_count=";
 
 }  // namespace
@@ -25,9 +27,12 @@ std::optional<std::string> WithoutThreadCaches(absl::string_view present) {
 }
 
 void LeaveThreadCaches(char** argv) {
+  // A privileged program is not told of tunables, and would begin anew for ever. Where the loader was called with this program, it is the
+  // loader that /proc/self/exe names.
+  if (getauxval(AT_SECURE) != 0 || getauxval(AT_BASE) == 0 || std::getenv(kBegunAnew) != nullptr) return;
   const char* const present = std::getenv(kTunables);
   const std::optional<std::string> tunables = WithoutThreadCaches(present == nullptr ? "" : present);
-  if (!tunables.has_value() || setenv(kTunables, tunables->c_str(), 1) != 0) return;
+  if (!tunables.has_value() || setenv(kTunables, tunables->c_str(), 1) != 0 || setenv(kBegunAnew, "1", 1) != 0) return;
   // By its path, after which the process is called; argv[0] may be looked for in $PATH.
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -153,7 +153,7 @@ class JobReconciler::Pass {
     seen.memory = MemoryOf(view_.status);
     seen.clusters = clusters_.Look();
     PlaceExecutors(seen);
-    if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.pins_dropped = KeepWhatFits(seen.job.spec.strategy, seen.slots);
+    if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = KeepWhatFits(seen.job.spec.strategy, seen.slots);
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
     if (key_.cluster.empty() && (seen.memory.restarting_since.has_value() || seen.memory.was_ready)) {
       const Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(Progress());

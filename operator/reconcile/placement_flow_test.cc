@@ -285,9 +285,9 @@ TEST_F(TwoPlacesTest, AnAttemptWithoutADeviceIsPlannedWithoutThePinsToIt) {
   SettleBoth();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
   EXPECT_THAT(document(), AllOf(Not(HasSubstr("tokyo-0")), HasSubstr("local-0")));
-  EXPECT_EQ(Condition("Dispatched"), "True DispatchedWithoutPins");
-  EXPECT_THAT(std::string(ConditionObject("Dispatched")["message"]), HasSubstr("has no tokyo-0"));
-  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "DispatchedWithoutPins"), 1);
+  EXPECT_EQ(Condition("Dispatched"), "True StrategyAdapted");
+  EXPECT_THAT(std::string(ConditionObject("Dispatched")["message"]), HasSubstr("pinned to tokyo-0 goes where"));
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "StrategyAdapted"), 1);
 }
 
 TEST_F(TwoPlacesTest, WhoBeginsWithFewerSaysSoOnceItIsPlaced) {

@@ -93,6 +93,10 @@ TEST_F(ClusterTraces, AQuestionThatFailsIsNotNothing) {
   Program("ip", "exit 1");
   EXPECT_NE(Run("before=$(shared_places)").first, 0) << "it would be the same before and after";
   Program("ip", "");
+  Program("iptables-save", "exit 1");
+  EXPECT_NE(Run("before=$(shared_places)").first, 0) << "as of ip";
+  Program("iptables-save", "echo :KUBE-MARK - [0:0]");
+  EXPECT_EQ(Run("before=$(shared_places); echo \"$before\" | awk \"/^rule/\"").second, "rule :KUBE-MARK - \n");
   for (const std::string commands : {"echo 'grep: /proc/7/environ: Input/output error' >&2; exit 2", "exit 127"}) {
     Program("grep", commands);
     const auto [status, output] = Run("expect_nothing_left \"\" gone");

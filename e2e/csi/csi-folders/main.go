@@ -109,6 +109,10 @@ func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
+	// Asked again, or what an attempt has left that did not come to its end: one mount, and not one over the other.
+	if err := takeDown(target); err != nil {
+		return nil, err
+	}
 	if err := syscall.Mount(path, target, "", syscall.MS_BIND, ""); err != nil {
 		return nil, status.Errorf(codes.Internal, "mounting %s: %v", volume, err)
 	}
@@ -120,11 +124,23 @@ func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
+// takeDown unmounts what is mounted there, if anything is.
+func takeDown(target string) error {
+	for {
+		switch err := syscall.Unmount(target, 0); {
+		case err == nil:
+		case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOENT):
+			return nil // nothing is mounted there any more
+		default:
+			return status.Errorf(codes.Internal, "taking %s down: %v", target, err)
+		}
+	}
+}
+
 func (d *driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	target := request.GetTargetPath()
-	// EINVAL: nothing is mounted there any more.
-	if err := syscall.Unmount(target, 0); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
-		return nil, status.Errorf(codes.Internal, "taking %s down: %v", target, err)
+	if err := takeDown(target); err != nil {
+		return nil, err
 	}
 	if err := os.Remove(target); err != nil && !os.IsNotExist(err) {
 		return nil, status.Error(codes.Internal, err.Error())
