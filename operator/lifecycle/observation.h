@@ -106,13 +106,12 @@ struct Observation {
   int64_t wanted_when_placed = 0;   // `wanted` when it began; 0: not known
   std::vector<ExecutorSlot> anew;   // where they would go if an attempt began now; empty: nowhere, or nobody has asked
   int64_t wanted = 0;               // executors that train, if there were room
-  std::vector<std::string>
-      pins_dropped;                // devices of spec.strategy.pins that an attempt after the first lacks; `job` has those pins no more
-  std::string placement_problem;   // why nothing fits, with what is short in which cluster
-  std::string placement_shortage;  // of a proposal: why fewer than wanted
-  bool advised = false;            // of a proposal: it follows a plan of the scheduler
-  std::string advice_reason;       // CamelCase; empty: the scheduler was not asked
-  std::string advice;              // what it said, in words
+  std::string strategy_change;      // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
+  std::string placement_problem;    // why nothing fits, with what is short in which cluster
+  std::string placement_shortage;   // of a proposal: why fewer than wanted
+  bool advised = false;             // of a proposal: it follows a plan of the scheduler
+  std::string advice_reason;        // CamelCase; empty: the scheduler was not asked
+  std::string advice;               // what it said, in words
   std::vector<ClusterView> clusters;
   std::string broker_endpoint;       // where executors reach the broker; empty: not known
   bool stepped = false;              // the attempt's broker says that it has made a step
