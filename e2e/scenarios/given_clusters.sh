@@ -35,7 +35,7 @@ done
 objects_in() {
   local kinds
   kinds=$(kubectl_of "$1" api-resources --verbs=list --output name |
-    grep -vE '^(events|leases|endpointslices|componentstatuses)(\.|$)' | sort | paste -sd,) || return
+    grep -vE '^(events|leases|endpoints|endpointslices|componentstatuses)(\.|$)' | sort | paste -sd,) || return
   kubectl_of "$1" get "$kinds" --all-namespaces --ignore-not-found --output \
     'jsonpath={range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{"\n"}{end}' | sort
 }
