@@ -94,7 +94,8 @@ class MemberLink : public Member {
   const std::string& name() const override { return name_; }
   bool reachable() const override { return Connection().ok(); }
   bool lost() const override { return lost_ && !reachable(); }
-  bool listed() const override { return admitted_ && cache_.Listed(); }
+  // Between its lists and its watches nobody would know whether it is away.
+  bool listed() const override { return admitted_ && cache_.Listed() && cache_.Watched(); }
   kube::ApiClient& client() const override { return cache_.client(); }
   std::vector<PodView> PodsOf(const std::string& job_uid) const override { return cache_.PodsOf(job_uid); }
   std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override { return cache_.AnchorOf(job_uid); }

@@ -97,6 +97,12 @@ bool ClusterCache::Listed() const {
   return listed_;
 }
 
+bool ClusterCache::Watched() const {
+  const bool watching = pods_.State().watching && anchors_.State().watching;
+  const std::lock_guard lock(mutex_);
+  return watched_ = watched_ || watching;
+}
+
 absl::Status ClusterCache::Credentials() const {
   for (const kube::Informer* informer : {&pods_, &anchors_}) {
     const kube::InformerState state = informer->State();

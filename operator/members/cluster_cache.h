@@ -43,6 +43,8 @@ class ClusterCache : public Member {
   bool WaitForSync(absl::Duration patience);
   // Whether that is so. Once it is, it stays so.
   bool Listed() const;
+  // Whether the watches of pods and anchors have been open at the same time. Once they have, it stays so.
+  bool Watched() const;
   // Unauthenticated: a watch has ended and does not begin again, because the server refuses us or we have no credentials for it. At once,
   // while Connection() has patience. OK in all other cases.
   absl::Status Credentials() const;

@@ -143,8 +143,11 @@ TEST_F(ClusterCacheTest, AClusterThatCanBeListedAndNotWatchedIsNotConnected) {
   ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
   EXPECT_TRUE(absl::IsUnavailable(cache.Connection())) << cache.Connection();
   EXPECT_EQ(cache.Connection().message(), "no watch yet");
+  EXPECT_TRUE(cache.Listed());
+  EXPECT_FALSE(cache.Watched());
   cache.Stop();
   EXPECT_TRUE(cache_.Connection().ok()) << "whose watches were opened before";
+  EXPECT_TRUE(cache_.Watched());
 }
 
 TEST_F(ClusterCacheTest, AWatchThatEndsIsWaitedForWhereItWasOpenOnce) {

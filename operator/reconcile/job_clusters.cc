@@ -26,11 +26,10 @@ std::vector<ClusterView> JobClusters::Look() const {
 }
 
 ClusterView JobClusters::LookInto(const Member& member) const {
-  ClusterView cluster{.name = member.name(),
-                      .reachable = member.reachable(),
-                      .lost = member.lost(),
-                      .listed = member.listed(),
-                      .used = Named(member.name())};
+  // Asked first: one that is listed and reached just after would be one that was reached, and is away.
+  const bool listed = member.listed();
+  ClusterView cluster{
+      .name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .listed = listed, .used = Named(member.name())};
   if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
     cluster.anchor = true;
     cluster.anchor_terminating = anchor->terminating;
