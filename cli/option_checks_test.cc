@@ -60,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"DemoSecondsNan", "demo --seconds nan", "--seconds", "not a finite number"},
         Case{"DemoSecondsZero", "demo --seconds 0", "--seconds", "above 0"},
         Case{"ClusterOfNoName", "cluster add Paris --member-context m", "NAME", "is no name"},
+        Case{"ClusterOfALongName", "cluster add paris-north-station-1 --member-context m", "NAME", "up to 20"},
         Case{"ClusterWithoutMember", "cluster add paris", "--member-context", "required"},
         Case{"ClusterWaitNan", "cluster add paris --member-context m --wait-seconds nan", "--wait-seconds", "not a finite number"},
         Case{"ClusterNamespace", "cluster add paris --member-context m --namespace a/b", "--namespace", "is no name"},

@@ -122,7 +122,7 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
   AddClusterOptions& options = flags->options;
   CLI::App* const command = cluster.add_subcommand(
       "add", "Make a cluster a member of a hub: an account with the rights there, a Secret and a FusionCluster on the hub");
-  command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ObjectName());
+  command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ClusterName());
   AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
   command
       ->add_option("--job-namespace", options.job_namespaces,
@@ -150,7 +150,7 @@ void AddRemoveCommand(CLI::App& cluster, const Globals& globals, Action& action)
   RemoveClusterOptions& options = flags->options;
   CLI::App* const command = cluster.add_subcommand(
       "remove", "Take a member from its hub: the FusionCluster and its Secret, and the account in the member if that is named");
-  command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ObjectName());
+  command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ClusterName());
   AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
   command->add_flag("--force", options.force, "although jobs have objects there, which then stay");
   command->add_option("--wait-seconds", flags->wait_s, "for the FusionCluster to be gone")->check(NumberFrom(0))->capture_default_str();

@@ -42,6 +42,15 @@ CLI::Validator ObjectName() {
   return CLI::Validator(check, "NAME", "ObjectName");
 }
 
+CLI::Validator ClusterName() {
+  constexpr size_t kMostLetters = 20;  // as the definition of FusionClusters has it
+  const auto check = [](const std::string& text) -> std::string {
+    if (base::IsDnsLabel(text) && text.size() <= kMostLetters) return "";
+    return absl::StrFormat("'%s' is no name: up to %d small letters, digits and '-', which stands at neither end", text, kMostLetters);
+  };
+  return CLI::Validator(check, "NAME", "ClusterName");
+}
+
 CLI::Validator SiteName() {
   const auto check = [](const std::string& text) -> std::string {
     return job::IsName(text) ? "" : absl::StrFormat("'%s' is no name of a site: %s", text, job::kNameRule);

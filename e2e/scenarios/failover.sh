@@ -120,6 +120,8 @@ takes_no_more() {
 }
 until_true "a job with three executors to be refused" takes_no_more
 echo "  $hub: $(grep -o 'spec.executors: .*' "$scratch/said")"
+refused=$(job more 20 "{name: genoa, min: 2}" "{replicas: 2, spares: 1, threads: 1}" 2>&1) && fail "spares went beyond what the namespace allows"
+[[ $refused == *"allows a job 2 executors"* ]] || fail "the refusal of spares does not say why: $refused"
 refused=$(k scale fusionjob long --replicas=3 2>&1) && fail "kubectl scale went beyond what the namespace allows"
 [[ $refused == *"allows a job 2 executors"* ]] || fail "the refusal of kubectl scale does not say why: $refused"
 until_true "two operators" operators_ready 2

@@ -205,6 +205,10 @@ TEST_F(ChartTest, OptionsAddTheirObjects) {
   EXPECT_THAT(Kinds(objects), Contains("ServiceMonitor"));
   EXPECT_EQ(OfKind(objects, "PodMonitor").at(0)["metadata"]["labels"]["release"].as<std::string>(), "p");
   EXPECT_THAT(Kinds(Objects("--set networkPolicy.enabled=true")), Contains("NetworkPolicy"));
+  const YAML::Node policy =
+      OfKind(Objects("--set networkPolicy.enabled=true,operator.config.scheduler=plans.lab:7202"), "NetworkPolicy").at(0);
+  const YAML::Node asked = policy["spec"]["egress"][policy["spec"]["egress"].size() - 1];
+  EXPECT_EQ(asked["ports"][0]["port"].as<int>(), 7202) << "a scheduler elsewhere";
   EXPECT_THAT(Kinds(Objects("--set operator.replicas=2")), Contains("PodDisruptionBudget"));
   const std::vector<YAML::Node> bare = Objects("--set rbac.create=false,serviceAccount.create=false,serviceAccount.name=own");
   EXPECT_THAT(OfKind(bare, "ClusterRole"), IsEmpty());
