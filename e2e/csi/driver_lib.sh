@@ -5,7 +5,7 @@ csi_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # csi_volumes CLUSTER: where its folders are: given/NAME for inline volumes, claims/NAME.
 csi_volumes() { echo "$state_root/$1/csi"; }
 
-# start_csi CLUSTER: after it, inline volumes and claims are served. CSI_CLASS_NOTES: annotations of the class, as YAML.
+# start_csi CLUSTER [ANNOTATIONS]: after it, inline volumes and claims are served. ANNOTATIONS: of the class, as YAML.
 start_csi() {
   local name=$1 folder kubelet built driver provisioner
   folder=$(csi_volumes "$name") kubelet=$state_root/$1/kubelet
@@ -24,7 +24,7 @@ spec: {attachRequired: false, podInfoOnMount: false, fsGroupPolicy: None, volume
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
-metadata: {name: folders, annotations: {${CSI_CLASS_NOTES:-}}}
+metadata: {name: folders, annotations: {${2:-}}}
 provisioner: folders.csi.fusionllm.io
 DRIVER
   "$cluster_scripts/daemon.sh" start "$name" csi-folders

@@ -27,7 +27,7 @@ took "three clusters, and a registry with the images at $registry"
 
 for cluster in "${machines[@]}"; do
   trust_registry "$cluster"
-  CSI_CLASS_NOTES='storageclass.kubernetes.io/is-default-class: "true"' start_csi "$cluster"
+  start_csi "$cluster" 'storageclass.kubernetes.io/is-default-class: "true"'
   if [ "$cluster" != "$hub" ]; then "$cluster_scripts/link.sh" shape "$hub" "$cluster" 50mbit 20ms; fi
 done
 
