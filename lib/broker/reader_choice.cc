@@ -39,14 +39,12 @@ ReaderChoice::ReaderChoice(AskPlan question, std::vector<Reader> readers, Wish w
     : question_(std::move(question)), readers_(std::move(readers)), wish_(wish) {
   if (readers_.empty()) readers_.push_back({.name = question_.data_device});
   Interleave(readers_);
-  left_out_ = readers_.size() - std::min(readers_.size(), kMostReaders);
-  readers_.resize(readers_.size() - left_out_);
 }
 
 std::optional<AskPlan> ReaderChoice::Next() {
   if (settled_ || asked_ == readers_.size()) return std::nullopt;
   const Reader& reader = readers_[asked_];
-  if (chosen_.has_value() && (wish_ == Wish::kAnyPlan || reader.rank != chosen_->rank)) return std::nullopt;
+  if (chosen_.has_value() && (wish_ == Wish::kAnyPlan || reader.rank != chosen_->rank || asked_ >= kMostCompared)) return std::nullopt;
   ++asked_;
   last_ = question_;
   last_.data_device = reader.name;
@@ -71,7 +69,8 @@ void ReaderChoice::Refused(std::string reason, std::string message) {
 }
 
 std::string ReaderChoice::NotAskedAbout() const {
-  return left_out_ == 0 ? "" : absl::StrFormat("; %d more %s not asked about", left_out_, left_out_ == 1 ? "was" : "were");
+  const size_t left = readers_.size() - asked_;
+  return left == 0 ? "" : absl::StrFormat("; %d more %s not asked about", left, left == 1 ? "was" : "were");
 }
 
 std::string ReaderChoice::Account() const {

@@ -2,7 +2,8 @@
 // it is asked about one after the other: about the next where one is refused, and, where nothing runs yet that would wait meanwhile, about
 // all of the best for the shortest step.
 //
-// Pure: answers in, questions out; the same answers lead to the same choice. Limits: kMostReaders questions. Not thread-safe.
+// Pure: answers in, questions out; the same answers lead to the same choice. Limits: kMostCompared questions once there is a plan; while
+// all are refused, one for each reader, for a run that is possible must not fail. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace fusionllm::broker {
 
 class ReaderChoice {
  public:
-  static constexpr size_t kMostReaders = 4;
+  static constexpr size_t kMostCompared = 4;
 
   struct Reader {
     std::string name, site;
@@ -63,7 +64,7 @@ class ReaderChoice {
   AskPlan question_, last_;
   std::vector<Reader> readers_;
   Wish wish_ = Wish::kAnyPlan;
-  size_t asked_ = 0, left_out_ = 0;
+  size_t asked_ = 0;
   bool settled_ = false;
   std::vector<Answer> answers_;
   std::optional<Chosen> chosen_;

@@ -27,11 +27,34 @@ std::string NextOf(ReaderChoice& choice) {
   return ask.has_value() ? ask->data_device : "none";
 }
 
-TEST(ReaderChoiceTest, HigherRanksComeFirstThenSitesInTurnsAndFourAreEnough) {
+TEST(ReaderChoiceTest, HigherRanksComeFirstThenSitesInTurns) {
   EXPECT_THAT(AskedOf({{}, {{"a0", "a", 3}, {"b0", "b", 3}, {"c0", "c", 4}}, Wish::kAnyPlan}), ElementsAre("c0", "a0", "b0"));
   EXPECT_THAT(AskedOf({{}, {{"a0", "a", 3}, {"a1", "a", 3}, {"a2", "a", 3}, {"b0", "b", 3}, {"b1", "b", 3}}, Wish::kAnyPlan}),
-              ElementsAre("a0", "b0", "a1", "b1"));
+              ElementsAre("a0", "b0", "a1", "b1", "a2"));
   EXPECT_THAT(AskedOf({{}, {{"a0", "a", 3}, {"a1", "a", 3}, {"b0", "b", 2}}, Wish::kAnyPlan}), ElementsAre("a0", "a1", "b0"));
+}
+
+// A run that is possible must not fail because those who come first by name cannot read.
+TEST(ReaderChoiceTest, WhileAllAreRefusedEachIsAskedAboutAndOfPlansFourAreCompared) {
+  std::vector<ReaderChoice::Reader> six;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) six.push_back({.name = name, .site = name, .rank = 3});
+  ReaderChoice refused({}, six, Wish::kShortestStep);
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    EXPECT_EQ(NextOf(refused), name);
+    refused.Refused("InsufficientMemory", "too small");
+  }
+  EXPECT_EQ(NextOf(refused), "f");
+  refused.Planned({.predicted_step_s = 1});
+  EXPECT_EQ(NextOf(refused), "none");
+  EXPECT_EQ(refused.reader(), "f");
+
+  ReaderChoice compared({}, six, Wish::kShortestStep);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    EXPECT_EQ(NextOf(compared), name);
+    compared.Planned({.predicted_step_s = 1});
+  }
+  EXPECT_EQ(NextOf(compared), "none");
+  EXPECT_THAT(compared.Account(), HasSubstr("2 more were not asked about"));
 }
 
 TEST(ReaderChoiceTest, WithoutReadersTheQuestionIsAskedOnceAsItIs) {

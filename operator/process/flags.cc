@@ -64,7 +64,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
       ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
   app.add_option("--ask-ready", flags.ask_ready,
-                 "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes");
+                 "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes")
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");
   app.add_option("--kube-api-qps", flags.hub_qps, "Requests a second to the hub's API server, in the long run")
       ->check(CheckFinite)

@@ -1,15 +1,11 @@
 #include "services/broker/broker_setup.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +16,7 @@
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/philox.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/layout.h"
@@ -41,13 +38,9 @@
 namespace fusionllm::services {
 namespace {
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
+// More is no job, topology or profile that anybody reads.
+constexpr int64_t kMostInputBytes = int64_t{64} << 20;
+absl::StatusOr<std::string> ReadText(const std::string& path) { return base::ReadSmallFile(path, kMostInputBytes); }
 
 // Every resource that a topology's paths name, with its rate.
 absl::Status CreateLinkState(const job::LinkTable& links, const std::string& path) {

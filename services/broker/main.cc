@@ -71,7 +71,9 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_option("--listen", flags.listen_address, "Address to listen on")->capture_default_str()->check([](const std::string& text) {
     return std::string(base::CheckListenable(text).message());
   });
-  app.add_option("--scheduler", flags.scheduler_address, "Address of the scheduler")->required();
+  app.add_option("--scheduler", flags.scheduler_address, "Address of the scheduler")
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); })
+      ->required();
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, broker.pem, broker.key, token");
   app.add_option("--expect", expected, "Executors to wait for, separated by commas");
   app.add_option("--min-executors", flags.min_executors, "Wait, without limit, for so many executors in all")

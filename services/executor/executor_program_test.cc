@@ -141,6 +141,9 @@ TEST(ExecutorProgram, WhoIsOfAnEarlierAttemptEndsSoThatTheKubeletLeavesItAlone) 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--name", "a"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--log-level", "loud"}).Wait(), 2);
+  for (const char* nowhere : {"", "localhost", "::1:1", "127.0.0.1:0", "lab:http"}) {
+    EXPECT_EQ(Program("fusion-executor", {"--broker", nowhere, "--name", "a"}).Wait(), 2) << nowhere;
+  }
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--metrics-address", "everywhere"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--tls", "/nonexistent"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--advertise", "lab:7001"}).Wait(), 2) << "without --listen";

@@ -51,7 +51,9 @@ struct Flags {
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--broker", flags.session.address, "Address of the broker")->required();
+  app.add_option("--broker", flags.session.address, "Address of the broker")
+      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); })
+      ->required();
   app.add_option("--name", flags.host.name, "Name of this device")->required();
   app.add_option("--site", flags.host.site, "Site of this device, when no topology says")->check([](const std::string& text) {
     return text.empty() || job::IsName(text) ? "" : absl::StrCat("'", text, "' is no name: ", job::kNameRule);
