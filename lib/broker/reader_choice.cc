@@ -27,7 +27,7 @@ void Interleave(std::vector<ReaderChoice::Reader>& readers) {
   std::vector<std::pair<std::pair<int, int>, ReaderChoice::Reader>> placed;
   for (ReaderChoice::Reader& reader : readers) {
     const int before = seen[{reader.rank, reader.site}]++;
-    placed.push_back({{-reader.rank, before}, std::move(reader)});
+    placed.emplace_back(std::pair{-reader.rank, before}, std::move(reader));
   }
   std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < placed.size(); ++i) readers[i] = std::move(placed[i].second);
@@ -69,7 +69,9 @@ void ReaderChoice::Refused(std::string reason, std::string message) {
 }
 
 std::string ReaderChoice::NotAskedAbout() const {
-  const size_t left = readers_.size() - asked_;
+  // Those of a lower rank were no choice, and while all were refused each was asked about.
+  const auto left = std::count_if(readers_.begin() + static_cast<ptrdiff_t>(asked_), readers_.end(),
+                                  [&](const Reader& reader) { return chosen_.has_value() && reader.rank == chosen_->rank; });
   return left == 0 ? "" : absl::StrFormat("; %d more %s not asked about", left, left == 1 ? "was" : "were");
 }
 

@@ -103,8 +103,7 @@ TEST(ReaderChoiceTest, TheShortestStepToAnEqualLossIsTakenAmongTheHighestRankTha
   EXPECT_EQ(choice.reader(), "d");
   EXPECT_EQ(
       choice.Account(),
-      "d reads the data: 1.5 s a step expected; not a: InsufficientMemory: stage 0 needs more; with b instead 2 s; with c instead 1 s; 1 "
-      "more was not asked about");
+      "d reads the data: 1.5 s a step expected; not a: InsufficientMemory: stage 0 needs more; with b instead 2 s; with c instead 1 s");
 }
 
 TEST(ReaderChoiceTest, OfTwoThatAreAboutEqualOrUnknownItIsTheFirst) {
