@@ -72,7 +72,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
     return std::string(base::CheckListenable(text).message());
   });
   app.add_option("--scheduler", flags.scheduler_address, "Address of the scheduler")
-      ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); })
+      ->check([](const std::string& text) { return std::string(base::SplitHostPort(text).status().message()); })
       ->required();
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, broker.pem, broker.key, token");
   app.add_option("--expect", expected, "Executors to wait for, separated by commas");

@@ -141,7 +141,7 @@ TEST(ExecutorProgram, WhoIsOfAnEarlierAttemptEndsSoThatTheKubeletLeavesItAlone) 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--name", "a"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--log-level", "loud"}).Wait(), 2);
-  for (const char* nowhere : {"", "localhost", "::1:1", "127.0.0.1:0", "lab:http"}) {
+  for (const char* nowhere : {"", "localhost", "::1:1", "lab:http"}) {
     EXPECT_EQ(Program("fusion-executor", {"--broker", nowhere, "--name", "a"}).Wait(), 2) << nowhere;
   }
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--metrics-address", "everywhere"}).Wait(), 2);
