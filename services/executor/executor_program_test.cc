@@ -28,7 +28,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Where nobody listens.
-constexpr char kNobody[] = "127.0.0.1:1";
+constexpr char kNobody[] = "127.0.0.1:0";
 
 TEST(ExecutorProgram, IsAliveAndNotReadyWhileItLooksForItsBroker) {
   Program program("fusion-executor", {"--broker", kNobody, "--name", "a"});
