@@ -1,6 +1,6 @@
 #!/bin/bash
-# build-go-program.sh FOLDER PACKAGE: builds one program from its own sources, pinned by the Go module in FOLDER, and prints its path. A second
-# call finds it by a hash of the module, and prints at once.
+# build-go-program.sh FOLDER PACKAGE: builds one program from its own sources, pinned by the Go module in FOLDER or in that folder, and prints its
+# path. A second call finds it by a hash of the module and of what the folder has in Go, and prints at once.
 #   FUSIONLLM_CACHE  where it is kept; ${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm when unset
 # Needs Go 1.21 or newer (it fetches the release that the module asks for by itself). Installs nothing.
 set -euo pipefail
