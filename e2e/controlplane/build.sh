@@ -2,14 +2,26 @@
 # build.sh [MODULE...]: builds the programs of the end-to-end clusters (kubernetes, etcd, helm, coredns), or those of these modules alone, from
 # their own sources, the Go modules beside this file, and prints the folder they are in. Cold on two cores: about eight minutes, helm alone
 # one; a second call finds them by a hash of the modules, and prints at once.
-#   FUSIONLLM_CACHE  where they are kept; ${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm when unset
+#   FUSIONLLM_CACHE           where they are kept; ${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm when unset
+#   FUSIONLLM_E2E_KUBERNETES  another minor release of Kubernetes, one of those in releases/: 1.31
 # Needs Go 1.21 or newer (it fetches the release a module asks for by itself), or any older `go` with which that one is fetched. Where
 # there is none, `golang-go` is installed from Debian's packages. Installs nothing else.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${FUSIONLLM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm}/controlplane
 recipe=2  # to be counted up when what this script does to the modules changes
-hash=$( (echo "$recipe" && cat ./*/go.mod ./*/go.sum) | sha256sum | cut -c1-16)
+release=${FUSIONLLM_E2E_KUBERNETES:-}
+if [ -n "$release" ] && ! [ -f "releases/$release/go.mod" ]; then
+  echo "$0: FUSIONLLM_E2E_KUBERNETES is '$release'; there are: $(ls releases | paste -sd' ')" >&2
+  exit 1
+fi
+# folder_of MODULE [RELEASE]
+folder_of() { if [ "$1" = kubernetes ] && [ -n "${2:-}" ]; then echo "releases/$2"; else echo "$1"; fi; }
+hash_of() {
+  local folders=(coredns etcd helm "$(folder_of kubernetes "$1")")
+  (echo "$recipe" && cat "${folders[@]/%//go.mod}" "${folders[@]/%//go.sum}") | sha256sum | cut -c1-16
+}
+hash=$(hash_of "$release")
 modules=("$@")
 [ ${#modules[@]} -gt 0 ] || modules=(kubernetes etcd helm coredns)
 # Of a Debian release whose own Go is too old to fetch a newer one.
@@ -87,14 +99,14 @@ build() {
   local module=$1 flags=$2 start=$SECONDS
   shift 2
   echo "building $module: $*" >&2
-  (cd "$module" && CGO_ENABLED=0 GOFLAGS='-buildvcs=false -mod=readonly -trimpath' nice -n 19 "$go" build -p "${JOBS:-2}" -o "$staging/" -ldflags="-s -w $flags" "$@" >&2)
+  (cd "$(folder_of "$module" "$release")" && CGO_ENABLED=0 GOFLAGS='-buildvcs=false -mod=readonly -trimpath' nice -n 19 "$go" build -p "${JOBS:-2}" -o "$staging/" -ldflags="-s -w $flags" "$@" >&2)
   echo "built $module in $((SECONDS - start)) s" >&2
 }
 
 # What each module is told at link time; then its programs, whole, are where they are found.
 build_kubernetes() {
   local kubernetes number stamp= package
-  kubernetes=$(version_of kubernetes k8s.io/kubernetes)
+  kubernetes=$(version_of "$(folder_of kubernetes "$release")" k8s.io/kubernetes)
   number=${kubernetes#v}
   # Without these a node reports v0.0.0-master, and a chart's kubeVersion check refuses the cluster.
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
@@ -121,6 +133,11 @@ build_coredns() { build coredns "" github.com/coredns/coredns; }
 mkdir -p "$cache/$hash"
 for module in "${modules[@]}"; do
   if has "$cache/$hash" "$module"; then continue; fi
+  # Releases of Kubernetes share the rest.
+  if [ "$module" != kubernetes ] && has "$cache/$(hash_of '')" "$module"; then
+    ln "$cache/$(hash_of '')/$module" "$cache/$hash/"
+    continue
+  fi
   "build_$module"
   has "$staging" "$module" || { echo "$0: a program of $module is missing in $staging" >&2; exit 1; }
   for program in $(programs_of "$module"); do mv "$staging/$program" "$cache/$hash/"; done
