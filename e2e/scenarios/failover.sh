@@ -1,6 +1,6 @@
 #!/bin/bash
 # failover.sh: two operators, of which one leads, over a member where jobs train. The leader is deleted as an eviction does it, then its process
-# is killed with SIGKILL; how long until the other one leads is measured by the API server's clock. Then a leader is frozen, just when there is
+# is killed with SIGKILL; how long until another one leads is measured by the API server's clock. Then a leader is frozen, just when there is
 # something to do, for longer than its Lease lasts: the standby takes over and does it; the old one wakes up, ends, and by the audit logs of
 # hub and member it has written nothing after it had lost the Lease. All the while the job trains, and none of its Pods is replaced.
 # The chart's admission policies are in force from the second half on: what they are for is refused, by hub and member, and was not before.
@@ -39,7 +39,6 @@ led_since() {
     $6 == instance && $3 == "leases" && $2 == "update" && $5 == 200 && !found { print $1; found = 1 }'
 }
 seconds_of() { date --date "$1" +%s.%N; }
-instance() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}'; }
 # taken_over FORMER SINCE: until another one leads, in seconds.
 taken_over() {
   until_true "another operator to lead" another_leads "$1"
@@ -47,7 +46,7 @@ taken_over() {
     seconds_between "$2" "$(now)"
     return
   fi
-  seconds_between "$2" "$(seconds_of "$(led_since "$(instance)")")"
+  seconds_between "$2" "$(seconds_of "$(led_since "$(leading_instance)")")"
 }
 
 # ---- an end as Kubernetes orders it ----
@@ -73,8 +72,8 @@ fi
 
 # ---- a crash ----
 for round in 1 2 3; do
-  former=$(leader)
-  process=$(process_of_operator "$former")
+  former=$(leading_instance)
+  process=$(process_of_operator "${former%%_*}")
   since=$(now)
   kill -KILL "$process"
   crashed=$(taken_over "$former" "$since")
@@ -130,7 +129,7 @@ took "with the admission policies on, older epochs and more executors than allow
 
 # ---- a leader that is frozen, and wakes up ----
 former=$(leader)
-frozen=$(instance)
+frozen=$(leading_instance)
 process=$(process_of_operator "$former")
 # As it begins to work on the later ones: there is much that it has read, and not yet written.
 job late-1 20 "{name: genoa, min: 2}"
@@ -142,7 +141,7 @@ since=$(now)
 kubectl_in genoa delete pod long-genoa-0-r0 --wait=false >/dev/null  # and something that only a leader mends
 replaced=$(uid_of genoa long-genoa-0-r0)
 waited=$(taken_over "$former" "$since")
-successor=$(instance)
+successor=$(leading_instance)
 at_most "$waited" $crash_limit "the change of leaders after a freeze"
 for number in 1 2 3; do wait_for "late-$number" condition=Complete; done
 until_true "a new executor" uid_is_new genoa long-genoa-0-r0 "$replaced"
@@ -155,7 +154,7 @@ ended() { ! kill -0 "$process" 2>/dev/null; }
 until_true "the former leader to end" ended
 end_took=$(seconds_between "$(seconds_of "$woke")" "$(now)")
 until_true "two operators" operators_ready 2
-[ "$(instance)" = "$successor" ] || fail "somebody else leads: $(instance)"
+[ "$(leading_instance)" = "$successor" ] || fail "somebody else leads: $(leading_instance)"
 # Of the container before the one that runs, once the kubelet has seen that one end.
 says_why() { [[ $(own logs "$former" --previous 2>&1) == *"lost the lead"* ]]; }
 until_true "the former leader to have said why it ended" says_why

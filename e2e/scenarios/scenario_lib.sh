@@ -200,6 +200,7 @@ members_behind() {
 # ---- jobs ----
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
 # They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2; it trains $model, else a small gpt2,
+# where $placed, further fields of spec.placement, lets it,
 # with $data, else the text that each cluster has in a ConfigMap; it is in the namespace $job_namespace, else `team`.
 job() {
   kubectl_of "$hub" --namespace "${job_namespace:-team}" apply --filename - >/dev/null <<JOB
@@ -212,7 +213,7 @@ spec:
   training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
   strategy: {stages: ${stages:-2}}
   compression: ${compression:-$usual_compression}
-  placement: {clusters: [$3]}
+  placement: {clusters: [$3]${placed:+, $placed}}
   network: {mode: ${network_mode:-Relay}}
   executors: ${4:-$two_executors}
 ${5:-}
@@ -320,11 +321,13 @@ no_services() {
 expect_no_services() { until_true "the Services of a job that is over to go" no_services; }
 
 # ---- operators ----
-# The Pod of the operator that leads; nothing while nobody does.
-leader() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}' | cut -d_ -f1; }
+# The process that leads, as the Lease names it, and its Pod; nothing while nobody does.
+leading_instance() { own get lease fusion-operator --output 'jsonpath={.spec.holderIdentity}'; }
+leader() { leading_instance | cut -d_ -f1; }
+# another_leads FORMER: FORMER is a Pod, or a process: one that was killed is started again in its Pod, and may lead again.
 another_leads() {
   local now_leads
-  now_leads=$(leader) && [ -n "$now_leads" ] && [ "$now_leads" != "$1" ]
+  now_leads=$(leading_instance) && [ -n "$now_leads" ] && [ "$now_leads" != "$1" ] && [ "${now_leads%%_*}" != "$1" ]
 }
 operators_ready() {
   [ "$(own get deployment "$account" --output 'jsonpath={.status.readyReplicas}/{.status.unavailableReplicas}')" = "$1/" ]
