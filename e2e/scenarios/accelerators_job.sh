@@ -2,7 +2,7 @@
 # accelerators_job.sh: nodes tell of accelerators as they do where a device plugin and feature discovery run: a label that names the kind, and
 # how many there are. A job that asks for a kind, and for no number of executors, gets as many as are free in both members, each with one of its
 # own; the next one waits, hears what is short where, and starts when the first has ended. A job that asks for a GPU of NVIDIA's gets a node
-# that tells of one, and there ends with what it misses: there is no driver, and it does not train on the processor instead.
+# that tells of one, and there says what it misses, the image with CUDA, and with another image fails: it does not train on the processor instead.
 # What is counted is real, the accelerators are not: executors of the first kind, which FusionLLM does not compute on, train on the processor.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
@@ -50,12 +50,20 @@ expect_trained first
 wait_for second condition=Complete
 took "the first has come to its end, and the second after it, $(k get fusionjob second --no-headers)"
 
-placed="device: h100" stages=1 job card 20 "" "$any" "  failurePolicy: {maxRestarts: 1}"
-wait_for card condition=Failed
-why=$(condition_of fusionjob/card Failed message)
-grep -q 'no device cuda:0' <<<"$why" || fail "the job without a driver says: $why"
-took "no GPU where its node tells of one: $why"
+# The image with CUDA is not there, which the job says; with the one of the others there is nothing that computes on a GPU.
+placed="device: h100" stages=1 job card 20 "" "$any"
+lacks_image() { [[ $(condition_of fusionjob/card Ready message) == *card-oslo-0-r0*executor-cuda* ]]; }
+until_true "the job to say that it lacks the image with CUDA" lacks_image
+took "$(condition_of fusionjob/card Ready message)"
+k delete fusionjob card --timeout="$patience" >/dev/null
+image=$(kubectl_in oslo get pods --selector fusionllm.io/job=second --output 'jsonpath={.items[0].spec.containers[?(@.name=="executor")].image}')
+placed="device: h100" stages=1 job plain 20 "" "{threads: 1, template: {spec: {containers: [{name: executor, image: \"$image\"}]}}}" \
+  "  failurePolicy: {maxRestarts: 1}"
+wait_for plain condition=Failed
+why=$(condition_of fusionjob/plain Failed message)
+grep -q 'no CUDA back end' <<<"$why" || fail "the job without CUDA says: $why"
+took "it does not train on the processor instead: $why"
 k delete fusionjob first second --timeout="$patience" >/dev/null
-delete_job card
+delete_job plain
 took "deleted, nothing is left in any cluster"
 take_down "accelerators"
