@@ -88,11 +88,11 @@ absl::StatusOr<Question> Placer::QuestionAbout(const SurveyRequest& request, con
   std::vector<ClusterFacts> clusters = members_.Clusters();
   if (measured_ != nullptr) measured_->AddTo(clusters, request.now);
   const std::optional<ConfigMapFile> graph = GraphInConfigMap(request.job->spec);
-  if (!graph.has_value()) return QuestionOf(*request.job, choice, clusters);
+  if (!graph.has_value()) return QuestionOf(*request.job, request.attempt, choice, clusters);
   FUSIONLLM_ASSIGN_OR_RETURN(std::string text, ReadConfigMapFile(hub_.client(), request.identity.ns, *graph, {}));
   job::FusionJob job = *request.job;
   job.spec.model.graph = job::GraphSource{.inline_text = std::move(text)};
-  return QuestionOf(job, choice, clusters);
+  return QuestionOf(job, request.attempt, choice, clusters);
 }
 
 void Placer::KeepWords(const SurveyRequest& request, Placement& placement) {

@@ -55,7 +55,7 @@ class PlanCallTest : public ::testing::Test {
   }
   void Join(size_t a, size_t b, double bytes_per_s) { facts_[a].ways[facts_[b].name] = {.bytes_per_s = bytes_per_s, .latency_s = 1e-3}; }
   Question Asked() {
-    const auto question = QuestionOf(job_, ChoiceOf(job_, offers_), facts_);
+    const auto question = QuestionOf(job_, /*attempt=*/0, ChoiceOf(job_, offers_), facts_);
     EXPECT_TRUE(question.ok()) << question.status();
     return question.value_or(Question());
   }

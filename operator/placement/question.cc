@@ -10,6 +10,7 @@
 #include "lib/wire/profile_json.h"
 #include "operator/manifests/run_objects.h"
 #include "operator/placement/device_speed.h"
+#include "operator/placement/fitted_strategy.h"
 
 namespace fusionllm::op {
 namespace {
@@ -98,8 +99,10 @@ wire::MeasuredLink LinkOf(const std::string& src, const std::string& dst, const 
           .latency_seconds = way.latency_s};
 }
 
-// The job as it is planned for these devices: all of them train, and wishes about others say nothing.
-std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wire::DeviceProfile>& devices) {
+// The job as it is planned for these devices: all of them train, and wishes about others say nothing. An attempt that is not the first
+// would have its strategy fitted to what it gets, and is asked about so: else a question is refused where the attempt is not.
+std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wire::DeviceProfile>& devices,
+                        const std::vector<ExecutorSlot>& slots, int64_t attempt) {
   std::set<std::string> names;
   for (const wire::DeviceProfile& device : devices) names.insert(device.name);
   job.spec.executors.replicas = wanted;
@@ -109,6 +112,10 @@ std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wi
   job.spec.executors.pod_template.json.clear();
   std::erase_if(job.spec.strategy.pins, [&](const job::Pin& pin) { return !names.contains(pin.device); });
   std::erase_if(job.spec.strategy.exclude, [&](const std::string& device) { return !names.contains(device); });
+  if (attempt > 0) {
+    KeepWhatFits(job.spec.strategy, slots);
+    job.spec.strategy.stages = std::min(job.spec.strategy.stages, wanted);
+  }
   return JobDocument(job);
 }
 
@@ -130,13 +137,15 @@ ClusterWay WayBetween(const std::string& from, const std::string& to, job::Netwo
   return {.bytes_per_s = std::min(in.bytes_per_s, out.bytes_per_s), .latency_s = in.latency_s + out.latency_s};
 }
 
-absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, const Choice& choice, const std::vector<ClusterFacts>& clusters) {
+absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, int64_t attempt, const Choice& choice,
+                                    const std::vector<ClusterFacts>& clusters) {
   if (const auto& graph = job.spec.model.graph; graph.has_value() && graph->file.has_value()) {
     return absl::FailedPreconditionError("spec.model.graph.file is in a volume that the operator's scheduler cannot read");
   }
   const std::vector<int64_t> counts = Counts(choice);
   wire::ProfilesDocument profiles;
   std::vector<std::string> sites;  // that have devices
+  std::vector<ExecutorSlot> slots;
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
     const ClusterOffer& offer = *choice.clusters[i].offer;
@@ -144,6 +153,7 @@ absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, const Choice& cho
     if (!devices.ok()) return absl::FailedPreconditionError(absl::StrCat(offer.name, ": ", std::string(devices.status().message())));
     std::move(devices->begin(), devices->end(), std::back_inserter(profiles.devices));
     sites.push_back(offer.name);
+    for (int64_t k = 0; k < counts[i]; ++k) slots.push_back({offer.name, static_cast<int>(k)});
     if (counts[i] > 1) profiles.links.push_back(LinkOf(DeviceName({offer.name, 0, false}), DeviceName({offer.name, 1, false}), kInnerWay));
   }
   for (const std::string& from : sites) {
@@ -153,7 +163,8 @@ absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, const Choice& cho
       profiles.links.push_back(LinkOf(DeviceName({from, 0, false}), DeviceName({to, 0, false}), way));
     }
   }
-  return Question{.job_document = DocumentFor(job, choice.wanted, profiles.devices), .profiles_document = wire::PrintProfiles(profiles)};
+  return Question{.job_document = DocumentFor(job, choice.wanted, profiles.devices, slots, attempt),
+                  .profiles_document = wire::PrintProfiles(profiles)};
 }
 
 }  // namespace fusionllm::op

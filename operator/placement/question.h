@@ -4,6 +4,7 @@
 // assumed (device_speed.h); the ways between clusters are those of FusionClusters, else what runs have measured, else the defaults below.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,9 @@ ClusterWay WayBetween(const std::string& from, const std::string& to, job::Netwo
 // Whether executors of these two meet at the broker.
 bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters);
 
-// FailedPrecondition: why it cannot be asked.
-absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, const Choice& choice, const std::vector<ClusterFacts>& clusters);
+// `attempt`: the first is 0; the strategy of a later one is fitted to what it could get (fitted_strategy.h). FailedPrecondition: why it
+// cannot be asked.
+absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, int64_t attempt, const Choice& choice,
+                                    const std::vector<ClusterFacts>& clusters);
 
 }  // namespace fusionllm::op

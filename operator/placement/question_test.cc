@@ -40,7 +40,7 @@ class QuestionTest : public ::testing::Test {
   ClusterFacts& Facts(const std::string& name) {
     return *std::find_if(facts_.begin(), facts_.end(), [&](const ClusterFacts& facts) { return facts.name == name; });
   }
-  absl::StatusOr<Question> Ask() { return QuestionOf(job_, ChoiceOf(job_, offers_), facts_); }
+  absl::StatusOr<Question> Ask() { return QuestionOf(job_, attempt_, ChoiceOf(job_, offers_), facts_); }
   // Of a question's document, what can be read.
   static std::string Words(const Question& question) {
     const auto profiles = wire::ParseProfiles(question.profiles_document);
@@ -56,6 +56,7 @@ class QuestionTest : public ::testing::Test {
   }
 
   job::FusionJob job_;
+  int64_t attempt_ = 0;
   std::vector<ClusterOffer> offers_;
   std::vector<ClusterFacts> facts_;
 };
@@ -81,6 +82,42 @@ TEST_F(QuestionTest, EachExecutorThatACluserCouldTakeIsADevice) {
   EXPECT_EQ(job->spec.executors.replicas, 3);
   EXPECT_EQ(job->spec.executors.spares, 0);
   EXPECT_TRUE(job->spec.strategy.pins.empty()) << "there is no such device";
+}
+
+// As the attempt itself is fitted: else the scheduler refuses the question of a job that it would plan.
+TEST_F(QuestionTest, ALaterAttemptAsksForNoMoreStagesThanItCouldHave) {
+  Offer("hub", {{"", 9}}, 2);
+  Offer("paris", {{"", 9}}, 2);
+  job_.spec.executors.min = 2;
+  job_.spec.executors.spares = 0;
+  job_.spec.strategy.stages = 5;
+  const auto stages = [&]() -> int64_t {
+    const auto question = Ask();
+    EXPECT_TRUE(question.ok()) << question.status();
+    const auto job = job::ParseFusionJob(question.ok() ? question->job_document : "", "asked");
+    return job.ok() ? job->spec.strategy.stages : -1;
+  };
+  attempt_ = 1;
+  EXPECT_EQ(stages(), 3) << "so many does the job have";
+  job_.spec.strategy.exclude = {"hub-0", "paris-1"};
+  EXPECT_EQ(stages(), 2) << "two of the four may train";
+  job_.spec.strategy.stages = 0;
+  EXPECT_EQ(stages(), 0) << "the planner decides";
+  job_.spec.strategy.exclude.clear();
+  job_.spec.strategy.stages = 3;
+  EXPECT_EQ(stages(), 3);
+}
+
+TEST_F(QuestionTest, AFirstAttemptAsksAsTheUserWrote) {
+  Offer("hub", {{"", 9}}, 2);
+  Offer("paris", {{"", 9}}, 1);
+  job_.spec.executors.min = 2;
+  job_.spec.executors.spares = 0;
+  job_.spec.strategy.stages = 3;
+  job_.spec.strategy.exclude = {"hub-0"};
+  const auto question = Ask();
+  ASSERT_TRUE(question.ok()) << question.status();
+  EXPECT_THAT(question->job_document, HasSubstr("stages: 3")) << "a mistake that its user should learn of";
 }
 
 TEST_F(QuestionTest, AsManyAsTheJobAllowsAndNoMoreThanASearchCanWeigh) {

@@ -1,6 +1,7 @@
 // What the clusters that there are offer a job: which it may use, and for how many of its executors they have room.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -20,6 +21,7 @@ struct SurveyRequest {
   JobIdentity identity;
   const job::FusionJob* job = nullptr;
   const Images* images = nullptr;
+  int64_t attempt = 0;  // that is to be placed
   // Clusters that the job was told to leave, with why.
   std::map<std::string, std::string> avoided;
   absl::Time now;

@@ -210,6 +210,7 @@ class JobReconciler::Pass {
     return {.identity = seen.identity,
             .job = &seen.job,
             .images = &owner_.options_.images,
+            .attempt = seen.memory.attempt,
             .avoided = seen.memory.avoided,
             .now = seen.now,
             .named = NamedFor(seen.clusters, view_.status.cluster_statuses),

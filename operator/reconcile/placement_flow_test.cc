@@ -348,11 +348,12 @@ class AdvisedTest : public TwoPlacesTest {
 
   absl::StatusOr<std::string> answer_;
   std::atomic<int> asked_ = 0;
-  std::string profiles_;  // of the last question; once it is answered
+  std::string profiles_, document_;  // of the last question; once it is answered
   absl::Notification answered_;
   Advisor asking_{[this](const Question& question, absl::Duration, const std::stop_token&) {
                     ++asked_;
                     profiles_ = question.profiles_document;
+                    document_ = question.job_document;
                     return answer_;
                   },
                   [this](const JobIdentity&) { answered_.Notify(); }, clock_};
@@ -379,6 +380,24 @@ TEST_F(AdvisedTest, WhatWasSaidOfAnEarlierAttemptIsTakenBack) {
   SettleBoth();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
   EXPECT_EQ(Condition("Advised"), "False NotAsked");
+}
+
+TEST_F(AdvisedTest, ALaterAttemptIsAskedAboutWithAStrategyThatFitsIt) {
+  answer_ = PlanOn({"tokyo-0", "tokyo-1"});
+  tokyo_->SetCapacity(Cpus(0));
+  json job = ElasticJob(3, 2, true);
+  job["spec"]["strategy"]["stages"] = 3;
+  SubmitReachable(job);
+  ASSERT_EQ(asked_, 0) << "there is no choice";
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
+  SettleBoth();
+  tokyo_->SetCapacity(Cpus(4));
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}, {"executors", {{"replicas", 2}}}}}});
+  (void)Reconcile();
+  answered_.WaitForNotification();
+  EXPECT_THAT(document_, HasSubstr("stages: 2"));
+  SettleBoth();
+  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r1", "train-tokyo-1-r1"));
 }
 
 TEST_F(AdvisedTest, WithoutAnAnswerRoomAndPreferenceDecide) {
