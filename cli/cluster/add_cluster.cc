@@ -1,5 +1,6 @@
 #include "cli/cluster/add_cluster.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,8 +23,7 @@ using nlohmann::json;
 constexpr size_t kMaxCaBytes = size_t{1} << 20;
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 
-absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where,
-                      const std::function<void(const std::string&)>& tell) {
+absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where, const Tell& tell) {
   for (const ClusterObject& object : objects) {
     const auto applied = client.Apply(object.resource, object.key, object.body.dump(), {.field_manager = kFieldManager});
     if (!applied.ok()) return Named(applied.status(), where, object.resource, object.key);
@@ -48,7 +48,26 @@ absl::Status CheckHub(const AddClusterOptions& options, kube::ApiClient& hub) {
     return absl::AlreadyExistsError(absl::StrCat("the hub has a Secret ", options.hub_namespace, "/", options.name,
                                                  " that this command did not make; take another name, or delete it"));
   }
+  // Its schema, its policies and its namespace would else say no when the member has an account with rights already.
+  for (const ClusterObject& object : HubObjects(options, /*kubeconfig=*/"")) {
+    const auto tried = hub.Apply(object.resource, object.key, object.body.dump(), {.field_manager = kFieldManager, .dry_run = true});
+    if (!tried.ok()) return Named(tried.status(), "hub", object.resource, object.key);
+  }
   return absl::OkStatus();
+}
+
+// What an earlier call granted and this one does not: rights in all namespaces, and in those that are not named any more. After what is
+// granted now, so that the hub is never without.
+absl::Status WithdrawRights(const AddClusterOptions& options, kube::ApiClient& member, const Tell& tell) {
+  const std::string work = WorkRole(options.account);
+  const std::vector<std::string>& kept = options.job_namespaces;
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> bound, NamespacesOf(member, work));
+  for (const std::string& ns : bound) {
+    if (std::find(kept.begin(), kept.end(), ns) != kept.end()) continue;
+    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kRoleBindingResource, {ns, work}, tell).status());
+  }
+  if (kept.empty()) return absl::OkStatus();
+  return DeleteOurs(member, "member", kClusterRoleBindingResource, {"", work}, tell).status();
 }
 
 struct AccountToken {
@@ -95,14 +114,14 @@ AddedCluster ReadyOf(const json& cluster) {
 }  // namespace
 
 absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
-                                        const kube::ClientConfig& member_config, kube::Clock& clock,
-                                        const std::function<void(const std::string&)>& tell) {
+                                        const kube::ClientConfig& member_config, kube::Clock& clock, const Tell& tell) {
   const std::string server = options.server.empty() ? member_config.server : options.server;
   if (!absl::StartsWith(server, "https://")) {
     return absl::InvalidArgumentError(absl::StrCat("the member's server ", server, " is not https://; --server names another"));
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckHub(options, hub));
   FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, MemberObjects(options), "member", tell));
+  FUSIONLLM_RETURN_IF_ERROR(WithdrawRights(options, member, tell));
   FUSIONLLM_ASSIGN_OR_RETURN(const AccountToken account, WaitForToken(options, member, clock));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(member_config, account));
   const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, account.token);

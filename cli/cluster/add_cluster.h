@@ -32,8 +32,9 @@ struct AddedCluster {
   std::string message;  // of the condition Ready
 };
 
-// Calls block. `tell` is called with what has been done, a line each. Running it again with the same options changes nothing that is as it
-// should be. `member_config` is how `member` is reached: its server, authority and TLS name go into the kubeconfig, its credentials do not.
+// Calls block. `tell` is called with what has been done, a line each. Nothing is made before the hub has said, of a dry run, that it takes
+// its part. Running it again with the same options changes nothing that is as it should be; with others the account has the rights of these
+// alone. `member_config` is how `member` is reached: its server, authority and TLS name go into the kubeconfig, its credentials do not.
 //
 // Errors: InvalidArgument for what cannot be registered; AlreadyExists where name or Secret belong to something else; NotFound where the
 // hub has no operator's namespace or no FusionClusters; DeadlineExceeded where no token came; the servers' refusals. A member that the hub

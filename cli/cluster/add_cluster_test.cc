@@ -85,6 +85,62 @@ TEST_F(AddClusterTest, JobNamespacesAloneGiveRightsForPods) {
                                               Not(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work"))));
 }
 
+TEST_F(AddClusterTest, OnceMoreWithFewerRightsTakesTheOthersAway) {
+  for (const char* ns : {"training", "research"}) {
+    Create(member_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", ns}}}});
+  }
+  options_.owner_references_enforced = true;
+  ASSERT_TRUE(Add().ok());
+  options_.owner_references_enforced = false;
+  options_.job_namespaces = {"training", "research"};
+  ASSERT_TRUE(Add().ok());
+  const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
+  EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-work"})["rules"], json(kubeapi::MemberWorkRules()));
+  EXPECT_THAT(member_server_.objects(), AllOf(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch"),
+                                              Not(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work")),
+                                              Contains("rolebindings.rbac.authorization.k8s.io research/fusion-hub-work")));
+  EXPECT_THAT(told_, Contains("member: deleted ClusterRoleBinding fusion-hub-work"));
+  options_.job_namespaces = {"training"};
+  ASSERT_TRUE(Add().ok());
+  EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io training/fusion-hub-work"),
+                                              Not(Contains("rolebindings.rbac.authorization.k8s.io research/fusion-hub-work"))));
+}
+
+TEST_F(AddClusterTest, RightsThatSomebodyElseGrantedStay) {
+  Create(member_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "training"}}}});
+  const auto bind = [&](const kube::Resource& resource, const std::string& ns) {
+    const json binding = {{"apiVersion", resource.ApiVersion()},
+                          {"kind", resource.kind},
+                          {"metadata", {{"name", "fusion-hub-work"}}},
+                          {"roleRef", {{"kind", "ClusterRole"}, {"name", "fusion-hub-work"}}}};
+    EXPECT_TRUE(member_.Create(resource, ns, binding.dump()).ok());
+  };
+  bind(kRoleBindingResource, "default");
+  bind(kClusterRoleBindingResource, "");
+  options_.job_namespaces = {"training"};
+  ASSERT_TRUE(Add().ok());
+  EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io default/fusion-hub-work"),
+                                              Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work")));
+  EXPECT_THAT(told_, Contains("member: left ClusterRoleBinding fusion-hub-work, which somebody else made"));
+}
+
+// As its schema and admission policies would.
+TEST_F(AddClusterTest, AHubThatRefusesItIsToldBeforeAnythingIsMade) {
+  hub_server_.AddFault({.verb = "apply",
+                        .target = "fusionclusters",
+                        .code = 422,
+                        .body = R"({"kind":"Status","code":422,"reason":"Invalid","message":"metadata.name: too long"})"});
+  const auto before = hub_server_.objects();
+  const auto added = Add();
+  EXPECT_EQ(added.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(added.status().message()), AllOf(HasSubstr("hub: FusionCluster paris"), HasSubstr("too long")));
+  EXPECT_EQ(hub_server_.objects(), before);
+  EXPECT_THAT(member_server_.requests(), IsEmpty());
+  options_.hub_namespace = "nowhere";
+  EXPECT_THAT(std::string(Add().status().message()), HasSubstr("hub: Secret nowhere/paris"));
+  EXPECT_THAT(member_server_.requests(), IsEmpty());
+}
+
 TEST_F(AddClusterTest, OnceMoreChangesNothing) {
   ASSERT_TRUE(Add().ok());
   const json secret = Get(hub_, kSecretResource, {"fusionllm", "paris"}), cluster = Get(hub_, kFusionClusterResource, {"", "paris"});

@@ -11,7 +11,6 @@ using nlohmann::json;
 
 const kube::Resource kServiceAccount = {"", "v1", "serviceaccounts", "ServiceAccount", true};
 const kube::Resource kClusterRole = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
-const kube::Resource kClusterRoleBinding = {"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false};
 
 ClusterObject Object(const kube::Resource& resource, const kube::ObjectKey& key, json content = json::object()) {
   content["apiVersion"] = resource.ApiVersion();
@@ -26,7 +25,7 @@ ClusterObject Binding(const AddClusterOptions& options, const std::string& role,
   json content = {
       {"roleRef", {{"apiGroup", kClusterRole.group}, {"kind", kClusterRole.kind}, {"name", role}}},
       {"subjects", json::array({{{"kind", "ServiceAccount"}, {"name", options.account}, {"namespace", options.member_namespace}}})}};
-  return Object(ns.empty() ? kClusterRoleBinding : kRoleBindingResource, {ns, role}, std::move(content));
+  return Object(ns.empty() ? kClusterRoleBindingResource : kRoleBindingResource, {ns, role}, std::move(content));
 }
 
 }  // namespace
@@ -34,6 +33,7 @@ ClusterObject Binding(const AddClusterOptions& options, const std::string& role,
 const kube::Resource kSecretResource = {"", "v1", "secrets", "Secret", true};
 const kube::Resource kNamespaceResource = {"", "v1", "namespaces", "Namespace", false};
 const kube::Resource kRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
+const kube::Resource kClusterRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false};
 const kube::Resource kFusionClusterResource = {"fusionllm.io", "v1alpha1", "fusionclusters", "FusionCluster", false};
 
 kube::ObjectKey TokenSecret(const AddClusterOptions& options) {

@@ -16,7 +16,6 @@ namespace fusionllm::cli {
 namespace {
 
 using nlohmann::json;
-using Tell = std::function<void(const std::string&)>;
 
 const kube::Resource kFusionJobResource = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
@@ -47,31 +46,12 @@ absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& h
       count > named ? ", ..." : "", "; delete them first, or take --force, which leaves in the cluster what nobody can reach then"));
 }
 
-// True if it was there and is gone now.
-absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
-                                const kube::ObjectKey& key, const Tell& tell) {
-  const absl::StatusOr<json> found = Existing(client, resource, key);
-  if (!found.ok()) return Named(found.status(), where, resource, key);
-  if (found->is_null()) return false;
-  if (!MadeByUs(*found)) {
-    tell(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which somebody else made"));
-    return false;
-  }
-  const auto deleted = client.Delete(resource, key, {.uid = TextAt(*found, "/metadata/uid")});
-  if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), where, resource, key);
-  tell(absl::StrCat(where, ": deleted ", resource.kind, " ", key.ToString()));
-  return true;
-}
-
 absl::Status CleanMember(const RemoveClusterOptions& options, kube::ApiClient& member, const Tell& tell) {
   // Which namespaces `add` was given is not known here: bindings of the role are found by it.
   const std::string role = WorkRole(options.account);
-  const auto listed = member.List(kRoleBindingResource, "", {.label_selector = absl::StrCat(kManagedBy, "=", kFieldManager)});
-  if (!listed.ok()) return absl::Status(listed.status().code(), absl::StrCat("member: RoleBindings: ", listed.status().message()));
-  for (const json& binding : Parsed(*listed).value("items", json::array())) {
-    if (TextAt(binding, "/metadata/name") != role || TextAt(binding, "/roleRef/name") != role) continue;
-    FUSIONLLM_RETURN_IF_ERROR(
-        DeleteOurs(member, "member", kRoleBindingResource, {TextAt(binding, "/metadata/namespace"), role}, tell).status());
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> bound, NamespacesOf(member, role));
+  for (const std::string& ns : bound) {
+    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kRoleBindingResource, {ns, role}, tell).status());
   }
   std::vector<ClusterObject> objects =
       MemberObjects({.name = options.name, .member_namespace = options.member_namespace, .account = options.account});

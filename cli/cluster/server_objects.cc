@@ -27,6 +27,32 @@ bool MadeByUs(const json& object) {
   return object.contains("metadata") && object["metadata"].value("labels", json::object()).value(kManagedBy, "") == kFieldManager;
 }
 
+absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, const std::string& role) {
+  const auto listed = member.List(kRoleBindingResource, "", {.label_selector = absl::StrCat(kManagedBy, "=", kFieldManager)});
+  if (!listed.ok()) return absl::Status(listed.status().code(), absl::StrCat("member: RoleBindings: ", listed.status().message()));
+  std::vector<std::string> namespaces;
+  for (const json& binding : Parsed(*listed).value("items", json::array())) {
+    if (TextAt(binding, "/metadata/name") != role || TextAt(binding, "/roleRef/name") != role) continue;
+    namespaces.push_back(TextAt(binding, "/metadata/namespace"));
+  }
+  return namespaces;
+}
+
+absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
+                                const kube::ObjectKey& key, const Tell& tell) {
+  const absl::StatusOr<json> found = Existing(client, resource, key);
+  if (!found.ok()) return Named(found.status(), where, resource, key);
+  if (found->is_null()) return false;
+  if (!MadeByUs(*found)) {
+    tell(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which somebody else made"));
+    return false;
+  }
+  const auto deleted = client.Delete(resource, key, {.uid = TextAt(*found, "/metadata/uid")});
+  if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), where, resource, key);
+  tell(absl::StrCat(where, ": deleted ", resource.kind, " ", key.ToString()));
+  return true;
+}
+
 absl::Status Named(const absl::Status& status, const std::string& where, const kube::Resource& resource, const kube::ObjectKey& key) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", resource.kind, " ", key.ToString(), ": ", status.message()));
 }

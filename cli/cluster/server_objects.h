@@ -1,8 +1,10 @@
 // What the commands about clusters read of objects on a server.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,6 +12,8 @@
 #include "lib/kube/client/api_client.h"
 
 namespace fusionllm::cli {
+
+using Tell = std::function<void(const std::string&)>;
 
 // Text as JSON; discarded (is_discarded()) where it is none.
 nlohmann::json Parsed(const std::string& text);
@@ -22,6 +26,13 @@ absl::StatusOr<nlohmann::json> Existing(kube::ApiClient& client, const kube::Res
 
 // Whether `fusionctl cluster add` made it.
 bool MadeByUs(const nlohmann::json& object);
+
+// The namespaces of a member in which this command has bound the role. Errors: the server's.
+absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, const std::string& role);
+
+// True if it was there and is gone now; what somebody else made stays.
+absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
+                                const kube::ObjectKey& key, const Tell& tell);
 
 // The error with the server's role ("hub") and the object before it.
 absl::Status Named(const absl::Status& status, const std::string& where, const kube::Resource& resource, const kube::ObjectKey& key);
