@@ -233,10 +233,10 @@ bool Problem::ResolvePins(Refusal& refusal) {
       if (op.placeholder || !MatchesGlob(pin.ops, op.name)) continue;
       matched = true;
       if (pinned_to_[p] >= 0 && pinned_to_[p] != *device) {
-        refusal = {"PinConflict",
-                   absl::StrFormat("op '%s' is pinned to %s by '%s' and to %s by '%s'", op.name, pin_of[p]->device, pin_of[p]->ops,
-                                   pin.device, pin.ops),
-                   {}};
+        const std::string before =
+            pin_of[p] == &data ? absl::StrFormat("is to run on %s, which has the training data (data.clusters), and is pinned", data.device)
+                               : absl::StrFormat("is pinned to %s by '%s' and", pin_of[p]->device, pin_of[p]->ops);
+        refusal = {"PinConflict", absl::StrFormat("op '%s' %s to %s by '%s'", op.name, before, pin.device, pin.ops), {}};
         return false;
       }
       pinned_to_[p] = *device;
@@ -257,16 +257,19 @@ bool Problem::ResolvePins(Refusal& refusal) {
     }
   }
   std::set<int> finished;
-  for (int p = next_pinned_[0]; p < n; p = pin_run_end_[p]) {
-    if (!finished.insert(pinned_to_[p]).second) {
-      refusal = {
-          "PinConflict",
-          absl::StrFormat(
-              "ops pinned to %s stand before and after op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
-              request_->devices[pinned_to_[p]].name, request_->ops[order_[p]].name),
-          {}};
-      return false;
-    }
+  for (int p = next_pinned_[0], before = p; p < n; before = p, p = pin_run_end_[p]) {
+    if (finished.insert(pinned_to_[p]).second) continue;
+    const bool data_first = pin_of[first_cut_ - 1] == &data && pinned_to_[p] == pinned_to_[first_cut_ - 1];
+    refusal = {
+        "PinConflict",
+        absl::StrFormat("%s op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
+                        data_first ? absl::StrFormat("%s has the training data (data.clusters), so it runs the first stage, and op '%s' "
+                                                     "is pinned to it behind",
+                                                     data.device, request_->ops[order_[p]].name)
+                                   : absl::StrFormat("ops pinned to %s stand before and after", request_->devices[pinned_to_[p]].name),
+                        request_->ops[order_[before]].name),
+        {}};
+    return false;
   }
   return true;
 }

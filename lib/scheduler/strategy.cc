@@ -1,6 +1,7 @@
 #include "lib/scheduler/strategy.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -36,6 +37,96 @@ Refusal GreedyShortfall(const Problem& problem) {
           absl::StrFormat("stage %d needs %s, largest free device has %s (%s)", count - 1, SizeText(needed), SizeText(largest),
                           problem.request().devices[devices[count - 1]].name),
           {"memory_bytes", needed, largest}};
+}
+
+// Positions [first, last] that one stage must hold, on a device of which that was asked.
+struct PinnedRun {
+  int device = 0, first = 0, last = 0;
+};
+
+std::vector<PinnedRun> PinnedRuns(const Problem& problem) {
+  std::vector<PinnedRun> runs;
+  for (int p = 0; p < problem.positions(); ++p) {
+    const int device = problem.PinnedDevice(p);
+    if (device < 0) continue;
+    // Placeholders are in the first stage.
+    if (runs.empty() || runs.back().device != device) runs.push_back({device, p < problem.first_cut() ? 0 : p, p});
+    runs.back().last = p;
+  }
+  return runs;
+}
+
+// What has been asked of single devices.
+std::string DeviceWishes(const PlanRequest& request) {
+  const std::string data = absl::StrFormat("the place of the training data (data.clusters: %s runs the first stage)", request.first_device);
+  if (request.first_device.empty()) return "the pins (strategy.pins)";
+  return request.pins.empty() ? data : absl::StrFormat("the pins (strategy.pins) and %s", data);
+}
+
+// Why pins and the place of the data cannot be had with the number of stages, or with the memory of the devices they name; nothing: nobody
+// can tell without a search.
+std::optional<Refusal> PinShortfall(const Problem& problem) {
+  const PlanRequest& request = problem.request();
+  const std::vector<PinnedRun> runs = PinnedRuns(problem);
+  const int count = static_cast<int>(runs.size()), usable = static_cast<int>(problem.usable().size());
+  const std::string wishes = DeviceWishes(request);
+  std::vector<std::string> names;
+  std::set<int> pinned;
+  int free_ops = problem.positions() - problem.first_cut() + 1;
+  for (const PinnedRun& run : runs) {
+    names.push_back(request.devices[run.device].name);
+    pinned.insert(run.device);
+    free_ops -= run.last - std::max(run.first, problem.first_cut() - 1) + 1;
+  }
+  const char* const limit = request.stages > 0 ? "strategy.stages" : "executors (max, replicas, less spares)";
+  if (count > problem.max_stages()) {
+    return Refusal{
+        "PinConflict",
+        absl::StrFormat("%s need %d stages, on %s; %s allows %d", wishes, count, absl::StrJoin(names, ", "), limit, problem.max_stages()),
+        {}};
+  }
+  if (const int most = count + std::min(free_ops, usable - count); most < problem.min_stages()) {
+    return Refusal{"PinConflict",
+                   absl::StrFormat("%s leave ops for at most %d %s; %s asks for %d", wishes, most, most == 1 ? "stage" : "stages",
+                                   request.stages > 0        ? "strategy.stages"
+                                   : request.use_all_devices ? "the planner, which uses all executors,"
+                                                             : "executors.min",
+                                   problem.min_stages()),
+                   {}};
+  }
+  for (const PinnedRun& run : runs) {
+    const int64_t need = NeedAlone(problem, run.first, run.last + 1), has = problem.UsableMemory(run.device);
+    if (need <= has) continue;
+    const std::string& device = request.devices[run.device].name;
+    const bool data = run.first == 0 && device == request.first_device;
+    return Refusal{
+        "PinConflict",
+        absl::StrFormat("what %s must hold needs %s of memory, it has %s: %s", device, SizeText(static_cast<double>(need)),
+                        SizeText(static_cast<double>(has)),
+                        data ? "it runs the first stage, for it has the training data (data.clusters)"
+                             : absl::StrFormat("ops from '%s' to '%s' are pinned to it (strategy.pins)",
+                                               request.ops[problem.op_at(run.first)].name, request.ops[problem.op_at(run.last)].name)),
+        {"memory_bytes", static_cast<double>(need), static_cast<double>(has)}};
+  }
+  int64_t together = 0;
+  std::vector<int64_t> others;
+  for (const int device : problem.usable()) {
+    if (pinned.contains(device)) {
+      together += problem.UsableMemory(device);
+    } else {
+      others.push_back(problem.UsableMemory(device));
+    }
+  }
+  std::sort(others.rbegin(), others.rend());
+  for (int k = 0; k < problem.max_stages() - count; ++k) together += others[k];
+  const int64_t whole = NeedAlone(problem, 0, problem.positions());
+  if (whole <= together) return std::nullopt;
+  return Refusal{
+      "PinConflict",
+      absl::StrFormat("with %s there are stages on %s, and %s allows %d in all: these have %s together at most, the job needs %s", wishes,
+                      absl::StrJoin(names, ", "), limit, problem.max_stages(), SizeText(static_cast<double>(together)),
+                      SizeText(static_cast<double>(whole))),
+      {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
 }
 
 // No placement that was found keeps to the limit: what the declared order would send tells by how much.
@@ -80,9 +171,13 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
     }
     default: {
       const int begin = assignment.begins[evaluation.stage];
+      const bool of_data = begin == 0 && !request.first_device.empty() && device != request.first_device;
       return {"PinConflict",
-              absl::StrFormat("this planner puts op '%s' and what follows it on %s against a pin; op-fence honours pins",
-                              request.ops[problem.op_at(begin)].name, device),
+              of_data ? absl::StrFormat("this planner runs the first stage on %s, and %s has the training data (data.clusters); op-fence "
+                                        "puts it there",
+                                        device, request.first_device)
+                      : absl::StrFormat("this planner puts op '%s' and what follows it on %s against a pin; op-fence honours pins",
+                                        request.ops[problem.op_at(begin)].name, device),
               {}};
     }
   }
@@ -122,6 +217,9 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
                             SizeText(static_cast<double>(whole)), problem.max_stages(), SizeText(static_cast<double>(together))),
             {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
   }
+  if (problem.HasPins()) {
+    if (std::optional<Refusal> shortfall = PinShortfall(problem)) return *std::move(shortfall);
+  }
   for (size_t a = 0; a < problem.usable().size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
       const int x = problem.usable()[b], y = problem.usable()[a];
@@ -135,7 +233,10 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   if (request.max_egress_bytes.has_value()) return EgressShortfall(problem, evaluator);
   if (problem.HasPins()) {
-    return {"PinConflict", "no placement honours the pins within the memory of the devices they name", {}};
+    return {"PinConflict",
+            absl::StrFormat("no placement was found that fits the memory of the executors and honours %s%s", DeviceWishes(request),
+                            request.stages > 0 ? absl::StrFormat(" with %d stages (strategy.stages)", request.stages) : ""),
+            {}};
   }
   return GreedyShortfall(problem);
 }
