@@ -28,15 +28,15 @@
 namespace fusionllm::daemon {
 namespace {
 
-// A connection holds a thread until its request has come and been answered: peers who send nothing delay others only when there are more
-// of them than this, and then not for long.
+// A connection holds a thread until its request has come and been answered. When the last of so many threads takes one, the request that
+// has been incomplete for longest is dropped: else peers who send nothing would keep health checks waiting.
 constexpr size_t kMostThreads = 64;
 // So many wait for a connection at rest. Each that has only ever waited takes 16 KiB; 64 of them were 1 MiB of every program.
 constexpr size_t kMostWaiting = 2;
 // Where the machine backs memory by huge pages the usual 8 MiB would be resident by 2 MiB a thread.
 constexpr size_t kStackBytes = 256 << 10;
-constexpr int kBacklog = 128;
-constexpr int kPauseMs = 10;  // when there are no file descriptors
+constexpr int kBacklog = 1024;  // beyond it a peer's next try is a second later, whatever is answered meanwhile
+constexpr int kPauseMs = 10;    // when there are no file descriptors
 
 struct Address {
   std::string host;
@@ -100,6 +100,7 @@ struct MonitoringServer::Http {
   std::vector<pthread_t> threads;
   std::optional<pthread_t> ended;  // to be joined
   size_t waiting = 0;              // of threads: for a connection, or about to
+  std::vector<int> incomplete;     // connections whose request is being read, the oldest first
 
   HttpAnswer AnswerTo(const HttpRequest& request) const {
     const std::string& path = request.path;
@@ -120,10 +121,20 @@ struct MonitoringServer::Http {
   }
 
   // Before a connection is read, others wait for the next ones, unless there are kMostThreads. Two, so that there is one left where a
-  // thread cannot be started.
-  void Busy() {
+  // thread cannot be started. With kMostThreads, the thread of the oldest incomplete request gets free for them.
+  void Busy(int fd) {
     const std::lock_guard lock(mutex);
     if (--waiting < kMostWaiting) StartThreadLocked();
+    if (waiting == 0 && !incomplete.empty()) {
+      shutdown(incomplete.front(), SHUT_RD);  // what has come is still read: perhaps it is complete by now
+      incomplete.erase(incomplete.begin());
+    }
+    incomplete.push_back(fd);
+  }
+
+  void HaveRead(int fd) {
+    const std::lock_guard lock(mutex);
+    std::erase(incomplete, fd);
   }
 
   // False: there are enough others, and the calling thread is to end.
@@ -152,10 +163,12 @@ struct MonitoringServer::Http {
         if (errno != EINTR && errno != ECONNABORTED) poll(&stopped, 1, kPauseMs);
         continue;
       }
-      Busy();
+      Busy(fd);
       {
         HttpExchange exchange(fd, stop_fd);
-        if (const std::optional<HttpRequest> request = exchange.Read()) exchange.Answer(AnswerTo(*request), request->method != "HEAD");
+        const std::optional<HttpRequest> request = exchange.Read();
+        HaveRead(fd);
+        if (request.has_value()) exchange.Answer(AnswerTo(*request), request->method != "HEAD");
       }
       close(fd);
       if (!Idle()) return;

@@ -2,9 +2,9 @@
 // program has one.
 //
 // Up to 64 threads answer, and one more waits as long as there are fewer, so that a health check is behind neither a scrape nor peers that
-// do not finish their requests; a request that is not complete within two seconds is dropped. Beyond 64 such peers a request waits for
-// that. At rest there are two. Plain HTTP without passwords: it shows figures and no tensors, and listens on loopback unless told
-// otherwise.
+// do not finish their requests; a request that is not complete within two seconds is dropped, and before that the oldest of them when all
+// threads are taken. At rest there are two. Plain HTTP without passwords: it shows figures and no tensors, and listens on loopback unless
+// told otherwise.
 #pragma once
 
 #include <functional>

@@ -139,6 +139,23 @@ TEST(MonitoringServerTest, AProbeIsNotBehindPeersWhoDoNotFinishTheirRequests) {
   for (const int fd : idle) close(fd);
 }
 
+TEST(MonitoringServerTest, AProbeIsNotBehindManyMoreOfThemThanThereAreThreads) {
+  const auto server = Serve({[] { return std::string(); }, Fine, Fine});
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<int> idle;
+  for (int i = 0; i < 480; ++i) idle.push_back(OpenHttp(server->address(), "GET /healthz HTTP/1.1\r\n"));
+  ASSERT_THAT(idle, Not(Contains(-1)));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(7)) << "14, were each waited for, by 64 threads";
+  // Those that came last have their time.
+  ASSERT_EQ(send(idle.back(), "\r\n", 2, MSG_NOSIGNAL), 2);
+  char answer[13] = {};
+  EXPECT_EQ(recv(idle.back(), answer, 12, MSG_WAITALL), 12);
+  EXPECT_STREQ(answer, "HTTP/1.1 200");
+  EXPECT_LE(recv(idle.front(), answer, 1, 0), 0) << "was dropped";
+  for (const int fd : idle) close(fd);
+}
+
 TEST(MonitoringServerTest, ThreadsAreThereOnlyWhileTheyAreOfUse) {
   constexpr size_t kPeers = 30;
   std::promise<void> go_on;
