@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "tests/chart/helm_chart.h"
 
@@ -30,6 +34,35 @@ TEST_F(ChartTest, WhoeverHasNoSchedulerIsToldHowJobsAreSpread) {
   EXPECT_THAT(Notes("--set scheduler.enabled=true"), Not(note));
   EXPECT_THAT(Notes("--set operator.config.scheduler=sched:80"), Not(note));
   EXPECT_THAT(Notes("--set role=member"), Not(note)) << "it is the hub's to ask";
+}
+
+TEST_F(ChartTest, WhoeverSetsWhatTheRoleDoesNotUseIsToldByName) {
+  const auto none = Not(HasSubstr("Without effect"));
+  for (const auto& [value, name] : std::vector<std::pair<const char*, const char*>>{
+           {"scheduler.enabled=true", "scheduler.enabled"},
+           {"admission.executorLimits=true", "admission.executorLimits"},
+           {"networkPolicy.enabled=true", "networkPolicy.enabled"},
+           {"metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.enabled"},
+           {"operator.clusterProfiles.enabled=true,operator.clusterProfiles.configMap=x", "operator.clusterProfiles.enabled"},
+           {"operator.replicas=2", "operator.replicas"},
+           {"operator.config.memberCacheMib=96", "operator.config"},
+           {"operator.featureGates.SchedulerAdvice=false", "operator.featureGates"},
+           {"operator.hubAddress=192.0.2.1", "operator.hubAddress"},
+           {"operator.extraArgs={--tombstone-days=3}", "operator.extraArgs"},
+           {"operator.extraEnv[0].name=X", "operator.extraEnv"}}) {
+    const std::string set = absl::StrCat(" --set '", value, "'");
+    EXPECT_THAT(Notes("--set role=member" + set),
+                HasSubstr(absl::StrCat("Without effect, for they are of the other role than member: ", name, ".")));
+    EXPECT_THAT(Notes(set), none) << value;
+  }
+  EXPECT_THAT(Notes("--set scheduler.enabled=true,role=member,operator.replicas=3"), HasSubstr(": operator.replicas, scheduler.enabled."));
+  EXPECT_THAT(Notes("--set member.token=false"), HasSubstr("Without effect, for they are of the other role than hub: member.token."));
+  EXPECT_THAT(Notes("--set member.token=false,role=member"), none);
+  EXPECT_THAT(Notes(""), none);
+  EXPECT_THAT(Notes("--set role=member"), none);
+  // A hub's and a member's own.
+  EXPECT_THAT(Notes("-f '" + ChartFolder() + "/ci/member-values.yaml'"), none);
+  EXPECT_THAT(Notes("-f '" + ChartFolder() + "/ci/everything-values.yaml'"), none);
 }
 
 TEST_F(ChartTest, WhoeverTakesRulesWithoutMonitorsIsToldWhatTheyLackThen) {

@@ -73,6 +73,37 @@ capabilities:
 {{- .Values.watchNamespaces | default .Values.rbac.jobNamespaces | toJson -}}
 {{- end -}}
 
+{{/*
+Values of which the release's role makes nothing, as a JSON list of their names. What they are by default says nothing, and what both roles may be
+given by one file of values is for neither to refuse: NOTES.txt tells.
+*/}}
+{{- define "fusionllm.unusedValues" -}}
+{{- $values := .Values -}}
+{{- $unused := list -}}
+{{- if eq $values.role "member" -}}
+{{- $operator := $values.operator -}}
+{{- range $name, $set := dict
+      "scheduler.enabled" $values.scheduler.enabled
+      "admission.executorLimits" $values.admission.executorLimits
+      "networkPolicy.enabled" $values.networkPolicy.enabled
+      "metrics.serviceMonitor.enabled" $values.metrics.serviceMonitor.enabled
+      "operator.clusterProfiles.enabled" $operator.clusterProfiles.enabled
+      "operator.replicas" (gt (int $operator.replicas) 1)
+      "operator.config" $operator.config
+      "operator.featureGates" $operator.featureGates
+      "operator.hubAddress" $operator.hubAddress
+      "operator.extraArgs" $operator.extraArgs
+      "operator.extraEnv" $operator.extraEnv -}}
+{{- if $set -}}
+{{- $unused = append $unused $name -}}
+{{- end -}}
+{{- end -}}
+{{- else if eq (toString $values.member.token) "false" -}}
+{{- $unused = append $unused "member.token" -}}
+{{- end -}}
+{{- $unused | toJson -}}
+{{- end -}}
+
 {{/* How often Prometheus asks, and what it makes of the answer: of a monitor. */}}
 {{- define "fusionllm.scrape" -}}
 interval: {{ .interval }}
