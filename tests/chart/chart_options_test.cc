@@ -10,6 +10,7 @@
 namespace fusionllm {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
@@ -331,6 +332,15 @@ TEST_F(ChartTest, NamespacesCanLimitTheirJobs) {
       Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-limits")["spec"]["matchConstraints"]["resourceRules"][0];
   EXPECT_THAT(Texts(rule["apiGroups"]), testing::ElementsAre("fusionllm.io")) << "what is refused by mistake is ours alone";
   EXPECT_THAT(Texts(rule["resources"]), UnorderedElementsAre("fusionjobs", "fusionjobs/scale"));
+  // A Scale tells of no spares: those of the job itself are counted.
+  const YAML::Node scale = Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-spares")["spec"];
+  EXPECT_THAT(Texts(scale["matchConstraints"]["resourceRules"][0]["resources"]), testing::ElementsAre("fusionjobs/scale"));
+  EXPECT_EQ(scale["paramKind"]["kind"].as<std::string>(), "FusionJob");
+  EXPECT_THAT(scale["validations"][0]["expression"].as<std::string>(),
+              AllOf(HasSubstr("params.metadata.name != request.name"), HasSubstr("+ variables.spares <= variables.limit")));
+  const YAML::Node binding = Named(objects, "ValidatingAdmissionPolicyBinding", "fusion-fusionllm-spares")["spec"];
+  EXPECT_EQ(binding["paramRef"]["parameterNotFoundAction"].as<std::string>(), "Allow");
+  EXPECT_FALSE(binding["paramRef"]["namespace"]) << "that of the job that is scaled";
   EXPECT_THAT(Kinds(Objects("--set admission.executorLimits=true,role=member")), Not(Contains("ValidatingAdmissionPolicy")));
 }
 
