@@ -95,7 +95,9 @@ std::optional<Refusal> PinShortfall(const Problem& problem) {
                    {}};
   }
   for (const PinnedRun& run : runs) {
-    const int64_t need = NeedAlone(problem, run.first, run.last + 1), has = problem.UsableMemory(run.device);
+    // Under recomputation what is kept is what crosses the cut before a stage, and a stage that begins earlier may keep less.
+    const int64_t kept = request.recompute && run.first > 0 ? problem.StashBound(run.first, run.last + 1) : 0;
+    const int64_t need = NeedAlone(problem, run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
     if (need <= has) continue;
     const std::string& device = request.devices[run.device].name;
     const bool data = run.first == 0 && device == request.first_device;
