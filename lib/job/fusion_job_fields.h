@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lib/job/fusion_job.h"
+#include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::job {
 
@@ -151,7 +152,7 @@ void Visit(V& v, Strategy& s) {
   v.Field("replicas", s.replicas, {.min = 0, .max = kMaxExecutors, .zero_is_auto = true},
           "Pipelines side by side that share each batch (data parallelism). auto: the planner decides. Plans only: a run has one.");
   v.Field("pipelineSchedule", s.pipeline_schedule, {}, "Order of forward and backward passes.");
-  v.Field("inFlight", s.in_flight, {.min = 0, .max = kMaxBatch, .zero_is_auto = true},
+  v.Field("inFlight", s.in_flight, {.min = 0, .max = scheduler::kMaxMicroBatches, .zero_is_auto = true},
           "Micro-batches in flight in the pipeline. auto: the planner decides.");
   v.Field("backend", s.backend, {}, "Kernels: cpu (fast) or ref (plain loops, the yardstick of the tests).");
   v.Field("pins", s.pins, {}, "Ops that must run on a certain device.");

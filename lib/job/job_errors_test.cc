@@ -186,6 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"UnknownPlanner", 8, "  strategy: {planner: opfense}",
                "8: spec.strategy.planner: must be one of op-fence, equal-ops, equal-compute, dt-fm, exact, got \"opfense\"; did you mean "
                "op-fence?"},
+        BadJob{"MoreInFlightThanAPlannerTakes", 8, "  strategy: {inFlight: 4097}",
+               "8: spec.strategy.inFlight: must be at most 4096, got 4097"},
         BadJob{"PinWithoutDevice", 8, "  strategy: {pins: [{ops: a}, {ops: b, device: d}]}", "8: spec.strategy.pins[0].device: required"},
         BadJob{"PinToExcluded", 8, "  strategy:\n    pins:\n    - ops: 'b.*'\n      device: d\n    exclude: [d]",
                "11: spec.strategy.pins[0].device: d is excluded by spec.strategy.exclude"},
