@@ -67,6 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"RemoveClusterOfNoName", "cluster remove Paris", "NAME", "is no name"},
         Case{"RemoveClusterWithoutKubeconfig", "cluster remove paris --kubeconfig none.yaml", "none.yaml", ""},
         Case{"ClusterWithoutKubeconfig", "cluster add paris --kubeconfig none.yaml --member-context m", "none.yaml", ""},
+        Case{"GatherSecondsOfAges", "run job.yaml --gather-seconds 1e300", "--gather-seconds", "not in range"},
+        Case{"DemoSecondsOfAges", "demo --seconds 1e300", "--seconds", "not in range"},
         Case{"GatherSecondsNan", "run job.yaml --gather-seconds nan", "--gather-seconds", "not a finite number"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -115,7 +115,9 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
   command->add_option("--metrics-address", flags->metrics_address,
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
-  command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")->check(NumberAbove(0));
+  command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")
+      ->check(NumberAbove(0))
+      ->check(CLI::Range(0.0, kMostSeconds));
   command->footer(
       "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "
       "spec.training.steps=50");

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lib/daemon/standard_files.h"
 
 namespace fusionllm::daemon {
@@ -32,6 +34,12 @@ std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::s
   base::StartLog(program, base::ParseLogLevel(flags.log_level).value_or(base::LogLevel::kInfo),
                  base::ParseLogFormat(flags.log_format).value_or(base::LogFormat::kText));
   return std::nullopt;
+}
+
+std::string CheckSeconds(const std::string& text) {
+  double seconds = 0;
+  const bool in_range = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMostSeconds;  // NaN is neither
+  return in_range ? "" : absl::StrFormat("'%s' is no number of seconds from 0 to %.0f", text, kMostSeconds);
 }
 
 int Complain(const absl::Status& status, int code) {

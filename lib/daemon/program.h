@@ -35,6 +35,11 @@ void AddCommonFlags(CLI::App& app, const std::string& program, const std::string
 // --version, 2 after bad usage, which is told on stderr.
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags);
 
+// What is wrong with `text` as the value of a flag that takes seconds, for CLI::Option::check; empty: it is a number from 0 to
+// kMostSeconds. CLI11's own checks let NaN pass, and its largest numbers are more than a clock can count.
+inline constexpr double kMostSeconds = 1e9;
+std::string CheckSeconds(const std::string& text);
+
 // Logs the error and gives the code back.
 int Complain(const absl::Status& status, int code);
 // With the code that base::ExitCodeFor gives it.

@@ -83,11 +83,11 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
       ->delimiter(',');
   app.add_option("--await-data-seconds", flags.await_data_seconds,
                  "When all of --data-device have been lost under the run: wait for one to be started again. 0: nobody does that")
-      ->check(CLI::NonNegativeNumber)
+      ->check(daemon::CheckSeconds)
       ->capture_default_str();
   app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
   app.add_flag("--alone", flags.alone, "No executors come but those of --expect: nobody of another site is waited for")->excludes("--open");
-  app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then");
+  app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then")->check(daemon::CheckSeconds);
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_option("--attempt", flags.attempt, "Of the job: executors that say another one do not attend")->check(CLI::NonNegativeNumber);
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");

@@ -150,6 +150,20 @@ TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--version"}).Wait(), 0);
 }
 
+TEST(ExecutorProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
+  for (const std::string flag : {"--patience-seconds", "--broker-lost-seconds"}) {
+    for (const char* seconds : {"nan", "inf", "-1"}) {
+      // Wherever they are taken, it is over at once all the same.
+      Program program("fusion-executor",
+                      {"--broker", kNobody, "--name", "a", "--contact-file", "/nonexistent/file", "--tls", "/nonexistent",
+                       absl::StrCat(flag, "=", seconds)},
+                      STDERR_FILENO);
+      EXPECT_THAT(program.Line(), AllOf(HasSubstr(flag), HasSubstr(seconds), HasSubstr("number of seconds")));
+      EXPECT_EQ(program.Wait(), 2) << flag << " " << seconds;
+    }
+  }
+}
+
 TEST(ExecutorProgram, AnAddressThatCannotBeAdvertisedIsNamed) {
   for (const char* address : {"", "lab", "lab:0", "lab:70000"}) {
     Program program("fusion-executor", {"--broker", kNobody, "--name", "a", "--listen", "127.0.0.1:0", "--advertise", address},

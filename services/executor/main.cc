@@ -79,14 +79,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   app.add_flag("--spare", flags.host.spare, "Stay in the backup pool");
-  app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")->capture_default_str();
+  app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")
+      ->check(daemon::CheckSeconds)
+      ->capture_default_str();
   CLI::Option* const file =
       app.add_option("--contact-file", flags.contact.file,
                      "File that keeps, from one start of this program to the next, when the broker was last heard of");
   app.add_option("--broker-lost-seconds", flags.broker_lost_seconds,
                  "Where it was not for so long, an end with a failure becomes one with exit code 0, that nobody starts it again; 0: never")
       ->needs(file)
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(daemon::CheckSeconds);
   app.add_option("--termination-log", flags.contact.termination_log, "File that then gets the reason, as Kubernetes shows it");
 }
 
