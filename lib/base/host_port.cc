@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -52,7 +53,17 @@ absl::StatusOr<Parsed> Parse(absl::string_view text) {
 
 }  // namespace
 
-bool StandsForAny(absl::string_view host) { return host.empty() || host == "0.0.0.0" || host == "::" || host == "[::]" || host == "*"; }
+// The bits decide: there are many ways to write them, of which inet_aton() takes all that the system takes of IPv4.
+bool StandsForAny(absl::string_view host) {
+  if (host.empty() || host == "*") return true;
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  in_addr four;
+  if (inet_aton(std::string(host).c_str(), &four) != 0) return four.s_addr == INADDR_ANY;
+  in6_addr six;
+  if (inet_pton(AF_INET6, std::string(host.substr(0, host.find('%'))).c_str(), &six) != 1) return false;
+  if (!IN6_IS_ADDR_V4MAPPED(&six)) return IN6_IS_ADDR_UNSPECIFIED(&six);
+  return std::all_of(std::begin(six.s6_addr) + 12, std::end(six.s6_addr), [](uint8_t byte) { return byte == 0; });
+}
 
 std::string JoinHostPort(absl::string_view host, absl::string_view port) {
   const bool bare = absl::StrContains(host, ':') && !absl::StartsWith(host, "[");

@@ -9,8 +9,8 @@
 
 namespace fusionllm::base {
 
-// Whether a socket that is bound to `host` (an IPv6 address with or without brackets) takes connections at all addresses of its machine:
-// nobody can dial such a host.
+// Whether a socket that is bound to `host` (an IPv6 address with or without brackets) takes connections at all addresses of its machine,
+// however it is spelt: nobody can dial such a host.
 bool StandsForAny(absl::string_view host);
 
 // "lab:7001", "[2001:db8::1]:7001": an IPv6 address gets its brackets. `port` as text, for it may be a name or a placeholder.
