@@ -68,6 +68,7 @@ std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
 }
 
 absl::Status CheckListen(const std::string& address) {
+  FUSIONLLM_RETURN_IF_ERROR(base::CheckListenable(address));
   FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;

@@ -302,8 +302,9 @@ TEST_F(RunJobTest, AnAddressThatCannotBeListenedOnIsRefusedBeforeAnythingStarts)
   ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string in_use = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   // 192.0.2.1 is for documentation (RFC 5737): no machine has it.
-  for (const std::string& bad : {absl::StrCat("127.0.0.1:", 70000), std::string("7000"), std::string("192.0.2.1:0"),
-                                 std::string("224.0.0.1:0"), std::string("255.255.255.255:0"), std::string("[ff02::1]:0"), in_use}) {
+  for (const std::string& bad :
+       {absl::StrCat("127.0.0.1:", 70000), std::string("7000"), std::string("192.0.2.1:0"), std::string("224.0.0.1:0"),
+        std::string("255.255.255.255:0"), std::string("[ff02::1]:0"), std::string("127.1:0"), std::string("0:0"), in_use}) {
     options_.listen = bad;
     const absl::Status refused = Run().status();
     EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput) << bad << ": " << refused;

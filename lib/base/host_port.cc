@@ -51,6 +51,16 @@ absl::StatusOr<Parsed> Parse(absl::string_view text) {
       absl::StrCat("\"", text, "\" is not HOST:PORT; ports end at 65535, an IPv6 address stands in brackets"));
 }
 
+// 127.1, 0x7f.1 and 2130706433 are 127.0.0.1 to the system, and names to gRPC, which asks a DNS server for them.
+absl::Status CheckWhole(absl::string_view text, absl::string_view host) {
+  in_addr address;
+  const std::string four(host);
+  char whole[INET_ADDRSTRLEN];
+  if (inet_aton(four.c_str(), &address) == 0 || inet_pton(AF_INET, four.c_str(), &address) == 1) return absl::OkStatus();
+  inet_ntop(AF_INET, &address, whole, sizeof whole);
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", host, " is an address cut short; write ", whole));
+}
+
 }  // namespace
 
 // The bits decide: there are many ways to write them, of which inet_aton() takes all that the system takes of IPv4.
@@ -101,9 +111,12 @@ absl::Status CheckDialable(absl::string_view text) {
   if (StandsForAny(parsed.host)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", parsed.host, " stands for any address"));
   }
-  return absl::OkStatus();
+  return CheckWhole(text, parsed.host);
 }
 
-absl::Status CheckListenable(absl::string_view text) { return Parse(text).status(); }
+absl::Status CheckListenable(absl::string_view text) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const Parsed parsed, Parse(text));
+  return CheckWhole(text, parsed.host);
+}
 
 }  // namespace fusionllm::base

@@ -20,15 +20,15 @@ std::string JoinHostPort(absl::string_view host, absl::string_view port);
 // InvalidArgument, with `host` in it.
 absl::Status CheckDialableHost(absl::string_view host);
 
-// OK when others can dial `text`: a host name, an IPv4 address or an IPv6 address in brackets, a colon, and a port from 1 to 65535. Whether
-// anybody is there is another matter. Errors: InvalidArgument, with `text` in it.
+// OK when others can dial `text`: a host name, an IPv4 address in four decimal parts or an IPv6 address in brackets, a colon, and a port
+// from 1 to 65535. Whether anybody is there is another matter. Errors: InvalidArgument, with `text` in it.
 absl::Status CheckDialable(absl::string_view text);
 
 struct HostPort {
   std::string host;  // an IPv6 address without its brackets
   int port = 0;
 };
-// The parts of what CheckListenable() takes. Errors: as its.
+// The parts of HOST:PORT, whatever the host stands for. Errors: InvalidArgument, with `text` in it.
 absl::StatusOr<HostPort> SplitHostPort(absl::string_view text);
 
 // OK when a server could be told to listen on `text`: as above, but the host may stand for any address, and port 0 for a free one. Whether

@@ -5,11 +5,13 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 namespace fusionllm::base {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(HostPortTest, NamesAndAddressesWithAPortCanBeDialled) {
@@ -91,6 +93,18 @@ TEST(HostPortTest, AnyAddressIsKnownHoweverItIsSpelt) {
                           "[::ffff:127.0.0.1]", "64:ff9b::", "fe80::%eth0", "[::"}) {
     EXPECT_FALSE(StandsForAny(one)) << one;
   }
+}
+
+// The system takes these, and gRPC asks a DNS server for them by name.
+TEST(HostPortTest, AShortenedAddressIsRefusedByNameAndWrittenOut) {
+  for (const auto& [text, whole] :
+       {std::pair("127.1:0", "127.0.0.1"), std::pair("2130706433:7001", "127.0.0.1"), std::pair("0x7f.1:7001", "127.0.0.1"),
+        std::pair("10.0.1:7001", "10.0.0.1"), std::pair("010.0.0.1:7001", "8.0.0.1"), std::pair("0:0", "0.0.0.0")}) {
+    EXPECT_EQ(CheckListenable(text).code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(CheckListenable(text).message()), AllOf(HasSubstr(text), HasSubstr(absl::StrCat("write ", whole)))) << text;
+  }
+  EXPECT_THAT(std::string(CheckDialable("127.1:7001").message()), HasSubstr("write 127.0.0.1"));
+  EXPECT_TRUE(CheckListenable("7b:0").ok());
 }
 
 }  // namespace
