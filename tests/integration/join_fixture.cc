@@ -126,11 +126,11 @@ JoinTest::JoinTest() {
 
 JoinTest::~JoinTest() { unsetenv("TMPDIR"); }
 
-std::unique_ptr<Fusionctl> JoinTest::Listen(int executors, const Settings& settings, const std::string& name) {
+std::unique_ptr<Fusionctl> JoinTest::Listen(int executors, const Settings& settings, const std::string& name, const std::string& listen) {
   std::vector<std::string> arguments = {"--format", "json",
                                         "run",      job_,
                                         "--output", Out(name),
-                                        "--listen", "127.0.0.1:0",
+                                        "--listen", listen,
                                         "--set",    absl::StrCat("spec.executors.min=", executors),
                                         "--set",    absl::StrCat("spec.strategy.stages=", executors)};
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});

@@ -60,7 +60,8 @@ class JoinTest : public ::testing::Test {
 
   using Settings = std::vector<std::string>;
   // A run that waits for others, itself included `executors`; `address_` and `token_` are then known. Outputs lie in mine/NAME-out.
-  std::unique_ptr<Fusionctl> Listen(int executors, const Settings& settings = {}, const std::string& name = "run");
+  std::unique_ptr<Fusionctl> Listen(int executors, const Settings& settings = {}, const std::string& name = "run",
+                                    const std::string& listen = "127.0.0.1:0");
   // A run without others.
   std::unique_ptr<Fusionctl> Alone(const Settings& settings = {}, const std::string& name = "alone");
   std::unique_ptr<Fusionctl> Join(const std::string& log, const std::vector<std::string>& more, std::string token = "");

@@ -48,6 +48,18 @@ TEST_F(JoinTest, AMachineThatCanBeDialledIs) {
   EXPECT_THAT(run->LossBits(), SizeIs(4));
 }
 
+// Its own executor is given the address as it is, and whoever joins one of this machine's.
+TEST_F(JoinTest, ARunThatListensOnAllAddressesTrainsWithWhoeverJoins) {
+  const auto run = Listen(2, {}, "run", "0.0.0.0:0");
+  EXPECT_THAT(address_, Not(HasSubstr("0.0.0.0"))) << "nobody could dial it";
+  // Loopback is among all addresses, and there on any machine.
+  address_ = absl::StrCat("127.0.0.1", address_.substr(address_.rfind(':')));
+  const auto other = Join("other", {});
+  ASSERT_EQ(run->Wait(), 0) << run->words() << other->words();
+  EXPECT_EQ(other->Wait(), 0) << other->words();
+  EXPECT_THAT(run->LossBits(), SizeIs(4));
+}
+
 // That it is dialled is all that is looked at: this router forwards nothing, so nobody comes through.
 TEST_F(JoinTest, TheOthersDialWhatAMachineAdvertises) {
   base::PortForwarder router;
