@@ -68,6 +68,12 @@ void ReaderChoice::Refused(std::string reason, std::string message) {
   answers_.push_back({.reader = last_.data_device, .reason = std::move(reason), .message = std::move(message), .refused = true});
 }
 
+void ReaderChoice::Lost(const std::string& name) {
+  readers_.erase(std::remove_if(readers_.begin() + static_cast<ptrdiff_t>(asked_), readers_.end(),
+                                [&](const Reader& reader) { return reader.name == name; }),
+                 readers_.end());
+}
+
 std::string ReaderChoice::NotAskedAbout() const {
   // Those of a lower rank were no choice, and while all were refused each was asked about.
   const auto left = std::count_if(readers_.begin() + static_cast<ptrdiff_t>(asked_), readers_.end(),

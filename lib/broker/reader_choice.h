@@ -37,6 +37,9 @@ class ReaderChoice {
   void Planned(PlanSummary plan);
   void Refused(std::string reason, std::string message);
 
+  // This one is there no more: it is not asked about, unless it was. What was answered stays.
+  void Lost(const std::string& name);
+
   bool has_plan() const { return chosen_.has_value(); }
   const PlanSummary& plan() const { return chosen_->plan; }                    // has_plan()
   const AskPlan& question() const { return chosen_->question; }                // which it answers; has_plan()

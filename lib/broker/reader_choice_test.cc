@@ -57,6 +57,18 @@ TEST(ReaderChoiceTest, WhileAllAreRefusedEachIsAskedAboutAndOfPlansFourAreCompar
   EXPECT_THAT(compared.Account(), HasSubstr("2 more were not asked about"));
 }
 
+TEST(ReaderChoiceTest, WhoIsLostIsNotAskedAboutUnlessItWas) {
+  ReaderChoice choice({}, {{"a0", "a", 3}, {"b0", "b", 3}, {"c0", "c", 3}}, Wish::kAnyPlan);
+  ASSERT_EQ(NextOf(choice), "a0");
+  choice.Lost("a0");  // the answer is still to come
+  choice.Lost("b0");
+  choice.Lost("nobody");
+  choice.Refused("InsufficientMemory", "too small");
+  EXPECT_EQ(NextOf(choice), "c0");
+  choice.Planned({});
+  EXPECT_EQ(choice.Account(), "c0 reads the data; not a0: InsufficientMemory: too small");
+}
+
 TEST(ReaderChoiceTest, WithoutReadersTheQuestionIsAskedOnceAsItIs) {
   ReaderChoice choice({.devices = {"b"}, .data_device = "gone"}, {}, Wish::kShortestStep);
   const std::optional<AskPlan> ask = choice.Next();

@@ -57,6 +57,12 @@ class DataRun : public ::testing::Test {
   RunState& state() { return run_->state; }
   const Names& devices() { return run_->state.plan().devices; }
   void Lose(const std::string& name) { run_->Feed(Left{.name = name, .incarnation = 1, .why = "killed"}); }
+  void StepAndMeasure(int64_t step) {
+    run_->Step(step, 3, 1);
+    for (const std::string& device : Names(devices())) {
+      run_->Feed(StageMeasured{.epoch = state().epoch(), .name = device, .step = step, .busy_s = 0.4});
+    }
+  }
   void ComeBack(const std::string& name) { run_->Join(name, name[0] == 's', 100, /*incarnation=*/2); }
   std::string Failure() { return std::string(Of<Finish>(run_->all).back().status.message()); }
 
@@ -171,12 +177,7 @@ TEST_F(DataRun, APlanToMoveToMayHaveAnotherReader) {
   step_s_ = {{"c0", 0.1}};
   ComeBack("b0");
   const size_t before = Readers().size();
-  for (int64_t step = 13; Of<SendStop>(run_->all).empty() && step < 60; ++step) {
-    run_->Step(step, 3, 1);
-    for (const std::string& device : Names(devices())) {
-      run_->Feed(StageMeasured{.epoch = state().epoch(), .name = device, .step = step, .busy_s = 0.4});
-    }
-  }
+  for (int64_t step = 13; Of<SendStop>(run_->all).empty() && step < 60; ++step) StepAndMeasure(step);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   EXPECT_EQ(Readers().size(), before + 4) << "twice about both";
   EXPECT_EQ(run_->Alternatives().back().data_device, "c0");
@@ -184,6 +185,25 @@ TEST_F(DataRun, APlanToMoveToMayHaveAnotherReader) {
   run_->EndAtBoundary();
   EXPECT_EQ(devices()[0], "c0");
   EXPECT_THAT(run_->Told("DataReaderChosen").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
+}
+
+TEST_F(DataRun, AboutAReaderThatIsLostBeforeItsQuestionNothingIsAsked) {
+  Begin({"a0", "b0", "c0"}, {"a0", "s0"});
+  Lose("b0");
+  run_->ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run_->Join("s0", /*spare=*/true);
+  StepAndMeasure(13);  // so is s0
+  ComeBack("b0");
+  for (int64_t step = 14; run_->Alternatives().empty() && step < 60; ++step) StepAndMeasure(step);
+  ASSERT_THAT(run_->Alternatives(), SizeIs(1));
+  ASSERT_EQ(run_->Alternatives()[0].data_device, "a0");
+  Lose("s0");
+  run_->Feed(AlternativePlanned{.alternative = run_->Alternatives()[0].alternative,
+                                .plan = absl::FailedPreconditionError("not with a0"),
+                                .refusal_reason = "InsufficientMemory"});
+  EXPECT_THAT(run_->Alternatives(), SizeIs(1)) << "s0 reads nothing any more";
+  ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
+  EXPECT_EQ(run_->Told("PlanKept")[0].message, "b0 stays in the backup pool: not with a0");
 }
 
 // ---- Losses -----------------------------------------------------------------------------------------------------------------------------

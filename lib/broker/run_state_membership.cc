@@ -214,6 +214,7 @@ void RunState::Handle(const Left& event) {
   if (found == members_.end() || found->second.incarnation != event.incarnation) return;
   members_.erase(found);
   considered_.erase(event.name);
+  choice_.Lost(event.name);
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
   std::erase_if(probes_failed_, [&](const auto& ends) { return ends.first == event.name || ends.second == event.name; });
