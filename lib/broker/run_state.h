@@ -132,7 +132,10 @@ class RunState {
   std::vector<std::string> Missing() const;
   bool LacksData() const;
   bool IsComplete() const;
+  bool OnlyDataIsMissing() const;  // of who is waited for before the first plan; nobody with the data has ever come
   void AwaitMembers();
+  void TellThatDataIsMissing();
+  void TellDataAwaited(const std::string& how_long);
   void BeginWhenComplete();
   void BeginWithoutMissing();
   bool FailWithoutData();
@@ -221,6 +224,8 @@ class RunState {
   bool begun_ = false;                     // to measure: enough have joined
   bool gathering_over_ = false;            // as the shell says
   bool data_was_here_ = false;             // a device with the data has joined
+  bool data_wait_told_ = false;            // that one is waited for before the first plan
+  uint64_t untold_id_ = 0;                 // of the timer until that is told
   std::optional<Then> awaits_data_;        // kGathering, under a plan: for one of them to come back, and what comes then
   std::set<std::string> given_up_;         // expected executors that were lost before the first plan and did not come back
   // Whoever measures now: one at a time, whatever happens to the others meanwhile.

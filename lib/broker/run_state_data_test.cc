@@ -316,6 +316,88 @@ TEST_F(DataRun, AUserWhoStopsTheRunDoesNotWaitForTheData) {
   EXPECT_TRUE(Of<Finish>(run_->all).back().interrupted);
 }
 
+// ---- Before the first plan --------------------------------------------------------------------------------------------------------------
+
+TEST_F(DataRun, WhereOnlyThoseWithTheDataHaveNotComeThatIsToldOnceAndInTime) {
+  RunOptions options = Options({"a0", "b0", "c0", "d0"});
+  options.data_devices = {"a0", "d0"};
+  run_.emplace(std::move(options), Names{"a0", "b0", "c0", "d0"});
+  run_->Join("b0");
+  EXPECT_EQ(run_->timer->seconds, 120) << "c0 is missing, too";
+  run_->Join("c0");
+  EXPECT_THAT(run_->Told("DataAwaited"), IsEmpty()) << "somebody is always the last";
+  EXPECT_EQ(run_->timer->seconds, 10);
+  run_->Feed(Overdue{.id = run_->timer->id});
+  ASSERT_EQ(state().phase(), Phase::kGathering);
+  ASSERT_THAT(run_->Told("DataAwaited"), SizeIs(1));
+  EXPECT_EQ(run_->Told("DataAwaited")[0].message, "nobody who has the training data is here: a0 or d0 is waited for, 110 s at most");
+  ASSERT_TRUE(run_->timer.has_value());
+  EXPECT_EQ(run_->timer->seconds, 110);
+  Lose("c0");
+  ComeBack("c0");
+  EXPECT_EQ(run_->timer->seconds, 120) << "it has been told";
+  run_->Feed(Overdue{.id = run_->timer->id});
+  EXPECT_EQ(state().phase(), Phase::kFailed);
+  EXPECT_THAT(run_->Told("DataAwaited"), SizeIs(1));
+  EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 or d0 was waited for");
+}
+
+TEST_F(DataRun, ARunThatOthersMayJoinWaitsForTheDataWithoutALimitAndSaysSo) {
+  RunOptions options = Options({"local-0"});
+  options.data_devices = {"local-0"};
+  options.min_executors = 3;
+  run_.emplace(std::move(options), Names{"local-0", "a0", "b0"});
+  run_->Join("a0");
+  EXPECT_FALSE(run_->timer.has_value()) << "another one is missing besides";
+  run_->Join("b0");
+  ASSERT_TRUE(run_->timer.has_value());
+  run_->Feed(Overdue{.id = run_->timer->id});
+  ASSERT_THAT(run_->Told("DataAwaited"), SizeIs(1));
+  EXPECT_EQ(run_->Told("DataAwaited")[0].message, "nobody who has the training data is here: local-0 is waited for, without a limit");
+  EXPECT_FALSE(run_->timer.has_value());
+  run_->Join("local-0");
+  EXPECT_EQ(state().phase(), Phase::kRunning);
+}
+
+TEST_F(DataRun, WhoIsLostBeforeItIsToldHasAllTheTimeToComeBack) {
+  RunOptions options = Options({"a0", "b0", "c0"});
+  options.data_devices = {"a0"};
+  run_.emplace(std::move(options), Names{"a0", "b0", "c0"});
+  run_->Join("b0");
+  run_->Join("c0");
+  Lose("c0");
+  run_->Feed(Overdue{.id = run_->timer->id});
+  EXPECT_THAT(run_->Told("DataAwaited"), IsEmpty());
+  ASSERT_EQ(state().phase(), Phase::kGathering);
+  EXPECT_EQ(run_->timer->seconds, 120);
+}
+
+TEST_F(DataRun, WhereNoMoreAreWaitedForTheDataStillAre) {
+  RunOptions options = Options({"a0", "b0", "c0"});
+  options.data_devices = {"a0"};
+  run_.emplace(std::move(options), Names{"a0", "b0", "c0"});
+  run_->Join("b0");
+  run_->Feed(GatheringOver{});
+  ASSERT_EQ(state().phase(), Phase::kGathering) << "b0 has measured itself meanwhile";
+  run_->Feed(Overdue{.id = run_->timer->id});
+  EXPECT_THAT(run_->Told("DataAwaited"), SizeIs(1));
+  EXPECT_EQ(run_->timer->seconds, 110);
+  run_->Join("a0");
+  EXPECT_EQ(state().phase(), Phase::kRunning);
+  EXPECT_THAT(devices(), ElementsAre("a0", "b0"));
+}
+
+TEST_F(DataRun, WhereTheyDoNotComeTheRunEndsInsteadOfWaitingForEver) {
+  RunOptions options = Options({"a0", "b0"});
+  options.data_devices = {"a0"};
+  run_.emplace(std::move(options), Names{"a0", "b0"});
+  run_->Join("b0");
+  run_->Feed(GatheringOver{});
+  for (int i = 0; i < 2; ++i) run_->Feed(Overdue{.id = run_->timer->id});
+  EXPECT_EQ(state().phase(), Phase::kFailed);
+  EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 was waited for");
+}
+
 TEST_F(DataRun, WhereAllHaveTheDataNobodyIsNamed) {
   Begin({"a0", "b0"}, {});
   for (const AskPlan& ask : Of<AskPlan>(run_->all)) EXPECT_THAT(ask.data_device, IsEmpty());

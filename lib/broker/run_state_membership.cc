@@ -83,6 +83,15 @@ bool RunState::LacksData() const {
          std::none_of(options_.data_devices.begin(), options_.data_devices.end(), [this](const auto& name) { return Present(name); });
 }
 
+bool RunState::OnlyDataIsMissing() const {
+  if (!plan_.devices.empty() || members_.empty() || data_was_here_ || !LacksData()) return false;
+  if (gathering_over_) return true;
+  const std::vector<std::string> missing = Missing();
+  const auto executors = std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
+  return !missing.empty() && executors + static_cast<int64_t>(missing.size()) >= options_.min_executors &&
+         std::all_of(missing.begin(), missing.end(), [this](const std::string& name) { return HasData(name); });
+}
+
 bool RunState::IsComplete() const {
   if (gathering_over_ && plan_.devices.empty()) return !LacksData();
   const bool known = !options_.expected.empty() || options_.min_executors > 0;
@@ -113,6 +122,11 @@ void RunState::BeginWhenComplete() {
 void RunState::BeginWithoutMissing() {
   const std::vector<std::string> missing = Missing();
   if ((data_was_here_ || awaits_data_.has_value()) && FailWithoutData()) return;
+  if (OnlyDataIsMissing() && options_.min_executors == 0) {
+    Fail(absl::DeadlineExceededError(
+        absl::StrCat("nobody who has the training data has joined: ", absl::StrJoin(options_.data_devices, " or "), " was waited for")));
+    return;
+  }
   if (!begun_ || !plan_.devices.empty() || members_.empty()) {
     Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
     return;
@@ -135,16 +149,20 @@ bool RunState::FailWithoutData() {
   return true;
 }
 
+void RunState::TellDataAwaited(const std::string& how_long) {
+  Do(Announce{.reason = "DataAwaited",
+              .step = last_step_,
+              .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %s",
+                                         absl::StrJoin(options_.data_devices, " or "), how_long)});
+}
+
 // Who is lost under a plan is started again by whoever watches it, if anybody does; the others have nothing to do meanwhile.
 bool RunState::AwaitOrFailWithoutData(Then then) {
   if (!LacksData()) return false;
   if (options_.data_patience_s <= 0) return FailWithoutData();
   phase_ = Phase::kGathering;
   awaits_data_ = then;
-  Do(Announce{.reason = "DataAwaited",
-              .step = last_step_,
-              .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %g s at most",
-                                         absl::StrJoin(options_.data_devices, " or "), options_.data_patience_s)});
+  TellDataAwaited(absl::StrFormat("%g s at most", options_.data_patience_s));
   Await(options_.data_patience_s, "an executor with the training data to come back");
   return true;
 }

@@ -28,13 +28,33 @@ std::string WayOut(const Member& a, const Member& b) {
 void RunState::AwaitMembers() {
   const bool planned = !plan_.devices.empty();
   const bool open_without_data = options_.min_executors > 0 && data_was_here_ && LacksData();
-  if (!planned && ((begun_ && !Missing().empty()) || open_without_data)) {
+  if (OnlyDataIsMissing()) {
+    if (!data_wait_told_) {  // mostly it comes in a moment: somebody is always the last
+      Await(kUntoldSeconds, "an executor with the training data to join");
+      untold_id_ = expect_id_;
+      return;
+    }
+  } else if (!planned && ((begun_ && !Missing().empty()) || open_without_data)) {
     Await(kRestartSeconds, "executors that were lost to be started again");
-  } else if (options_.min_executors == 0) {
+    return;
+  }
+  if (options_.min_executors == 0) {
     Await(kGatherSeconds, "executors to join");
   } else {
     ++expect_id_;  // without a limit: a timer that still runs is about something else
   }
+}
+
+void RunState::TellThatDataIsMissing() {
+  if (!OnlyDataIsMissing()) {  // any more
+    AwaitMembers();
+    return;
+  }
+  data_wait_told_ = true;
+  const double left_s = kGatherSeconds - kUntoldSeconds;
+  const bool limited = options_.min_executors == 0;
+  TellDataAwaited(limited ? absl::StrFormat("%g s at most", left_s) : "without a limit");
+  if (limited) Await(left_s, "an executor with the training data to join");
 }
 
 void RunState::CalibrateNext() {

@@ -152,6 +152,8 @@ void RunState::Handle(const Overdue& event) {
     case Phase::kGathering:
       if (adopted_) {
         TakeUpAdopted(/*time_is_up=*/true);
+      } else if (event.id == untold_id_) {
+        TellThatDataIsMissing();
       } else {
         BeginWithoutMissing();
       }

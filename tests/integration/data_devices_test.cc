@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,7 +37,8 @@ class DataDevicesTest : public ::testing::Test {
   std::string LogOf(const std::string& name) const { return folder_ / (name + ".log"); }
 
   // A run of so many stages as there are executors; `data` have the data, and the broker is told so.
-  void Start(const Names& executors, const Names& data, int64_t steps = 1'000'000, const Names& flags = {}, const std::string& pins = "") {
+  void Start(const Names& executors, const Names& data, int64_t steps = 1'000'000, const Names& flags = {}, const std::string& pins = "",
+             const std::set<std::string>& late = {}) {
     executors_.clear();
     std::string text;
     for (int i = 0; i < 6000; ++i) text.push_back(static_cast<char>('a' + i * i % 23));
@@ -64,7 +66,9 @@ spec:
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     broker_.emplace("fusion-broker", arguments, LogOf("broker"), folder_.path());
     address_ = broker_->Address();
-    for (const std::string& name : executors) StartExecutor(name);
+    for (const std::string& name : executors) {
+      if (!late.contains(name)) StartExecutor(name);
+    }
   }
   void StartExecutor(const std::string& name) {
     executors_.try_emplace(name, "fusion-executor", Names{"--broker", address_, "--name", name}, LogOf(name), folder_ / name);
@@ -154,6 +158,15 @@ TEST_F(DataDevicesTest, WhereThePlannerRefusesTheFirstOfThemAnotherReads) {
   ASSERT_NE(chosen, events.end());
   EXPECT_EQ((*chosen)["device"], "c");
   EXPECT_THAT((*chosen)["message"].get<std::string>(), HasSubstr("not a: PinConflict: "));
+}
+
+TEST_F(DataDevicesTest, WhereAllHaveComeButTheOneThatHasThemThatIsTold) {
+  Start({"a", "b"}, {"a"}, /*steps=*/3, {}, "", /*late=*/{"a"});
+  const json awaited = WaitForEvent("DataAwaited");
+  ASSERT_FALSE(awaited.is_null());
+  EXPECT_EQ(awaited["message"], "nobody who has the training data is here: a is waited for, 110 s at most");
+  StartExecutor("a");
+  EXPECT_EQ(broker_->Wait(), base::kExitDone);
 }
 
 TEST_F(DataDevicesTest, TheOnlyOneThatHasThemIsAwaitedAndGoesOnWithItsStage) {
