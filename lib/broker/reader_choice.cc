@@ -1,22 +1,16 @@
 #include "lib/broker/reader_choice.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
 #include "lib/broker/migration.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::broker {
 namespace {
-
-// What lib/scheduler says of a job and its devices before it looks at who reads the data. A reason that is not known here is asked about
-// again with the next: a question too many costs seconds.
-constexpr absl::string_view kWhoeverReads[] = {"InstanceTooLarge", "NoExecutors",       "NoOps",           "NotAvailable",
-                                               "OpTooLarge",       "PinMatchesNothing", "TooFewExecutors", "TooManyStages"};
 
 double CostSeconds(const PlanSummary& plan) { return SecondsToEqualLoss(plan.predicted_step_s, LossCost(plan)); }
 
@@ -63,8 +57,8 @@ void ReaderChoice::Planned(PlanSummary plan) {
 }
 
 void ReaderChoice::Refused(std::string reason, std::string message) {
-  settled_ = reason.empty() || reason == kSchedulerFailed ||
-             std::find(std::begin(kWhoeverReads), std::end(kWhoeverReads), reason) != std::end(kWhoeverReads);
+  // Of a reason that might be cured a question too many costs seconds.
+  settled_ = reason.empty() || reason == kSchedulerFailed || scheduler::refusals::HoldsWhoeverReads(reason);
   answers_.push_back({.reader = last_.data_device, .reason = std::move(reason), .message = std::move(message), .refused = true});
 }
 

@@ -14,6 +14,7 @@
 #include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::planning {
@@ -138,7 +139,8 @@ bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
 absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
                                                    const PlanOptions& options) {
   if (profiles.devices.empty()) {
-    const Refusal refusal{.reason = "NoExecutors", .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+    const Refusal refusal{
+        .reason = scheduler::refusals::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
     return PlannedWorkload{
         .answer = wire::RefusalDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
         .outcome = refusal};

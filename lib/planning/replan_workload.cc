@@ -13,6 +13,7 @@
 #include "lib/planning/plan_document.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/strategy.h"
@@ -84,7 +85,8 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
                                                   const wire::PlanDocument& running, const PlanOptions& options,
                                                   const scheduler::replan::ReplanOptions& wishes) {
   if (profiles.devices.empty()) {
-    return wire::RefusalDocument{.reason = "NoExecutors", .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+    return wire::RefusalDocument{
+        .reason = scheduler::refusals::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
   }
   const int64_t begin = runtime::ThreadCpuNanoseconds();
   const auto cpu_seconds = [begin] { return static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9; };

@@ -12,6 +12,7 @@
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -167,8 +168,9 @@ absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload&
   if (plan.pipelines.size() == 1) {
     planned.outcome = plan.pipelines[0];
   } else {
-    planned.outcome =
-        Refusal{"NotAvailable", absl::StrFormat("the plan has %d pipelines side by side, and a run has one", plan.pipelines.size()), {}};
+    planned.outcome = Refusal{scheduler::refusals::kNotAvailable,
+                              absl::StrFormat("the plan has %d pipelines side by side, and a run has one", plan.pipelines.size()),
+                              {}};
     planned.replicated = std::move(std::get<ReplicaPlan>(outcome));
   }
   return planned;

@@ -7,6 +7,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/kernels/optimizer.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -46,7 +47,7 @@ std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
 }
 
 scheduler::Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
-  return {.reason = "InsufficientMemory",
+  return {.reason = scheduler::refusals::kInsufficientMemory,
           .message = absl::StrFormat("stage %d (%s .. %s) needs %.1f MiB, device %s has %.1f MiB to give", stage.index,
                                      stage.op_names.front(), stage.op_names.back(), static_cast<double>(needed) / (1 << 20),
                                      stage.device_names[0], static_cast<double>(room) / (1 << 20)),

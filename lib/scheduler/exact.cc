@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/scheduler/branch_and_bound.h"
 #include "lib/scheduler/op_order.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/strategy.h"
 
@@ -35,7 +36,7 @@ class Exact final : public Strategy {
   std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
     const size_t devices = problem.usable().size();
     if (devices > BranchAndBound::kMostDevices) {
-      return Refusal{"InstanceTooLarge",
+      return Refusal{refusals::kInstanceTooLarge,
                      absl::StrFormat("the exact planner is for at most %d devices, there are %d; op-fence plans this size",
                                      BranchAndBound::kMostDevices, devices),
                      {"executors", static_cast<double>(devices), static_cast<double>(BranchAndBound::kMostDevices)}};
@@ -47,7 +48,7 @@ class Exact final : public Strategy {
       if (!search.best().devices.empty() && !search.Run(slack, budget / 20)) break;
     }
     if (!search.Run(0, budget)) {
-      return Refusal{"InstanceTooLarge",
+      return Refusal{refusals::kInstanceTooLarge,
                      absl::StrFormat("the exact planner gave up after %d simulations on %d ops and %d devices; op-fence plans this size",
                                      evaluator.evaluations(), problem.positions(), devices),
                      {"simulations", 0, static_cast<double>(budget)}};

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_cost.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
@@ -88,7 +89,7 @@ class FixedRule final : public Strategy {
   std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
     if (problem.usable().size() > most_devices_) {
       return Refusal{
-          "TooManyDevices",
+          refusals::kTooManyDevices,
           absl::StrFormat("the planner %s is for at most %d devices, there are %d", name_, most_devices_, problem.usable().size()),
           {}};
     }

@@ -11,6 +11,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
@@ -46,7 +47,7 @@ class NearSearch {
       TryOthers(present);
       best = Judge();
     }
-    if (!best) return Refusal{"NothingNear", "no plan near the known one is feasible", {}};
+    if (!best) return Refusal{refusals::kNothingNear, "no plan near the known one is feasible", {}};
     return anneal_ ? Annealed(*best) : best->assignment;
   }
 

@@ -116,8 +116,7 @@ struct Shortfall {
   bool operator==(const Shortfall&) const = default;
 };
 
-// Machine reason (CamelCase) and human sentence. Reasons: NoExecutors, NoOps, TooFewExecutors, TooManyStages, UnknownDevice,
-// PinMatchesNothing, PinConflict, DisconnectedDevices, OpTooLarge, InsufficientMemory, TooMuchEgress, InstanceTooLarge, NotAvailable.
+// Machine reason (refusal_reasons.h) and human sentence.
 struct Refusal {
   std::string reason;
   std::string message;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/op_order.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -159,7 +160,7 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   const int available = static_cast<int>(usable_.size());
   const std::string why = request.exclude_why.empty() ? "" : absl::StrCat("; ", request.exclude_why);
   if (available == 0) {
-    refusal = {"NoExecutors",
+    refusal = {refusals::kNoExecutors,
                absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares%s", device_count_,
                                excluded.size(), why),
                {"executors", 1, 0}};
@@ -167,19 +168,19 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   }
   const int ops = positions() - first_cut_ + 1;
   if (ops < 1) {
-    refusal = {"NoOps", "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
+    refusal = {refusals::kNoOps, "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
     return false;
   }
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
-    refusal = {"TooFewExecutors",
+    refusal = {refusals::kTooFewExecutors,
                absl::StrFormat("%s asks for %d executors, %d are usable%s", wanted == request.stages ? "strategy.stages" : "executors.min",
                                wanted, available, why),
                {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
     return false;
   }
   if (wanted > ops) {
-    refusal = {"TooManyStages",
+    refusal = {refusals::kTooManyStages,
                absl::StrFormat("%s asks for %d stages, the model has only %d ops to share out",
                                wanted == request.stages ? "strategy.stages" : "executors.min", wanted, ops),
                {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
@@ -188,7 +189,7 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   max_stages_ = std::min({available, ops, request.max_executors > 0 ? request.max_executors : available});
   if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
     refusal = {
-        "TooManyStages",
+        refusals::kTooManyStages,
         absl::StrFormat("strategy.stages is %d, executors (max, replicas, less spares) allows %d", request.stages, request.max_executors),
         {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
     return false;
@@ -208,7 +209,7 @@ bool Problem::ResolvePins(Refusal& refusal) {
   if (!data.device.empty()) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == data.device; });
     if (device == usable_.end()) {
-      refusal = {"UnknownDevice",
+      refusal = {refusals::kUnknownDevice,
                  absl::StrFormat("%s, which is to run the first stage for it has the training data, is not among the %d usable executors",
                                  data.device, usable_.size()),
                  {}};
@@ -220,7 +221,7 @@ bool Problem::ResolvePins(Refusal& refusal) {
   for (const Pin& pin : request_->pins) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == pin.device; });
     if (device == usable_.end()) {
-      refusal = {"UnknownDevice",
+      refusal = {refusals::kUnknownDevice,
                  absl::StrFormat("a pin of ops '%s' names device '%s', which is not among the %d usable executors", pin.ops, pin.device,
                                  usable_.size()),
                  {}};
@@ -236,14 +237,14 @@ bool Problem::ResolvePins(Refusal& refusal) {
         const std::string before =
             pin_of[p] == &data ? absl::StrFormat("is to run on %s, which has the training data (data.clusters), and is pinned", data.device)
                                : absl::StrFormat("is pinned to %s by '%s' and", pin_of[p]->device, pin_of[p]->ops);
-        refusal = {"PinConflict", absl::StrFormat("op '%s' %s to %s by '%s'", op.name, before, pin.device, pin.ops), {}};
+        refusal = {refusals::kPinConflict, absl::StrFormat("op '%s' %s to %s by '%s'", op.name, before, pin.device, pin.ops), {}};
         return false;
       }
       pinned_to_[p] = *device;
       pin_of[p] = &pin;
     }
     if (!matched) {
-      refusal = {"PinMatchesNothing", absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
+      refusal = {refusals::kPinMatchesNothing, absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
       return false;
     }
   }
@@ -261,7 +262,7 @@ bool Problem::ResolvePins(Refusal& refusal) {
     if (finished.insert(pinned_to_[p]).second) continue;
     const bool data_first = pin_of[first_cut_ - 1] == &data && pinned_to_[p] == pinned_to_[first_cut_ - 1];
     refusal = {
-        "PinConflict",
+        refusals::kPinConflict,
         absl::StrFormat("%s op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
                         data_first ? absl::StrFormat("%s has the training data (data.clusters), so it runs the first stage, and op '%s' "
                                                      "is pinned to it behind",

@@ -10,6 +10,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
@@ -33,7 +34,7 @@ Refusal GreedyShortfall(const Problem& problem) {
   }
   const double needed = static_cast<double>(NeedAlone(problem, begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
-  return {"InsufficientMemory",
+  return {refusals::kInsufficientMemory,
           absl::StrFormat("stage %d needs %s, largest free device has %s (%s)", count - 1, SizeText(needed), SizeText(largest),
                           problem.request().devices[devices[count - 1]].name),
           {"memory_bytes", needed, largest}};
@@ -81,12 +82,12 @@ std::optional<Refusal> PinShortfall(const Problem& problem) {
   const char* const limit = request.stages > 0 ? "strategy.stages" : "executors (max, replicas, less spares)";
   if (count > problem.max_stages()) {
     return Refusal{
-        "PinConflict",
+        refusals::kPinConflict,
         absl::StrFormat("%s need %d stages, on %s; %s allows %d", wishes, count, absl::StrJoin(names, ", "), limit, problem.max_stages()),
         {}};
   }
   if (const int most = count + std::min(free_ops, usable - count); most < problem.min_stages()) {
-    return Refusal{"PinConflict",
+    return Refusal{refusals::kPinConflict,
                    absl::StrFormat("%s leave ops for at most %d %s; %s asks for %d", wishes, most, most == 1 ? "stage" : "stages",
                                    request.stages > 0        ? "strategy.stages"
                                    : request.use_all_devices ? "the planner, which uses all executors,"
@@ -102,7 +103,7 @@ std::optional<Refusal> PinShortfall(const Problem& problem) {
     const std::string& device = request.devices[run.device].name;
     const bool data = run.first == 0 && device == request.first_device;
     return Refusal{
-        "PinConflict",
+        refusals::kPinConflict,
         absl::StrFormat("what %s must hold needs %s of memory, it has %s: %s", device, SizeText(static_cast<double>(need)),
                         SizeText(static_cast<double>(has)),
                         data ? "it runs the first stage, for it has the training data (data.clusters)"
@@ -124,7 +125,7 @@ std::optional<Refusal> PinShortfall(const Problem& problem) {
   const int64_t whole = NeedAlone(problem, 0, problem.positions());
   if (whole <= together) return std::nullopt;
   return Refusal{
-      "PinConflict",
+      refusals::kPinConflict,
       absl::StrFormat("with %s there are stages on %s, and %s allows %d in all: these have %s together at most, the job needs %s", wishes,
                       absl::StrJoin(names, ", "), limit, problem.max_stages(), SizeText(static_cast<double>(together)),
                       SizeText(static_cast<double>(whole))),
@@ -138,7 +139,7 @@ Refusal EgressShortfall(const Problem& problem, Evaluator& evaluator) {
   for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
   const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kQuick);
   if (evaluation.verdict == Evaluation::Verdict::kTooMuchEgress) return RefusalFor(problem, assignment, evaluation);
-  return {"TooMuchEgress",
+  return {refusals::kTooMuchEgress,
           absl::StrFormat("no placement was found that fits memory and sends no more than %s a step from any site to others",
                           SizeText(static_cast<double>(*problem.request().max_egress_bytes))),
           {}};
@@ -153,20 +154,20 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
     case Evaluation::Verdict::kTooMuchMemory: {
       const double needed = static_cast<double>(evaluation.needed_bytes);
       const double available = static_cast<double>(problem.UsableMemory(assignment.devices[evaluation.stage]));
-      return {"InsufficientMemory",
+      return {refusals::kInsufficientMemory,
               absl::StrFormat("stage %d needs %s, device %s has %s", evaluation.stage, SizeText(needed), device, SizeText(available)),
               {"memory_bytes", needed, available}};
     }
     case Evaluation::Verdict::kTooMuchEgress: {
       const double needed = static_cast<double>(evaluation.needed_bytes), allowed = static_cast<double>(*request.max_egress_bytes);
-      return {"TooMuchEgress",
+      return {refusals::kTooMuchEgress,
               absl::StrFormat("site %s would send %s to other sites in a step, the job allows %s",
                               request.devices[assignment.devices[evaluation.stage]].site, SizeText(needed), SizeText(allowed)),
               {"egress_bytes", needed, allowed}};
     }
     case Evaluation::Verdict::kDisconnected: {
       const std::string other = request.devices[assignment.devices[evaluation.other_stage]].name;
-      return {"DisconnectedDevices",
+      return {refusals::kDisconnectedDevices,
               absl::StrFormat("stage %d on %s must exchange tensors with stage %d on %s, and no link joins them both ways",
                               evaluation.stage, device, evaluation.other_stage, other),
               {}};
@@ -174,7 +175,7 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
     default: {
       const int begin = assignment.begins[evaluation.stage];
       const bool of_data = begin == 0 && !request.first_device.empty() && device != request.first_device;
-      return {"PinConflict",
+      return {refusals::kPinConflict,
               of_data ? absl::StrFormat("this planner runs the first stage on %s, and %s has the training data (data.clusters); op-fence "
                                         "puts it there",
                                         device, request.first_device)
@@ -196,7 +197,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
     return request.devices[a].memory_bytes < request.devices[b].memory_bytes;
   })];
   if (largest == 0) {
-    return {"InsufficientMemory",
+    return {refusals::kInsufficientMemory,
             absl::StrFormat("an executor takes %s before its first op, and %s, which has the most, has %s",
                             SizeText(static_cast<double>(request.memory_reserve_bytes)), roomiest.name,
                             SizeText(static_cast<double>(roomiest.memory_bytes))),
@@ -206,7 +207,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   for (int p = 0; p < problem.positions(); ++p) {
     const int64_t need = NeedAlone(problem, p, p + 1);
     if (need > largest) {
-      return {"OpTooLarge",
+      return {refusals::kOpTooLarge,
               absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it", request.ops[problem.op_at(p)].name,
                               SizeText(static_cast<double>(need)), roomiest.name, SizeText(static_cast<double>(largest))),
               {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}};
@@ -214,7 +215,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   const int64_t whole = NeedAlone(problem, 0, problem.positions());
   if (whole > together) {
-    return {"InsufficientMemory",
+    return {refusals::kInsufficientMemory,
             absl::StrFormat("the job needs %s with one micro-batch in flight, the %d executors it may use have %s together",
                             SizeText(static_cast<double>(whole)), problem.max_stages(), SizeText(static_cast<double>(together))),
             {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
@@ -227,7 +228,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
       const int x = problem.usable()[b], y = problem.usable()[a];
       if (problem.Connected(x, y) || problem.max_stages() == 1) continue;
       if (whole <= largest && problem.min_stages() == 1) continue;
-      return {"DisconnectedDevices",
+      return {refusals::kDisconnectedDevices,
               absl::StrFormat("no placement works with the links there are: %s and %s, among others, are not joined both ways",
                               problem.request().devices[x].name, problem.request().devices[y].name),
               {}};
@@ -235,7 +236,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   if (request.max_egress_bytes.has_value()) return EgressShortfall(problem, evaluator);
   if (problem.HasPins()) {
-    return {"PinConflict",
+    return {refusals::kPinConflict,
             absl::StrFormat("no placement was found that fits the memory of the executors and honours %s%s", DeviceWishes(request),
                             request.stages > 0 ? absl::StrFormat(" with %d stages (strategy.stages)", request.stages) : ""),
             {}};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::services {
 namespace {
@@ -72,7 +73,7 @@ broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::
       refused = {.id = ask.id, .reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};
     } else if (Replicas(document) > 1) {
       refused = {.id = ask.id,
-                 .reason = "NotAvailable",
+                 .reason = scheduler::refusals::kNotAvailable,
                  .message = absl::StrCat("the plan has ", Replicas(document),
                                          " pipelines side by side, a run has one: leave spec.strategy.replicas at 1")};
     } else {

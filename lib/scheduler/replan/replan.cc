@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/near_plan.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/stage_annealing.h"
@@ -124,7 +125,7 @@ class Replanner {
   }
 
   std::variant<ReplanAnswer, Refusal> Figures() {
-    if (!stays_.has_value()) return Refusal{.reason = "RunningPlanCannotGoOn", .message = why_not_};
+    if (!stays_.has_value()) return Refusal{.reason = refusals::kRunningPlanCannotGoOn, .message = why_not_};
     const double step_s = options_.bias * stays_->evaluation.step_s;
     return ReplanAnswer{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
                         .running_step_s = step_s,

@@ -12,6 +12,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_explain.h"
 #include "lib/scheduler/replicas/replica_search.h"
@@ -79,12 +80,12 @@ Refusal NoShape(const Problem& problem, const Wishes& wishes) {
   const int micro_batches = problem.request().micro_batches;
   if (wishes.replicas > micro_batches) {
     return {
-        "TooManyReplicas",
+        refusals::kTooManyReplicas,
         absl::StrFormat("strategy.replicas is %d, a step has %d micro-batches: every pipeline needs one", wishes.replicas, micro_batches),
         {"micro_batches", static_cast<double>(wishes.replicas), static_cast<double>(micro_batches)}};
   }
   const int64_t needed = std::max<int64_t>(int64_t{wishes.replicas} * std::max(1, wishes.stages), wishes.least_devices);
-  return {"TooFewExecutors",
+  return {refusals::kTooFewExecutors,
           absl::StrFormat("%d pipelines (strategy.replicas)%s%s need %d executors, the job may use %d", wishes.replicas,
                           wishes.stages > 0 ? absl::StrFormat(" of %d stages", wishes.stages) : "",
                           wishes.least_devices > 1 ? absl::StrFormat(" on %d executors at least", wishes.least_devices) : "", needed,
@@ -95,28 +96,29 @@ Refusal NoShape(const Problem& problem, const Wishes& wishes) {
 // Why several pipelines are out of the question for this job.
 std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanRequest& request, const Problem& problem) {
   if (strategy != kPlanner) {
-    return Refusal{"NotAvailable",
+    return Refusal{refusals::kNotAvailable,
                    absl::StrFormat("planner %s lays out one pipeline; strategy.replicas other than 1 is for %s only", strategy, kPlanner),
                    {}};
   }
   if (!request.pins.empty()) {
-    return Refusal{"PinConflict",
+    return Refusal{refusals::kPinConflict,
                    absl::StrFormat("ops '%s' are pinned to %s, but with strategy.replicas every op runs on several devices",
                                    request.pins[0].ops, request.pins[0].device),
                    {}};
   }
   if (!request.first_device.empty()) {
-    return Refusal{"NotAvailable",
+    return Refusal{refusals::kNotAvailable,
                    absl::StrFormat("%s is to read the training data, but with strategy.replicas the first stage runs on several devices",
                                    request.first_device),
                    {}};
   }
   if (request.max_egress_bytes.has_value()) {
-    return Refusal{"NotAvailable", "what leaves a site in a step can be limited with one pipeline only, not with strategy.replicas", {}};
+    return Refusal{
+        refusals::kNotAvailable, "what leaves a site in a step can be limited with one pipeline only, not with strategy.replicas", {}};
   }
   const int usable = static_cast<int>(problem.usable().size());
   if (usable > kMaxDevices) {
-    return Refusal{"InstanceTooLarge",
+    return Refusal{refusals::kInstanceTooLarge,
                    absl::StrFormat("strategy.replicas is for up to %d executors, %d are usable", kMaxDevices, usable),
                    {"executors", static_cast<double>(usable), static_cast<double>(kMaxDevices)}};
   }
@@ -179,7 +181,7 @@ Refusal RefusalOf(const Problem& problem, const SearchAnswer& answer, const Wish
   if (!answer.failed.has_value()) return NoShape(problem, wishes);
   const FoundGrid& failed = *answer.failed;
   if (failed.evaluation.failed_pipeline < 0) {
-    return {"DisconnectedDevices", "replicas of a stage must exchange gradients, and no placement joins them all both ways", {}};
+    return {refusals::kDisconnectedDevices, "replicas of a stage must exchange gradients, and no placement joins them all both ways", {}};
   }
   Refusal refusal = RefusalFor(problem, failed.grid.Pipeline(failed.evaluation.failed_pipeline), failed.evaluation.failure);
   refusal.message = absl::StrFormat("no grid of pipelines fits; with %d pipelines of %d stages %s", failed.grid.pipelines(),
