@@ -135,7 +135,8 @@ if grep -q -- --subresource <<<"$(k apply --help)"; then
   check "conditions of several writers stand side by side" "Ready Degraded Complete" "$(k get fj t -o jsonpath='{.status.conditions[*].type}')"
 else
   echo "not tried, this kubectl cannot apply a status: conditions of several writers stand side by side"
-  k patch fj t --subresource=status --type merge -p "$(condition Complete)" >/dev/null
+  k patch fj t --subresource=status --type merge -p '{"status": {"conditions": [{"type": "Complete", "status": "True", "reason": "R", "message": "",
+    "lastTransitionTime": "'"$now"'"}]}}' >/dev/null
 fi
 check "kubectl wait" "condition met" "$(k wait --for=condition=Complete --timeout=20s fj/t 2>&1)"
 check "a finished job is not suspended" 'spec.suspend: Forbidden: must not change once the job is Complete or Failed' \

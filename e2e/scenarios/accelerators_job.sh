@@ -50,20 +50,20 @@ expect_trained first
 wait_for second condition=Complete
 took "the first has come to its end, and the second after it, $(k get fusionjob second --no-headers)"
 
-# The image with CUDA is not there, which the job says; with the one of the others there is nothing that computes on a GPU.
+# The image with CUDA is not there, which the job says. In its place, the one of the others, which computes on no GPU.
 placed="device: h100" stages=1 job card 20 "" "$any"
 lacks_image() { [[ $(condition_of fusionjob/card Ready message) == *card-oslo-0-r0*executor-cuda* ]]; }
 until_true "the job to say that it lacks the image with CUDA" lacks_image
 took "$(condition_of fusionjob/card Ready message)"
 k delete fusionjob card --timeout="$patience" >/dev/null
 image=$(kubectl_in oslo get pods --selector fusionllm.io/job=second --output 'jsonpath={.items[0].spec.containers[?(@.name=="executor")].image}')
-placed="device: h100" stages=1 job plain 20 "" "{threads: 1, template: {spec: {containers: [{name: executor, image: \"$image\"}]}}}" \
-  "  failurePolicy: {maxRestarts: 1}"
-wait_for plain condition=Failed
-why=$(condition_of fusionjob/plain Failed message)
+helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set "image.executorCuda=$image" --wait --timeout "$patience" >/dev/null
+placed="device: h100" stages=1 job card 20 "" "$any" "  failurePolicy: {maxRestarts: 1}"
+wait_for card condition=Failed
+why=$(condition_of fusionjob/card Failed message)
 grep -q 'no CUDA back end' <<<"$why" || fail "the job without CUDA says: $why"
 took "it does not train on the processor instead: $why"
 k delete fusionjob first second --timeout="$patience" >/dev/null
-delete_job plain
+delete_job card
 took "deleted, nothing is left in any cluster"
 take_down "accelerators"
