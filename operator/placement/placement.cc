@@ -297,6 +297,12 @@ std::optional<int64_t> NamedNumber(const job::Executors& executors) {
   return std::nullopt;
 }
 
+int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt) {
+  const job::Executors& executors = job.spec.executors;
+  if (attempt > 0) return executors.min;
+  return std::max(executors.min, std::min(job.spec.strategy.stages, NamedNumber(executors).value_or(job::kMaxExecutors)));
+}
+
 Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Options(); }
 
 Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking,

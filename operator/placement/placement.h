@@ -63,6 +63,11 @@ struct Choice {
 // The number of executors that the job names; nothing: as many as there are.
 std::optional<int64_t> NamedNumber(const job::Executors& executors);
 
+// The fewest executors with which an attempt may begin: executors.min, and for a first one no fewer than spec.strategy.stages, as far as
+// the job names so many: with fewer the planner refuses it, for good. A later one has its strategy fitted to what there is
+// (fitted_strategy.h).
+int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt);
+
 // `offers`: all clusters that there are, the best first; they must outlive what points to them.
 Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers);
 // `ranking` counts where the job leaves a choice: first as many as it says in each cluster, then more in the same order. `more_clusters`:

@@ -22,8 +22,11 @@ std::string FilesOfBroker(const job::Spec& spec) {
 
 }  // namespace
 
-Placement Placer::Propose(const SurveyRequest& request, bool hold) {
-  const job::FusionJob& job = *request.job;
+Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
+  job::FusionJob job = *asked_for.job;
+  job.spec.executors.min = FewestToBegin(job, asked_for.attempt);
+  SurveyRequest request = asked_for;
+  request.job = &job;
   const std::string local = members_.LocalName().value_or("");
   const std::string files = FilesOfBroker(job.spec);
   if (!files.empty() && !HoldsData(job.spec.data, local)) {

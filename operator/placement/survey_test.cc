@@ -14,6 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 class FakeMember : public Member {
  public:
@@ -176,6 +177,26 @@ TEST_F(SurveyTest, TwoJobsPlacedAtOnceDoNotTakeTheSameRoom) {
   EXPECT_THAT(second.slots, IsEmpty());
   EXPECT_THAT(second.problem, HasSubstr("2 of the 4 executors that must train find room. home: room for 0; each asks for 2 cpu"));
   EXPECT_THAT(placer.Propose(Request("first"), /*hold=*/true).slots, Not(IsEmpty())) << "its own is its own";
+}
+
+// The planner would refuse the attempt, and the job would have failed for good because others were there for a moment.
+TEST_F(SurveyTest, AFirstAttemptWaitsForAsManyAsItHasStages) {
+  Placer placer(hub_, *this);
+  job_.spec.executors.replicas = 3;
+  EXPECT_THAT(placer.Propose(Request("other"), /*hold=*/true).slots, SizeIs(3));
+  job_.spec.executors.replicas.reset();
+  job_.spec.strategy.stages = 4;
+  const Placement waits = placer.Propose(Request("staged"), /*hold=*/false);
+  EXPECT_THAT(waits.slots, IsEmpty());
+  EXPECT_THAT(waits.problem, HasSubstr("3 of the 4 executors that must train find room."));
+  job_.spec.executors.replicas = 4;
+  EXPECT_THAT(placer.Propose(Request("staged"), /*hold=*/false).problem, HasSubstr("3 of the 4 executors that must train find room."));
+  job_.spec.executors.replicas = 2;
+  EXPECT_THAT(placer.Propose(Request("staged"), /*hold=*/false).slots, SizeIs(2)) << "what a job contradicts itself in, the planner says";
+  job_.spec.executors.replicas.reset();
+  SurveyRequest again = Request("staged");
+  again.attempt = 1;
+  EXPECT_THAT(placer.Propose(again, /*hold=*/false).slots, SizeIs(2)) << "a later one, one for each node, has its strategy fitted";
 }
 
 TEST_F(SurveyTest, ABrokerWithoutRoomOnTheHubIsSaidWhetherThatLendsDevicesOrNot) {
