@@ -184,6 +184,9 @@ void Decider::Go() {
     if (!Restart(*broker)) return;
   } else if (broker != nullptr && broker->deleted_at.has_value() && Stranded(*broker)) {
     if (!Restart(OnLostNode(*broker))) return;
+  } else if (broker == nullptr && WasDone()) {
+    Finish();
+    return;
   } else if (broker == nullptr && decision_.memory.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
     if (!CountRestart(RestartCause::kBrokerLost, "the broker's pod is gone")) return;
@@ -271,6 +274,12 @@ void Decider::Finish() {
   Condition(JobCondition::kDegraded, false, "Completed", "The job is over.");
   if (!decision_.steps_again) EndRestarting("Completed", "The job is over.");
   Say(false, "Completed", "The job has made all its steps.");
+}
+
+// By the last word of a broker whose pod went before anybody had looked: a drain, or somebody's hand. Interrupted ones end with another
+// code.
+bool Decider::WasDone() const {
+  return decision_.memory.attempt == seen_.memory.attempt && seen_.left.has_value() && seen_.left->exit_code == 0;
 }
 
 bool Decider::LacksData() {

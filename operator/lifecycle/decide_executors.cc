@@ -6,6 +6,13 @@ namespace fusionllm::op {
 namespace {
 
 constexpr char kStrategyAdapted[] = "StrategyAdapted";
+// An executor that fails sooner after it was made is replaced when it is that old: one that its node does not admit would be made and
+// refused without end, many times a second.
+constexpr absl::Duration kFailsAtOnce = absl::Seconds(5);
+
+std::string TroubleOf(const PodView& pod) {
+  return absl::StrCat(" ", pod.name, " in ", pod.cluster, ": ", pod.reason, pod.message.empty() ? "" : ": ", pod.message);
+}
 
 }  // namespace
 
@@ -45,6 +52,10 @@ void Decider::LeadExecutors() {
       // One that somebody ends is left to that, unless it ends for something that a rule may be about.
       const bool judged = pod->phase == PodPhase::kFailed || stranded || (!Ended(*pod) && !pod->disruption.empty());
       if (judged && !ReplaceExecutor(stranded ? OnLostNode(*pod) : *pod)) return SayRestarting();
+      if (!pod->deleted_at.has_value() && trouble.empty() && !pod->reason.empty()) {
+        reason = "ExecutorsNotReady";
+        trouble = TroubleOf(*pod);
+      }
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
       continue;
     }
@@ -54,7 +65,7 @@ void Decider::LeadExecutors() {
     if (done) continue;
     if (!pod->ready && trouble.empty() && !pod->reason.empty()) {
       reason = "ExecutorsNotReady";
-      trouble = absl::StrCat(" ", pod->name, " in ", pod->cluster, ": ", pod->reason, pod->message.empty() ? "" : ": ", pod->message);
+      trouble = TroubleOf(*pod);
     }
   }
   const PodView* broker = Broker(decision_.memory.attempt);
@@ -160,6 +171,12 @@ bool Decider::ReplaceExecutor(const PodView& pod) {
   const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
   if (IsOfTheWholeJob(RestartCause::kExecutorFailed, verdict, pod.cluster)) return false;
   if (verdict.action == job::FailureAction::kRestartExecutor && !pod.deleted_at.has_value()) {
+    // One from the future says that the clocks differ, and nothing of how long it was there.
+    const absl::Duration age = seen_.now - pod.created_at;
+    if (pod.phase == PodPhase::kFailed && age >= absl::ZeroDuration() && age < kFailsAtOnce) {
+      LookAgain(pod.created_at + kFailsAtOnce);
+      return true;
+    }
     Say(true, "ExecutorLost", absl::StrCat(verdict.description, "; it is replaced"));
     Remove(pod);
   }

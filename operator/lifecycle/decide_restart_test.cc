@@ -8,6 +8,7 @@ namespace fusionllm::op {
 namespace {
 
 using testing::DecideTest;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::kStart;
@@ -80,6 +81,42 @@ TEST_F(DecideTest, WhyAnAttemptEndedIsTold) {
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kExecutorFailed);
   pods().erase(pods().begin());
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost);
+}
+
+// A drain, or a hand that deletes its pod, between its end and the first look at it.
+TEST_F(DecideTest, ABrokerThatWasDoneBeforeItsPodWentHasDoneTheJob) {
+  AddRunning();
+  pods().erase(pods().begin());
+  seen_.left = Progress{.step = 100, .steps = 100, .exit_code = 0};
+  const Decision done = Decide(seen_);
+  EXPECT_EQ(done.state, JobState::kComplete);
+  EXPECT_FALSE(done.restart.has_value());
+  seen_.left->exit_code = 130;
+  EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it was interrupted";
+  seen_.left.reset();
+  EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it has left no word";
+}
+
+// Not admitted by its node, say: it would be made and refused many times a second.
+TEST_F(DecideTest, AnExecutorThatFailsAtOnceIsReplacedAfterAPause) {
+  AddRunning();
+  PodView& executor = pods().back();
+  executor.phase = PodPhase::kFailed;
+  executor.ready = false;
+  executor.reason = "OutOfcpu";
+  executor.message = "Node didn't have enough resource: cpu";
+  executor.created_at = kStart;
+  seen_.now = kStart + absl::Seconds(1);
+  const Decision waits = Decide(seen_);
+  EXPECT_THAT(Removed(waits), IsEmpty());
+  EXPECT_EQ(waits.look_again, absl::Seconds(4));
+  EXPECT_THAT(Find(waits, "Ready")->message, HasSubstr("OutOfcpu: Node didn't have enough resource: cpu"));
+  seen_.now = kStart + absl::Seconds(5);
+  EXPECT_THAT(Removed(Decide(seen_)), ElementsAre(executor.name));
+  executor.created_at = seen_.now + absl::Minutes(1);
+  EXPECT_THAT(Removed(Decide(seen_)), ElementsAre(executor.name)) << "by a clock that is ahead: nobody waits for that";
+  executor.created_at = absl::InfinitePast();
+  EXPECT_THAT(Removed(Decide(seen_)), ElementsAre(executor.name)) << "nobody knows when";
 }
 
 TEST_F(DecideTest, RestartsAreBounded) {

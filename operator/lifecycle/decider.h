@@ -101,6 +101,7 @@ class Decider {
   void Finish();
   bool PastDeadline();
   // Before anything is made: with that, each cluster would start Pods that find nothing to train on.
+  bool WasDone() const;
   bool LacksData();
   // False: the job has failed.
   bool Restart(const PodView& pod);

@@ -26,6 +26,7 @@ struct PodView {
   int64_t attempt = 0;  // -1: its label says none
   PodPhase phase = PodPhase::kPending;
   bool ready = false;
+  absl::Time created_at = absl::InfinitePast();  // by its cluster's clock
   std::optional<absl::Time> deleted_at;  // it is terminating since then, its grace period included
   std::optional<int> exit_code;          // of the main container, when it has ended for good
   std::string reason;                    // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
@@ -113,6 +114,7 @@ struct Observation {
   std::string advice_reason;        // CamelCase; empty: the scheduler was not asked
   std::string advice;               // what it said, in words
   std::vector<ClusterView> clusters;
+  std::optional<Progress> left;      // the last word of the attempt's broker, whose pod is gone
   std::string broker_endpoint;       // where executors reach the broker; empty: not known
   bool stepped = false;              // the attempt's broker says that it has made a step
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said

@@ -47,6 +47,7 @@ PodView CachedPod::View(const std::string& cluster) const {
           .attempt = attempt_,
           .phase = phase_,
           .ready = ready_,
+          .created_at = meta.created_at,
           .deleted_at = deleted_at_,
           .exit_code = exit_code_,
           .reason = words.reason,

@@ -116,6 +116,7 @@ absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& clust
   view.ready = Condition(pod, "Ready").status == "True";
   if (const kube::PodCondition& ends = Condition(pod, "DisruptionTarget"); ends.status == "True") view.disruption = ends.reason;
   view.address = pod.pod_ip;
+  view.created_at = pod.meta.created_at;
   if (absl::Time at; absl::ParseTime(absl::RFC3339_full, pod.meta.deletion_timestamp, &at, nullptr)) view.deleted_at = at;
   const kube::ContainerStatus& container = MainContainer(pod, view.role);
   view.container_restarts = container.restarts;

@@ -14,6 +14,7 @@ json Pod(const char* role, const json& status) {
   return {{"metadata",
            {{"name", "train-paris-1-r2"},
             {"uid", "u"},
+            {"creationTimestamp", "2026-03-01T12:00:00Z"},
             {"resourceVersion", "1"},
             {"labels", {{kJobUidLabel, "j"}, {kRoleLabel, role}, {kAttemptLabel, "2"}, {kIndexLabel, "1"}, {kClusterLabel, "elsewhere"}}}}},
           {"status", status}};
@@ -30,6 +31,7 @@ TEST(PodViewTest, ReadsWhoItIs) {
       Pod("executor", {{"phase", "Running"}, {"podIP", "10.1.2.3"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}});
   const PodView view = Read(pod);
   EXPECT_EQ(view.cluster, "paris") << "where it was read, not what it says of itself";
+  EXPECT_EQ(view.created_at, absl::FromCivil(absl::CivilSecond(2026, 3, 1, 12), absl::UTCTimeZone()));
   EXPECT_EQ(view.attempt, 2);
   EXPECT_EQ(view.index, 1);
   EXPECT_EQ(view.phase, PodPhase::kRunning);

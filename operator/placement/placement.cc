@@ -156,7 +156,8 @@ class Allotment {
     int64_t all = 0;
     for (const Share& share : shares_) all += DevicesIn(share);
     // An executor's name holds four digits.
-    return std::min(std::max({spec_.executors.min, least, all}), job::kMaxExecutors - spec_.executors.spares);
+    // With fewer than its stages a job would not be what its user wrote, in a later attempt either.
+    return std::min(std::max({spec_.executors.min, least, all, spec_.strategy.stages}), job::kMaxExecutors - spec_.executors.spares);
   }
 
   bool TakeMinima() {
@@ -300,7 +301,13 @@ std::optional<int64_t> NamedNumber(const job::Executors& executors) {
 int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt) {
   const job::Executors& executors = job.spec.executors;
   if (attempt > 0) return executors.min;
-  return std::max(executors.min, std::min(job.spec.strategy.stages, NamedNumber(executors).value_or(job::kMaxExecutors)));
+  int64_t most = NamedNumber(executors).value_or(job::kMaxExecutors);
+  if (const auto& clusters = job.spec.placement.clusters; !clusters.empty()) {
+    int64_t maxima = 0;
+    for (const job::PlacementCluster& named : clusters) maxima += std::min(named.max.value_or(most), most);
+    most = std::min(most, maxima);
+  }
+  return std::max(executors.min, std::min(job.spec.strategy.stages, most));
 }
 
 Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Options(); }

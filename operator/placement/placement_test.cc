@@ -326,5 +326,34 @@ TEST_F(PlacementTest, SparesThatFindNoRoomAreDoneWithout) {
   EXPECT_THAT(Place({"paris"}), ElementsAre("paris-0", "paris-1", "paris-2 spare"));
 }
 
+TEST(FewestToBeginTest, IsWhatItsStagesNeedAsFarAsTheJobItselfAllows) {
+  struct Case {
+    const char* what;
+    int64_t min, stages;
+    std::optional<int64_t> replicas, max;
+    std::vector<job::PlacementCluster> clusters;
+    int64_t attempt, fewest;
+  };
+  const Case cases[] = {
+      {"stages alone", 1, 3, {}, {}, {}, 0, 3},
+      {"min alone", 2, 0, {}, {}, {}, 0, 2},
+      {"min beyond stages", 4, 3, {}, {}, {}, 0, 4},
+      {"replicas below stages", 1, 3, 2, {}, {}, 0, 2},
+      {"max below stages", 1, 3, {}, 2, {}, 0, 2},
+      {"maxima of clusters below stages", 1, 3, {}, {}, {{.name = "paris", .max = 1}, {.name = "oslo", .max = 1}}, 0, 2},
+      {"one of them without", 1, 3, {}, {}, {{.name = "paris", .max = 1}, {.name = "oslo"}}, 0, 3},
+      {"a later attempt", 1, 3, {}, {}, {}, 1, 1},
+  };
+  for (const Case& each : cases) {
+    job::FusionJob job;
+    job.spec.executors.min = each.min;
+    job.spec.executors.replicas = each.replicas;
+    job.spec.executors.max = each.max;
+    job.spec.strategy.stages = each.stages;
+    job.spec.placement.clusters = each.clusters;
+    EXPECT_EQ(FewestToBegin(job, each.attempt), each.fewest) << each.what;
+  }
+}
+
 }  // namespace
 }  // namespace fusionllm::op

@@ -54,6 +54,9 @@ Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
     placement.shortage.clear();
     placement.problem = std::move(problem);
   }
+  if (placement.slots.empty() && job.spec.executors.min > asked_for.job->spec.executors.min) {
+    absl::StrAppend(&placement.problem, ". spec.strategy.stages asks for ", job.spec.strategy.stages);
+  }
   if (asked.advice.has_value()) {
     placement.advised = !ranking.empty();
     placement.advice_reason = asked.advice->reason;

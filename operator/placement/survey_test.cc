@@ -11,6 +11,7 @@ namespace fusionllm::op {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -189,6 +190,7 @@ TEST_F(SurveyTest, AFirstAttemptWaitsForAsManyAsItHasStages) {
   const Placement waits = placer.Propose(Request("staged"), /*hold=*/false);
   EXPECT_THAT(waits.slots, IsEmpty());
   EXPECT_THAT(waits.problem, HasSubstr("3 of the 4 executors that must train find room."));
+  EXPECT_THAT(waits.problem, EndsWith(". spec.strategy.stages asks for 4"));
   job_.spec.executors.replicas = 4;
   EXPECT_THAT(placer.Propose(Request("staged"), /*hold=*/false).problem, HasSubstr("3 of the 4 executors that must train find room."));
   job_.spec.executors.replicas = 2;
@@ -196,7 +198,7 @@ TEST_F(SurveyTest, AFirstAttemptWaitsForAsManyAsItHasStages) {
   job_.spec.executors.replicas.reset();
   SurveyRequest again = Request("staged");
   again.attempt = 1;
-  EXPECT_THAT(placer.Propose(again, /*hold=*/false).slots, SizeIs(2)) << "a later one, one for each node, has its strategy fitted";
+  EXPECT_THAT(placer.Propose(again, /*hold=*/false).slots, SizeIs(3)) << "a later one has its strategy fitted";
 }
 
 TEST_F(SurveyTest, ABrokerWithoutRoomOnTheHubIsSaidWhetherThatLendsDevicesOrNot) {

@@ -1,5 +1,6 @@
 #include "operator/progress/progress_watch.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,10 @@ void ProgressWatch::Run(const std::stop_token& stop) {
     std::vector<std::string> uids;
     {
       const std::lock_guard lock(mutex_);
-      for (const auto& [uid, followed] : followed_) uids.push_back(uid);
+      const absl::Time now = clock_.Now();
+      for (const auto& [uid, followed] : followed_) {
+        if (followed.not_before <= now) uids.push_back(uid);
+      }
     }
     for (const std::string& uid : uids) {
       if (stop.stop_requested()) return;
@@ -51,7 +55,15 @@ void ProgressWatch::Ask(const std::string& uid) {
     address = at->second.address;
     told_event = at->second.told_event;
   }
+  const absl::Time asked = clock_.Now();
   const absl::StatusOr<std::string> page = fetch_(address);
+  if (const absl::Time now = clock_.Now(); page.ok() || now - asked >= kSlow) {
+    const std::lock_guard lock(mutex_);
+    const auto at = followed_.find(uid);
+    if (at == followed_.end() || at->second.address != address) return;
+    at->second.pause = page.ok() ? absl::ZeroDuration() : std::clamp(2 * at->second.pause, kEvery, kLongestPause);
+    at->second.not_before = now + at->second.pause;
+  }
   if (!page.ok()) return;  // starting, or ending: its pod tells
   const absl::StatusOr<ProgressPage> read = ParseProgressPage(*page, told_event, clock_.Now());
   if (!read.ok()) return;

@@ -1,7 +1,8 @@
 // Asks the brokers of running jobs where they stand, every so often, and says when that has changed, and what has happened.
 //
-// One thread asks one broker after the other with a short deadline each; a pod that does not answer costs that deadline and no more. What a
-// pod answers is not trusted (progress.h). Thread-safe.
+// One thread asks one broker after the other with a short deadline each. One that has kept it waiting and has not answered is left alone
+// for a while, each time for twice as long: brokers of a node that is gone do not make the word of others late. What a pod answers is not
+// trusted (progress.h). Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -32,6 +33,7 @@ class ProgressWatch : public ProgressSource {
   using Happened = std::function<void(const kube::WorkKey& job, const std::string& uid, const RunEvent& event)>;
 
   static constexpr absl::Duration kEvery = absl::Seconds(5);
+  static constexpr absl::Duration kSlow = absl::Seconds(1), kLongestPause = absl::Minutes(1);
 
   ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told = {}, Happened happened = {});
   ~ProgressWatch() override;
@@ -45,6 +47,8 @@ class ProgressWatch : public ProgressSource {
     std::string address;
     std::optional<Progress> newest;
     int64_t told_event = 0;  // the last one; 0: nothing has been asked yet
+    absl::Duration pause;    // the last one
+    absl::Time not_before = absl::InfinitePast();
   };
   void Run(const std::stop_token& stop);
   void Ask(const std::string& uid);

@@ -152,6 +152,10 @@ class JobReconciler::Pass {
     seen.force_delete = view_.force_delete;
     seen.memory = MemoryOf(view_.status);
     seen.clusters = clusters_.Look();
+    if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity.uid);
+        left.has_value() && left->attempt == seen.memory.attempt) {
+      seen.left = left->progress;
+    }
     PlaceExecutors(seen);
     if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = KeepWhatFits(seen.job.spec.strategy, seen.slots);
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
@@ -210,7 +214,8 @@ class JobReconciler::Pass {
     return {.identity = seen.identity,
             .job = &seen.job,
             .images = &owner_.options_.images,
-            .attempt = seen.memory.attempt,
+            // Where an attempt has its place, the question is where the next one would go.
+            .attempt = seen.memory.attempt + (seen.placed ? 1 : 0),
             .avoided = seen.memory.avoided,
             .now = seen.now,
             .named = NamedFor(seen.clusters, view_.status.cluster_statuses),
@@ -261,8 +266,10 @@ class JobReconciler::Pass {
       FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
       Measure(seen, decision);
     }
-    // The next broker may have the address of this one.
-    if (decision.memory.attempt != seen.memory.attempt) owner_.progress_.Forget(view_.identity.uid);
+    // The next broker may have the address of this one, and when the job is over another job's.
+    if (decision.memory.attempt != seen.memory.attempt || decision.memory.complete || decision.memory.failed) {
+      owner_.progress_.Forget(view_.identity.uid);
+    }
     for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
     const absl::Status done = CarryOutOnHub(seen, decision);
     const bool refused = trials_.Learn(seen, decision, seen.clusters.front(), done);

@@ -201,6 +201,7 @@ TEST_F(JobReconcilerTest, AnExecutorThatGaveUpWaitingForItsBrokerIsReplacedOnce)
     }
     return std::string("none");
   };
+  clock_.Advance(absl::Hours(1));
   const std::string gave_up = uid("train-local-0-r0"), stays = uid("train-local-1-r0");
   const json ended = {{"exitCode", 0}, {"reason", "Completed"}, {"message", "BrokerLost: no contact with the broker for 3600 s"}};
   Patch(kPods, "train-local-0-r0",

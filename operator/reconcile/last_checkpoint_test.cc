@@ -43,6 +43,20 @@ TEST_F(LastCheckpointTest, ItIsToldThoughNothingElseIsNew) {
   Settle();
   EXPECT_EQ(Condition("Complete"), "True Completed");
   EXPECT_EQ(Told(), "33 33");
+  EXPECT_FALSE(progress_.newest_.has_value()) << "its address may be another's soon: nobody asks there any more";
+}
+
+// Drained between its end and the first look at it.
+TEST_F(LastCheckpointTest, ABrokerThatWasDoneAndWentBeforeAnybodyLookedHasDoneTheJob) {
+  TrainTo33();
+  ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-broker-r0"}, {.grace_period_seconds = 0}).ok());
+  Progress last = At33(33);
+  last.exit_code = 0;
+  member_->left_ = BrokerReport{.attempt = 0, .progress = last};
+  Settle();
+  EXPECT_EQ(Condition("Complete"), "True Completed");
+  EXPECT_EQ(Job()["status"]["restarts"], 0);
+  EXPECT_EQ(Told(), "33 33");
 }
 
 TEST_F(LastCheckpointTest, ItIsToldOfASuspendedRun) {
@@ -61,6 +75,7 @@ TEST_F(LastCheckpointTest, ItIsToldOfARunThatFails) {
   Settle();
   EXPECT_EQ(Condition("Failed"), "True InvalidInput");
   EXPECT_EQ(Told(), "33 33");
+  EXPECT_FALSE(progress_.newest_.has_value());
 }
 
 TEST_F(LastCheckpointTest, ItIsToldOfARunThatIsFollowedByAnother) {

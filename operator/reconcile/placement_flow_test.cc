@@ -455,6 +455,28 @@ TEST_F(TwoPlacesTest, ARunThatHasLostAClusterMovesIfMoreWouldTrainElsewhere) {
   EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);
 }
 
+// The next attempt's strategy is fitted to what there is: it needs no three.
+TEST_F(TwoPlacesTest, ARunWithStagesMovesToFewerThanThatAfterALoss) {
+  Have(1);
+  tokyo_->SetCapacity(Cpus(2));
+  json job = ElasticJob(3, 1, true);
+  job["spec"]["strategy"] = {{"stages", 3}};
+  SubmitReachable(job);
+  ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0", "train-tokyo-1-r0"));
+  progress_.newest_ = Progress{.step = 10, .steps = 100, .executors = 1};
+  tokyo_->SetReachable(false);
+  tokyo_->SetLost(true);
+  Have(2);
+  for (int i = 0; i < 4; ++i) (void)Reconcile();
+  clock_.Advance(absl::Seconds(31));  // for room for all
+  for (int i = 0; i < 8; ++i) {
+    (void)Reconcile();
+    PlayCluster();
+  }
+  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
+  EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);
+}
+
 TEST_F(TwoPlacesTest, WithoutRoomElsewhereALossIsLivedWith) {
   Have(1);
   SubmitReachable(ElasticJob(2, 1, true));

@@ -26,6 +26,9 @@ void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* manage
       meta.resource_version = TextOf(value);
     } else if (field == "deletionTimestamp") {
       meta.deletion_timestamp = TextOf(value);
+    } else if (field == "creationTimestamp") {
+      absl::Time at;
+      if (absl::ParseTime(absl::RFC3339_full, TextOf(value), &at, nullptr)) meta.created_at = at;
     } else if (field == "labels") {
       ForEachField(value, [&](std::string_view label, JsonValue text) { meta.labels.emplace_back(label, TextOf(text)); });
       meta.labels.shrink_to_fit();

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lib/kube/api/resource.h"
 
 namespace fusionllm::kube {
@@ -25,7 +26,8 @@ absl::string_view AnnotationOf(const Annotations& annotations, absl::string_view
 struct ObjectMeta {
   std::string ns, name, uid;
   std::string resource_version;
-  std::string deletion_timestamp;  // empty: nobody has deleted it
+  std::string deletion_timestamp;                // empty: nobody has deleted it
+  absl::Time created_at = absl::InfinitePast();  // by the server's clock; so where it is not said
   std::vector<std::pair<std::string, std::string>> labels;
 
   ObjectKey Key() const { return {ns, name}; }
