@@ -182,7 +182,11 @@ TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
          old_hub_->pods_.clear();
          old_jobs_->view_.status.conditions.clear();
        }},
-      {"delete a pod", [&] { old_tokyo_->pods_.at(0).phase = PodPhase::kFailed; }},
+      {"delete a pod",
+       [&] {
+         old_tokyo_->pods_.at(0).phase = PodPhase::kFailed;
+         old_tokyo_->pods_.at(0).created_at = clock_.Now() - absl::Hours(1);
+       }},
       {"delete everything", [&] { old_jobs_->view_.deleted_at = clock_.Now(); }},
       {"keep everything", [&] { old_jobs_->view_.job->spec.preserve_resources_on_deletion = true; }},
   };
