@@ -1,9 +1,8 @@
 #include "cli/cluster/add_cluster.h"
 
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -56,17 +55,45 @@ absl::Status CheckHub(const AddClusterOptions& options, kube::ApiClient& hub) {
   return absl::OkStatus();
 }
 
-// What an earlier call granted and this one does not: rights in all namespaces, and in those that are not named any more. After what is
-// granted now, so that the hub is never without.
-absl::Status WithdrawRights(const AddClusterOptions& options, kube::ApiClient& member, const Tell& tell) {
+// What an earlier call granted and this one does not.
+struct Withdrawn {
+  std::vector<std::string> namespaces;  // by their RoleBindings
+  bool all = false;                     // the ClusterRoleBinding, so that only namespaces that are named now have rights
+};
+
+absl::StatusOr<Withdrawn> FindWithdrawn(const AddClusterOptions& options, kube::ApiClient& member) {
   const std::string work = WorkRole(options.account);
-  const std::vector<std::string>& kept = options.job_namespaces;
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> bound, NamespacesOf(member, work));
-  for (const std::string& ns : bound) {
-    if (std::find(kept.begin(), kept.end(), ns) != kept.end()) continue;
+  const std::set<std::string> kept(options.job_namespaces.begin(), options.job_namespaces.end());
+  Withdrawn withdrawn;
+  FUSIONLLM_ASSIGN_OR_RETURN(withdrawn.namespaces, NamespacesOf(member, work));
+  std::erase_if(withdrawn.namespaces, [&](const std::string& ns) { return kept.contains(ns); });
+  if (kept.empty()) return withdrawn;
+  const absl::StatusOr<json> everywhere = Existing(member, kClusterRoleBindingResource, {"", work});
+  if (!everywhere.ok()) return Named(everywhere.status(), "member", kClusterRoleBindingResource, {"", work});
+  withdrawn.all = MadeByUs(*everywhere);
+  return withdrawn;
+}
+
+// Without its rights the hub could neither watch nor delete what a job has in the member.
+absl::Status CheckNoJobsLoseRights(const AddClusterOptions& options, const Withdrawn& withdrawn, kube::ApiClient& hub) {
+  const std::set<std::string> kept(options.job_namespaces.begin(), options.job_namespaces.end());
+  const std::set<std::string> gone(withdrawn.namespaces.begin(), withdrawn.namespaces.end());
+  if (kept.empty() || (gone.empty() && !withdrawn.all)) return absl::OkStatus();  // rights in all namespaces are more than those in some
+  const auto concerns = [&](const std::string& ns) { return withdrawn.all ? !kept.contains(ns) : gone.contains(ns); };
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsThere(hub, options.name, concerns));
+  if (jobs.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("cluster ", options.name, " has objects of ", JobsText(jobs),
+                                                    "; in namespaces that are not named the hub could neither watch nor delete them: "
+                                                    "delete these jobs first, or name their namespaces by --job-namespace as well"));
+}
+
+// After what is granted now, so that the hub is never without.
+absl::Status WithdrawRights(const AddClusterOptions& options, const Withdrawn& withdrawn, kube::ApiClient& member, const Tell& tell) {
+  const std::string work = WorkRole(options.account);
+  for (const std::string& ns : withdrawn.namespaces) {
     FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kRoleBindingResource, {ns, work}, tell).status());
   }
-  if (kept.empty()) return absl::OkStatus();
+  if (options.job_namespaces.empty()) return absl::OkStatus();
   return DeleteOurs(member, "member", kClusterRoleBindingResource, {"", work}, tell).status();
 }
 
@@ -120,8 +147,10 @@ absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::
     return absl::InvalidArgumentError(absl::StrCat("the member's server ", server, " is not https://; --server names another"));
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckHub(options, hub));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Withdrawn withdrawn, FindWithdrawn(options, member));
+  FUSIONLLM_RETURN_IF_ERROR(CheckNoJobsLoseRights(options, withdrawn, hub));
   FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, MemberObjects(options), "member", tell));
-  FUSIONLLM_RETURN_IF_ERROR(WithdrawRights(options, member, tell));
+  FUSIONLLM_RETURN_IF_ERROR(WithdrawRights(options, withdrawn, member, tell));
   FUSIONLLM_ASSIGN_OR_RETURN(const AccountToken account, WaitForToken(options, member, clock));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(member_config, account));
   const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, account.token);

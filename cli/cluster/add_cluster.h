@@ -37,8 +37,9 @@ struct AddedCluster {
 // alone. `member_config` is how `member` is reached: its server, authority and TLS name go into the kubeconfig, its credentials do not.
 //
 // Errors: InvalidArgument for what cannot be registered; AlreadyExists where name or Secret belong to something else; NotFound where the
-// hub has no operator's namespace or no FusionClusters; DeadlineExceeded where no token came; the servers' refusals. A member that the hub
-// cannot connect to in time is no error: `ready` is false and `message` says why.
+// hub has no operator's namespace or no FusionClusters; FailedPrecondition where jobs have objects in namespaces that would lose the hub's
+// rights (nothing is changed then); DeadlineExceeded where no token came; the servers' refusals. A member that the hub cannot connect to in
+// time is no error: `ready` is false and `message` says why.
 absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
                                         const kube::ClientConfig& member_config, kube::Clock& clock,
                                         const std::function<void(const std::string&)>& tell);

@@ -78,7 +78,7 @@ TEST_F(AddClusterTest, AServerThatIsNotCheckedHereIsCheckedByTheHub) {
 }
 
 TEST_F(AddClusterTest, JobNamespacesAloneGiveRightsForPods) {
-  Create(member_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "training"}}}});
+  CreateNamespace(member_, "training");
   options_.job_namespaces = {"training"};
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io training/fusion-hub-work"),
@@ -86,9 +86,7 @@ TEST_F(AddClusterTest, JobNamespacesAloneGiveRightsForPods) {
 }
 
 TEST_F(AddClusterTest, OnceMoreWithFewerRightsTakesTheOthersAway) {
-  for (const char* ns : {"training", "research"}) {
-    Create(member_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", ns}}}});
-  }
+  for (const char* ns : {"training", "research"}) CreateNamespace(member_, ns);
   options_.owner_references_enforced = true;
   ASSERT_TRUE(Add().ok());
   options_.owner_references_enforced = false;
@@ -106,8 +104,44 @@ TEST_F(AddClusterTest, OnceMoreWithFewerRightsTakesTheOthersAway) {
                                               Not(Contains("rolebindings.rbac.authorization.k8s.io research/fusion-hub-work"))));
 }
 
+TEST_F(AddClusterTest, RightsThatJobsNeedAreNotTakenAway) {
+  for (const char* ns : {"training", "research", "idle"}) {
+    CreateNamespace(hub_, ns);
+    CreateNamespace(member_, ns);
+  }
+  ASSERT_TRUE(Add().ok());
+  AddJob("kept", "paris", "training");
+  AddJob("elsewhere", "oslo", "research");
+  AddJob("llm", "paris", "research");
+  const auto refused = [this](const std::vector<std::string>& job_namespaces) {
+    options_.job_namespaces = job_namespaces;
+    told_.clear();
+    const std::vector<std::string> hub = hub_server_.objects(), member = member_server_.objects();
+    const absl::Status status = Add().status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_EQ(hub_server_.objects(), hub);
+    EXPECT_EQ(member_server_.objects(), member);
+    EXPECT_THAT(told_, IsEmpty());
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused({"training"}), HasSubstr("cluster paris has objects of 1 job: research/llm; in namespaces that are not named"))
+      << "rights in all namespaces would go";
+  options_.job_namespaces = {"training", "research", "idle"};
+  ASSERT_TRUE(Add().ok());
+  EXPECT_THAT(refused({"training"}), HasSubstr("1 job: research/llm;")) << "those in some would go";
+  options_.job_namespaces = {"training", "research"};
+  EXPECT_TRUE(Add().ok()) << "no job is in the other";
+  ASSERT_TRUE(hub_.Delete(testing::kFusionJobs, {"research", "llm"}).ok());
+  options_.job_namespaces = {"training"};
+  EXPECT_TRUE(Add().ok());
+  AddJob("late", "paris", "research");
+  EXPECT_TRUE(Add().ok()) << "where there were no rights none go";
+  options_.job_namespaces = {};
+  EXPECT_TRUE(Add().ok()) << "in all namespaces are more";
+}
+
 TEST_F(AddClusterTest, RightsThatSomebodyElseGrantedStay) {
-  Create(member_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "training"}}}});
+  CreateNamespace(member_, "training");
   const auto bind = [&](const kube::Resource& resource, const std::string& ns) {
     const json binding = {{"apiVersion", resource.ApiVersion()},
                           {"kind", resource.kind},

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "cli/cluster/member_objects.h"
 #include "cli/cluster/server_objects.h"
 #include "lib/base/status_macros.h"
@@ -17,33 +16,15 @@ namespace {
 
 using nlohmann::json;
 
-const kube::Resource kFusionJobResource = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
-constexpr size_t kJobsNamed = 5;
-
-// Finished ones too: what is left of them in the cluster goes with the job, as long as the hub can reach it.
-absl::StatusOr<std::vector<std::string>> JobsThere(kube::ApiClient& hub, const std::string& cluster) {
-  const absl::StatusOr<std::string> listed = hub.List(kFusionJobResource, "");
-  if (kube::IsApiNotFound(listed.status())) return std::vector<std::string>{};
-  FUSIONLLM_RETURN_IF_ERROR(listed.status());
-  std::vector<std::string> jobs;
-  for (const json& job : Parsed(*listed).value("items", json::array())) {
-    const json clusters = job.value("/status/clusterStatuses"_json_pointer, json::array());
-    const bool there = std::any_of(clusters.begin(), clusters.end(), [&](const json& c) { return TextAt(c, "/name") == cluster; });
-    if (there) jobs.push_back(absl::StrCat(TextAt(job, "/metadata/namespace"), "/", TextAt(job, "/metadata/name")));
-  }
-  return jobs;
-}
 
 absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& hub) {
   if (options.force) return absl::OkStatus();
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> jobs, JobsThere(hub, options.name));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsThere(hub, options.name));
   if (jobs.empty()) return absl::OkStatus();
-  const size_t count = jobs.size(), named = std::min(count, kJobsNamed);
-  jobs.resize(named);
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cluster ", options.name, " has objects of ", count, count == 1 ? " job: " : " jobs: ", absl::StrJoin(jobs, ", "),
-      count > named ? ", ..." : "", "; delete them first, or take --force, which leaves in the cluster what nobody can reach then"));
+  return absl::FailedPreconditionError(absl::StrCat("cluster ", options.name, " has objects of ", JobsText(jobs),
+                                                    "; delete them first, or take --force, which leaves in the cluster what nobody can "
+                                                    "reach then"));
 }
 
 absl::Status CleanMember(const RemoveClusterOptions& options, kube::ApiClient& member, const Tell& tell) {

@@ -19,25 +19,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-const kube::Resource kFusionJobs = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
-
 class RemoveClusterTest : public testing::HubAndMember {
  protected:
-  RemoveClusterTest() {
-    hub_server_.Serve(kFusionJobs);
-    hub_before_ = hub_server_.objects();
-  }
+  RemoveClusterTest() : hub_before_(hub_server_.objects()) {}
 
   absl::Status Remove(bool with_member = true) {
     return RemoveCluster(remove_, hub_, with_member ? &member_ : nullptr, clock_,
                          [this](const std::string& line) { told_.push_back(line); });
-  }
-
-  void AddJob(const std::string& name, const std::string& cluster) {
-    const json job = {{"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionJob"}, {"metadata", {{"name", name}}}};
-    ASSERT_TRUE(hub_.Create(kFusionJobs, "default", job.dump()).ok());
-    const json status = {{"status", {{"clusterStatuses", json::array({{{"name", cluster}}})}}}};
-    ASSERT_TRUE(hub_.Patch(kFusionJobs, {"default", name}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"}).ok());
   }
 
   RemoveClusterOptions remove_{.name = "paris"};

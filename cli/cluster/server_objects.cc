@@ -1,6 +1,9 @@
 #include "cli/cluster/server_objects.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/cluster/member_objects.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
@@ -8,6 +11,13 @@
 namespace fusionllm::cli {
 
 using nlohmann::json;
+
+namespace {
+
+const kube::Resource kFusionJobResource = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
+constexpr size_t kJobsNamed = 5;
+
+}  // namespace
 
 json Parsed(const std::string& text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
@@ -36,6 +46,28 @@ absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, c
     namespaces.push_back(TextAt(binding, "/metadata/namespace"));
   }
   return namespaces;
+}
+
+absl::StatusOr<std::vector<std::string>> JobsThere(kube::ApiClient& hub, const std::string& cluster,
+                                                   const std::function<bool(const std::string& ns)>& concerns) {
+  const absl::StatusOr<std::string> listed = hub.List(kFusionJobResource, "");
+  if (kube::IsApiNotFound(listed.status())) return std::vector<std::string>{};
+  if (!listed.ok()) return absl::Status(listed.status().code(), absl::StrCat("hub: FusionJobs: ", listed.status().message()));
+  std::vector<std::string> jobs;
+  for (const json& job : Parsed(*listed).value("items", json::array())) {
+    const std::string ns = TextAt(job, "/metadata/namespace");
+    if (concerns && !concerns(ns)) continue;
+    const json clusters = job.value("/status/clusterStatuses"_json_pointer, json::array());
+    const bool there = std::any_of(clusters.begin(), clusters.end(), [&](const json& c) { return TextAt(c, "/name") == cluster; });
+    if (there) jobs.push_back(absl::StrCat(ns, "/", TextAt(job, "/metadata/name")));
+  }
+  return jobs;
+}
+
+std::string JobsText(const std::vector<std::string>& jobs) {
+  const size_t count = jobs.size(), named = std::min(count, kJobsNamed);
+  const auto end = jobs.begin() + static_cast<ptrdiff_t>(named);
+  return absl::StrCat(count, count == 1 ? " job: " : " jobs: ", absl::StrJoin(jobs.begin(), end, ", "), count > named ? ", ..." : "");
 }
 
 absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,

@@ -125,8 +125,10 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
   command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ClusterName());
   AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
   command
-      ->add_option("--job-namespace", options.job_namespaces,
-                   "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; default: all)")
+      ->add_option(
+          "--job-namespace", options.job_namespaces,
+          "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; default: all); for a "
+          "cluster that is added again it withdraws those rights in all other namespaces, unless jobs have objects there")
       ->check(ObjectName())
       ->allow_extra_args(false);
   command->add_flag("--owner-references-enforced", options.owner_references_enforced,

@@ -36,6 +36,8 @@ class BusyClock : public kube::testing::JumpingClock {
   std::function<void()> work;
 };
 
+inline const kube::Resource kFusionJobs = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
+
 // A hub with the chart and a member, both in memory, each with its control plane at work while somebody waits.
 class HubAndMember : public ::testing::Test {
  protected:
@@ -46,6 +48,7 @@ class HubAndMember : public ::testing::Test {
       server->Serve({"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false}, {.builtin = true});
     }
     hub_server_.Serve(kFusionClusterResource);
+    hub_server_.Serve(kFusionJobs);
     Create(hub_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "fusionllm"}}}});
     clock_.work = [this] {
       WriteToken();
@@ -56,6 +59,18 @@ class HubAndMember : public ::testing::Test {
   void Create(kube::ApiClient& client, const std::string& plural, const json& object, const std::string& ns = "") {
     const auto created = client.Create({"", "v1", plural, object["kind"], !ns.empty()}, ns, object.dump());
     EXPECT_TRUE(created.ok()) << created.status();
+  }
+
+  void CreateNamespace(kube::ApiClient& client, const std::string& name) {
+    Create(client, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", name}}}});
+  }
+
+  // A job that has objects in the cluster.
+  void AddJob(const std::string& name, const std::string& cluster, const std::string& ns = "default") {
+    const json job = {{"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionJob"}, {"metadata", {{"name", name}}}};
+    ASSERT_TRUE(hub_.Create(kFusionJobs, ns, job.dump()).ok());
+    const json status = {{"status", {{"clusterStatuses", json::array({{{"name", cluster}}})}}}};
+    ASSERT_TRUE(hub_.Patch(kFusionJobs, {ns, name}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"}).ok());
   }
 
   json Get(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
