@@ -78,6 +78,8 @@ class Problem {
   // At least what [begin, end) stashes for one micro-batch, and its scratch with what recomputation makes again; equal on chains.
   int64_t StashBound(int begin, int end) const;
   int64_t ScratchBound(int begin, int end) const;
+  // At least what a stage of [begin, end) takes with one micro-batch in flight.
+  int64_t NeedAlone(int begin, int end) const { return StaticBytes(begin, end) + StashBound(begin, end) + ScratchBound(begin, end); }
   // Bytes alive at a cut before `position`, by what they may suffer.
   int64_t LossyBytesAt(int position) const { return lossy_alive_[position]; }
   int64_t LosslessBytesAt(int position) const { return lossless_alive_[position]; }

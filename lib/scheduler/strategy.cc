@@ -10,15 +10,12 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
+#include "lib/scheduler/pin_shortfall.h"
 #include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
 namespace {
-
-int64_t NeedAlone(const Problem& problem, int begin, int end) {
-  return problem.StaticBytes(begin, end) + problem.StashBound(begin, end) + problem.ScratchBound(begin, end);
-}
 
 // Devices in descending memory take the longest prefix that fits; what the last one would have to take is what is missing.
 Refusal GreedyShortfall(const Problem& problem) {
@@ -28,108 +25,16 @@ Refusal GreedyShortfall(const Problem& problem) {
   const int count = problem.max_stages();
   for (int s = 0; s + 1 < count; ++s) {
     int end = std::max(begin + 1, s == 0 ? problem.first_cut() : 0);
-    while (end < problem.positions() - 1 && NeedAlone(problem, begin, end + 1) <= problem.UsableMemory(devices[s])) ++end;
+    while (end < problem.positions() - 1 && problem.NeedAlone(begin, end + 1) <= problem.UsableMemory(devices[s])) ++end;
     if (end >= problem.positions()) break;
     begin = end;
   }
-  const double needed = static_cast<double>(NeedAlone(problem, begin, problem.positions()));
+  const double needed = static_cast<double>(problem.NeedAlone(begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
   return {refusals::kInsufficientMemory,
           absl::StrFormat("stage %d needs %s, largest free device has %s (%s)", count - 1, SizeText(needed), SizeText(largest),
                           problem.request().devices[devices[count - 1]].name),
           {"memory_bytes", needed, largest}};
-}
-
-// Positions [first, last] that one stage must hold, on a device of which that was asked.
-struct PinnedRun {
-  int device = 0, first = 0, last = 0;
-};
-
-std::vector<PinnedRun> PinnedRuns(const Problem& problem) {
-  std::vector<PinnedRun> runs;
-  for (int p = 0; p < problem.positions(); ++p) {
-    const int device = problem.PinnedDevice(p);
-    if (device < 0) continue;
-    // Placeholders are in the first stage.
-    if (runs.empty() || runs.back().device != device) runs.push_back({device, p < problem.first_cut() ? 0 : p, p});
-    runs.back().last = p;
-  }
-  return runs;
-}
-
-// What has been asked of single devices.
-std::string DeviceWishes(const PlanRequest& request) {
-  const std::string data = absl::StrFormat("the place of the training data (data.clusters: %s runs the first stage)", request.first_device);
-  if (request.first_device.empty()) return "the pins (strategy.pins)";
-  return request.pins.empty() ? data : absl::StrFormat("the pins (strategy.pins) and %s", data);
-}
-
-// Why pins and the place of the data cannot be had with the number of stages, or with the memory of the devices they name; nothing: nobody
-// can tell without a search.
-std::optional<Refusal> PinShortfall(const Problem& problem) {
-  const PlanRequest& request = problem.request();
-  const std::vector<PinnedRun> runs = PinnedRuns(problem);
-  const int count = static_cast<int>(runs.size()), usable = static_cast<int>(problem.usable().size());
-  const std::string wishes = DeviceWishes(request);
-  std::vector<std::string> names;
-  std::set<int> pinned;
-  int free_ops = problem.positions() - problem.first_cut() + 1;
-  for (const PinnedRun& run : runs) {
-    names.push_back(request.devices[run.device].name);
-    pinned.insert(run.device);
-    free_ops -= run.last - std::max(run.first, problem.first_cut() - 1) + 1;
-  }
-  const char* const limit = request.stages > 0 ? "strategy.stages" : "executors (max, replicas, less spares)";
-  if (count > problem.max_stages()) {
-    return Refusal{
-        refusals::kPinConflict,
-        absl::StrFormat("%s need %d stages, on %s; %s allows %d", wishes, count, absl::StrJoin(names, ", "), limit, problem.max_stages()),
-        {}};
-  }
-  if (const int most = count + std::min(free_ops, usable - count); most < problem.min_stages()) {
-    return Refusal{refusals::kPinConflict,
-                   absl::StrFormat("%s leave ops for at most %d %s; %s asks for %d", wishes, most, most == 1 ? "stage" : "stages",
-                                   request.stages > 0        ? "strategy.stages"
-                                   : request.use_all_devices ? "the planner, which uses all executors,"
-                                                             : "executors.min",
-                                   problem.min_stages()),
-                   {}};
-  }
-  for (const PinnedRun& run : runs) {
-    // Under recomputation what is kept is what crosses the cut before a stage, and a stage that begins earlier may keep less.
-    const int64_t kept = request.recompute && run.first > 0 ? problem.StashBound(run.first, run.last + 1) : 0;
-    const int64_t need = NeedAlone(problem, run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
-    if (need <= has) continue;
-    const std::string& device = request.devices[run.device].name;
-    const bool data = run.first == 0 && device == request.first_device;
-    return Refusal{
-        refusals::kPinConflict,
-        absl::StrFormat("what %s must hold needs %s of memory, it has %s: %s", device, SizeText(static_cast<double>(need)),
-                        SizeText(static_cast<double>(has)),
-                        data ? "it runs the first stage, for it has the training data (data.clusters)"
-                             : absl::StrFormat("ops from '%s' to '%s' are pinned to it (strategy.pins)",
-                                               request.ops[problem.op_at(run.first)].name, request.ops[problem.op_at(run.last)].name)),
-        {"memory_bytes", static_cast<double>(need), static_cast<double>(has)}};
-  }
-  int64_t together = 0;
-  std::vector<int64_t> others;
-  for (const int device : problem.usable()) {
-    if (pinned.contains(device)) {
-      together += problem.UsableMemory(device);
-    } else {
-      others.push_back(problem.UsableMemory(device));
-    }
-  }
-  std::sort(others.rbegin(), others.rend());
-  for (int k = 0; k < problem.max_stages() - count; ++k) together += others[k];
-  const int64_t whole = NeedAlone(problem, 0, problem.positions());
-  if (whole <= together) return std::nullopt;
-  return Refusal{
-      refusals::kPinConflict,
-      absl::StrFormat("with %s there are stages on %s, and %s allows %d in all: these have %s together at most, the job needs %s", wishes,
-                      absl::StrJoin(names, ", "), limit, problem.max_stages(), SizeText(static_cast<double>(together)),
-                      SizeText(static_cast<double>(whole))),
-      {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
 }
 
 // No placement that was found keeps to the limit: what the declared order would send tells by how much.
@@ -205,7 +110,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   for (int k = 0; k < problem.max_stages(); ++k) together += memories[k];
   for (int p = 0; p < problem.positions(); ++p) {
-    const int64_t need = NeedAlone(problem, p, p + 1);
+    const int64_t need = problem.NeedAlone(p, p + 1);
     if (need > largest) {
       return {refusals::kOpTooLarge,
               absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it", request.ops[problem.op_at(p)].name,
@@ -213,7 +118,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
               {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}};
     }
   }
-  const int64_t whole = NeedAlone(problem, 0, problem.positions());
+  const int64_t whole = problem.NeedAlone(0, problem.positions());
   if (whole > together) {
     return {refusals::kInsufficientMemory,
             absl::StrFormat("the job needs %s with one micro-batch in flight, the %d executors it may use have %s together",

@@ -1,4 +1,5 @@
 #include "lib/scheduler/strategy.h"
+#include "absl/strings/match.h"
 
 #include <functional>
 #include <limits>
@@ -329,6 +330,12 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
       {"too much on one device", small(6'000'000, pins({{"op1*", "paris-1"}})), "what paris-1 must hold needs "},
       {"who has the data is too small", small(500'000, data("paris-1", pins({}))),
        "it runs the first stage, for it has the training data (data.clusters)"},
+      {"who has the data is too small for what is pinned to it besides", small(6'000'000, data("paris-1", pins({{"op1*", "paris-1"}}))),
+       "it runs the first stage, for it has the training data (data.clusters), up to op 'op19', which is pinned to it (strategy.pins)"},
+      {"who has the data is too small, by the next op", small(500'000, data("paris-1", pins({{"op1", "paris-1"}}))),
+       "it runs the first stage, for it has the training data (data.clusters), up to op 'op1', which is pinned to it (strategy.pins)"},
+      {"who has the data is too small, whatever else is pinned to it", small(500'000, data("paris-1", pins({{"op0", "paris-1"}}))),
+       "it runs the first stage, for it has the training data (data.clusters)"},
       {"who has the data is too small for all of it", small(6'000'000, stages(1, data("paris-1", pins({})))),
        "the place of the training data (data.clusters: paris-1 runs the first stage) there are stages on paris-1, and strategy.stages "
        "allows 1 "
@@ -341,6 +348,7 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
       const Refusal refusal = RefusalOrDie(planner, request);
       EXPECT_EQ(refusal.reason, "PinConflict") << asked.sentence;
       EXPECT_THAT(refusal.message, HasSubstr(asked.message)) << asked.sentence;
+      EXPECT_EQ(absl::StrContains(refusal.message, "up to op"), absl::StrContains(asked.message, "up to op")) << refusal.message;
     }
   }
 }

@@ -1,0 +1,19 @@
+// Why single devices that a job asks for, by pins or by where its data are, cannot be had. Internal to lib/scheduler.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lib/scheduler/plan.h"
+#include "lib/scheduler/problem.h"
+
+namespace fusionllm::scheduler {
+
+// What has been asked of single devices, in words: pins, the place of the data, or both.
+std::string DeviceWishes(const PlanRequest& request);
+
+// Why pins and the place of the data cannot be had with the number of stages, or with the memory of the devices they name; nothing: nobody
+// can tell without a search. For problems that have pins (Problem::HasPins).
+std::optional<Refusal> PinShortfall(const Problem& problem);
+
+}  // namespace fusionllm::scheduler
