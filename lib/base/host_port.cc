@@ -58,7 +58,8 @@ absl::Status CheckWhole(absl::string_view text, absl::string_view host) {
   char whole[INET_ADDRSTRLEN];
   if (inet_aton(four.c_str(), &address) == 0 || inet_pton(AF_INET, four.c_str(), &address) == 1) return absl::OkStatus();
   inet_ntop(AF_INET, &address, whole, sizeof whole);
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", host, " is an address cut short; write ", whole));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\": ", host, " is not written as four decimal numbers; the system takes it for ", whole));
 }
 
 }  // namespace
