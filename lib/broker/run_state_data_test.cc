@@ -330,7 +330,8 @@ TEST_F(DataRun, WhereOnlyThoseWithTheDataHaveNotComeThatIsToldOnceAndInTime) {
   run_->Feed(Overdue{.id = run_->timer->id});
   ASSERT_EQ(state().phase(), Phase::kGathering);
   ASSERT_THAT(run_->Told("DataAwaited"), SizeIs(1));
-  EXPECT_EQ(run_->Told("DataAwaited")[0].message, "nobody who has the training data is here: a0 or d0 is waited for, 110 s at most");
+  EXPECT_EQ(run_->Told("DataAwaited")[0].message,
+            "nobody who has the training data is here: a0 or d0 is waited for, 110 s without news at most");
   ASSERT_TRUE(run_->timer.has_value());
   EXPECT_EQ(run_->timer->seconds, 110);
   Lose("c0");

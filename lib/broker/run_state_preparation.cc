@@ -53,7 +53,8 @@ void RunState::TellThatDataIsMissing() {
   data_wait_told_ = true;
   const double left_s = kGatherSeconds - kUntoldSeconds;
   const bool limited = options_.min_executors == 0;
-  TellDataAwaited(limited ? absl::StrFormat("%g s at most", left_s) : "without a limit");
+  // Whoever else joins, or is lost, renews it.
+  TellDataAwaited(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit");
   if (limited) Await(left_s, "an executor with the training data to join");
 }
 

@@ -164,7 +164,7 @@ TEST_F(DataDevicesTest, WhereAllHaveComeButTheOneThatHasThemThatIsTold) {
   Start({"a", "b"}, {"a"}, /*steps=*/3, {}, "", /*late=*/{"a"});
   const json awaited = WaitForEvent("DataAwaited");
   ASSERT_FALSE(awaited.is_null());
-  EXPECT_EQ(awaited["message"], "nobody who has the training data is here: a is waited for, 110 s at most");
+  EXPECT_EQ(awaited["message"], "nobody who has the training data is here: a is waited for, 110 s without news at most");
   StartExecutor("a");
   EXPECT_EQ(broker_->Wait(), base::kExitDone);
 }
