@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
+#include "lib/daemon/program.h"
 
 namespace fusionllm::cli {
 
@@ -16,7 +17,7 @@ void AddDemo(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--seconds", options->seconds, "the first run ends then at the latest; the others make as many steps as it did")
       ->check(NumberAbove(0))
-      ->check(CLI::Range(0.0, kMostSeconds));
+      ->check(CLI::Range(0.0, daemon::kMostSeconds));
   command->add_option("--output", options->output, "folder for all that the runs leave (default runs/demo-TIMESTAMP)");
   command->add_option("--source", options->source, "folder of the source code (default: found from where fusionctl is)");
   command->footer("Example:\n  fusionctl demo --steps 60 --output runs/demo");

@@ -12,7 +12,6 @@ namespace fusionllm::cli {
 // A finite number, at least `least` (above it, with `above`).
 CLI::Validator NumberFrom(double least, bool above = false);
 inline CLI::Validator NumberAbove(double least) { return NumberFrom(least, /*above=*/true); }
-inline constexpr double kMostSeconds = 1e9;  // as the services take them (daemon::CheckSeconds): more is no wait, and overflows a clock
 // A name of a Kubernetes object that is also a label of DNS (RFC 1123).
 CLI::Validator ObjectName();
 CLI::Validator ClusterName();  // of a FusionCluster, after which Pods are named

@@ -16,6 +16,7 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/daemon/program.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
 #include "lib/objectstore/fetch.h"
@@ -117,7 +118,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
   command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")
       ->check(NumberAbove(0))
-      ->check(CLI::Range(0.0, kMostSeconds));
+      ->check(CLI::Range(0.0, daemon::kMostSeconds));
   command->footer(
       "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "
       "spec.training.steps=50");
