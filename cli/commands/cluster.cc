@@ -128,7 +128,7 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
       ->add_option(
           "--job-namespace", options.job_namespaces,
           "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; default: all); for a "
-          "cluster that is added again it withdraws those rights in all other namespaces, unless jobs have objects there")
+          "cluster that is added again it withdraws these rights in all other namespaces, and is refused while jobs have objects there")
       ->check(ObjectName())
       ->allow_extra_args(false);
   command->add_flag("--owner-references-enforced", options.owner_references_enforced,
