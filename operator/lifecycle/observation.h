@@ -27,11 +27,11 @@ struct PodView {
   PodPhase phase = PodPhase::kPending;
   bool ready = false;
   absl::Time created_at = absl::InfinitePast();  // by its cluster's clock
-  std::optional<absl::Time> deleted_at;  // it is terminating since then, its grace period included
-  std::optional<int> exit_code;          // of the main container, when it has ended for good
-  std::string reason;                    // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
-  std::string message;                   // of the same, in words
-  std::string disruption;                // who ends it: PreemptionByScheduler, DeletionByTaintManager ...; empty: nobody
+  std::optional<absl::Time> deleted_at;          // it is terminating since then, its grace period included
+  std::optional<int> exit_code;                  // of the main container, when it has ended for good
+  std::string reason;                            // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
+  std::string message;                           // of the same, in words
+  std::string disruption;                        // who ends it: PreemptionByScheduler, DeletionByTaintManager ...; empty: nobody
   // Its node has not been ready since then; nothing: it is, or nothing is known of it.
   std::optional<absl::Time> node_away_since;
   std::string address;             // IP
