@@ -73,7 +73,8 @@ SimCluster::SimCluster(std::string name, const security::CertificateAuthority& a
                      {"kind", "Node"},
                      {"metadata", {{"name", NodeName()}}},
                      {"status",
-                      {{"allocatable", {{"cpu", "100000"}, {"memory", "100Ti"}, {"pods", "100000"}}},
+                      {{"addresses", {{{"type", "InternalIP"}, {"address", "192.0.2.1"}}}},
+                       {"allocatable", {{"cpu", "100000"}, {"memory", "100Ti"}, {"pods", "100000"}}},
                        {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}};
   (void)admin_.Create(kNodes, "", node.dump());
   (void)admin_.Patch(kNodes, {"", NodeName()}, kube::PatchType::kMerge, json{{"status", node["status"]}}.dump(), {.subresource = "status"});

@@ -111,6 +111,16 @@ void Tombstone(Life& life) {
   });
 }
 
+// Executors of other clusters dial each other at Services, one of them is a spare, and the job deletes itself when it has been over for a
+// second.
+void Services(Life& life) {
+  life.Begin();
+  life.Submit(4, {{"network", {{"mode", "NodePort"}}}, {"executors", {{"replicas", 3}, {"spares", 1}}}, {"ttlSecondsAfterFinished", 1}});
+  life.ReachRunning(0, 4);
+  life.EndBroker(0, /*well=*/true);
+  life.ReachNothing();
+}
+
 // From the place that comes first in each `stride`; the last places of all are those of its deletion.
 int SweepStory(const LifeStory& story, const SweepOptions& options) {
   std::vector<std::string> end;
@@ -143,6 +153,7 @@ const std::vector<LifeStory>& LifeStories() {
       {"scale", "from four executors to six to three", Scale},
       {"away", "it is deleted while a member is away, which comes back", Away},
       {"lost", "a member is lost, its executors are replaced elsewhere, and it comes back", Lost, {.worker_lost_timeout_s = 1}},
+      {"services", "its executors have Services, one is a spare, and it deletes itself when it is over", Services},
       {"tombstone", "it is deleted and let go while a member is away, which comes back", Tombstone},
   };
   return stories;

@@ -16,7 +16,7 @@ TEST_P(SweepTest, SomePlacesOfALife) {
   Sweep({.life = GetParam(), .first = 5, .stride = 11, .most = 2});
 }
 
-INSTANTIATE_TEST_SUITE_P(Lives, SweepTest, ::testing::Values("restart", "executor", "suspend", "scale", "away"));
+INSTANTIATE_TEST_SUITE_P(Lives, SweepTest, ::testing::Values("restart", "executor", "suspend", "scale", "away", "services"));
 
 }  // namespace
 }  // namespace fusionllm::op::load
