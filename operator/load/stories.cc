@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// A job that loses nothing by starting again. Its brokers say that they have made all their steps, and nothing of checkpoints: whether one is
-// missed is not for the moment to decide in which somebody looks.
+// A job that loses nothing by starting again. Its brokers say that they have made all their steps, and nothing of checkpoints: whether one
+// is missed is not for the moment to decide in which somebody looks.
 json WithCheckpoint() {
   return {{"checkpoint", {{"path", "ckpt"}, {"everySteps", 100}, {"volume", {{"emptyDir", json::object()}}}}},
           {"executors", {{"replicas", 4}, {"stabilizationSeconds", 0}}}};
