@@ -126,7 +126,7 @@ refused=$(k scale fusionjob long --replicas=3 2>&1) && fail "kubectl scale went 
 stages=1 job spared 20 "{name: genoa, min: 1}" "{replicas: 1, spares: 1, threads: 1}" "  suspend: true"
 counts_spares() { ! k scale fusionjob spared --replicas=2 >"$scratch/said" 2>&1 && grep -q "has 1 as spares" "$scratch/said"; }
 until_true "kubectl scale to be refused what the spares leave no room for" counts_spares
-delete_job spared
+k delete fusionjob spared --timeout="$patience" >/dev/null
 until_true "two operators" operators_ready 2
 undisturbed
 took "with the admission policies on, older epochs and more executors than allowed are refused, and the job trains on"
