@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 
-#include "absl/synchronization/notification.h"
 #include "lib/wire/plan_json.h"
 #include "operator/placement/advisor.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
@@ -342,21 +342,21 @@ class AdvisedTest : public TwoPlacesTest {
     Submit(job);
     EXPECT_EQ(Reconcile().after, absl::Seconds(1)) << "it waits, and its worker does not";
     EXPECT_THAT(PodNames(), IsEmpty());
-    answered_.WaitForNotification();
+    answered_.wait();
     Begin();
   }
 
   absl::StatusOr<std::string> answer_;
   std::atomic<int> asked_ = 0;
   std::string profiles_, document_;  // of the last question; once it is answered
-  absl::Notification answered_;
+  std::latch answered_{1};
   Advisor asking_{[this](const Question& question, absl::Duration, const std::stop_token&) {
                     ++asked_;
                     profiles_ = question.profiles_document;
                     document_ = question.job_document;
                     return answer_;
                   },
-                  [this](const JobIdentity&) { answered_.Notify(); }, clock_};
+                  [this](const JobIdentity&) { answered_.count_down(); }, clock_};
 };
 
 TEST_F(AdvisedTest, ExecutorsGoWhereTheSchedulerExpectsTheFastestSteps) {
@@ -394,7 +394,7 @@ TEST_F(AdvisedTest, ALaterAttemptIsAskedAboutWithAStrategyThatFitsIt) {
   tokyo_->SetCapacity(Cpus(4));
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}, {"executors", {{"replicas", 2}}}}}});
   (void)Reconcile();
-  answered_.WaitForNotification();
+  answered_.wait();
   EXPECT_THAT(document_, HasSubstr("stages: 2"));
   SettleBoth();
   EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r1", "train-tokyo-1-r1"));
