@@ -48,14 +48,14 @@ Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
     Placement back = Place(job, Survey(anywhere, hub_, members_, &reservations_), {}, more_clusters);
     if (!back.slots.empty()) placement = std::move(back);
   }
+  if (placement.slots.empty() && job.spec.executors.min > asked_for.job->spec.executors.min) {
+    absl::StrAppend(&placement.problem, ". spec.strategy.stages asks for ", job.spec.strategy.stages);
+  }
   // Without a broker executors would hold their devices in vain.
   if (std::string problem = BrokerShortage(request, hub_, members_, &reservations_); !placement.slots.empty() && !problem.empty()) {
     placement.slots.clear();
     placement.shortage.clear();
     placement.problem = std::move(problem);
-  }
-  if (placement.slots.empty() && job.spec.executors.min > asked_for.job->spec.executors.min) {
-    absl::StrAppend(&placement.problem, ". spec.strategy.stages asks for ", job.spec.strategy.stages);
   }
   if (asked.advice.has_value()) {
     placement.advised = !ranking.empty();

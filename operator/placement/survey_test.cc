@@ -205,6 +205,8 @@ TEST_F(SurveyTest, ABrokerWithoutRoomOnTheHubIsSaidWhetherThatLendsDevicesOrNot)
   Placer placer(hub_, *this);
   job_.spec.executors.replicas = 2;
   job_.spec.broker.pod_template.json = R"({"spec":{"containers":[{"name":"broker","resources":{"requests":{"cpu":"6","memory":"1Gi"}}}]}})";
+  job_.spec.strategy.stages = 2;
+  EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).problem, Not(HasSubstr("stages")));
   EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).problem,
               HasSubstr("the broker finds no room on the hub, home: it asks for 6.05 cpu, 1.1Gi memory; 1 node: 1 with too little cpu"));
   lends_ = false;
