@@ -8,15 +8,19 @@
 #include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/staging.h"
 
 namespace fusionllm::checkpoint {
 
 absl::StatusOr<std::unique_ptr<IncomingFile>> IncomingFile::Create(const std::string& root, int64_t step, const std::string& name,
                                                                    int64_t bytes, uint64_t distinct) {
   std::string folder = StagingFolder(root, step);
-  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
-  FUSIONLLM_ASSIGN_OR_RETURN(HashedFile file, HashedFile::Create(absl::StrCat(folder, "/.", name, ".", distinct)));
-  return std::unique_ptr<IncomingFile>(new IncomingFile(std::move(file), std::move(folder), name, bytes));
+  absl::StatusOr<HashedFile> file;
+  FUSIONLLM_RETURN_IF_ERROR(CreateInStaging(folder, [&] {
+    file = HashedFile::Create(absl::StrCat(folder, "/.", name, ".", distinct));
+    return file.status();
+  }));
+  return std::unique_ptr<IncomingFile>(new IncomingFile(*std::move(file), std::move(folder), name, bytes));
 }
 
 absl::StatusOr<std::unique_ptr<IncomingFile>> IncomingFile::CreateIn(const std::string& folder, const std::string& name, int64_t bytes) {

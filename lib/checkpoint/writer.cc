@@ -19,6 +19,7 @@
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/staging.h"
 #include "nlohmann/json.hpp"
 
 namespace fusionllm::checkpoint {
@@ -191,10 +192,14 @@ absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64
                                                   const ShardContents& contents) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStage(step, stage, stages));
   const std::string folder = StagingFolder(root, step);
-  FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
-  absl::StatusOr<std::vector<FileEntry>> entries = WriteShardFiles(folder, step, stage, stages, contents);
-  if (!entries.ok()) rmdir(folder.c_str());  // fails when others have files there: the committer abandons those
-  return entries;
+  absl::StatusOr<std::vector<FileEntry>> entries;
+  const absl::Status written = CreateInStaging(folder, [&] {
+    entries = WriteShardFiles(folder, step, stage, stages, contents);
+    return entries.status();
+  });
+  if (written.ok()) return entries;
+  rmdir(folder.c_str());  // fails when others have files there: the committer abandons those
+  return written;
 }
 
 absl::StatusOr<std::vector<FileEntry>> WriteShardFiles(const std::string& folder, int64_t step, int stage, int stages,
