@@ -37,10 +37,15 @@ deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (2.5 GB), w
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build cuda)
 	@$(if $(NVCC),echo "CUDA compiler: $(NVCC)",tools/install-cuda.sh >/dev/null)
 
+# All but the last want a card, and are skipped where there is none: `fusionctl doctor` says which there is.
+CUDA_TESTS := cuda_bf16_test cuda_conformance_test cuda_stage_test cuda_tensor_codec_test devices_test
+empty :=
+space := $(empty) $(empty)
 cuda: deps-cuda  ## build the programs with the CUDA back end, and its tests, into build-cuda/
 	@CUDACXX=$(or $(NVCC),$$(tools/install-cuda.sh)/toolkit/bin/nvcc) tools/configure.sh cuda
-	@cmake --build --preset cuda -j $(JOBS) --target programs --target cuda_conformance_test --target devices_test
-	@ctest --preset cuda -R '^(cuda_conformance_test|devices_test)$$'
+	@cmake --build --preset cuda -j $(JOBS) --target programs --target $(CUDA_TESTS)
+	@ctest --preset cuda -j $(JOBS) -R '^($(subst $(space),|,$(CUDA_TESTS)))$$'
+	@build-cuda/bin/fusionctl doctor | grep -E '^[a-z]+ +device: '
 
 configure: deps-build
 	@tools/configure.sh release
@@ -113,7 +118,7 @@ e2e-short: e2e-programs e2e-images  ## as root: what an API server makes of crds
 
 # The last one looks at what the others have kept.
 E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job network_policy suspend_resume object_store_job volumes_job csi_job accelerators_job elastic_job \
-  executor_lost hub_upgraded uninstall_job missing_objects api_server_lost credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost site_lost two_hubs given_clusters rest rights
+  executor_lost hub_upgraded uninstall_job missing_objects api_server_lost busy_api_servers credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost site_lost two_hubs given_clusters rest rights
 # On clusters that are given (HUB_KUBECONFIG, e2e/README.md) nothing needs root, nothing of this machine is tried, and images are pulled.
 e2e: $(if $(HUB_KUBECONFIG),build,e2e-smoke)  ## as root: the images, the smoke, then what a user does, and what goes wrong (e2e/scenarios)
 	@rm -rf build/e2e/rights
