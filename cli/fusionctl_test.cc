@@ -22,8 +22,10 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 struct Outcome {
@@ -436,7 +438,12 @@ TEST_F(Fusionctl, DoctorAndCompletionWork) {
   const Outcome doctor = Run("--format json doctor");
   const json report = json::parse(doctor.out);
   EXPECT_EQ(doctor.code, report["healthy"].get<bool>() ? 0 : 1);
-  EXPECT_GE(report["checks"].size(), 8);
+  EXPECT_GE(report["checks"].size(), 9);
+  std::string device;
+  for (const json& check : report["checks"]) {
+    if (check["name"] == "device") device = check["finding"];
+  }
+  EXPECT_THAT(device, AnyOf(StartsWith("the CPU: "), HasSubstr("compute capability")));
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const Outcome outcome = Run("completion " + shell);
     EXPECT_EQ(outcome.code, 0);

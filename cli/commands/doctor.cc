@@ -23,6 +23,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "lib/kernels/backend.h"
+#include "lib/kernels/devices.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
@@ -90,6 +91,16 @@ Check Backend(absl::string_view name) {
             .advice = "reinstall the packages of tools/packages.txt"};
   }
   return {.name = title, .finding = (*backend)->Describe()};
+}
+
+// What `--device auto` of an executor and of `fusionctl join` is here.
+Check Device() {
+  const auto device = kernels::ChooseDevice("auto");
+  if (device.ok()) return {.name = "device", .finding = device->description};
+  return {.name = "device",
+          .verdict = Verdict::kWarning,
+          .finding = std::string(device.status().message()),
+          .advice = "--device cpu computes on the CPU all the same"};
 }
 
 // Whether a socket can be opened on the loopback device and reached.
@@ -201,7 +212,7 @@ int Report(const std::vector<Check>& checks, OutputFormat format) {
 std::vector<Check> Examine() {
   std::vector<Check> checks = {Processor(), Cores(), Memory()};
   for (const absl::string_view name : kernels::BackendNames()) checks.push_back(Backend(name));
-  checks.insert(checks.end(), {Loopback(), NetworkNamespaces(), OpenFiles(), Clock(), Disk(".")});
+  checks.insert(checks.end(), {Device(), Loopback(), NetworkNamespaces(), OpenFiles(), Clock(), Disk(".")});
   return checks;
 }
 
