@@ -87,13 +87,8 @@ told=$(($(expired cork) - before))
 wait_for long condition=Ready
 pods=$(pods_of "${machines[@]}")
 trains_on "$told watches had expired"
-# Dry runs apart, in the log's order: NAME of each Pod that an operator has made.
-made_in() {
-  audit_log "$1" | awk '/"userAgent":"fusion-operator\// && /"resource":"pods"/ && /"verb":"(create|patch)"/ && /"code":201/ && !/dryRun/ && match($0, /"name":"long-cork-[^"]*"/) {
-    print substr($0, RSTART + 8, RLENGTH - 9) }' | sort | uniq -c | awk '{ print $2 "=" $1 }' | tr '\n' ' '
-}
-[ "$(made_in cork)" = "long-cork-0-r0=2 long-cork-1-r0=1 " ] || fail "in cork the operator has made: $(made_in cork)"
-took "$told watches were told that history is gone; the executor was replaced, once: $(made_in cork)"
+[ "$(pods_made cork long)" = "long-cork-0-r0=2 long-cork-1-r0=1 " ] || fail "in cork the operator has made: $(pods_made cork long)"
+took "$told watches were told that history is gone; the executor was replaced, once: $(pods_made cork long)"
 
 end_soon long 20
 expect_trained long

@@ -39,6 +39,13 @@ operator_writes() {
   operator_requests "$1" | awk -v since="${2:-}" -v until="${3:-9999}" '
     $2 ~ /^(create|update|patch|delete|deletecollection)$/ && $3 != "leases" && $1 >= since && $1 <= until'
 }
+# pods_made CLUSTER JOB: "NAME=TIMES " of each Pod of the job's executors that an operator has made there, sorted; dry runs apart, in whichever
+# order the log's lines have their fields.
+pods_made() {
+  audit_log "$1" | awk -v name="\"name\":\"$2-$1-[^\"]*\"" '
+    /"userAgent":"fusion-operator\// && /"resource":"pods"/ && /"verb":"(create|patch)"/ && /"code":201/ && !/dryRun/ && match($0, name) {
+      print substr($0, RSTART + 8, RLENGTH - 9) }' | sort | uniq -c | awk '{ print $2 "=" $1 }' | tr '\n' ' '
+}
 # As audit logs have it.
 audit_time() { date --utc +%Y-%m-%dT%H:%M:%S.%6NZ; }
 
