@@ -33,8 +33,8 @@ cudaError_t Launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_byt
 #define FUSIONLLM_DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(::fusionllm::kernels::cuda::emulated::DynamicShared())
 
 template <typename... Parameters, typename... Arguments>
-cudaError_t Launch(cudaStream_t, dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
-  return emulated::RunGrid(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+cudaError_t Launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
+  return emulated::LaunchGrid(stream, grid, block, shared_bytes, [=] { kernel(static_cast<Parameters>(arguments)...); });
 }
 
 #endif

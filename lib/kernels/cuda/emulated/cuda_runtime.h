@@ -5,7 +5,9 @@
 // A block's threads are fibers that run in turns, switching at barriers and warp exchanges; blocks run one after the other. So results are
 // those of a card as far as a kernel is free of races; a race may stay hidden, but a wrong index, a missing element, a barrier that not all
 // reach and a sum that is wrong do not. Device memory is out of the host's reach: whoever follows a device address on the host dies of
-// SIGSEGV. Streams do everything at once. One launch or copy at a time in a process.
+// SIGSEGV. What a stream is asked for is done as late as it may be: when the host waits for it, or another stream does that the host waits
+// for; so a result that is read, memory that is used again, or another stream that goes on before the wait that it needs shows. One launch
+// or copy at a time in a process.
 #pragma once
 
 #include <cmath>
@@ -155,15 +157,22 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum { cudaStreamNonBlocking = 1, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
@@ -197,6 +206,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 // As on a card of compute capability 9.0: at most 227 KiB.
 template <typename Kernel>
@@ -206,9 +221,9 @@ cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
 
 namespace fusionllm::kernels::cuda::emulated {
 
-// Carries out `thread` for each thread of each block, with device memory open.
-cudaError_t RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
-// What a library of the card would do, with device memory open.
-void RunOnDevice(const std::function<void()>& work);
+// Has `thread` carried out for each thread of each block, in the order of `stream`.
+cudaError_t LaunchGrid(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread);
+// What a library of the card would do, in the order of `stream`, with device memory open.
+cudaError_t RunOnDevice(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace fusionllm::kernels::cuda::emulated

@@ -15,4 +15,7 @@ class OpenDevice {
   std::unique_lock<std::mutex> lock_;
 };
 
+// All that streams were asked for, done: before memory goes.
+void FinishAllStreams();
+
 }  // namespace fusionllm::kernels::cuda::emulated

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "boost/context/fiber.hpp"
 #include "boost/context/protected_fixedsize_stack.hpp"
 #include "lib/kernels/cuda/emulated/cuda_runtime.h"
-#include "lib/kernels/cuda/emulated/device_memory.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -124,6 +124,23 @@ void Block::Run() {
   running = nullptr;
 }
 
+void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread) {
+  std::vector<std::byte> shared(shared_bytes + 16);
+  dynamic_shared = &shared;
+  blockDim = block;
+  gridDim = grid;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        std::fill(shared.begin(), shared.end(), std::byte{0xFF});  // what nobody wrote is NaN
+        Block(block, thread).Run();
+      }
+    }
+  }
+  dynamic_shared = nullptr;
+}
+
 }  // namespace
 
 uint64_t Exchange(uint64_t bits, int lane) {
@@ -139,25 +156,10 @@ uint64_t Exchange(uint64_t bits, int lane) {
 int Lane() { return static_cast<int>(running->lane()); }
 std::byte* DynamicShared() { return dynamic_shared->data(); }
 
-cudaError_t RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread) {
+cudaError_t LaunchGrid(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread) {
   const unsigned threads = block.x * block.y * block.z;
   if (threads == 0 || threads > kMaxThreads || grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaErrorInvalidValue;
-  const OpenDevice open;
-  std::vector<std::byte> shared(shared_bytes + 16);
-  dynamic_shared = &shared;
-  blockDim = block;
-  gridDim = grid;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        std::fill(shared.begin(), shared.end(), std::byte{0xFF});  // what nobody wrote is NaN
-        Block(block, thread).Run();
-      }
-    }
-  }
-  dynamic_shared = nullptr;
-  return cudaSuccess;
+  return RunOnDevice(stream, [=, thread = std::move(thread)] { RunGrid(grid, block, shared_bytes, thread); });
 }
 
 }  // namespace fusionllm::kernels::cuda::emulated

@@ -1,4 +1,4 @@
-// Devices, memory and streams.
+// Devices and memory.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -64,11 +64,6 @@ bool Absent() { return std::getenv("FUSIONLLM_EMULATED_CARDS") != nullptr && std
 OpenDevice::OpenDevice() : lock_(one_at_a_time) { TheCard().Protect(PROT_READ | PROT_WRITE); }
 OpenDevice::~OpenDevice() { TheCard().Protect(PROT_NONE); }
 
-void RunOnDevice(const std::function<void()>& work) {
-  const OpenDevice open;
-  work();
-}
-
 }  // namespace fusionllm::kernels::cuda::emulated
 
 namespace e = fusionllm::kernels::cuda::emulated;
@@ -87,6 +82,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
   }
   return "unknown";
 }
@@ -132,6 +131,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  e::FinishAllStreams();
   const std::lock_guard lock(e::one_at_a_time);
   return data == nullptr || e::TheCard().Give(static_cast<std::byte*>(data)) ? cudaSuccess : cudaErrorInvalidValue;
 }
@@ -140,6 +140,7 @@ cudaError_t cudaMallocHost(void** data, size_t bytes) {
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  e::FinishAllStreams();
   std::free(data);
   return cudaSuccess;
 }
@@ -149,36 +150,3 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = e::kCardBytes - e::TheCard().used();
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  const e::OpenDevice open;
-  if (bytes > 0) std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind,
-                              cudaStream_t) {
-  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
-  const e::OpenDevice open;
-  for (size_t row = 0; row < height; ++row) {
-    std::memcpy(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch, width);
-  }
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  const e::OpenDevice open;
-  if (bytes > 0) std::memset(to, value, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = nullptr;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
