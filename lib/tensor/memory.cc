@@ -2,8 +2,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
 #include "lib/tensor/tensor.h"
 
 namespace fusionllm::tensor {
@@ -34,7 +36,25 @@ class Host final : public Memory {
   void Free(std::byte* data) override { std::free(data); }
 };
 
+class ArrivedCopy final : public PendingCopy {
+ public:
+  explicit ArrivedCopy(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  absl::Status Wait(void* to) override {
+    if (!bytes_.empty()) std::memcpy(to, bytes_.data(), bytes_.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::vector<std::byte> bytes_;
+};
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<PendingCopy>> Memory::StartCopyOut(const void* from, size_t bytes) {
+  std::vector<std::byte> here(bytes);
+  FUSIONLLM_RETURN_IF_ERROR(CopyOut(here.data(), from, bytes));
+  return std::make_unique<ArrivedCopy>(std::move(here));
+}
 
 MemoryBlock::~MemoryBlock() {
   if (data_ != nullptr) memory_->Free(data_);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -43,6 +44,14 @@ class MemoryBlock {
   size_t size_ = 0;
 };
 
+// A copy to the host that was asked for; it may still be under way.
+class PendingCopy {
+ public:
+  virtual ~PendingCopy() = default;
+  // Waits for it, and copies what came to `to`. Errors: CopyOut's.
+  virtual absl::Status Wait(void* to) = 0;
+};
+
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -55,6 +64,9 @@ class Memory {
   virtual absl::Status CopyIn(void* to, const void* from, size_t bytes) = 0;
   // Waits for the kernels before it. Errors: theirs, too, where a device finds them late.
   virtual absl::Status CopyOut(void* to, const void* from, size_t bytes) = 0;
+  // As CopyOut, of what is there when the kernels asked for so far are done, and waits for nothing: for a few bytes, whatever becomes of
+  // `from` afterwards. The copy must go before the memory.
+  virtual absl::StatusOr<std::unique_ptr<PendingCopy>> StartCopyOut(const void* from, size_t bytes);
 
  protected:
   friend class MemoryBlock;

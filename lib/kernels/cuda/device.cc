@@ -1,6 +1,7 @@
 #include "lib/kernels/cuda/device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{8} << 20;
+constexpr size_t kCopiesUnderWay = 4;
+constexpr char kReadingState[] = "reading the state of the device";
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
@@ -63,17 +66,14 @@ absl::StatusOr<std::vector<DeviceInfo>> Devices() {
   return devices;
 }
 
-// Through a pinned buffer, so that the device copies at full speed and the caller may go on with his memory.
+// Through pinned memory, so that the device copies at full speed and the caller may go on with his.
 class Device::StreamMemory final : public tensor::Memory {
  public:
   explicit StreamMemory(Device& device) : device_(device) {}
   ~StreamMemory() override {
-    cudaFreeHost(staging_);
-    if (staged_ != nullptr) cudaEventDestroy(staged_);
-  }
-  absl::Status Prepare() {
-    FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMallocHost(reinterpret_cast<void**>(&staging_), kStagingBytes), "pinning memory of the host"));
-    return ToStatus(cudaEventCreateWithFlags(&staged_, cudaEventDisableTiming), "making an event");
+    for (const Staged& staged : staged_) {
+      if (staged.read.Wait().ok()) device_.pinned_.Give(staged.block);
+    }
   }
 
   bool on_host() const override { return false; }
@@ -98,39 +98,84 @@ class Device::StreamMemory final : public tensor::Memory {
     return ToStatus(cudaMemsetAsync(to, 0, bytes, device_.stream_), "clearing memory of the device");
   }
 
+  // Several pieces may be on their way: a copy waits for the kernels before it, and the host for none of them.
   absl::Status CopyIn(void* to, const void* from, size_t bytes) override {
     for (size_t done = 0; done < bytes; done += kStagingBytes) {
       const size_t piece = std::min(kStagingBytes, bytes - done);
-      FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(staged_), "waiting for a copy to the device"));
-      std::memcpy(staging_, static_cast<const std::byte*>(from) + done, piece);
+      Staged& staged = staged_[next_];
+      next_ = (next_ + 1) % staged_.size();
+      FUSIONLLM_RETURN_IF_ERROR(staged.read.Wait());
+      if (staged.block.size < piece) {
+        device_.pinned_.Give(std::exchange(staged.block, {}));
+        FUSIONLLM_ASSIGN_OR_RETURN(staged.block, device_.pinned_.Take(piece));
+      }
+      std::memcpy(staged.block.data, static_cast<const std::byte*>(from) + done, piece);
       FUSIONLLM_RETURN_IF_ERROR(
-          ToStatus(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, staging_, piece, cudaMemcpyHostToDevice, device_.stream_),
+          ToStatus(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, staged.block.data, piece, cudaMemcpyHostToDevice, device_.stream_),
                    "copying to the device"));
-      FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staged_, device_.stream_), "copying to the device"));
+      FUSIONLLM_RETURN_IF_ERROR(staged.read.Record(device_.stream_));
     }
     return absl::OkStatus();
   }
 
   absl::Status CopyOut(void* to, const void* from, size_t bytes) override {
     FUSIONLLM_RETURN_IF_ERROR(device_.Finish());
+    if (bytes == 0) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Take(std::min(kStagingBytes, bytes)));
     for (size_t done = 0; done < bytes; done += kStagingBytes) {
       const size_t piece = std::min(kStagingBytes, bytes - done);
       FUSIONLLM_RETURN_IF_ERROR(
-          ToStatus(cudaMemcpyAsync(staging_, static_cast<const std::byte*>(from) + done, piece, cudaMemcpyDeviceToHost, device_.stream_),
+          ToStatus(cudaMemcpyAsync(staging.data, static_cast<const std::byte*>(from) + done, piece, cudaMemcpyDeviceToHost, device_.stream_),
                    "copying from the device"));
       FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(device_.stream_), "copying from the device"));
-      std::memcpy(static_cast<std::byte*>(to) + done, staging_, piece);
+      std::memcpy(static_cast<std::byte*>(to) + done, staging.data, piece);
     }
+    device_.pinned_.Give(staging);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> StartCopyOut(const void* from, size_t bytes) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Take(sizeof(Fault) + bytes));
+    FUSIONLLM_RETURN_IF_ERROR(
+        ToStatus(cudaMemcpyAsync(staging.data, device_.fault_, sizeof(Fault), cudaMemcpyDeviceToHost, device_.stream_), kReadingState));
+    FUSIONLLM_RETURN_IF_ERROR(
+        ToStatus(cudaMemcpyAsync(staging.data + sizeof(Fault), from, bytes, cudaMemcpyDeviceToHost, device_.stream_), "copying from the device"));
+    Event arrived;
+    FUSIONLLM_RETURN_IF_ERROR(arrived.Record(device_.stream_));
+    return std::make_unique<CopyUnderWay>(
+        device_, std::make_unique<PendingTransfer>(device_.pinned_, staging, sizeof(Fault) + bytes, std::move(arrived)));
   }
 
  protected:
   void Free(std::byte* data) override { cudaFree(data); }
 
  private:
+  // What kernels had found before, and the bytes.
+  class CopyUnderWay final : public tensor::PendingCopy {
+   public:
+    CopyUnderWay(Device& device, std::unique_ptr<PendingTransfer> transfer) : device_(device), transfer_(std::move(transfer)) {}
+    absl::Status Wait(void* to) override {
+      FUSIONLLM_RETURN_IF_ERROR(transfer_->Wait());
+      const std::span<const std::byte> bytes = transfer_->bytes();
+      Fault fault;
+      std::memcpy(&fault, bytes.data(), sizeof(fault));
+      FUSIONLLM_RETURN_IF_ERROR(device_.Judge(fault));
+      std::memcpy(to, bytes.data() + sizeof(fault), bytes.size() - sizeof(fault));
+      return absl::OkStatus();
+    }
+
+   private:
+    Device& device_;
+    const std::unique_ptr<PendingTransfer> transfer_;
+  };
+  struct Staged {
+    PinnedPool::Block block;
+    Event read;  // its last copy
+  };
+
   Device& device_;
-  std::byte* staging_ = nullptr;  // pinned
-  cudaEvent_t staged_ = nullptr;  // the last copy from it to the device
+  std::array<Staged, kCopiesUnderWay> staged_;
+  size_t next_ = 0;
 };
 
 absl::StatusOr<DeviceInfo> FindDevice(int index) {
@@ -159,13 +204,16 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
       ToStatus(cudaMallocHost(reinterpret_cast<void**>(&device->host_fault_), sizeof(Fault)), "pinning memory of the host"));
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(device->fault_, 0, sizeof(Fault), device->stream_), "clearing memory of the device"));
   device->memory_ = std::make_unique<StreamMemory>(*device);
-  FUSIONLLM_RETURN_IF_ERROR(device->memory_->Prepare());
+  device->outgoing_ = std::make_unique<Outgoing>(device->stream_, *device->memory_, device->pinned_);
+  device->incoming_ = std::make_unique<Incoming>(device->stream_, *device->memory_, device->pinned_);
   return device;
 }
 
 tensor::Memory& Device::memory() { return *memory_; }
 
 Device::~Device() {
+  incoming_.reset();
+  outgoing_.reset();
   memory_.reset();
   cudaFree(fault_);
   cudaFreeHost(host_fault_);
@@ -178,14 +226,13 @@ int32_t Device::AddCheck(std::string text, int64_t limit) {
 }
 
 absl::Status Device::Finish() {
-  FUSIONLLM_RETURN_IF_ERROR(
-      ToStatus(cudaMemcpyAsync(host_fault_, fault_, sizeof(Fault), cudaMemcpyDeviceToHost, stream_), "reading the state of the device"));
+  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(host_fault_, fault_, sizeof(Fault), cudaMemcpyDeviceToHost, stream_), kReadingState));
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream_), "running on the device"));
-  return host_fault_->found == 0 ? absl::OkStatus() : TakeFault();
+  return Judge(*host_fault_);
 }
 
-absl::Status Device::TakeFault() {
-  const Fault fault = *host_fault_;
+absl::Status Device::Judge(const Fault& fault) {
+  if (fault.found == 0) return absl::OkStatus();
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(fault_, 0, sizeof(Fault), stream_), "clearing the state of the device"));
   const Check& check = checks_.at(fault.found - 1);
   return absl::InvalidArgumentError(

@@ -1,6 +1,7 @@
 // One CUDA device as the kernels of this back end see it: a stream, memory, and a place where kernels leave what they find wrong with data.
 //
-// Everything is asynchronous and in the order of one stream; Finish and copies to the host wait. Not thread-safe: one thread uses a Device.
+// Everything is asynchronous and in the order of one stream; Finish and copies to the host wait. Messages go beside it (transfers.h). Not
+// thread-safe: one thread uses a Device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/kernels/cuda/transfers.h"
 #include "lib/tensor/memory.h"
 
 namespace fusionllm::kernels::cuda {
@@ -57,6 +59,9 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   cudaStream_t stream() const { return stream_; }
   tensor::Memory& memory();
+  PinnedPool& pinned() { return pinned_; }
+  Outgoing& outgoing() { return *outgoing_; }
+  Incoming& incoming() { return *incoming_; }
 
   // A check that kernels make of ids: `text` is what a message says before "at position 3 is 70000, not in [0, 50257)". Returns its number.
   int32_t AddCheck(std::string text, int64_t limit);
@@ -67,8 +72,8 @@ class Device {
  private:
   class StreamMemory;
   Device() = default;
-  // What kernels left, if anything; forgets it.
-  absl::Status TakeFault();
+  // The error of what kernels left, if anything, which is forgotten then.
+  absl::Status Judge(const Fault& fault);
 
   struct Check {
     std::string text;
@@ -76,7 +81,10 @@ class Device {
   };
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
+  PinnedPool pinned_;
   std::unique_ptr<StreamMemory> memory_;
+  std::unique_ptr<Outgoing> outgoing_;
+  std::unique_ptr<Incoming> incoming_;
   Fault* fault_ = nullptr;       // on the device
   Fault* host_fault_ = nullptr;  // pinned
   std::vector<Check> checks_;
