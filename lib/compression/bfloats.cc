@@ -10,10 +10,13 @@
 
 namespace fusionllm::compression {
 
+absl::Status CheckBfloats(size_t elements) {
+  if (elements <= static_cast<size_t>(kMaxElements)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a tensor of ", elements, " elements exceeds the limit of ", kMaxElements));
+}
+
 absl::Status BeginBfloats(Direction direction, size_t elements, std::vector<std::byte>* out) {
-  if (elements > static_cast<size_t>(kMaxElements)) {
-    return absl::InvalidArgumentError(absl::StrCat("a tensor of ", elements, " elements exceeds the limit of ", kMaxElements));
-  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckBfloats(elements));
   out->resize(kHeaderBytes + elements * sizeof(uint16_t));
   WriteHeader({.layout = Layout::kBfloats, .direction = direction, .elements = static_cast<uint32_t>(elements)}, out->data());
   return absl::OkStatus();

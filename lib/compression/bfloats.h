@@ -11,7 +11,9 @@
 
 namespace fusionllm::compression {
 
-// *out: the header, and room for the payload behind it. Errors: InvalidArgument for too many elements.
+// Errors: InvalidArgument for too many elements.
+absl::Status CheckBfloats(size_t elements);
+// *out: the header, and room for the payload behind it. Errors: CheckBfloats's.
 absl::Status BeginBfloats(Direction direction, size_t elements, std::vector<std::byte>* out);
 // The payload of a message of so many elements. Errors: DecodeBfloats's.
 absl::StatusOr<std::span<const std::byte>> ReadBfloats(Direction direction, std::span<const std::byte> encoded, size_t elements);

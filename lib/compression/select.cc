@@ -130,8 +130,9 @@ SampledThreshold SampleThreshold(std::span<const float> values, size_t k, std::v
 
 }  // namespace
 
-absl::Status UnencodableError(std::span<const float> values, size_t index) {
-  const float x = values[index];
+absl::Status UnencodableError(std::span<const float> values, size_t index) { return UnencodableError(index, values[index]); }
+
+absl::Status UnencodableError(size_t index, float x) {
   if (!std::isfinite(x))
     return absl::InvalidArgumentError(absl::StrCat("element ", index, " is non-finite (", x, "): lossy codecs refuse it"));
   return absl::InvalidArgumentError(absl::StrCat("element ", index, " is ", x, ", beyond the 2^120 that lossy codecs accept"));

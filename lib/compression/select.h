@@ -29,5 +29,6 @@ absl::Status SelectGreatest(std::span<const float> values, size_t k, SelectionSc
 
 // The error of the lossy codecs for values[index].
 absl::Status UnencodableError(std::span<const float> values, size_t index);
+absl::Status UnencodableError(size_t index, float value);
 
 }  // namespace fusionllm::compression

@@ -33,7 +33,36 @@ class Host final : public TensorCodec {
   }
 };
 
+class Whole final : public PendingMessage {
+ public:
+  explicit Whole(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  size_t size() const override { return bytes_.size(); }
+  absl::Status Finish(std::vector<std::byte>* out) override {
+    *out = std::move(bytes_);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
 }  // namespace
+
+std::unique_ptr<PendingMessage> WholeMessage(std::vector<std::byte> bytes) { return std::make_unique<Whole>(std::move(bytes)); }
+
+absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncode(const CodecSpec& spec, Direction direction,
+                                                                         std::span<const float> values, const Selection* selection,
+                                                                         SenderState* state, Selection* selection_out) {
+  std::vector<std::byte> out;
+  FUSIONLLM_RETURN_IF_ERROR(Encode(spec, direction, values, selection, state, &out, selection_out));
+  return WholeMessage(std::move(out));
+}
+
+absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncodeBfloats(Direction direction, std::span<const uint16_t> values) {
+  std::vector<std::byte> out;
+  FUSIONLLM_RETURN_IF_ERROR(EncodeBfloats(direction, values, &out));
+  return WholeMessage(std::move(out));
+}
 
 absl::StatusOr<std::vector<float>> TensorCodec::CopyToHost(std::span<const float> values) {
   std::vector<float> copy(values.size());

@@ -43,6 +43,17 @@ struct SenderState {
   int64_t residual_elements = 0;
 };
 
+// A message that was asked for and may not be whole yet.
+class PendingMessage {
+ public:
+  virtual ~PendingMessage() = default;
+  // Bytes that it will have.
+  virtual size_t size() const = 0;
+  // Waits until it is whole; once, from any thread. *out keeps its capacity. Errors: those of TensorCodec::Encode that the tensor's numbers
+  // show.
+  virtual absl::Status Finish(std::vector<std::byte>* out) = 0;
+};
+
 class TensorCodec {
  public:
   virtual ~TensorCodec() = default;
@@ -54,6 +65,12 @@ class TensorCodec {
   // Encode's; ResourceExhausted for memory of the device; those that kernels found before it.
   virtual absl::Status Encode(const CodecSpec& spec, Direction direction, std::span<const float> values, const Selection* selection,
                               SenderState* state, std::vector<std::byte>* out, Selection* selection_out) = 0;
+  // As Encode, but waits for nothing where the codec is a device's: the tensor, the selection and the state are read in the order of the
+  // memory's kernels, and may be used for what comes next. After a message whose Finish fails the state's residual means nothing. The
+  // message must go before the codec.
+  virtual absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncode(const CodecSpec& spec, Direction direction,
+                                                                      std::span<const float> values, const Selection* selection,
+                                                                      SenderState* state, Selection* selection_out);
   // As compression::Decode, into a tensor of memory().
   virtual absl::Status Decode(Direction direction, std::span<const std::byte> encoded, const Selection* selection, std::span<float> out,
                               Selection* selection_out) = 0;
@@ -64,7 +81,9 @@ class TensorCodec {
 
   // bf16 tensors, without loss, as compression::EncodeBfloats and DecodeBfloats.
   absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
-  absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+  virtual absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+  // As StartEncode.
+  virtual absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBfloats(Direction direction, std::span<const uint16_t> values);
   // The floats that lossy codecs take a bf16 tensor for, and the bf16 tensor that what they decode is rounded to (lib/tensor/bf16.h). As
   // many of the one as of the other, all in memory(), aligned to 16 bytes, and apart. Asynchronous as Decode is.
   virtual absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) = 0;
@@ -84,6 +103,9 @@ class TensorCodec {
   absl::StatusOr<Mask> MaskOf(const Selection& selection);
   absl::StatusOr<std::vector<float>> CopyToHost(std::span<const float> values);
 };
+
+// One that is whole already.
+std::unique_ptr<PendingMessage> WholeMessage(std::vector<std::byte> bytes);
 
 // compression::Encode and Decode themselves, for tensors in the host's memory.
 std::unique_ptr<TensorCodec> HostTensorCodec();

@@ -1,11 +1,14 @@
 #include "lib/compression/cuda/codec.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/bfloats.h"
 #include "lib/compression/cuda/mask.h"
 #include "lib/compression/cuda/quantize.h"
 #include "lib/compression/cuda/select.h"
@@ -19,9 +22,21 @@
 namespace fusionllm::compression::cuda {
 namespace {
 
-// A message on the device: kHeaderBytes whose first four take the greatest magnitude, then, aligned, the mask and the values.
-constexpr size_t kAlignment = 256;
-size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+using kernels::cuda::AlignedForTransfer;
+
+// Where a message lies in a buffer of the device, and what becomes of it on the host: a Verdict, then, each aligned, mask and values.
+struct Parcel {
+  Header header;
+  Layout layout = Layout::kExact;  // of the values
+  size_t mask_bytes = 0;
+  size_t value_bytes = 0;
+
+  static constexpr size_t kMaskOffset = kernels::cuda::kTransferAlignment;
+  size_t values_offset() const { return kMaskOffset + AlignedForTransfer(mask_bytes); }
+  size_t bytes_on_device() const { return values_offset() + value_bytes; }
+  size_t message_bytes() const { return kHeaderBytes + mask_bytes + value_bytes; }
+};
+static_assert(sizeof(Verdict) <= Parcel::kMaskOffset);
 
 MaskSize SizeOf(const Selection* selection) {
   if (selection == nullptr) return {};
@@ -31,6 +46,32 @@ MaskSize SizeOf(const Selection* selection) {
 float* Floats(const tensor::MemoryBlock& block) { return reinterpret_cast<float*>(block.data()); }
 uint32_t* Words(const tensor::MemoryBlock& block) { return reinterpret_cast<uint32_t*>(block.data()); }
 
+class LeavingMessage final : public PendingMessage {
+ public:
+  LeavingMessage(const Parcel& parcel, std::unique_ptr<kernels::cuda::PendingTransfer> transfer)
+      : parcel_(parcel), transfer_(std::move(transfer)) {}
+  size_t size() const override { return parcel_.message_bytes(); }
+  absl::Status Finish(std::vector<std::byte>* out) override {
+    FUSIONLLM_RETURN_IF_ERROR(transfer_->Wait());
+    const std::span<const std::byte> here = transfer_->bytes();
+    Verdict verdict;
+    std::memcpy(&verdict, here.data(), sizeof(verdict));
+    if (verdict.greatest > kMaxMagnitudeBits) return UnencodableError(verdict.index, verdict.value);
+    out->resize(parcel_.message_bytes());
+    Header header = parcel_.header;
+    header.parameter = ParameterOf(parcel_.layout, verdict.greatest);
+    WriteHeader(header, out->data());
+    std::byte* const payload = out->data() + kHeaderBytes;
+    if (parcel_.mask_bytes > 0) std::memcpy(payload, here.data() + Parcel::kMaskOffset, parcel_.mask_bytes);
+    if (parcel_.value_bytes > 0) std::memcpy(payload + parcel_.mask_bytes, here.data() + parcel_.values_offset(), parcel_.value_bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  const Parcel parcel_;
+  const std::unique_ptr<kernels::cuda::PendingTransfer> transfer_;
+};
+
 class CudaTensorCodec final : public TensorCodec {
  public:
   explicit CudaTensorCodec(kernels::cuda::Device& device) : device_(device) {}
@@ -39,15 +80,30 @@ class CudaTensorCodec final : public TensorCodec {
 
   absl::Status Encode(const CodecSpec& spec, Direction direction, std::span<const float> values, const Selection* selection,
                       SenderState* state, std::vector<std::byte>* out, Selection* selection_out) override {
+    const int64_t residual_before = state == nullptr ? 0 : state->residual_elements;
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<PendingMessage> message,
+                               StartEncode(spec, direction, values, selection, state, selection_out));
+    absl::Status finished = message->Finish(out);
+    if (!finished.ok() && selection_out != nullptr) selection_out->elements = selection_out->kept = 0;
+    if (!finished.ok() && state != nullptr && spec.error_feedback && direction == Direction::kForward) {
+      std::swap(state->residual, state->corrected);  // a message that is refused leaves the residual as it was
+      state->residual_elements = residual_before;
+    }
+    return finished;
+  }
+
+  absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncode(const CodecSpec& spec, Direction direction, std::span<const float> values,
+                                                              const Selection* selection, SenderState* state,
+                                                              Selection* selection_out) override {
     FUSIONLLM_RETURN_IF_ERROR(CheckEncode(spec, direction, values.size(), SizeOf(selection)));
     if (selection_out != nullptr) selection_out->elements = selection_out->kept = 0;
     if (direction == Direction::kBackward) {
-      if (spec.kind == CodecKind::kTopK) return EncodeMasked(spec, values, selection, out);
-      return EncodeDense(GradientKind(spec.kind), direction, values, out);
+      if (spec.kind == CodecKind::kTopK) return EncodeMasked(spec, values, selection);
+      return EncodeDense(GradientKind(spec.kind), direction, values);
     }
     if (!spec.error_feedback) {
-      if (spec.kind == CodecKind::kTopK) return EncodeTopK(spec, values, nullptr, out, selection_out);
-      return EncodeDense(spec.kind, direction, values, out);
+      if (spec.kind == CodecKind::kTopK) return EncodeTopK(spec, values, nullptr, selection_out);
+      return EncodeDense(spec.kind, direction, values);
     }
     if (state == nullptr) return absl::InvalidArgumentError("error feedback needs an encoder state to keep its residual");
     const auto n = static_cast<int64_t>(values.size());
@@ -56,8 +112,14 @@ class CudaTensorCodec final : public TensorCodec {
           absl::StrCat("error feedback: the residual has ", state->residual_elements, " elements, the tensor ", values.size()));
     }
     FUSIONLLM_RETURN_IF_ERROR(Reserve(state->corrected, values.size_bytes()));
-    if (spec.kind == CodecKind::kTopK) return EncodeTopK(spec, values, state, out, selection_out);
-    return EncodeDenseWithFeedback(spec, values, state, out);
+    if (spec.kind == CodecKind::kTopK) return EncodeTopK(spec, values, state, selection_out);
+    return EncodeDenseWithFeedback(spec, values, state);
+  }
+
+  absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBfloats(Direction direction, std::span<const uint16_t> values) override {
+    FUSIONLLM_RETURN_IF_ERROR(CheckBfloats(values.size()));
+    return EncodeAsTheyAre({.layout = Layout::kBfloats, .direction = direction, .elements = static_cast<uint32_t>(values.size())},
+                           std::as_bytes(values));
   }
 
   absl::Status Decode(Direction direction, std::span<const std::byte> encoded, const Selection* selection, std::span<float> out,
@@ -70,17 +132,16 @@ class CudaTensorCodec final : public TensorCodec {
     if (!ValuesAreFinite(message)) return ValuesNotFiniteError();
     const auto n = static_cast<int64_t>(out.size()), kept = static_cast<int64_t>(message.count);
     if (n == 0) return absl::OkStatus();
-    if (message.layout == Layout::kExact) return memory().CopyIn(out.data(), message.values.data(), message.values.size());
+    if (message.layout == Layout::kExact) return BringAsTheyAre(message.values, out.data());
 
-    const size_t mask_room = Aligned(message.mask.size());
-    FUSIONLLM_RETURN_IF_ERROR(Reserve(message_, mask_room + message.values.size()));
-    std::byte* const on_device = message_.data();
-    FUSIONLLM_RETURN_IF_ERROR(memory().CopyIn(on_device + mask_room, message.values.data(), message.values.size()));
-    if (!top_k && !masked) return ReadValues(message.layout, on_device, n, message.header.parameter, nullptr, out.data());
+    const std::array<std::span<const std::byte>, 2> pieces = {message.mask, message.values};
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().Bring(pieces));
+    const absl::Cleanup release = [this] { device_.incoming().Release().IgnoreError(); };
+    const std::byte* const coded = on_device + AlignedForTransfer(message.mask.size());
+    if (!top_k && !masked) return ReadValues(message.layout, coded, n, message.header.parameter, out.data());
 
     const uint32_t* indices = masked && selection != nullptr ? Words(selection->indices) : nullptr;
     if (top_k) {
-      FUSIONLLM_RETURN_IF_ERROR(memory().CopyIn(on_device, message.mask.data(), message.mask.size()));
       tensor::MemoryBlock& room = selection_out == nullptr ? indices_ : selection_out->indices;
       FUSIONLLM_RETURN_IF_ERROR(Reserve(room, sizeof(uint32_t) * message.count));
       FUSIONLLM_RETURN_IF_ERROR(Reserve(workspace_, MaskWorkspaceBytes(n)));
@@ -88,13 +149,18 @@ class CudaTensorCodec final : public TensorCodec {
       indices = Words(room);
     }
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * message.count));
-    FUSIONLLM_RETURN_IF_ERROR(ReadValues(message.layout, on_device + mask_room, kept, message.header.parameter, nullptr, Floats(kept_)));
+    FUSIONLLM_RETURN_IF_ERROR(ReadValues(message.layout, coded, kept, message.header.parameter, Floats(kept_)));
     FUSIONLLM_RETURN_IF_ERROR(Done(Scatter(stream(), Floats(kept_), indices, kept, n, out.data())));
     if (top_k && selection_out != nullptr) {
       selection_out->elements = n;
       selection_out->kept = kept;
     }
     return absl::OkStatus();
+  }
+
+  absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBfloats(direction, encoded, out.size()));
+    return BringAsTheyAre(payload, out.data());
   }
 
   absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) override {
@@ -116,47 +182,67 @@ class CudaTensorCodec final : public TensorCodec {
     return absl::OkStatus();
   }
 
-  uint32_t* greatest() const { return Words(message_); }
-  std::byte* payload() const { return message_.data() + kAlignment; }
-
-  // Room for a message, and no greatest magnitude yet.
-  absl::Status BeginMessage(size_t payload_bytes) {
-    FUSIONLLM_RETURN_IF_ERROR(Reserve(message_, kAlignment + payload_bytes));
-    return memory().Zero(message_.data(), kHeaderBytes);
+  // A buffer for the message, whose verdict finds nothing yet.
+  absl::StatusOr<std::byte*> Begin(const Parcel& parcel) {
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.outgoing().Begin(parcel.bytes_on_device()));
+    FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer, sizeof(Verdict)));
+    return buffer;
   }
+  absl::StatusOr<std::unique_ptr<PendingMessage>> Send(const Parcel& parcel) {
+    FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.outgoing().Send(parcel.bytes_on_device()));
+    return std::make_unique<LeavingMessage>(parcel, std::move(transfer));
+  }
+  static Verdict* VerdictOf(std::byte* buffer) { return reinterpret_cast<Verdict*>(buffer); }
+  static uint32_t* GreatestOf(std::byte* buffer) { return &VerdictOf(buffer)->greatest; }
 
-  absl::StatusOr<uint32_t> GreatestFound() {
-    uint32_t found = 0;
-    FUSIONLLM_RETURN_IF_ERROR(memory().CopyOut(&found, greatest(), sizeof(found)));
-    return found;
+  absl::Status CopyThere(void* to, const void* from, size_t bytes) {
+    if (bytes == 0) return absl::OkStatus();
+    return Done(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()));
+  }
+  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeAsTheyAre(const Header& header, std::span<const std::byte> values) {
+    const Parcel parcel{.header = header, .layout = header.layout, .value_bytes = values.size()};
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
+    FUSIONLLM_RETURN_IF_ERROR(CopyThere(buffer + parcel.values_offset(), values.data(), values.size()));
+    return Send(parcel);
+  }
+  // By way of a buffer: so the bytes need not wait for what still reads the tensor.
+  absl::Status BringAsTheyAre(std::span<const std::byte> values, void* out) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().Bring({&values, 1}));
+    FUSIONLLM_RETURN_IF_ERROR(CopyThere(out, on_device, values.size()));
+    return device_.incoming().Release();
   }
 
   // Encodes, and notes the greatest magnitude.
-  absl::Status WriteValues(Layout layout, const float* values, int64_t n, std::byte* out) {
+  absl::Status WriteValues(Layout layout, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
     if (n == 0) return absl::OkStatus();
     std::byte* const codes = out + (BlockSize(layout) == 0 ? 0 : ScaleBytes(layout, static_cast<size_t>(n)));
     switch (layout) {
       case Layout::kFp16:
-        FUSIONLLM_RETURN_IF_ERROR(Done(GreatestMagnitude(stream(), values, n, greatest())));
-        return Done(FloatToHalf(stream(), values, n, greatest(), out));
+        FUSIONLLM_RETURN_IF_ERROR(Done(GreatestMagnitude(stream(), values, n, greatest)));
+        return Done(FloatToHalf(stream(), values, n, greatest, out));
       case Layout::kBf16:
-        return Done(FloatToBfloat(stream(), values, n, out, greatest()));
+        return Done(FloatToBfloat(stream(), values, n, out, greatest));
       case Layout::kInt8:
-        return Done(QuantizeInt8(stream(), values, n, out, codes, greatest()));
+        return Done(QuantizeInt8(stream(), values, n, out, codes, greatest));
       case Layout::kInt4:
-        return Done(QuantizeInt4(stream(), values, n, out, codes, greatest()));
+        return Done(QuantizeInt4(stream(), values, n, out, codes, greatest));
       default:
         return absl::InternalError("no such values are made on the device");
     }
   }
 
-  // out = minuend - decoded where there is one.
-  absl::Status ReadValues(Layout layout, const std::byte* in, int64_t n, int32_t parameter, const float* minuend, float* out) {
+  absl::Status ReadValues(Layout layout, const std::byte* in, int64_t n, int32_t parameter, float* out) {
+    if (n > 0 && layout == Layout::kFp16) return Done(HalfToFloat(stream(), in, n, std::ldexp(1.0f, parameter), nullptr, out));
+    return ReadWritten(layout, in, n, nullptr, nullptr, out);
+  }
+
+  // Of what WriteValues wrote; out = minuend - decoded where there is a minuend.
+  absl::Status ReadWritten(Layout layout, const std::byte* in, int64_t n, const uint32_t* greatest, const float* minuend, float* out) {
     if (n == 0) return absl::OkStatus();
     const std::byte* const codes = in + (BlockSize(layout) == 0 ? 0 : ScaleBytes(layout, static_cast<size_t>(n)));
     switch (layout) {
       case Layout::kFp16:
-        return Done(HalfToFloat(stream(), in, n, std::ldexp(1.0f, parameter), minuend, out));
+        return Done(HalfToFloat(stream(), in, n, greatest, minuend, out));
       case Layout::kBf16:
         return Done(BfloatToFloat(stream(), in, n, minuend, out));
       case Layout::kInt8:
@@ -168,64 +254,60 @@ class CudaTensorCodec final : public TensorCodec {
     }
   }
 
-  // The error of the first element beyond what can be encoded.
-  absl::Status Unencodable(std::span<const float> values) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<float> copy, CopyToHost(values));
-    return UnencodableError(copy, FindUnencodable(copy.data(), copy.size()));
+  absl::Status Judge(const float* values, const uint32_t* indices, int64_t n, std::byte* buffer) {
+    return n == 0 ? absl::OkStatus() : Done(FindUnencodable(stream(), values, indices, n, VerdictOf(buffer)));
   }
 
-  // Copies the message out, mask and values, and puts its header in front.
-  absl::Status FinishMessage(Header header, Layout layout, size_t mask_bytes, size_t values_offset, size_t value_bytes, uint32_t found,
-                             std::vector<std::byte>* out) {
-    out->resize(kHeaderBytes + mask_bytes + value_bytes);
-    FUSIONLLM_RETURN_IF_ERROR(memory().CopyOut(out->data() + kHeaderBytes, payload(), mask_bytes));
-    FUSIONLLM_RETURN_IF_ERROR(memory().CopyOut(out->data() + kHeaderBytes + mask_bytes, payload() + values_offset, value_bytes));
-    header.parameter = ParameterOf(layout, found);
-    WriteHeader(header, out->data());
-    return absl::OkStatus();
-  }
-
-  absl::Status EncodeDense(CodecKind kind, Direction direction, std::span<const float> values, std::vector<std::byte>* out) {
+  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeDense(CodecKind kind, Direction direction, std::span<const float> values) {
     const Layout layout = DenseLayout(kind);
-    const size_t bytes = PayloadBytes(layout, values.size());
     const Header header{.layout = layout, .direction = direction, .elements = static_cast<uint32_t>(values.size())};
-    if (layout == Layout::kExact) {
-      out->resize(kHeaderBytes + bytes);
-      WriteHeader(header, out->data());
-      return memory().CopyOut(out->data() + kHeaderBytes, values.data(), bytes);
-    }
-    FUSIONLLM_RETURN_IF_ERROR(BeginMessage(bytes));
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, values.data(), static_cast<int64_t>(values.size()), payload()));
-    FUSIONLLM_ASSIGN_OR_RETURN(const uint32_t found, GreatestFound());
-    if (found > kMaxMagnitudeBits) return Unencodable(values);
-    return FinishMessage(header, layout, 0, 0, bytes, found, out);
+    if (layout == Layout::kExact) return EncodeAsTheyAre(header, std::as_bytes(values));
+    const Parcel parcel{.header = header, .layout = layout, .value_bytes = PayloadBytes(layout, values.size())};
+    FUSIONLLM_RETURN_IF_ERROR(WriteDense(parcel, values).status());
+    return Send(parcel);
   }
 
-  absl::Status EncodeDenseWithFeedback(const CodecSpec& spec, std::span<const float> values, SenderState* state,
-                                       std::vector<std::byte>* out) {
+  // Encodes to a buffer; returns it.
+  absl::StatusOr<std::byte*> WriteDense(const Parcel& parcel, std::span<const float> values) {
+    const auto n = static_cast<int64_t>(values.size());
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(parcel.layout, values.data(), n, buffer + parcel.values_offset(), GreatestOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(Judge(values.data(), nullptr, n, buffer));
+    return buffer;
+  }
+
+  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeDenseWithFeedback(const CodecSpec& spec, std::span<const float> values,
+                                                                          SenderState* state) {
     const auto n = static_cast<int64_t>(values.size());
     float* const corrected = Floats(state->corrected);
     const float* const residual = state->residual_elements == 0 ? nullptr : Floats(state->residual);
     if (n > 0) FUSIONLLM_RETURN_IF_ERROR(Done(Correct(stream(), values.data(), residual, n, corrected)));
-    FUSIONLLM_RETURN_IF_ERROR(EncodeDense(spec.kind, Direction::kForward, {corrected, values.size()}, out));
-    int32_t parameter = 0;
-    std::memcpy(&parameter, out->data() + 12, sizeof(parameter));
-    FUSIONLLM_RETURN_IF_ERROR(ReadValues(DenseLayout(spec.kind), payload(), n, parameter, corrected, corrected));
+    const Layout layout = DenseLayout(spec.kind);
+    const Parcel parcel{.header = {.layout = layout, .direction = Direction::kForward, .elements = static_cast<uint32_t>(n)},
+                        .layout = layout,
+                        .value_bytes = PayloadBytes(layout, values.size())};
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, WriteDense(parcel, {corrected, values.size()}));
+    FUSIONLLM_RETURN_IF_ERROR(ReadWritten(layout, buffer + parcel.values_offset(), n, GreatestOf(buffer), corrected, corrected));
     std::swap(state->residual, state->corrected);
     state->residual_elements = n;
-    return absl::OkStatus();
+    return Send(parcel);
   }
 
   // A forward top-k message; with a state, of the values corrected by its residual.
-  absl::Status EncodeTopK(const CodecSpec& spec, std::span<const float> values, SenderState* state, std::vector<std::byte>* out,
-                          Selection* selection_out) {
+  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeTopK(const CodecSpec& spec, std::span<const float> values, SenderState* state,
+                                                             Selection* selection_out) {
     const auto n = static_cast<int64_t>(values.size());
     const int64_t k = KeptElements(spec.ratio, n);
     const auto kind = static_cast<uint8_t>(spec.top_k_values);
     const Layout layout = ValueLayout(kind);
-    const auto mask_bytes = static_cast<size_t>(Mask::SerializedBytes(n, k));
-    const size_t value_bytes = PayloadBytes(layout, static_cast<size_t>(k)), values_offset = Aligned(mask_bytes);
-    FUSIONLLM_RETURN_IF_ERROR(BeginMessage(values_offset + value_bytes));
+    const Parcel parcel{
+        .header = {.layout = Layout::kTopK, .values = kind, .elements = static_cast<uint32_t>(n), .kept = static_cast<uint32_t>(k)},
+        .layout = layout,
+        .mask_bytes = static_cast<size_t>(Mask::SerializedBytes(n, k)),
+        .value_bytes = PayloadBytes(layout, static_cast<size_t>(k))};
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
+    std::byte* const mask = buffer + Parcel::kMaskOffset;
+    std::byte* const coded = buffer + parcel.values_offset();
     tensor::MemoryBlock& indices = selection_out == nullptr ? indices_ : selection_out->indices;
     FUSIONLLM_RETURN_IF_ERROR(Reserve(indices, sizeof(uint32_t) * static_cast<size_t>(k)));
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * static_cast<size_t>(k)));
@@ -237,63 +319,52 @@ class CudaTensorCodec final : public TensorCodec {
     const bool bitmap = Mask::UsesBitmap(n, k);
     if (n > 0) {
       FUSIONLLM_RETURN_IF_ERROR(Done(SelectGreatest(
-          stream(), values.data(), n, k, feedback, workspace_.data(), greatest(),
-          {.indices = Words(indices), .kept = Floats(kept_), .bitmap = bitmap ? reinterpret_cast<uint32_t*>(payload()) : nullptr})));
-      if (!bitmap) FUSIONLLM_RETURN_IF_ERROR(Done(WriteOffsets(stream(), Words(indices), n, k, payload())));
+          stream(), values.data(), n, k, feedback, workspace_.data(), GreatestOf(buffer),
+          {.indices = Words(indices), .kept = Floats(kept_), .bitmap = bitmap ? reinterpret_cast<uint32_t*>(mask) : nullptr})));
+      if (!bitmap) FUSIONLLM_RETURN_IF_ERROR(Done(WriteOffsets(stream(), Words(indices), n, k, mask)));
     }
+    FUSIONLLM_RETURN_IF_ERROR(Judge(state == nullptr ? values.data() : feedback.corrected, nullptr, n, buffer));
     // The greatest of all is among those kept, so the values add nothing to it.
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, Floats(kept_), k, payload() + values_offset));
-    FUSIONLLM_ASSIGN_OR_RETURN(const uint32_t found, GreatestFound());
-    if (found > kMaxMagnitudeBits)
-      return Unencodable(state == nullptr ? values : std::span<const float>(feedback.corrected, values.size()));
-    const Header header{.layout = Layout::kTopK, .values = kind, .elements = static_cast<uint32_t>(n), .kept = static_cast<uint32_t>(k)};
-    FUSIONLLM_RETURN_IF_ERROR(FinishMessage(header, layout, mask_bytes, values_offset, value_bytes, found, out));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, Floats(kept_), k, coded, GreatestOf(buffer)));
     if (selection_out != nullptr) {
       selection_out->elements = n;
       selection_out->kept = k;
     }
-    if (state == nullptr) return absl::OkStatus();
+    if (state == nullptr) return Send(parcel);
     // Nothing arrived of what was not kept: there the corrected values are the residual.
     if (n > 0) {
-      FUSIONLLM_RETURN_IF_ERROR(ReadValues(layout, payload() + values_offset, k, ParameterOf(layout, found), nullptr, Floats(kept_)));
+      FUSIONLLM_RETURN_IF_ERROR(ReadWritten(layout, coded, k, GreatestOf(buffer), nullptr, Floats(kept_)));
       FUSIONLLM_RETURN_IF_ERROR(Done(SubtractKept(stream(), Floats(kept_), Words(indices), k, feedback.corrected)));
     }
     std::swap(state->residual, state->corrected);
     state->residual_elements = n;
-    return absl::OkStatus();
+    return Send(parcel);
   }
 
-  absl::Status EncodeMasked(const CodecSpec& spec, std::span<const float> values, const Selection* selection, std::vector<std::byte>* out) {
+  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeMasked(const CodecSpec& spec, std::span<const float> values,
+                                                               const Selection* selection) {
     const int64_t k = selection == nullptr ? 0 : selection->kept;
     const auto kind = static_cast<uint8_t>(spec.top_k_values);
     const Layout layout = ValueLayout(kind);
-    const size_t bytes = PayloadBytes(layout, static_cast<size_t>(k));
-    FUSIONLLM_RETURN_IF_ERROR(BeginMessage(bytes));
+    const Parcel parcel{.header = {.layout = Layout::kMasked,
+                                   .direction = Direction::kBackward,
+                                   .values = kind,
+                                   .elements = static_cast<uint32_t>(values.size()),
+                                   .kept = static_cast<uint32_t>(k)},
+                        .layout = layout,
+                        .value_bytes = PayloadBytes(layout, static_cast<size_t>(k))};
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * static_cast<size_t>(k)));
-    if (k > 0) FUSIONLLM_RETURN_IF_ERROR(Done(Gather(stream(), values.data(), Words(selection->indices), k, Floats(kept_))));
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, Floats(kept_), k, payload()));
-    FUSIONLLM_ASSIGN_OR_RETURN(const uint32_t found, GreatestFound());
-    if (found > kMaxMagnitudeBits) return UnencodableKept(values, *selection);
-    const Header header{.layout = Layout::kMasked,
-                        .direction = Direction::kBackward,
-                        .values = kind,
-                        .elements = static_cast<uint32_t>(values.size()),
-                        .kept = static_cast<uint32_t>(k)};
-    return FinishMessage(header, layout, 0, 0, bytes, found, out);
-  }
-
-  // Names the element by its place in the tensor, not among the kept.
-  absl::Status UnencodableKept(std::span<const float> values, const Selection& selection) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Mask mask, MaskOf(selection));
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<float> copy, CopyToHost(values));
-    std::vector<float> kept(mask.kept());
-    mask.Gather(copy, kept);
-    return UnencodableError(copy, mask.Indices()[FindUnencodable(kept.data(), kept.size())]);
+    const uint32_t* const indices = k == 0 ? nullptr : Words(selection->indices);
+    if (k > 0) FUSIONLLM_RETURN_IF_ERROR(Done(Gather(stream(), values.data(), indices, k, Floats(kept_))));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, Floats(kept_), k, buffer + parcel.values_offset(), GreatestOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(Judge(Floats(kept_), indices, k, buffer));  // named by its place in the tensor, not among the kept
+    return Send(parcel);
   }
 
   kernels::cuda::Device& device_;
   // Of the message under way; the stream's order keeps one message's from the next.
-  tensor::MemoryBlock message_, kept_, indices_, workspace_;
+  tensor::MemoryBlock kept_, indices_, workspace_;
 };
 
 }  // namespace

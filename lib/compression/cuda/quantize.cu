@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "lib/compression/cuda/device_code.h"
+#include "lib/compression/layout.h"
+#include "lib/compression/quantize.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::compression::cuda {
@@ -15,6 +17,7 @@ using kernels::cuda::ElementStride;
 using kernels::cuda::FirstElement;
 using kernels::cuda::kThreads;
 using kernels::cuda::Launch;
+using kernels::cuda::MaxOverBlock;
 
 constexpr int kInt8Block = 64;
 constexpr int kInt4Block = 32;
@@ -53,10 +56,14 @@ __global__ void FindGreatest(const float* values, int64_t n, uint32_t* greatest)
   MaxOfGrid(own, greatest);
 }
 
+// HalfExponent's e; 2^e and 2^-e are normal floats.
+__device__ inline int HalfExponentOf(uint32_t greatest) {
+  return std::min(std::max(static_cast<int>(greatest >> 23) - 127 - 14, kLeastHalfExponent), kGreatestHalfExponent);
+}
+__device__ inline float PowerOfTwo(int exponent) { return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23); }
+
 __global__ void WriteHalves(const float* values, int64_t n, const uint32_t* greatest, uint16_t* out) {
-  // HalfExponent's e; 2^-e is a normal float.
-  const int exponent = std::min(std::max(static_cast<int>(*greatest >> 23) - 127 - 14, -126), 106);
-  const float factor = __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+  const float factor = PowerOfTwo(-HalfExponentOf(*greatest));
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = ToHalf(__fmul_rn(values[i], factor));
 }
 
@@ -111,7 +118,26 @@ __global__ void AddResidual(const float* values, const float* residual, int64_t 
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) corrected[i] = residual == nullptr ? values[i] : values[i] + residual[i];
 }
 
-__global__ void ReadHalves(const uint16_t* halves, int64_t n, float factor, const float* minuend, float* out) {
+// One block, which looks at nothing in the usual case.
+__global__ void FindFirstUnencodable(const float* values, const uint32_t* indices, int64_t n, Verdict* verdict) {
+  if (verdict->greatest <= kMaxMagnitudeBits) return;
+  for (int64_t stretch = 0; stretch < n; stretch += blockDim.x) {
+    const int64_t i = stretch + threadIdx.x;
+    // Of the block's threads the first that has one: all but it answer with the greatest number.
+    const bool bad = i < n && MagnitudeOf(values[i]) > kMaxMagnitudeBits;
+    const auto first = static_cast<unsigned>(-MaxOverBlock(bad ? -static_cast<float>(threadIdx.x) : -1024.0f));
+    if (first == 1024u) continue;
+    if (threadIdx.x == first) {
+      verdict->index = indices == nullptr ? static_cast<uint32_t>(i) : indices[i];
+      verdict->value = values[i];
+      verdict->found = 1;
+    }
+    return;
+  }
+}
+
+__global__ void ReadHalves(const uint16_t* halves, int64_t n, float factor, const uint32_t* greatest, const float* minuend, float* out) {
+  if (greatest != nullptr) factor = PowerOfTwo(HalfExponentOf(*greatest));
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = Difference(minuend, i, __fmul_rn(OfHalf(halves[i]), factor));
 }
 
@@ -165,7 +191,13 @@ cudaError_t Correct(cudaStream_t stream, const float* values, const float* resid
   return Launch(stream, BlocksFor(n), kThreads, 0, AddResidual, values, residual, n, corrected);
 }
 cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, float factor, const float* minuend, float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, factor, minuend, out);
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, factor, nullptr, minuend, out);
+}
+cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend, float* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, 0.0f, greatest, minuend, out);
+}
+cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint32_t* indices, int64_t n, Verdict* verdict) {
+  return Launch(stream, 1, kThreads, 0, FindFirstUnencodable, values, indices, n, verdict);
 }
 cudaError_t BfloatToFloat(cudaStream_t stream, const std::byte* bfloats, int64_t n, const float* minuend, float* out) {
   return Launch(stream, BlocksFor(n), kThreads, 0, ReadBfloats, Words(bfloats), n, minuend, out);
