@@ -58,6 +58,12 @@ absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncode(const C
   return WholeMessage(std::move(out));
 }
 
+absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncodeIntegers(std::span<const int32_t> values) {
+  std::vector<std::byte> out;
+  FUSIONLLM_RETURN_IF_ERROR(EncodeIntegers(values, &out));
+  return WholeMessage(std::move(out));
+}
+
 absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncodeBfloats(Direction direction, std::span<const uint16_t> values) {
   std::vector<std::byte> out;
   FUSIONLLM_RETURN_IF_ERROR(EncodeBfloats(direction, values, &out));

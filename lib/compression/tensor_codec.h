@@ -47,7 +47,7 @@ struct SenderState {
 class PendingMessage {
  public:
   virtual ~PendingMessage() = default;
-  // Bytes that it will have.
+  // Bytes that it will have; of integers, at most.
   virtual size_t size() const = 0;
   // Waits until it is whole; once, from any thread. *out keeps its capacity. Errors: those of TensorCodec::Encode that the tensor's numbers
   // show.
@@ -78,6 +78,8 @@ class TensorCodec {
   // Labels and ids. They are coded on the host, by way of a copy where they live elsewhere: they are few, and come from the host.
   absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);
   absl::Status DecodeIntegers(std::span<const std::byte> encoded, std::span<int32_t> out);
+  // As StartEncode.
+  virtual absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeIntegers(std::span<const int32_t> values);
 
   // bf16 tensors, without loss, as compression::EncodeBfloats and DecodeBfloats.
   absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);

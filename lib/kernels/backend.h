@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -55,11 +56,28 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual size_t workspace_bytes() const { return 0; }
+  // Whether what it asks a device for depends on KernelArguments::random in this mode, so that no Recording of it can be used again.
+  virtual bool IsRandom(Mode mode) const { return false; }
   // True when output `index` may share memory with input `input` (elementwise ops).
   virtual bool CanRunInPlace(int output, int input) const { return false; }
   // Errors: InvalidArgument for data out of range (a token id beyond the vocabulary, a label beyond the classes), naming the position. A
   // device finds these late: Backend::Finish or the next copy to the host has them then.
   virtual absl::Status Run(const KernelArguments& arguments) = 0;
+};
+
+// A point in the order of a device's kernels, which tells how long those since another one took.
+class TimeMark {
+ public:
+  virtual ~TimeMark() = default;
+  // Seconds of the device from `earlier`, of the same back end, to here. Waits for it.
+  virtual absl::StatusOr<double> SecondsSince(const TimeMark& earlier) const = 0;
+};
+
+// Kernels with their arguments, asked for in one call.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual absl::Status Replay() = 0;
 };
 
 struct BackendOptions {
@@ -82,6 +100,13 @@ class Backend {
   virtual OptimizerKernels& optimizer() { return HostOptimizerKernels(); }
   // Waits for all that was asked for; a back end on the host has nothing to wait for. Errors: those that kernels found since the last call.
   virtual absl::Status Finish() { return absl::OkStatus(); }
+
+  // Null where work is done when the call that asks for it returns.
+  virtual absl::StatusOr<std::unique_ptr<TimeMark>> Mark() { return nullptr; }
+  // What `run` asks kernels for, which is not carried out now but with each Replay: with the same arguments, on what is in their memory then.
+  // `run` may call nothing but kernels that have run before. Null where that would save nothing, without calling `run`. The back end must
+  // outlive it. Errors: those of `run`; Unimplemented where it asked for what cannot be recorded.
+  virtual absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) { return nullptr; }
 };
 
 // "ref", "cpu", or "cuda:N" (devices.h). Errors: ChooseDevice's for a card; NotFound naming the choices; InvalidArgument for a number of

@@ -70,6 +70,7 @@ class WidenedKernel final : public Kernel {
   }
 
   size_t workspace_bytes() const override { return workspace_bytes_; }
+  bool IsRandom(Mode mode) const override { return inner_->IsRandom(mode); }
 
   absl::Status Run(const KernelArguments& arguments) override {
     std::byte* const workspace = arguments.workspace.data();

@@ -15,6 +15,7 @@ namespace {
 using compression::CodecSpec;
 using compression::Direction;
 using compression::Selection;
+using Pending = std::unique_ptr<compression::PendingMessage>;
 
 // An edge of this stage, seen from either end: the forward value and the other stage.
 using EdgeId = std::pair<opdag::ValueId, int>;
@@ -27,31 +28,35 @@ class Compressed : public EdgeCodec {
   tensor::Memory& memory() const override { return codec_->memory(); }
 
   absl::StatusOr<Payload> Encode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Pending message, StartEncode(edge, slot, value, training));
     Payload out;
-    if (value.type.dtype == tensor::DType::kI32) {
-      FUSIONLLM_RETURN_IF_ERROR(codec_->EncodeIntegers(Integers(value), &out));
-      return out;
-    }
+    FUSIONLLM_RETURN_IF_ERROR(message->Finish(&out));
+    return out;
+  }
+
+  absl::StatusOr<Pending> StartEncode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) override {
+    if (value.type.dtype == tensor::DType::kI32) return codec_->StartEncodeIntegers(Integers(value));
     const Direction direction = DirectionOf(edge);
     CodecSpec spec = edge.gradient ? SpecOf(edge.peer, stage_) : SpecOf(stage_, edge.peer);
     if (IsExactBf16(spec, value.type)) {
-      FUSIONLLM_RETURN_IF_ERROR(codec_->EncodeBfloats(direction, {value.as<uint16_t>(), ElementsOf(value.type)}, &out));
-      if (edge.gradient || training) Count(edge, value.type, out);
-      return out;
+      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncodeBfloats(direction, {value.as<uint16_t>(), ElementsOf(value.type)}));
+      if (edge.gradient || training) Count(edge, value.type, *message);
+      return message;
     }
     FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const float> floats, FloatsOf(edge, value));
     const EdgeId id = {edge.of, edge.peer};
     if (edge.gradient) {
       const Selection* const selection = SelectionOf(spec, id, slot);
-      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, direction, floats, selection, nullptr, &out, nullptr));
-      Compare(Count(edge, value.type, out), spec, direction, floats, selection, out);
-    } else {
-      spec.error_feedback = spec.error_feedback && training;
-      compression::SenderState& state = training ? senders_[id] : evaluators_[id];
-      FUSIONLLM_RETURN_IF_ERROR(codec_->Encode(spec, direction, floats, nullptr, &state, &out, &selections_[{id, slot}]));
-      if (training) Compare(Count(edge, value.type, out), spec, direction, floats, nullptr, out);
+      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncode(spec, direction, floats, selection, nullptr, nullptr));
+      Sent& sent = Count(edge, value.type, *message);
+      return Compare(sent, spec, direction, floats, selection, std::move(message));
     }
-    return out;
+    spec.error_feedback = spec.error_feedback && training;
+    compression::SenderState& state = training ? senders_[id] : evaluators_[id];
+    FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncode(spec, direction, floats, nullptr, &state, &selections_[{id, slot}]));
+    if (!training) return message;
+    Sent& sent = Count(edge, value.type, *message);
+    return Compare(sent, spec, direction, floats, nullptr, std::move(message));
   }
 
   std::vector<float>* Residual(const CutEdge& edge) override {
@@ -168,21 +173,25 @@ class Compressed : public EdgeCodec {
     return codec_->Decode(Direction::kForward, payload, nullptr, floats, &selections_[{id, slot}]);
   }
 
-  Sent& Count(const CutEdge& edge, const tensor::TensorType& type, const Payload& encoded) {
+  Sent& Count(const CutEdge& edge, const tensor::TensorType& type, const compression::PendingMessage& encoded) {
     Sent& sent = sent_.try_emplace({edge.peer, edge.of, edge.gradient}, comparison_period_).first->second;
     sent.dense_bytes += static_cast<int64_t>(type.bytes());
     sent.encoded_bytes += static_cast<int64_t>(encoded.size());
     return sent;
   }
 
-  void Compare(Sent& sent, const CodecSpec& spec, Direction direction, std::span<const float> original, const Selection* selection,
-               const Payload& encoded) {
-    if (spec.kind == compression::CodecKind::kExact || !sent.sampler.Next()) return;
+  // Once in a while waits for the message and compares it.
+  absl::StatusOr<Pending> Compare(Sent& sent, const CodecSpec& spec, Direction direction, std::span<const float> original,
+                                  const Selection* selection, Pending message) {
+    if (spec.kind == compression::CodecKind::kExact || !sent.sampler.Next()) return message;
+    Payload encoded;
+    FUSIONLLM_RETURN_IF_ERROR(message->Finish(&encoded));
     // What was encoded just now decodes; if it did not, the receiver would say so.
-    const auto error = codec_->Compare(direction, original, encoded, selection);
-    if (!error.ok()) return;
-    sent.last = *error;
-    ++sent.compared;
+    if (const auto error = codec_->Compare(direction, original, encoded, selection); error.ok()) {
+      sent.last = *error;
+      ++sent.compared;
+    }
+    return compression::WholeMessage(std::move(encoded));
   }
 
   static std::span<const int32_t> Integers(tensor::ConstTensorView value) {

@@ -1,8 +1,10 @@
 #include "lib/runtime/edge_codec.h"
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -25,6 +27,12 @@ class Exact : public EdgeCodec {
 };
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<compression::PendingMessage>> EdgeCodec::StartEncode(const CutEdge& edge, int slot,
+                                                                                    tensor::ConstTensorView value, bool training) {
+  FUSIONLLM_ASSIGN_OR_RETURN(Payload payload, Encode(edge, slot, value, training));
+  return compression::WholeMessage(std::move(payload));
+}
 
 EdgeCodecs ExactEdgeCodec() { return std::make_unique<Exact>(); }
 

@@ -39,6 +39,10 @@ class EdgeCodec {
   // `slot` tells micro-batches under way apart. `training` false: a message of an evaluation, which leaves no trace in those of training.
   // Errors: InvalidArgument (a lossy codec met a value that is not finite, naming the index).
   virtual absl::StatusOr<Payload> Encode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) = 0;
+  // As Encode, but does not wait for a device that encodes: `value` may change in the order of its kernels. Another thread may finish the
+  // message, which must go before the codec.
+  virtual absl::StatusOr<std::unique_ptr<compression::PendingMessage>> StartEncode(const CutEdge& edge, int slot,
+                                                                                   tensor::ConstTensorView value, bool training);
   // Errors: InvalidArgument when the payload does not decode to out.type; the payload is untrusted.
   virtual absl::Status Decode(const CutEdge& edge, int slot, const Payload& payload, tensor::TensorView out) = 0;
 

@@ -43,6 +43,15 @@ bool FitForCodecs(const tensor::ConstTensorView& view) {
   return AllFloats(view, [](float x) { return std::abs(x) <= compression::kMaxMagnitude; });
 }
 
+MessageKey KeyOf(const CutEdge& edge, const PassContext& context) {
+  return {.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value};
+}
+
+absl::Status NotFit(const Op& op, const CutEdge& edge, const PassContext& context, const absl::Status& why) {
+  return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s", op.name,
+                                        op.type, edge.peer, context.step, context.micro_batch, std::string(why.message())));
+}
+
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
 
 double MedianOf(std::vector<int64_t>& numbers) {
@@ -85,6 +94,13 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::T
     if (kernel != nullptr) workspace_bytes = std::max(workspace_bytes, kernel->workspace_bytes());
   }
   FUSIONLLM_ASSIGN_OR_RETURN(runner->workspace_, runner->memory_.Allocate(workspace_bytes));
+  for (const Pass* pass : {&program.forward, &program.backward, &program.evaluate}) {
+    const kernels::Mode mode = pass == &program.evaluate ? kernels::Mode::kEvaluate : kernels::Mode::kTrain;
+    runner->segments_[pass] = SegmentsOf(*pass, mode, training.graph, runner->kernels_);
+  }
+  if (!codec.memory().on_host()) {
+    runner->sends_ = std::make_unique<SendQueue>(port, program.stages, [&inbox](const absl::Status& status) { inbox.Cancel(status); });
+  }
   return runner;
 }
 
@@ -115,11 +131,11 @@ bool PassRunner::AllFinite(const tensor::TensorView& view) {
   return here.ok() && AllFloats(*here, [](float x) { return std::isfinite(x); });
 }
 
-absl::StatusOr<float> PassRunner::NumberAfter(const Pass& pass, ValueId value, int slot) const {
-  float number = 0;
-  FUSIONLLM_RETURN_IF_ERROR(memory_.CopyOut(&number, ViewOf(pass, value, slot).data, sizeof(number)));
-  return number;
+absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> PassRunner::NumberAfter(const Pass& pass, ValueId value, int slot) const {
+  return memory_.StartCopyOut(ViewOf(pass, value, slot).data, sizeof(float));
 }
+
+absl::Status PassRunner::FinishSends() { return sends_ == nullptr ? absl::OkStatus() : sends_->Drain(); }
 
 tensor::TensorView PassRunner::ViewOf(const Pass& pass, ValueId value, int slot) const {
   const Location& location = pass.location[value];
@@ -169,16 +185,14 @@ std::vector<PassRunner::BoundOp>& PassRunner::BoundOf(const Pass& pass, int slot
 std::vector<MessageKey> PassRunner::Awaited(const Pass& pass, const PassContext& context) const {
   std::vector<MessageKey> keys;
   for (const CutEdge& edge : pass.receives) {
-    keys.push_back({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value});
+    keys.push_back(KeyOf(edge, context));
   }
   return keys;
 }
 
 absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
   for (const CutEdge& edge : pass.receives) {
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        const Payload payload,
-        inbox_.Take({.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const Payload payload, inbox_.Take(KeyOf(edge, context)));
     const int64_t begin = CpuNow();
     const tensor::TensorView view = ViewOf(pass, edge.value, context.slot);
     const tensor::TensorView room = CodecTakesTensors() ? view : HostRoom(view);
@@ -195,24 +209,33 @@ absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const 
   for (const CutEdge& edge : op.sends) {
     const int64_t begin = CpuNow();
     const tensor::TensorView view = ViewOf(pass, edge.value, context.slot);
+    if (sends_ != nullptr) {
+      FUSIONLLM_RETURN_IF_ERROR(StartSending(edge, op, view, context));
+      continue;
+    }
     absl::StatusOr<tensor::ConstTensorView> value = view;
     if (!CodecTakesTensors()) value = ReadableByHost(view);
     if (!value.ok()) return WithOp(value.status(), training_.graph.op(op.op));
     absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, *value, /*training=*/context.kind == MessageKind::kValue);
-    if (!payload.ok() && CodecTakesTensors()) value = ReadableByHost(view);
-    if (!payload.ok() && value.ok() && !FitForCodecs(*value)) {
-      return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
-                                            training_.graph.op(op.op).name, training_.graph.op(op.op).type, edge.peer, context.step,
-                                            context.micro_batch, std::string(payload.status().message())));
-    }
+    if (!payload.ok() && !FitForCodecs(*value)) return NotFit(training_.graph.op(op.op), edge, context, payload.status());
     if (!payload.ok()) return WithOp(payload.status(), training_.graph.op(op.op));
     pacer_.ChargeCpu(CpuNow() - begin);
     pacer_.CatchUp();
     sent_bytes_[edge.peer] += static_cast<int64_t>(payload->size());
-    FUSIONLLM_RETURN_IF_ERROR(port_.Send(edge.peer,
-                                         {.step = context.step, .kind = context.kind, .micro_batch = context.micro_batch, .id = edge.value},
-                                         *std::move(payload)));
+    FUSIONLLM_RETURN_IF_ERROR(port_.Send(edge.peer, KeyOf(edge, context), *std::move(payload)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status PassRunner::StartSending(const CutEdge& edge, const ProgramOp& op, const tensor::TensorView& view,
+                                      const PassContext& context) {
+  auto message = codec_.StartEncode(edge, context.slot, view, /*training=*/context.kind == MessageKind::kValue);
+  const auto explain = [&op = training_.graph.op(op.op), edge, context](const absl::Status& status) {
+    // All that the numbers of a tensor can be blamed for.
+    return absl::IsInvalidArgument(status) ? NotFit(op, edge, context, status) : WithOp(status, op);
+  };
+  if (!message.ok()) return explain(message.status());
+  sends_->Push({.to_stage = edge.peer, .key = KeyOf(edge, context), .pending = *std::move(message), .explain = explain});
   return absl::OkStatus();
 }
 
@@ -242,14 +265,57 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
 
 absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
   FUSIONLLM_RETURN_IF_ERROR(inbox_.status());  // a stage that waits for no message would never hear of it
-  std::vector<BoundOp>& bound = BoundOf(pass, context.slot);
   pacer_.BeginPass();
-  FUSIONLLM_RETURN_IF_ERROR(Receive(pass, context));
-  for (size_t i = 0; i < pass.ops.size(); ++i) {
-    FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
-    FUSIONLLM_RETURN_IF_ERROR(SendEdges(pass, pass.ops[i], context));
+  MarkedPass marked{.pass = &pass, .micro_batch = context.micro_batch};
+  if (first_mark_ != nullptr) {
+    FUSIONLLM_ASSIGN_OR_RETURN(marked.begin, backend_.Mark());
   }
-  return pacer_.EndPass();
+  FUSIONLLM_RETURN_IF_ERROR(Receive(pass, context));
+  FUSIONLLM_RETURN_IF_ERROR(RunSegments(pass, context));
+  if (first_mark_ != nullptr) {
+    FUSIONLLM_ASSIGN_OR_RETURN(marked.end, backend_.Mark());
+    marked_.push_back(std::move(marked));
+  }
+  const double seconds = pacer_.EndPass();
+  return first_mark_ == nullptr ? seconds : 0;
+}
+
+absl::Status PassRunner::RunSegments(const Pass& pass, const PassContext& context) {
+  std::vector<BoundOp>& bound = BoundOf(pass, context.slot);
+  for (const Segment& segment : segments_.at(&pass)) {
+    const auto run = [&]() -> absl::Status {
+      for (size_t i = segment.begin; i < segment.end; ++i) FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
+      return absl::OkStatus();
+    };
+    // One op alone is started by one call as it is.
+    const bool worth_recording = !synchronous() && segment.same_each_time && segment.end - segment.begin > 1;
+    const bool adds = context.accumulate && &pass == &program_.backward;
+    const SegmentRecordings::Key key{.pass = &pass, .slot = context.slot, .accumulate = adds, .begin = segment.begin};
+    FUSIONLLM_RETURN_IF_ERROR(worth_recording ? recordings_.Run(key, backend_, run) : run());
+    FUSIONLLM_RETURN_IF_ERROR(SendEdges(pass, pass.ops[segment.end - 1], context));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PassRunner::BeginDeviceTimes() {
+  marked_.clear();
+  FUSIONLLM_ASSIGN_OR_RETURN(first_mark_, backend_.Mark());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PassRunner::DeviceTime>> PassRunner::TakeDeviceTimes() {
+  std::vector<DeviceTime> times;
+  for (const MarkedPass& marked : marked_) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const double begin, marked.begin->SecondsSince(*first_mark_));
+    FUSIONLLM_ASSIGN_OR_RETURN(const double end, marked.end->SecondsSince(*first_mark_));
+    times.push_back({.pass = marked.pass,
+                     .micro_batch = marked.micro_batch,
+                     .begin_ns = static_cast<int64_t>(begin * 1e9),
+                     .end_ns = static_cast<int64_t>(end * 1e9)});
+  }
+  marked_.clear();
+  first_mark_ = nullptr;
+  return times;
 }
 
 std::string PassRunner::FirstNotFinite(int slot) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include "lib/runtime/message.h"
 #include "lib/runtime/op_times.h"
 #include "lib/runtime/parameter_store.h"
+#include "lib/runtime/segments.h"
+#include "lib/runtime/send_queue.h"
 #include "lib/runtime/stage_program.h"
 
 namespace fusionllm::runtime {
@@ -43,10 +46,27 @@ class PassRunner {
   // The messages a run waits for.
   std::vector<MessageKey> Awaited(const Pass& pass, const PassContext& context) const;
   // Runs `pass` of the program, one of program.{forward, backward, evaluate}; its messages must have arrived or Run blocks for them.
-  // Errors name the op. Returns the device's seconds.
+  // Errors name the op. Returns the device's seconds; 0 where they are not known yet, see TakeDeviceTimes.
   absl::StatusOr<double> Run(const Pass& pass, const PassContext& context);
-  // A number after a pass; of the ops that own_loss keeps alive. Waits for the pass. Errors: those that kernels found late.
-  absl::StatusOr<float> NumberAfter(const Pass& pass, opdag::ValueId value, int slot) const;
+
+  // When a device ran a pass, in nanoseconds since BeginDeviceTimes was called.
+  struct DeviceTime {
+    const Pass* pass;
+    int micro_batch;
+    int64_t begin_ns, end_ns;
+  };
+  // Where the back end has marks, passes are timed by the device's clock from now on.
+  absl::Status BeginDeviceTimes();
+  bool timed_by_device() const { return first_mark_ != nullptr; }
+  // Of the passes run since, in their order. Waits for them, and ends timing.
+  absl::StatusOr<std::vector<DeviceTime>> TakeDeviceTimes();
+  // A number as the pass run last leaves it; of the ops that own_loss keeps alive. A device's comes when the pass is done, and whoever waits
+  // for it then waits. Errors, of waiting for it too: those that kernels found late.
+  absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> NumberAfter(const Pass& pass, opdag::ValueId value, int slot) const;
+  // Whether what was asked for is done when a call returns.
+  bool synchronous() const { return memory_.on_host(); }
+  // Blocks until all messages of the passes run so far are with the port. Errors: the first of them.
+  absl::Status FinishSends();
 
   // After the forward pass of `slot`: says where the first value that is not finite came from, of those that the backward pass keeps; empty
   // when none is.
@@ -56,7 +76,8 @@ class PassRunner {
   // comes once, in ascending order. Errors: kernels' and the placeholders', naming the op; Cancelled.
   absl::StatusOr<std::vector<OpTime>> Measure(const MeasureOptions& options);
 
-  const std::vector<int64_t>& sent_bytes() const { return sent_bytes_; }
+  // By receiving stage.
+  std::vector<int64_t> sent_bytes() const { return sends_ == nullptr ? sent_bytes_ : sends_->sent_bytes(); }
 
  private:
   // An op's kernel arguments with every address resolved, for one slot.
@@ -75,9 +96,12 @@ class PassRunner {
   // A real device's time passes by itself, and asking for it is a system call: as dear as a small op.
   int64_t CpuNow() const { return pacer_.emulate() ? ThreadCpuNanoseconds() : 0; }
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
+  absl::Status RunSegments(const Pass& pass, const PassContext& context);
   // Runs the ops of a pass once and appends the nanoseconds that each took to its list.
   absl::Status TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken);
   absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);
+  // Without waiting for the device that encodes.
+  absl::Status StartSending(const CutEdge& edge, const ProgramOp& op, const tensor::TensorView& view, const PassContext& context);
   tensor::TensorView ViewOf(const Pass& pass, opdag::ValueId value, int slot) const;
   bool CodecTakesTensors() const { return &codec_.memory() == &memory_; }  // as they are
   // For what the host reads and writes: the tensor itself, or room for a copy of it, good until the next call.
@@ -106,7 +130,17 @@ class PassRunner {
   std::vector<std::vector<BoundOp>> forward_;
   std::vector<std::vector<BoundOp>> backward_;
   std::vector<std::vector<BoundOp>> evaluate_;
+  std::map<const Pass*, std::vector<Segment>> segments_;
+  SegmentRecordings recordings_;
+  struct MarkedPass {
+    const Pass* pass;
+    int micro_batch;
+    std::unique_ptr<kernels::TimeMark> begin, end;
+  };
+  std::unique_ptr<kernels::TimeMark> first_mark_;
+  std::vector<MarkedPass> marked_;
   std::vector<int64_t> sent_bytes_;
+  std::unique_ptr<SendQueue> sends_;  // where the device encodes
 };
 
 }  // namespace fusionllm::runtime

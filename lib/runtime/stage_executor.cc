@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,10 +70,14 @@ class StageExecutor::Impl {
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
       if (!program_.owns_loss) continue;
       const opdag::Op& loss_op = LossOp();
-      FUSIONLLM_ASSIGN_OR_RETURN(const float loss, runner_->NumberAfter(program_.evaluate, loss_op.outputs[0], 0));
+      const auto number = [&](opdag::ValueId value) -> absl::StatusOr<float> {
+        FUSIONLLM_ASSIGN_OR_RETURN(const auto copy, runner_->NumberAfter(program_.evaluate, value, 0));
+        return Arrived(*copy);
+      };
+      FUSIONLLM_ASSIGN_OR_RETURN(const float loss, number(loss_op.outputs[0]));
       loss_sum += loss;
       if (loss_op.outputs.size() == 1) continue;
-      FUSIONLLM_ASSIGN_OR_RETURN(const float hits, runner_->NumberAfter(program_.evaluate, loss_op.outputs[1], 0));
+      FUSIONLLM_ASSIGN_OR_RETURN(const float hits, number(loss_op.outputs[1]));
       correct += hits;
     }
     EvaluationResult result{.loss = loss_sum / passes};
@@ -197,17 +202,37 @@ class StageExecutor::Impl {
     }
   }
 
+  static absl::StatusOr<float> Arrived(tensor::PendingCopy& copy) {
+    float number = 0;
+    FUSIONLLM_RETURN_IF_ERROR(copy.Wait(&number));
+    return number;
+  }
+
+  // Looks at the losses of micro-batches up to `last`, which a device may only now have.
+  absl::Status SettleLosses(int64_t step, int last) {
+    while (!losses_.empty() && losses_.front().micro_batch <= last) {
+      const PendingLoss pending = std::move(losses_.front());
+      losses_.pop_front();
+      FUSIONLLM_ASSIGN_OR_RETURN(const float loss, Arrived(*pending.copy));
+      if (!std::isfinite(loss)) return LossNotFinite(step, pending.micro_batch, loss);
+      loss_sum_ += loss;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status RunForward(int64_t step, int micro_batch) {
     const int64_t begin = MonotonicNanoseconds();
+    // Of a loss that is no number the slot still shows where it began, until another micro-batch takes it.
+    FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch - config_.in_flight));
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch)));
     times_.forward_seconds += seconds;
     if (program_.owns_loss) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const float loss,
+      FUSIONLLM_ASSIGN_OR_RETURN(auto copy,
                                  runner_->NumberAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight));
-      if (!std::isfinite(loss)) return LossNotFinite(step, micro_batch, loss);
-      loss_sum_ += loss;
+      losses_.push_back({micro_batch, std::move(copy)});
+      if (runner_->synchronous()) FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch));
     }
-    Trace(TraceSpan::Kind::kForward, micro_batch, step, begin);
+    if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kForward, micro_batch, step, begin);
     return absl::OkStatus();
   }
 
@@ -215,16 +240,44 @@ class StageExecutor::Impl {
     const int64_t begin = MonotonicNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.backward, ContextOf(step, micro_batch)));
     times_.backward_seconds += seconds;
-    Trace(TraceSpan::Kind::kBackward, micro_batch, step, begin);
+    if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kBackward, micro_batch, step, begin);
+    return absl::OkStatus();
+  }
+
+  // All passes of a step, and their losses.
+  absl::Status RunPasses(int64_t step) {
+    absl::Status status;
+    Progress done;
+    while (status.ok() && done.backward_done < config_.micro_batches) status = RunNextPass(step, done);
+    if (status.ok() || IsNotFinite(status)) {
+      // Before what it spoiled.
+      FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, config_.micro_batches));
+    }
+    return status;
+  }
+
+  // Of passes whose calls return before the device has run them.
+  absl::Status TakeDeviceTimes(int64_t step, int64_t step_begin) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<PassRunner::DeviceTime> passes, runner_->TakeDeviceTimes());
+    for (const PassRunner::DeviceTime& pass : passes) {
+      const bool forward = pass.pass == &program_.forward;
+      (forward ? times_.forward_seconds : times_.backward_seconds) += 1e-9 * static_cast<double>(pass.end_ns - pass.begin_ns);
+      if (!callbacks_.on_span) continue;
+      callbacks_.on_span({forward ? TraceSpan::Kind::kForward : TraceSpan::Kind::kBackward, pass.micro_batch, step,
+                          step_begin + pass.begin_ns, step_begin + pass.end_ns});
+    }
     return absl::OkStatus();
   }
 
   absl::StatusOr<StepDecision> RunStep(int64_t step) {
     times_ = {.step = step};
     loss_sum_ = 0;
+    losses_.clear();
     const double overrun_before = pacer_.overrun_seconds();
-    Progress done;
-    while (done.backward_done < config_.micro_batches) FUSIONLLM_RETURN_IF_ERROR(RunNextPass(step, done));
+    const int64_t step_begin = MonotonicNanoseconds();
+    FUSIONLLM_RETURN_IF_ERROR(runner_->BeginDeviceTimes());
+    const bool timed_by_device = runner_->timed_by_device();
+    FUSIONLLM_RETURN_IF_ERROR(RunPasses(step));
 
     const int64_t combine_begin = MonotonicNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
@@ -232,11 +285,18 @@ class StageExecutor::Impl {
     pacer_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(report.sums_of_squares, store_->SumsOfSquares());
+    FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());  // which wait for nothing that is not done
+    FUSIONLLM_RETURN_IF_ERROR(TakeDeviceTimes(step, step_begin));
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
     double update_seconds = pacer_.EndPass();
     FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report));
     if (!std::isfinite(decision.norm)) return NormNotFinite(step, decision);
     times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - combine_begin) * 1e-9 - update_seconds;
+    if (timed_by_device) {
+      // This thread waits for the device, too, which has work meanwhile.
+      const double whole = static_cast<double>(MonotonicNanoseconds() - step_begin) * 1e-9;
+      times_.wait_seconds = std::max(0.0, whole - times_.forward_seconds - times_.backward_seconds - update_seconds);
+    }
 
     const int64_t update_begin = MonotonicNanoseconds();
     pacer_.BeginPass();
@@ -315,6 +375,11 @@ class StageExecutor::Impl {
   std::vector<std::string> residual_names_;
   std::vector<CutEdge> residual_edges_;  // by name
   StageStepTimes times_;
+  struct PendingLoss {
+    int micro_batch;
+    std::unique_ptr<tensor::PendingCopy> copy;
+  };
+  std::deque<PendingLoss> losses_;  // that were not looked at
   double loss_sum_ = 0;
 };
 
@@ -342,7 +407,7 @@ absl::Status StageExecutor::PullToHost() { return impl_->PullToHost(); }
 absl::Status StageExecutor::PushToDevice() { return impl_->PushToDevice(); }
 const StageProgram& StageExecutor::program() const { return impl_->program(); }
 StageMemory StageExecutor::memory() const { return impl_->memory(); }
-const std::vector<int64_t>& StageExecutor::sent_bytes() const { return impl_->runner().sent_bytes(); }
+std::vector<int64_t> StageExecutor::sent_bytes() const { return impl_->runner().sent_bytes(); }
 std::map<int, LinkCompression> StageExecutor::compression() const { return impl_->compression(); }
 const std::vector<std::string>& StageExecutor::residual_names() const { return impl_->residual_names(); }
 tensor::TensorView StageExecutor::residual(const std::string& name) { return impl_->residual(name); }

@@ -127,7 +127,7 @@ class StageExecutor {
   const StageProgram& program() const;
   StageMemory memory() const;
   // Wire bytes of encoded messages handed to the port since creation, by receiving stage.
-  const std::vector<int64_t>& sent_bytes() const;
+  std::vector<int64_t> sent_bytes() const;
 
   // By receiving stage.
   std::map<int, LinkCompression> compression() const;

@@ -72,6 +72,22 @@ class LeavingMessage final : public PendingMessage {
   const std::unique_ptr<kernels::cuda::PendingTransfer> transfer_;
 };
 
+// Integers are coded on the host.
+class LeavingIntegers final : public PendingMessage {
+ public:
+  explicit LeavingIntegers(std::unique_ptr<kernels::cuda::PendingTransfer> transfer) : transfer_(std::move(transfer)) {}
+  size_t size() const override { return kHeaderBytes + transfer_->size(); }
+  absl::Status Finish(std::vector<std::byte>* out) override {
+    FUSIONLLM_RETURN_IF_ERROR(transfer_->Wait());
+    std::vector<int32_t> values(transfer_->size() / sizeof(int32_t));
+    if (!values.empty()) std::memcpy(values.data(), transfer_->bytes().data(), transfer_->size());
+    return compression::EncodeIntegers(values, out);
+  }
+
+ private:
+  const std::unique_ptr<kernels::cuda::PendingTransfer> transfer_;
+};
+
 class CudaTensorCodec final : public TensorCodec {
  public:
   explicit CudaTensorCodec(kernels::cuda::Device& device) : device_(device) {}
@@ -116,6 +132,12 @@ class CudaTensorCodec final : public TensorCodec {
     return EncodeDenseWithFeedback(spec, values, state);
   }
 
+  absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeIntegers(std::span<const int32_t> values) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.outgoing().Begin(values.size_bytes()));
+    FUSIONLLM_RETURN_IF_ERROR(CopyThere(buffer, values.data(), values.size_bytes()));
+    FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.outgoing().Send(values.size_bytes()));
+    return std::make_unique<LeavingIntegers>(std::move(transfer));
+  }
   absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBfloats(Direction direction, std::span<const uint16_t> values) override {
     FUSIONLLM_RETURN_IF_ERROR(CheckBfloats(values.size()));
     return EncodeAsTheyAre({.layout = Layout::kBfloats, .direction = direction, .elements = static_cast<uint32_t>(values.size())},

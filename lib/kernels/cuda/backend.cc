@@ -7,6 +7,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/recording.h"
 #include "lib/kernels/widened_kernel.h"
 
 namespace fusionllm::kernels::cuda {
@@ -78,6 +79,8 @@ class CudaBackend final : public Backend {
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
   absl::Status Finish() override { return device_->Finish(); }
+  absl::StatusOr<std::unique_ptr<TimeMark>> Mark() override { return MarkStream(*device_); }
+  absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) override { return RecordStream(*device_, run); }
   Device& device() { return *device_; }
 
  private:

@@ -178,6 +178,7 @@ class Dropout : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   bool CanRunInPlace(int output, int input) const override { return true; }
+  bool IsRandom(Mode mode) const override { return mode != Mode::kEvaluate && op_.attributes.Number("rate", 0) > 0; }
   absl::Status Run(const KernelArguments& arguments) override {
     const double rate = op_.attributes.Number("rate", 0);
     const T* x = arguments.inputs[0].as<T>();

@@ -1,6 +1,8 @@
 // Streams, events and graphs: queues of work that is done when somebody waits for it.
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -28,6 +30,7 @@ struct CUstream_st {
 struct CUevent_st {
   CUstream_st* stream = nullptr;  // none: never recorded
   uint64_t position = 0;
+  std::shared_ptr<std::chrono::steady_clock::time_point> passed;
 };
 
 namespace {
@@ -135,10 +138,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const e::OpenDevice open;
   if (stream != nullptr && stream->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;  // it is on a card; not needed here
-  *event = {.stream = stream, .position = stream == nullptr ? 0 : stream->asked};
+  auto passed = std::make_shared<std::chrono::steady_clock::time_point>();
+  if (stream != nullptr) Ask(*stream, [passed] { *passed = std::chrono::steady_clock::now(); });
+  *event = {.stream = stream, .position = stream == nullptr ? 0 : stream->asked, .passed = std::move(passed)};
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return event->stream == nullptr ? cudaSuccess : Wait(*event->stream, event->position); }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  const e::OpenDevice open;
+  *milliseconds = std::chrono::duration<float, std::milli>(*to->passed - *from->passed).count();
+  return cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const e::OpenDevice open;
   if (event->stream == nullptr || event->stream == stream) return cudaSuccess;

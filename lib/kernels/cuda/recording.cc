@@ -1,0 +1,71 @@
+#include "lib/kernels/cuda/recording.h"
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::kernels::cuda {
+namespace {
+
+class StreamMark final : public TimeMark {
+ public:
+  ~StreamMark() override {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  absl::Status Set(cudaStream_t stream) {
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync), "making an event"));
+    return ToStatus(cudaEventRecord(event_, stream), "recording an event");
+  }
+  absl::StatusOr<double> SecondsSince(const TimeMark& earlier) const override {
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(event_), "waiting for the device"));
+    float milliseconds = 0;
+    FUSIONLLM_RETURN_IF_ERROR(
+        ToStatus(cudaEventElapsedTime(&milliseconds, static_cast<const StreamMark&>(earlier).event_, event_), "timing the device"));
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class GraphRecording final : public Recording {
+ public:
+  GraphRecording(Device& device, cudaGraphExec_t graph) : device_(device), graph_(graph) {}
+  ~GraphRecording() override { cudaGraphExecDestroy(graph_); }
+  absl::Status Replay() override { return ToStatus(cudaGraphLaunch(graph_, device_.stream()), "starting recorded kernels"); }
+
+ private:
+  Device& device_;
+  const cudaGraphExec_t graph_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TimeMark>> MarkStream(Device& device) {
+  auto mark = std::make_unique<StreamMark>();
+  FUSIONLLM_RETURN_IF_ERROR(mark->Set(device.stream()));
+  return mark;
+}
+
+absl::StatusOr<std::unique_ptr<Recording>> RecordStream(Device& device, absl::FunctionRef<absl::Status()> run) {
+  // Other threads may go on with other streams, and with memory.
+  FUSIONLLM_RETURN_IF_ERROR(
+      ToStatus(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal), "beginning to record kernels"));
+  const absl::Status asked = run();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);
+  if (ended != cudaSuccess || graph == nullptr) {
+    cudaGetLastError();  // so that nobody takes it for his own
+    return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", asked.ok() ? cudaGetErrorString(ended) : asked.message()));
+  }
+  if (!asked.ok()) {
+    cudaGraphDestroy(graph);
+    return asked;
+  }
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t made = cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  FUSIONLLM_RETURN_IF_ERROR(ToStatus(made, "preparing recorded kernels"));
+  return std::make_unique<GraphRecording>(device, exec);
+}
+
+}  // namespace fusionllm::kernels::cuda
