@@ -231,6 +231,66 @@ TEST_F(CudaStageTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
   EXPECT_THAT(status.message(), HasSubstr("is not fit to be sent to stage 1 at step 1, micro-batch 0: element "));
 }
 
+// The loss is read after the backward pass was asked for; it is what is blamed all the same, and where it began is still to be seen.
+TEST_F(CudaStageTest, ALossThatIsNotFiniteIsNamedBeforeTheGradientsThatItSpoils) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  for (const int stages : {1, 2}) {
+    for (const char* codec : {"fp32", "int8"}) {
+      PipelineOptions options = OnCuda(training, stages);
+      CompressOnDevice(options, codec);
+      options.prepare = [&](int, StageExecutor& executor) {
+        executor.store().ForEachParameter(
+            [](const std::string& name, tensor::TensorView view) {
+              if (name == "transformer.ln_f.weight") view.f32()[0] = NAN;
+            },
+            /*owned_only=*/false);
+      };
+      const auto source = testing::SyntheticSource(7, testing::kSmallClasses);
+      const absl::Status status = testing::RunPipeline(training, options, *source).status();
+      EXPECT_TRUE(IsNotFinite(status)) << status;
+      EXPECT_THAT(status.message(), HasSubstr("the loss of op 'loss' is nan at step 1, micro-batch 0; it begins at op '"));
+    }
+  }
+}
+
+TEST_F(CudaStageTest, PassesAreReplayedAfterTheFirstOnesButForWhatIsRandom) {
+  for (const autodiff::TrainingGraph& training : {testing::SmallGpt2(true), testing::SmallResidualNetwork()}) {
+    PipelineOptions options = OnCuda(training, 2);
+    std::vector<int64_t> replays(2);
+    options.finish = [&](int stage, StageExecutor& executor) { replays[stage] = executor.replays(); };
+    MustRun(training, options);
+    for (const int64_t times : replays) EXPECT_GE(times, 2 * testing::kSmallMicroBatches * (options.steps - 2));
+  }
+}
+
+// What the device took is told by its own clock, not by when this thread asked.
+TEST_F(CudaStageTest, SpansAndSecondsAreTheDevices) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions options = OnCuda(training, 1);
+  std::vector<TraceSpan> spans;
+  std::vector<StageStepTimes> times;
+  options.on_span = [&](const TraceSpan& span) { spans.push_back(span); };
+  options.on_stage_step = [&](const StageStepTimes& step) { times.push_back(step); };
+  MustRun(training, options);
+  ASSERT_EQ(times.size(), static_cast<size_t>(options.steps));
+  for (const StageStepTimes& step : times) {
+    double forward = 0, backward = 0;
+    int64_t last_end = 0;
+    for (const TraceSpan& span : spans) {
+      const bool of_pass = span.kind == TraceSpan::Kind::kForward || span.kind == TraceSpan::Kind::kBackward;
+      if (span.step != step.step || !of_pass) continue;
+      EXPECT_GE(span.begin_ns, last_end) << "one device runs one pass after the other";
+      last_end = span.end_ns;
+      (span.kind == TraceSpan::Kind::kForward ? forward : backward) += 1e-9 * static_cast<double>(span.end_ns - span.begin_ns);
+    }
+    EXPECT_GT(forward, 0);
+    EXPECT_GT(backward, 0);
+    EXPECT_NEAR(step.forward_seconds, forward, 1e-6);
+    EXPECT_NEAR(step.backward_seconds, backward, 1e-6);
+    EXPECT_GE(step.busy_seconds, forward + backward - 1e-6);
+  }
+}
+
 TEST_F(CudaStageTest, ACodecOfAnotherDeviceIsRefused) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   const auto other = kernels::cuda::CreateCudaBackend(0);

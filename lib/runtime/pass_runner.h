@@ -76,6 +76,7 @@ class PassRunner {
   // comes once, in ascending order. Errors: kernels' and the placeholders', naming the op; Cancelled.
   absl::StatusOr<std::vector<OpTime>> Measure(const MeasureOptions& options);
 
+  int64_t replays() const { return recordings_.replays(); }
   // By receiving stage.
   std::vector<int64_t> sent_bytes() const { return sends_ == nullptr ? sent_bytes_ : sends_->sent_bytes(); }
 

@@ -80,6 +80,7 @@ class StageExecutor::Impl {
       FUSIONLLM_ASSIGN_OR_RETURN(const float hits, number(loss_op.outputs[1]));
       correct += hits;
     }
+    FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());
     EvaluationResult result{.loss = loss_sum / passes};
     if (LossOp().outputs.size() > 1) {
       const double labels = static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements());
@@ -408,6 +409,7 @@ absl::Status StageExecutor::PushToDevice() { return impl_->PushToDevice(); }
 const StageProgram& StageExecutor::program() const { return impl_->program(); }
 StageMemory StageExecutor::memory() const { return impl_->memory(); }
 std::vector<int64_t> StageExecutor::sent_bytes() const { return impl_->runner().sent_bytes(); }
+int64_t StageExecutor::replays() const { return impl_->runner().replays(); }
 std::map<int, LinkCompression> StageExecutor::compression() const { return impl_->compression(); }
 const std::vector<std::string>& StageExecutor::residual_names() const { return impl_->residual_names(); }
 tensor::TensorView StageExecutor::residual(const std::string& name) { return impl_->residual(name); }

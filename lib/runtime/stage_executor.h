@@ -128,6 +128,8 @@ class StageExecutor {
   StageMemory memory() const;
   // Wire bytes of encoded messages handed to the port since creation, by receiving stage.
   std::vector<int64_t> sent_bytes() const;
+  // How often a stretch of ops was asked for by one call of the device, as recorded before (kernels::Recording).
+  int64_t replays() const;
 
   // By receiving stage.
   std::map<int, LinkCompression> compression() const;

@@ -80,6 +80,8 @@ absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& traini
       if (options.after_step) options.after_step(step.step, *inboxes.front());
       return StageCallbacks::Decision{};
     };
+    callbacks.on_span = options.on_span;
+    callbacks.on_stage_step = options.on_stage_step;
     FUSIONLLM_ASSIGN_OR_RETURN(
         const auto executor, StageExecutor::Create(training, placement, stage, options.stages, options.config,
                                                    options.codecs_on ? options.codecs_on(stage, *backend) : options.codecs(stage), *backend,

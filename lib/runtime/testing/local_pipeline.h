@@ -26,6 +26,9 @@ struct PipelineOptions {
   std::function<EdgeCodecs(int stage, kernels::Backend& backend)> codecs_on;  // instead of `codecs`
   // Called after each step, with the inbox of the first stage.
   std::function<void(int64_t step, Inbox&)> after_step;
+  // StageCallbacks' of each stage; at once from its thread.
+  std::function<void(const TraceSpan&)> on_span;
+  std::function<void(const StageStepTimes&)> on_stage_step;
   // Called on each stage before its first step, after initialisation.
   std::function<void(int stage, StageExecutor&)> prepare;
   // Called for each stage after its last step, one at a time.

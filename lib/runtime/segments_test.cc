@@ -1,0 +1,128 @@
+#include "lib/runtime/segments.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/runtime/testing/small_networks.h"
+
+namespace fusionllm::runtime {
+namespace {
+
+// Records by keeping the function; counts what it was asked for.
+class KeepingBackend : public kernels::Backend {
+ public:
+  absl::string_view name() const override { return "keeping"; }
+  std::string Describe() const override { return "keeping"; }
+  bool Supports(absl::string_view) const override { return false; }
+  absl::StatusOr<std::unique_ptr<kernels::Kernel>> Prepare(const opdag::Graph&, const opdag::Op&) override {
+    return absl::UnimplementedError("none");
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Recording>> Record(absl::FunctionRef<absl::Status()> run) override {
+    ++records;
+    if (refuses) return absl::UnimplementedError("not this one");
+    class Counting : public kernels::Recording {
+     public:
+      explicit Counting(int& replays) : replays_(replays) {}
+      absl::Status Replay() override {
+        ++replays_;
+        return absl::OkStatus();
+      }
+
+     private:
+      int& replays_;
+    };
+    if (const absl::Status status = run(); !status.ok()) return status;
+    return std::make_unique<Counting>(replays);
+  }
+  bool refuses = false;
+  int records = 0, replays = 0;
+};
+
+TEST(SegmentRecordingsTest, RunsFirstThenRecordsOnceForEachKeyAndReplays) {
+  KeepingBackend backend;
+  SegmentRecordings recordings;
+  const Pass pass;
+  int runs = 0;
+  const auto run = [&] {
+    ++runs;
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(recordings.Run({.pass = &pass, .slot = 0, .accumulate = false, .begin = 0}, backend, run).ok());
+  EXPECT_EQ(runs, 2) << "once as it is, once to be recorded";
+  EXPECT_EQ(backend.records, 1);
+  EXPECT_EQ(backend.replays, 3);
+  EXPECT_EQ(recordings.replays(), 3);
+  // Another slot has other addresses; the first micro-batch of a step adds nothing up.
+  for (const SegmentRecordings::Key& key : {SegmentRecordings::Key{&pass, 1, false, 0}, {&pass, 0, true, 0}, {&pass, 0, false, 7}}) {
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(recordings.Run(key, backend, run).ok());
+  }
+  EXPECT_EQ(backend.records, 4);
+}
+
+TEST(SegmentRecordingsTest, WhatCannotBeRecordedIsRunAsItIs) {
+  KeepingBackend backend;
+  backend.refuses = true;
+  SegmentRecordings recordings;
+  const Pass pass;
+  int runs = 0;
+  const auto run = [&] {
+    ++runs;
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(recordings.Run({.pass = &pass}, backend, run).ok());
+  EXPECT_EQ(runs, 5);
+  EXPECT_EQ(backend.records, 1) << "asked again and again";
+  EXPECT_EQ(recordings.replays(), 0);
+}
+
+TEST(SegmentRecordingsTest, ErrorsOfARunAreToldWhenItIsRecorded) {
+  KeepingBackend backend;
+  SegmentRecordings recordings;
+  const Pass pass;
+  ASSERT_TRUE(recordings.Run({.pass = &pass}, backend, [] { return absl::OkStatus(); }).ok());
+  const absl::Status status = recordings.Run({.pass = &pass}, backend, [] { return absl::InternalError("op 'x' failed"); });
+  EXPECT_EQ(status.message(), "op 'x' failed");
+}
+
+struct StageOf {
+  explicit StageOf(const autodiff::TrainingGraph& training, int stages, int stage)
+      : program(*BuildStageProgram(training, autodiff::Place(training, testing::ContiguousStages(training, stages)), stage, stages,
+                                   Recompute::kNone)),
+        backend(*kernels::CreateBackend("ref", {})),
+        kernels(training.graph.ops().size()) {
+    for (size_t id = 0; id < kernels.size(); ++id) {
+      const opdag::Op& op = training.graph.op(static_cast<opdag::OpId>(id));
+      if (op.type != "placeholder") kernels[id] = *backend->Prepare(training.graph, op);
+    }
+  }
+  StageProgram program;
+  std::unique_ptr<kernels::Backend> backend;
+  std::vector<std::unique_ptr<kernels::Kernel>> kernels;
+};
+
+TEST(SegmentsTest, CoverThePassInOrderAndEndWhereSomethingLeavesOrTheHostFillsIn) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  for (const int stage : {0, 1, 2}) {
+    const StageOf s(training, 3, stage);
+    for (const Pass* pass : {&s.program.forward, &s.program.backward, &s.program.evaluate}) {
+      size_t next = 0;
+      for (const Segment& segment : SegmentsOf(*pass, kernels::Mode::kTrain, training.graph, s.kernels)) {
+        ASSERT_EQ(segment.begin, next);
+        ASSERT_LT(segment.begin, segment.end);
+        next = segment.end;
+        for (size_t i = segment.begin; i < segment.end; ++i) {
+          EXPECT_TRUE(i + 1 == segment.end || pass->ops[i].sends.empty());
+          EXPECT_EQ(segment.same_each_time, training.graph.op(pass->ops[i].op).type != "placeholder");
+        }
+      }
+      EXPECT_EQ(next, pass->ops.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::runtime
