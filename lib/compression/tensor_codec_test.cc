@@ -19,6 +19,7 @@ TEST_F(TensorCodecTest, KeepsTheSameResiduals) { testing::ExpectSameResiduals(*c
 TEST_F(TensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameRefusals(*codec_); }
 TEST_F(TensorCodecTest, JudgesDamageAlike) { testing::ExpectSameJudgementOfDamage(*codec_); }
 TEST_F(TensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBfloats(*codec_); }
+TEST_F(TensorCodecTest, KeepsMessagesUnderWayApart) { testing::ExpectMessagesUnderWayKeptApart(*codec_); }
 TEST_F(TensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
 
 }  // namespace

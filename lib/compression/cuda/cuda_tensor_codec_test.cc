@@ -31,6 +31,7 @@ TEST_F(CudaTensorCodecTest, KeepsTheSameResiduals) { testing::ExpectSameResidual
 TEST_F(CudaTensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameRefusals(*codec_); }
 TEST_F(CudaTensorCodecTest, JudgesDamageAlike) { testing::ExpectSameJudgementOfDamage(*codec_); }
 TEST_F(CudaTensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBfloats(*codec_); }
+TEST_F(CudaTensorCodecTest, KeepsMessagesUnderWayApart) { testing::ExpectMessagesUnderWayKeptApart(*codec_); }
 TEST_F(CudaTensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
 
 TEST_F(CudaTensorCodecTest, IsThereForItsBackendAlone) {

@@ -58,7 +58,8 @@ __global__ void FindGreatest(const float* values, int64_t n, uint32_t* greatest)
 
 // HalfExponent's e; 2^e and 2^-e are normal floats.
 __device__ inline int HalfExponentOf(uint32_t greatest) {
-  return std::min(std::max(static_cast<int>(greatest >> 23) - 127 - 14, kLeastHalfExponent), kGreatestHalfExponent);
+  const int exponent = static_cast<int>(greatest >> 23) - 127 - 14;
+  return exponent < kLeastHalfExponent ? kLeastHalfExponent : exponent > kGreatestHalfExponent ? kGreatestHalfExponent : exponent;
 }
 __device__ inline float PowerOfTwo(int exponent) { return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23); }
 

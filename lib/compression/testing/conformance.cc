@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -370,6 +371,59 @@ void ExpectSameBfloats(TensorCodec& codec) {
   }
   for (const size_t left : {size_t{0}, size_t{15}, size_t{16}, message.size() - 1}) judge(std::span(message).first(left));
   EXPECT_GT(refused, 10);
+}
+
+void ExpectMessagesUnderWayKeptApart(TensorCodec& codec) {
+  constexpr size_t kElements = 1500;
+  constexpr int kMessages = 8;
+  const Placed tensor(codec.memory(), Floats(kElements, 0.0f));
+  const auto fill = [&](const void* from, size_t bytes) { ASSERT_TRUE(codec.memory().CopyIn(tensor.span().data(), from, bytes).ok()); };
+  std::vector<Bytes> want;
+  std::vector<std::unique_ptr<PendingMessage>> messages;
+  const auto started = [&](absl::StatusOr<std::unique_ptr<PendingMessage>> message) {
+    ASSERT_TRUE(message.ok()) << message.status();
+    messages.push_back(*std::move(message));
+  };
+  for (const char* text : kSpecs) {
+    for (int i = 0; i < kMessages; ++i) {
+      const Floats values = Normals(kElements, absl::StrCat(text, i));
+      fill(values.data(), kElements * sizeof(float));
+      started(codec.StartEncode(Spec(text), Direction::kForward, tensor.span(), nullptr, nullptr, nullptr));
+      ASSERT_TRUE(Encode(Spec(text), Direction::kForward, values, nullptr, nullptr, &want.emplace_back(), nullptr).ok());
+    }
+  }
+  const size_t of_floats = want.size();
+  for (int i = 0; i < kMessages; ++i) {
+    const std::vector<int32_t> ids(kElements, 1000 * i);
+    fill(ids.data(), ids.size() * sizeof(int32_t));
+    started(codec.StartEncodeIntegers({reinterpret_cast<const int32_t*>(tensor.span().data()), kElements}));
+    ASSERT_TRUE(EncodeIntegers(ids, &want.emplace_back()).ok());
+    const std::vector<uint16_t> bfloats(kElements, static_cast<uint16_t>(i));
+    fill(bfloats.data(), bfloats.size() * sizeof(uint16_t));
+    started(codec.StartEncodeBfloats(Direction::kForward, {reinterpret_cast<const uint16_t*>(tensor.span().data()), kElements}));
+    ASSERT_TRUE(EncodeBfloats(Direction::kForward, bfloats, &want.emplace_back()).ok());
+  }
+  Floats bad = Normals(kElements, "bad");
+  bad[900] = std::nanf("");
+  fill(bad.data(), kElements * sizeof(float));
+  const auto spoiled = codec.StartEncode(Spec("int8"), Direction::kForward, tensor.span(), nullptr, nullptr, nullptr);
+  ASSERT_EQ(messages.size(), want.size());
+  std::thread([&] {
+    Bytes got;
+    // A codec on the host has looked at the numbers already.
+    const absl::Status status = spoiled.ok() ? (*spoiled)->Finish(&got) : spoiled.status();
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("element 900 is non-finite"));
+    for (size_t i = messages.size(); i-- > 0;) {
+      const size_t promised = messages[i]->size();
+      ASSERT_TRUE(messages[i]->Finish(&got).ok());
+      EXPECT_EQ(got, want[i]) << "message " << i;
+      if (i < of_floats) {
+        EXPECT_EQ(got.size(), promised);
+      } else {
+        EXPECT_LE(got.size(), promised);
+      }
+    }
+  }).join();
 }
 
 void ExpectSameIntegersAndComparisons(TensorCodec& codec) {

@@ -18,6 +18,8 @@ void ExpectSameRefusals(TensorCodec& codec);
 void ExpectSameJudgementOfDamage(TensorCodec& codec);
 // bf16 tensors of every bit pattern and many sizes: their messages, damage to them, and the way through floats and back.
 void ExpectSameBfloats(TensorCodec& codec);
+// Messages that are started one after the other, whose tensors change meanwhile, and that another thread finishes in the opposite order.
+void ExpectMessagesUnderWayKeptApart(TensorCodec& codec);
 // Integers, and the comparison of a message with its original.
 void ExpectSameIntegersAndComparisons(TensorCodec& codec);
 
