@@ -64,8 +64,7 @@ class WidenedKernel final : public Kernel {
     inner_bytes_ = Take(inner_->workspace_bytes());
     const bool factors = MultipliesMatrices(op.type);
     for (const TensorType& type : op.inputs) inputs_.push_back(CopyOf(type, factors));
-    // Of the parameters of such ops the first is the weight; the others are biases.
-    for (const TensorType& type : op.parameters) parameters_.push_back(CopyOf(type, factors && parameters_.empty()));
+    for (const TensorType& type : op.parameters) parameters_.push_back(CopyOf(type, factors));
     for (const TensorType& type : op.outputs) outputs_.push_back(CopyOf(type, /*round=*/false));
   }
 

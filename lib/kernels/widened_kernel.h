@@ -2,8 +2,8 @@
 //
 // What bf16 means to every back end: an op computes in fp32 on its bf16 inputs widened, and rounds each bf16 output once, to nearest even
 // (lib/tensor/bf16.h). An op that multiplies matrices (linear, conv2d, their gradients, matmul) and that reads or writes a bf16 tensor
-// takes all factors in bf16, as PyTorch's autocast does: its weight and inputs that are f32 are rounded first; biases are not. Everything
-// else that is f32 stays as it is: parameters of norms and embeddings, statistics, and gradients of parameters, which are added up in fp32.
+// takes all factors and its bias in bf16, as PyTorch's autocast does: those that are f32 are rounded first. Everything else that is f32
+// stays as it is: parameters of norms and embeddings, statistics, and gradients of parameters, which are added up in fp32.
 //
 // The adaptor keeps fp32 copies of bf16 inputs and outputs and of rounded factors in its workspace, beside that of the kernel it wraps.
 // It is as deterministic as that kernel, and gives its bits, rounded.

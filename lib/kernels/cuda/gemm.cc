@@ -83,7 +83,10 @@ class CublasGemm final : public Gemm {
     const cublasOperation_t first = s_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, first));
     FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, second));
-    if (s_.bias) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+    if (s_.bias) {
+      FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+      FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(TypeOf(s_.result))));
+    }
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, s_.factors, b_));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_a ? s_.m : s_.k, s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a, s_.factors, a_));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.n, s_.m, s_.ldc, s_.stride_c, s_.result, c_));

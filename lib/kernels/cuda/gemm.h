@@ -20,7 +20,7 @@ struct GemmShape {
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one row to the next, of the matrix as it lies in memory
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements; 0: the same matrix each time
-  // After the product, `n` floats are added to each row. Not to a bf16 result: cuBLASLt's biases have its type (cublasLt.h,
+  // After the product, `n` numbers of the result's type are added to each row: cuBLASLt's biases have it (cublasLt.h,
   // CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE).
   bool bias = false;
   tensor::DType factors = tensor::DType::kF32;  // of a and b: f32, or bf16
@@ -32,7 +32,7 @@ struct GemmData {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const float* bias = nullptr;
+  const void* bias = nullptr;
   float beta = 0;  // 0 or 1
 };
 
@@ -52,12 +52,10 @@ absl::StatusOr<std::unique_ptr<Gemm>> PrepareGemm(Device& device, const GemmShap
 // Of every PrepareGemm: whether the types go together.
 inline absl::Status CheckTypes(const GemmShape& shape) {
   const auto f32_or_bf16 = [](tensor::DType type) { return type == tensor::DType::kF32 || type == tensor::DType::kBF16; };
-  const bool bf16_result = shape.result == tensor::DType::kBF16;
-  const bool fit =
-      f32_or_bf16(shape.factors) && f32_or_bf16(shape.result) && (!bf16_result || (shape.factors == tensor::DType::kBF16 && !shape.bias));
+  const bool fit = f32_or_bf16(shape.factors) && (shape.result == tensor::DType::kF32 || shape.result == shape.factors);
   if (fit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("no product of ", tensor::Name(shape.factors), " factors is ", tensor::Name(shape.result),
-                                                 shape.bias ? " with a bias" : ""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("no product of ", tensor::Name(shape.factors), " factors is ", tensor::Name(shape.result)));
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -63,8 +63,8 @@ GemmShape MatMulShape(const PreparedOp& op) {
           .stride_c = m * n};
 }
 
-// c = a b. Where the op has a bf16 tensor both factors are bf16: one that is f32 is rounded to a copy in the workspace, behind the
-// library's.
+// c = a b. Where the op has a bf16 tensor both factors are bf16, and so is the bias: what is f32 is rounded to a copy in the workspace, behind
+// the library's.
 class ProductKernel : public DeviceKernel {
  public:
   ProductKernel(PreparedOp op, Device& device, const GemmShape& shape, std::unique_ptr<Gemm> gemm)
@@ -72,9 +72,9 @@ class ProductKernel : public DeviceKernel {
     Take(gemm_->workspace_bytes());
     first_ = FactorOf(FirstType(), shape.factors);
     second_ = FactorOf(SecondType(), shape.factors);
-    if (shape.result == op_.outputs[0].dtype) return;
-    rounds_result_ = true;
-    result_offset_ = Take(sizeof(float) * static_cast<size_t>(op_.out(0).elements()));
+    if (!shape.bias || shape.factors == tensor::DType::kF32) return;
+    bias_bf16_ = shape.result == tensor::DType::kBF16;
+    bias_ = {.rounded = true, .offset = Take(sizeof(float) * static_cast<size_t>(shape.n)), .elements = shape.n};
   }
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
@@ -94,11 +94,20 @@ class ProductKernel : public DeviceKernel {
     return factors;
   }
 
-  absl::Status Multiply(GemmData data, const KernelArguments& arguments) const {
-    if (rounds_result_) data.c = arguments.workspace.data() + result_offset_;
-    FUSIONLLM_RETURN_IF_ERROR(gemm_->Run(data, arguments.workspace.data()));
-    if (!rounds_result_) return absl::OkStatus();
-    return Launched(RoundToBf16(stream(), static_cast<const float*>(data.c), arguments.outputs[0].as<uint16_t>(), op_.out(0).elements()));
+  // What is added to each row, in the type that the product wants; null where the op has no bias.
+  absl::StatusOr<const void*> BiasOf(const KernelArguments& arguments) const {
+    if (op_.parameters.size() < 2) return nullptr;
+    const float* const given = arguments.parameters[1].f32();
+    if (!bias_.rounded) return given;
+    std::byte* const copy = arguments.workspace.data() + bias_.offset;
+    FUSIONLLM_RETURN_IF_ERROR(
+        Launched(bias_bf16_ ? RoundToBf16(stream(), given, reinterpret_cast<uint16_t*>(copy), bias_.elements)
+                            : RoundFloatsToBf16(stream(), given, reinterpret_cast<float*>(copy), bias_.elements)));
+    return copy;
+  }
+
+  absl::Status Multiply(const GemmData& data, const KernelArguments& arguments) const {
+    return gemm_->Run(data, arguments.workspace.data());
   }
 
   // Behind what is taken already.
@@ -133,9 +142,8 @@ class ProductKernel : public DeviceKernel {
 
   const std::unique_ptr<Gemm> gemm_;
   size_t workspace_bytes_ = 0;
-  Factor first_, second_;
-  bool rounds_result_ = false;
-  size_t result_offset_ = 0;
+  Factor first_, second_, bias_;
+  bool bias_bf16_ = false;
 };
 
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
@@ -143,7 +151,7 @@ MadeKernel MakeProduct(PreparedOp op, Device& device) {
   GemmShape shape = ShapeOf(op);
   if (NeedsWidening(op)) {
     shape.factors = tensor::DType::kBF16;
-    shape.result = shape.bias ? tensor::DType::kF32 : op.outputs[0].dtype;
+    shape.result = op.outputs[0].dtype;
   }
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, shape));
   return std::make_unique<K>(std::move(op), device, shape, std::move(gemm));
@@ -154,11 +162,8 @@ class Linear : public ProductKernel {
   using ProductKernel::ProductKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
-    return Multiply({.a = factors.first,
-                     .b = factors.second,
-                     .c = arguments.outputs[0].data,
-                     .bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr},
-                    arguments);
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const bias, BiasOf(arguments));
+    return Multiply({.a = factors.first, .b = factors.second, .c = arguments.outputs[0].data, .bias = bias}, arguments);
   }
 };
 

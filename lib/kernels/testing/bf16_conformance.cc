@@ -99,7 +99,9 @@ Pair PairOf(OpCase in_bf16) {
     in_f32.inputs[i] = Widened(factors ? Rounded(in_f32.inputs[i]) : in_f32.inputs[i]);
     in_f32.op.inputs[i] = in_f32.inputs[i].type;
   }
-  if (factors && !in_f32.parameters.empty()) in_f32.parameters[0] = Widened(Rounded(in_f32.parameters[0]));
+  for (Array& parameter : in_f32.parameters) {
+    if (factors) parameter = Widened(Rounded(parameter));
+  }
   for (TensorType& type : in_f32.op.outputs) {
     if (type.dtype == DType::kBF16) type.dtype = DType::kF32;
   }
@@ -152,7 +154,7 @@ void ExpectBf16RoundedOnce(const Target& target, int size, Mode mode, bool produ
     const RunResult in_f32 = target.Run(pair.in_f32, options), got = target.Run(pair.in_bf16, options);
     ExpectRounded(in_f32, got);
     for (size_t i = 0; i < got.parameters.size(); ++i) {
-      const std::vector<std::byte>& want = multiplies && i == 0 ? pair.in_bf16.parameters[0].bytes : in_f32.parameters[i].bytes;
+      const std::vector<std::byte>& want = multiplies ? pair.in_bf16.parameters[i].bytes : in_f32.parameters[i].bytes;
       EXPECT_EQ(want, got.parameters[i].bytes) << "parameter " << i;
     }
   });

@@ -17,7 +17,8 @@ void Multiply(const GemmShape& s, const Factor* a, const Factor* b, const GemmDa
                (s.transpose_b ? b[column * s.ldb + l] : b[l * s.ldb + column]);
       }
       Result& out = c[row * s.ldc + column];
-      out = static_cast<float>(sum) + (s.bias ? data.bias[column] : 0.0f) + (data.beta != 0 ? static_cast<float>(out) : 0.0f);
+      const float bias = s.bias ? static_cast<float>(static_cast<const Result*>(data.bias)[column]) : 0.0f;
+      out = static_cast<float>(sum) + bias + (data.beta != 0 ? static_cast<float>(out) : 0.0f);
     }
   }
 }
