@@ -95,6 +95,14 @@ class Backend {
   // and back end, or a dtype that the back end does not compute in.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
 
+  // One kernel for two ops of which `second` runs right after `first` and reads its output 0; null where it has none. Its arguments are those
+  // of both, the first one's before the second's: inputs (among them `first`'s output 0), parameters, outputs, accumulate; indices of
+  // CanRunInPlace count so, too. Every output has the bits that two kernels would give it. Output 0 of `first` may be null: nobody else wants
+  // it.
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second) {
+    return nullptr;
+  }
+
   // Where the tensors of its kernels live. The backend must outlive what is allocated there.
   virtual tensor::Memory& memory() { return tensor::HostMemory(); }
   virtual OptimizerKernels& optimizer() { return HostOptimizerKernels(); }

@@ -89,9 +89,15 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::T
   FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.forward, slots, runner->forward_));
   FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.backward, slots, runner->backward_));
   FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.evaluate, 1, runner->evaluate_));
+  FUSIONLLM_ASSIGN_OR_RETURN(runner->fused_[&program.forward], FusePass(training.graph, program.forward, runner->forward_, backend));
+  FUSIONLLM_ASSIGN_OR_RETURN(runner->fused_[&program.backward], FusePass(training.graph, program.backward, runner->backward_, backend));
+  FUSIONLLM_ASSIGN_OR_RETURN(runner->fused_[&program.evaluate], FusePass(training.graph, program.evaluate, runner->evaluate_, backend));
   size_t workspace_bytes = 0;
   for (const auto& kernel : runner->kernels_) {
     if (kernel != nullptr) workspace_bytes = std::max(workspace_bytes, kernel->workspace_bytes());
+  }
+  for (const auto& [pass, pairs] : runner->fused_) {
+    for (const auto& [position, pair] : pairs) workspace_bytes = std::max(workspace_bytes, pair.kernel->workspace_bytes());
   }
   FUSIONLLM_ASSIGN_OR_RETURN(runner->workspace_, runner->memory_.Allocate(workspace_bytes));
   for (const Pass* pass : {&program.forward, &program.backward, &program.evaluate}) {
@@ -176,7 +182,7 @@ absl::Status PassRunner::Bind(const Pass& pass, int slots, std::vector<std::vect
   return absl::OkStatus();
 }
 
-std::vector<PassRunner::BoundOp>& PassRunner::BoundOf(const Pass& pass, int slot) {
+std::vector<BoundOp>& PassRunner::BoundOf(const Pass& pass, int slot) {
   if (&pass == &program_.forward) return forward_[slot];
   if (&pass == &program_.backward) return backward_[slot];
   return evaluate_[slot];
@@ -250,7 +256,13 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
     pacer_.ChargeOp(program_op.op, CpuNow() - begin);
     return absl::OkStatus();
   }
-  const absl::Status status = kernels_[program_op.op]->Run(
+  FUSIONLLM_RETURN_IF_ERROR(RunKernel(*kernels_[program_op.op], bound, program_op, context));
+  pacer_.ChargeOp(program_op.op, CpuNow() - begin);
+  return absl::OkStatus();
+}
+
+absl::Status PassRunner::RunKernel(kernels::Kernel& kernel, const BoundOp& bound, const ProgramOp& program_op, const PassContext& context) {
+  const absl::Status status = kernel.Run(
       {.inputs = bound.inputs,
        .parameters = bound.parameters,
        .outputs = bound.outputs,
@@ -258,9 +270,17 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
        .mode = program_op.recompute ? kernels::Mode::kRecompute : context.mode,
        .random = context.random,
        .workspace = {workspace_.data(), workspace_.size()}});
-  if (!status.ok()) return WithOp(status, op);
-  pacer_.ChargeOp(program_op.op, CpuNow() - begin);
-  return absl::OkStatus();
+  return status.ok() ? status : WithOp(status, training_.graph.op(program_op.op));
+}
+
+absl::StatusOr<size_t> PassRunner::RunFrom(const Pass& pass, size_t i, size_t end, const PassContext& context) {
+  const std::map<size_t, FusedPair>& pairs = fused_.at(&pass);
+  if (const auto pair = pairs.find(i); pair != pairs.end() && i + 1 < end) {
+    FUSIONLLM_RETURN_IF_ERROR(RunKernel(*pair->second.kernel, pair->second.bound[context.slot], pass.ops[i], context));
+    return 2;
+  }
+  FUSIONLLM_RETURN_IF_ERROR(RunOp(BoundOf(pass, context.slot)[i], pass.ops[i], context));
+  return 1;
 }
 
 absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
@@ -281,10 +301,12 @@ absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& cont
 }
 
 absl::Status PassRunner::RunSegments(const Pass& pass, const PassContext& context) {
-  std::vector<BoundOp>& bound = BoundOf(pass, context.slot);
   for (const Segment& segment : segments_.at(&pass)) {
     const auto run = [&]() -> absl::Status {
-      for (size_t i = segment.begin; i < segment.end; ++i) FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
+      for (size_t i = segment.begin; i < segment.end;) {
+        FUSIONLLM_ASSIGN_OR_RETURN(const size_t ops, RunFrom(pass, i, segment.end, context));
+        i += ops;
+      }
       return absl::OkStatus();
     };
     // One op alone is started by one call as it is.

@@ -12,6 +12,7 @@
 #include "lib/kernels/backend.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/runtime/fused_ops.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/op_times.h"
 #include "lib/runtime/parameter_store.h"
@@ -81,13 +82,6 @@ class PassRunner {
   std::vector<int64_t> sent_bytes() const { return sends_ == nullptr ? sent_bytes_ : sends_->sent_bytes(); }
 
  private:
-  // An op's kernel arguments with every address resolved, for one slot.
-  struct BoundOp {
-    std::vector<tensor::ConstTensorView> inputs;
-    std::vector<tensor::TensorView> parameters;
-    std::vector<tensor::TensorView> outputs;
-    std::unique_ptr<bool[]> accumulate;  // by output: it is a parameter gradient
-  };
   PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, kernels::Backend& backend,
              EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
   absl::Status Allocate(int slots);
@@ -97,6 +91,9 @@ class PassRunner {
   // A real device's time passes by itself, and asking for it is a system call: as dear as a small op.
   int64_t CpuNow() const { return pacer_.emulate() ? ThreadCpuNanoseconds() : 0; }
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
+  absl::Status RunKernel(kernels::Kernel& kernel, const BoundOp& bound, const ProgramOp& op, const PassContext& context);
+  // The op at position i, or a pair that begins there and ends before `end`. Returns how many ops that were.
+  absl::StatusOr<size_t> RunFrom(const Pass& pass, size_t i, size_t end, const PassContext& context);
   absl::Status RunSegments(const Pass& pass, const PassContext& context);
   // Runs the ops of a pass once and appends the nanoseconds that each took to its list.
   absl::Status TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken);
@@ -131,6 +128,7 @@ class PassRunner {
   std::vector<std::vector<BoundOp>> forward_;
   std::vector<std::vector<BoundOp>> backward_;
   std::vector<std::vector<BoundOp>> evaluate_;
+  std::map<const Pass*, std::map<size_t, FusedPair>> fused_;
   std::map<const Pass*, std::vector<Segment>> segments_;
   SegmentRecordings recordings_;
   struct MarkedPass {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,13 +17,22 @@ namespace {
 const std::map<std::string, Entry>& Entries() {
   static const auto* const entries = [] {
     auto* all = new std::map<std::string, Entry>;
-    for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
-                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
+    for (const auto family : {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(),
+                              LayerNormKernels(), LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
       for (const Entry& entry : family) all->emplace(std::string(entry.type), entry);
     }
     return all;
   }();
   return *entries;
+}
+
+const FusedEntry* FusionOf(absl::string_view first, absl::string_view second) {
+  for (const auto family : {LayerNormFusions()}) {
+    for (const FusedEntry& entry : family) {
+      if (entry.first == first && entry.second == second) return &entry;
+    }
+  }
+  return nullptr;
 }
 
 bool Fits(tensor::DType type, char letter) {
@@ -76,6 +86,13 @@ class CudaBackend final : public Backend {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), *device_);
   }
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second) override {
+    const auto through = std::find(second.inputs.begin(), second.inputs.end(), first.outputs[0]);
+    if (FusionOf(first.type, second.type) == nullptr || through == second.inputs.end()) return nullptr;
+    FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp one, PrepareOp(graph, first));
+    FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp other, PrepareOp(graph, second));
+    return MakeFusedKernel(std::move(one), std::move(other), static_cast<int>(through - second.inputs.begin()), *device_);
+  }
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
   absl::Status Finish() override { return device_->Finish(); }
@@ -104,6 +121,12 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));
   return entry.make(std::move(op), device);
+}
+
+MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, Device& device) {
+  const FusedEntry* const entry = FusionOf(first.type, second.type);
+  if (entry == nullptr) return nullptr;
+  return entry->make(std::move(first), std::move(second), through, device);
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index) {

@@ -35,20 +35,32 @@ struct Entry {
   Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/widened_kernel.h)
 };
 
+// A kernel for two ops of which the second reads the first's output 0 as its input `through` (Backend::PrepareFused); null where their
+// shapes or types are not what it is for.
+using FusedFactory = absl::StatusOr<std::unique_ptr<Kernel>> (*)(PreparedOp first, PreparedOp second, int through, Device& device);
+struct FusedEntry {
+  absl::string_view first, second;  // op types
+  FusedFactory make;
+};
+
 std::span<const Entry> AttentionKernels();
+std::span<const Entry> BatchNormKernels();
 std::span<const Entry> ConvolutionKernels();
 std::span<const Entry> ElementwiseKernels();
 std::span<const Entry> EmbeddingKernels();
 std::span<const Entry> LinearKernels();
 std::span<const Entry> LossKernels();
 std::span<const Entry> MovementKernels();
-std::span<const Entry> NormalizationKernels();
+std::span<const Entry> LayerNormKernels();
+std::span<const FusedEntry> LayerNormFusions();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
 
 // The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end, or a type of
 // tensors that are neither f32 nor bf16.
 MadeKernel MakeKernel(PreparedOp op, Device& device);
+// Of two ops as FusedEntry has them; null where there is none.
+MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, Device& device);
 
 // Parameter updates on the device, which must outlive them.
 std::unique_ptr<OptimizerKernels> MakeOptimizer(Device& device);
