@@ -8,10 +8,10 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-// A block sums a strip of 32 columns over a stretch of rows; a second launch adds the stretches in their order.
+// A block sums a strip of columns over a stretch of rows; a second launch adds the stretches in their order.
 constexpr int kStrip = 32;
 constexpr int kRowsAtOnce = 8;
-constexpr int64_t kMostStretches = 64;
+constexpr int64_t kMostStretches = 128;
 
 int64_t Stretches(int64_t rows) { return std::clamp<int64_t>(rows / 128, 1, kMostStretches); }
 
@@ -32,6 +32,31 @@ __global__ void SumStretch(const T* matrix, int64_t rows, int64_t columns, int64
   partial[stretch * columns + column] = sum;
 }
 
+// The same with four columns a thread, which it reads at once: 128 columns a block.
+template <typename T>
+__global__ void SumStretchByQuads(const T* matrix, int64_t rows, int64_t quads, int64_t stretches, float* partial) {
+  __shared__ float4 tile[kRowsAtOnce][kStrip];
+  const int64_t quad = static_cast<int64_t>(blockIdx.x) * kStrip + threadIdx.x;
+  const int64_t stretch = blockIdx.y;
+  const int64_t first = stretch * rows / stretches, last = (stretch + 1) * rows / stretches;
+  float4 sum = make_float4(0, 0, 0, 0);
+  if (quad < quads) {
+#pragma unroll 4
+    for (int64_t row = first + threadIdx.y; row < last; row += kRowsAtOnce) {
+      const Quad<T> q = reinterpret_cast<const Quad<T>*>(matrix)[row * quads + quad];
+      sum = make_float4(sum.x + q.x, sum.y + q.y, sum.z + q.z, sum.w + q.w);
+    }
+  }
+  tile[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || quad >= quads) return;
+  for (int i = 1; i < kRowsAtOnce; ++i) {
+    const float4 more = tile[i][threadIdx.x];
+    sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+  }
+  reinterpret_cast<float4*>(partial)[stretch * quads + quad] = sum;
+}
+
 __global__ void AddStretches(const float* partial, int64_t stretches, int64_t columns, bool accumulate, float* sums) {
   for (int64_t column = FirstElement(); column < columns; column += ElementStride()) {
     float sum = 0;
@@ -44,8 +69,11 @@ template <typename T>
 cudaError_t Sum(cudaStream_t stream, const T* matrix, int64_t rows, int64_t columns, bool accumulate, void* workspace, float* sums) {
   const int64_t stretches = Stretches(rows);
   auto* partial = static_cast<float*>(workspace);
-  const dim3 grid(static_cast<unsigned>((columns + kStrip - 1) / kStrip), static_cast<unsigned>(stretches));
-  const cudaError_t error = Launch(stream, grid, dim3(kStrip, kRowsAtOnce), 0, SumStretch<T>, matrix, rows, columns, stretches, partial);
+  const bool by_quads = columns % 4 == 0;
+  const int64_t strips = ((by_quads ? columns / 4 : columns) + kStrip - 1) / kStrip;
+  const dim3 grid(static_cast<unsigned>(strips), static_cast<unsigned>(stretches)), block(kStrip, kRowsAtOnce);
+  const cudaError_t error = by_quads ? Launch(stream, grid, block, 0, SumStretchByQuads<T>, matrix, rows, columns / 4, stretches, partial)
+                                     : Launch(stream, grid, block, 0, SumStretch<T>, matrix, rows, columns, stretches, partial);
   if (error != cudaSuccess) return error;
   return Launch(stream, BlocksFor(columns), kThreads, 0, AddStretches, static_cast<const float*>(partial), stretches, columns, accumulate,
                 sums);

@@ -1,5 +1,7 @@
-// Two ops by one kernel have the bits that they have by two, whatever is wanted of them and wherever it lies; and layer norms of every width
-// are those of the reference. Without a toolkit and a card the kernels are carried out by the processor (emulated/).
+// Two ops by one kernel have the bits that they have by two, whatever is wanted of them and wherever it lies; and layer norms of every
+// width are those of the reference. Without a toolkit and a card the kernels are carried out by the processor (emulated/).
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -178,6 +180,64 @@ TEST_P(CudaFusionTest, LayerNormsOfEveryWidthAreTheReferences) {
       EXPECT_EQ(testing::Difference(Widened(want.outputs[i]), Widened(got.outputs[i]), most), "") << "output " << i;
       EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[i]), Widened(got_grad.outputs[i]), most), "") << "gradient " << i;
     }
+  }
+}
+
+// Rows that begin anywhere within a group of elements, with equal greatest logits, ignored labels, and classes that are ruled out.
+TEST_P(CudaFusionTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
+  for (const int64_t classes : {1, 2, 7, 8, 9, 16, 255, 2047, 2048, 2055, 5003}) {
+    SCOPED_TRACE(classes);
+    constexpr int64_t kRowsOfCase = 11;
+    const TensorType type = Elements(kRowsOfCase, classes), labels{DType::kI32, tensor::Shape{kRowsOfCase}}, number{DType::kF32, {}};
+    Array wide = Widened(Random(type, 1));
+    Array label(labels);
+    for (int64_t row = 0; row < kRowsOfCase; ++row) {
+      label.i32()[row] = row == 4 ? -100 : static_cast<int32_t>(row * 97 % classes);
+      float* const logits = wide.f32() + row * classes;
+      if (row % 3 == 0 && classes > 2) logits[classes / 2] = logits[classes - 1] = 9;
+      if (row % 3 == 1 && classes > 8) std::fill_n(logits + 1, 5, -INFINITY);
+      if (row % 3 == 1 && label.i32()[row] >= 1 && label.i32()[row] <= 5) label.i32()[row] = 0;
+      if (row == 6 && classes > 2) label.i32()[row] = static_cast<int32_t>(classes / 2);  // the first of the greatest
+      if (row == 9 && classes > 2) label.i32()[row] = static_cast<int32_t>(classes - 1);  // not the first
+    }
+    Array logits(type);
+    if (GetParam() == DType::kF32) {
+      logits = wide;
+    } else {
+      tensor::RoundToBf16({wide.f32(), static_cast<size_t>(type.elements())}, reinterpret_cast<uint16_t*>(logits.bytes.data()));
+    }
+    const OpCase loss = CaseOf("cross_entropy", {logits, label}, {}, {number, number, Floats(kRowsOfCase)});
+    const RunResult want = testing::RunCase(ref::MakeKernel, loss), got = target_.Run(loss);
+    ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
+    Array dloss(number);
+    *dloss.f32() = 0.25f;
+    const OpCase grad = CaseOf("cross_entropy_grad", {logits, label, want.outputs[2], dloss}, {}, {type});
+    const RunResult want_grad = testing::RunCase(ref::MakeKernel, grad), got_grad = target_.Run(grad);
+    ASSERT_TRUE(want_grad.status.ok() && got_grad.status.ok()) << want_grad.status << got_grad.status;
+    EXPECT_EQ(got.overrun + got_grad.overrun, "");
+    EXPECT_EQ(want.outputs[1].bytes, got.outputs[1].bytes) << "right answers";
+    for (const size_t i : {0, 2}) EXPECT_EQ(testing::Difference(want.outputs[i], got.outputs[i], 1e-5), "") << "output " << i;
+    const double of_elements = GetParam() == DType::kBF16 ? 0x1p-7 : 1e-5;  // the middle between two bf16 may be rounded to either
+    EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[0]), Widened(got_grad.outputs[0]), of_elements), "");
+  }
+}
+
+TEST_P(CudaFusionTest, ANumberThatIsNoneMakesTheLossNone) {
+  for (const int64_t at : {0, 3, 600, 2999}) {
+    const TensorType type = Elements(1, 3000), number{DType::kF32, {}};
+    Array wide = Widened(Random(type, 1));
+    wide.f32()[at] = NAN;
+    Array logits(type);
+    if (GetParam() == DType::kF32) {
+      logits = wide;
+    } else {
+      tensor::RoundToBf16({wide.f32(), static_cast<size_t>(type.elements())}, reinterpret_cast<uint16_t*>(logits.bytes.data()));
+    }
+    Array label({DType::kI32, tensor::Shape{1}});
+    label.i32()[0] = 1;
+    const RunResult got = target_.Run(CaseOf("cross_entropy", {logits, label}, {}, {number, number, Floats(1)}));
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_TRUE(std::isnan(*got.outputs[0].f32())) << at;
   }
 }
 

@@ -1,6 +1,6 @@
 // Layer norm. A warp takes a row, of which each lane keeps its elements in registers: so every tensor is read and written once, and what
-// the neighbours of a layer norm in a residual network do (add, before it and after its gradient) is done on the way. Rows that are too wide
-// for that, or no whole number of quads, are taken by a block that reads them again.
+// the neighbours of a layer norm in a residual network do (add, before it and after its gradient) is done on the way. Rows that are too
+// wide for that, or no whole number of quads, are taken by a block that reads them again.
 //
 // Gradients of weight and bias come from the same reading of x and dy: each block sums a stretch of rows by column, in registers, and the
 // stretches are put together in their order (strips.h).
@@ -194,8 +194,7 @@ __global__ void __launch_bounds__(kRowThreads) GradientByWarps(Backward<T> b, in
     for (int q = 0; q < kQuads; ++q) {
       const int64_t at = q * 32 + lane;
       if (at >= quads) continue;
-      const float4 dx =
-          GradientOfQuad(x[q], dy[q], LoadQuad(b.weight, at), mean, rstd, sum, sum_normalized, &products[q], &sums[q]);
+      const float4 dx = GradientOfQuad(x[q], dy[q], LoadQuad(b.weight, at), mean, rstd, sum, sum_normalized, &products[q], &sums[q]);
       // Read before anything of this place is written: the sum may lie where the addend does.
       const float4 added = b.sum == nullptr ? dx : LoadQuad(b.added + first, at);
       if (b.dx != nullptr) StoreQuad(b.dx + first, at, dx);
@@ -254,7 +253,8 @@ __global__ void GradientOfRows(const T* x, const T* dy, const float* means, cons
 
 unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
 
-// ---- The ops ------------------------------------------------------------------------------------------------------------------------------
+// ---- The ops
+// ------------------------------------------------------------------------------------------------------------------------------
 
 template <typename T>
 absl::Status RunForward(Device& device, const Forward<T>& f) {
@@ -351,7 +351,8 @@ class LayerNormGrad : public DeviceKernel {
   int64_t width() const { return op_.in(0).dim(-1); }
 };
 
-// ---- With their neighbours ----------------------------------------------------------------------------------------------------------------
+// ---- With their neighbours
+// ----------------------------------------------------------------------------------------------------------------
 
 // sum = a + b; y = layer_norm(sum). Inputs: a, b, sum; outputs: sum, y, mean, rstd.
 template <typename T>

@@ -35,30 +35,104 @@ __device__ void StoreCount(const CountOut& out, int64_t count) {
   if (out.type == tensor::DType::kI64) *static_cast<int64_t*>(out.data) = count;
 }
 
+// Elements of a row, in groups that are read and written at once, by 16 bytes, and one by one what comes before the first whole group and
+// after the last. `single` gets the number of an element, `whole` that of a group's first. Tensors begin at whole groups.
+template <typename T>
+struct alignas(16) Group {
+  static constexpr int kSize = 8;  // whatever the type: so both have the same sums
+  T at[kSize];
+};
+template <typename T, typename Single, typename Whole>
+__device__ void ForEachOfRow(const T* row, int64_t classes, Single single, Whole whole) {
+  constexpr int kSize = Group<T>::kSize;
+  const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) / sizeof(T) % kSize);
+  const int64_t head = past == 0 ? 0 : kSize - past < classes ? kSize - past : classes, groups = (classes - head) / kSize;
+  if (threadIdx.x < head) single(static_cast<int64_t>(threadIdx.x));
+  for (int64_t g = threadIdx.x; g < groups; g += blockDim.x) whole(head + g * kSize);
+  const int64_t tail = head + groups * kSize + threadIdx.x;
+  if (tail < classes) single(tail);
+}
+
+// The greatest of what was seen, its first place, and the sum of exp(x - greatest): Milakov and Gimelshein, arXiv 1805.02867, section 3.
+// Merging is exact in the greatest and its place; the sum's order depends on shapes and on where a row lies within 16 bytes.
+struct Online {
+  float top = -INFINITY;
+  float sum = 0;
+  int32_t first = 0x7fffffff;
+
+  __device__ void Merge(float other_top, float other_sum, int32_t other_first) {
+    if (other_top > top) {
+      sum = sum * expf(top - other_top) + other_sum;
+      top = other_top;
+      first = other_first;
+    } else if (other_top == top) {
+      sum += top == -INFINITY && !isnan(other_sum) ? 0.0f : other_sum;
+      first = other_first < first ? other_first : first;
+    } else if (other_sum != 0) {
+      sum += other_sum * expf(other_top - top);
+    }
+  }
+  __device__ void Add(float x, int64_t i) {
+    if (isnan(x)) {
+      sum = x;  // which nothing takes away
+    } else {
+      Merge(x, 1.0f, static_cast<int32_t>(i));
+    }
+  }
+};
+
+__device__ inline Online OverBlock(Online own) {
+  __shared__ Online of_warp[32];
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const float top = __shfl_xor_sync(0xffffffffu, own.top, mask), sum = __shfl_xor_sync(0xffffffffu, own.sum, mask);
+    const int32_t first = __shfl_xor_sync(0xffffffffu, own.first, mask);
+    own.Merge(top, sum, first);
+  }
+  __syncthreads();  // whoever still reads those of the row before
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
+  __syncthreads();
+  Online all = of_warp[0];
+  for (unsigned w = 1; w < blockDim.x / 32; ++w) all.Merge(of_warp[w].top, of_warp[w].sum, of_warp[w].first);
+  return all;
+}
+
+// Reads each logit once.
 template <typename T>
 __global__ void RowLosses(const T* logits, const int32_t* labels, float* lse, RowLoss* losses, int64_t rows, int64_t classes,
                           int64_t ignored, RangeCheck check) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* in = logits + row * classes;
-    float top = -INFINITY;
-    for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) top = fmaxf(top, in[i]);
-    top = MaxOverBlock(top);
+    Online own;
+    ForEachOfRow(
+        in, classes, [&](int64_t i) { own.Add(in[i], i); },
+        [&](int64_t i) {
+          const Group<T> group = *reinterpret_cast<const Group<T>*>(in + i);
+          // What there is of a sum is scaled once for the group.
+          float top = own.top;
+#pragma unroll
+          for (int e = 0; e < Group<T>::kSize; ++e) top = fmaxf(top, group.at[e]);
+          if (top > own.top) {
+            own.sum *= expf(own.top - top);
+#pragma unroll
+            for (int e = Group<T>::kSize - 1; e >= 0; --e) own.first = group.at[e] == top ? static_cast<int32_t>(i + e) : own.first;
+            own.top = top;
+          }
+#pragma unroll
+          for (int e = 0; e < Group<T>::kSize; ++e) {
+            const float x = group.at[e];
+            own.sum += x == -INFINITY ? 0.0f : expf(x - top);
+          }
+        });
+    const Online all = OverBlock(own);
+    if (threadIdx.x != 0) continue;
     const int32_t label = labels[row];
     const bool counted = label != ignored;
     const bool good = counted && label >= 0 && label < check.limit;
-    if (counted && !good && threadIdx.x == 0) InRange(check, label, row);
-    float sum = 0;
-    int earlier = 0;  // of equal logits the first is the answer
-    for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
-      sum += expf(in[i] - top);
-      earlier += in[i] == top && i < label ? 1 : 0;
-    }
-    sum = SumOverBlock(sum);
-    earlier = SumOverBlock(earlier);
-    if (threadIdx.x != 0) continue;
-    const float log_sum = top + logf(sum);
+    if (counted && !good) InRange(check, label, row);
+    const float log_sum = all.top + logf(all.sum);
     if (lse != nullptr) lse[row] = log_sum;
-    losses[row] = {good ? log_sum - in[label] : 0.0f, counted ? 1 : 0, good && earlier == 0 && in[label] == top ? 1 : 0};
+    // Of equal logits the first is the answer.
+    losses[row] = {good ? log_sum - in[label] : 0.0f, counted ? 1 : 0, good && all.first == label ? 1 : 0};
   }
 }
 
@@ -93,11 +167,20 @@ __global__ void GradientRows(const T* logits, const int32_t* labels, const float
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int32_t label = labels[row];
     if (label != ignored && threadIdx.x == 0) InRange(check, label, row);
-    const float factor = label == ignored ? 0.0f : *scale;
-    for (int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
-      const float p = expf(logits[row * classes + i] - lse[row]);
-      dlogits[row * classes + i] = label == ignored ? 0.0f : (p - (i == label ? 1.0f : 0.0f)) * factor;
-    }
+    const float factor = label == ignored ? 0.0f : *scale, log_sum = lse[row];
+    const T* const in = logits + row * classes;
+    T* const out = dlogits + row * classes;
+    const auto gradient = [&](float x, int64_t i) {
+      return label == ignored ? 0.0f : (expf(x - log_sum) - (i == label ? 1.0f : 0.0f)) * factor;
+    };
+    ForEachOfRow(
+        in, classes, [&](int64_t i) { out[i] = gradient(in[i], i); },
+        [&](int64_t i) {
+          Group<T> group = *reinterpret_cast<const Group<T>*>(in + i);
+#pragma unroll
+          for (int e = 0; e < Group<T>::kSize; ++e) group.at[e] = gradient(group.at[e], i + e);
+          *reinterpret_cast<Group<T>*>(out + i) = group;
+        });
   }
 }
 
