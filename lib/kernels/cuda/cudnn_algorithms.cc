@@ -225,4 +225,14 @@ absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& li
   return absl::UnimplementedError(absl::StrCat("cuDNN knows no way for ", spec.ToString(), ": ", last.message()));
 }
 
+absl::StatusOr<CudnnDescriptor> DataOf(const CudnnLibrary& library, const void* first, const void* second, void* result, void* workspace) {
+  CudnnDescriptor data(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  FUSIONLLM_RETURN_IF_ERROR(
+      data.Set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, {int64_t{kFirstTensor}, int64_t{kSecondTensor}, int64_t{kResultTensor}})
+          .Set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, {const_cast<void*>(first), const_cast<void*>(second), result})
+          .Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
+          .Finalize("giving a convolution its data"));
+  return data;
+}
+
 }  // namespace fusionllm::kernels::cuda

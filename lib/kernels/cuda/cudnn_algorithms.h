@@ -41,4 +41,7 @@ enum CudnnTensor : int64_t { kFirstTensor = 1, kSecondTensor, kResultTensor };
 absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& library, const CudnnTarget& target,
                                                           const ConvolutionSpec& spec, size_t most);
 
+// What a plan runs on, all of the device: tensors by their numbers, and a workspace, which may be null where it takes none.
+absl::StatusOr<CudnnDescriptor> DataOf(const CudnnLibrary& library, const void* first, const void* second, void* result, void* workspace);
+
 }  // namespace fusionllm::kernels::cuda

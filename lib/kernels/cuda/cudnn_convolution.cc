@@ -53,12 +53,7 @@ class CudnnConvolution final : public ConvolutionPlan {
   absl::Status Run(const void* first, const void* second, void* result, void* workspace) const override {
     const CudnnLibrary& library = cudnn_.library;
     const auto begin = (reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-    CudnnDescriptor data(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    FUSIONLLM_RETURN_IF_ERROR(
-        data.Set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, {int64_t{kFirstTensor}, int64_t{kSecondTensor}, int64_t{kResultTensor}})
-            .Set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, {const_cast<void*>(first), const_cast<void*>(second), result})
-            .Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, reinterpret_cast<void*>(algorithm_.workspace_bytes == 0 ? 0 : begin))
-            .Finalize("giving a convolution its data"));
+    FUSIONLLM_ASSIGN_OR_RETURN(const CudnnDescriptor data, DataOf(library, first, second, result, reinterpret_cast<void*>(begin)));
     const std::lock_guard lock(cudnn_.starting);
     if (cudnn_.stream != device_.stream()) {
       FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.set_stream(cudnn_.handle, device_.stream()), "giving cuDNN a stream"));

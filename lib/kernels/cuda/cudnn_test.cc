@@ -100,6 +100,20 @@ TEST_F(CudnnTest, IsLoadedAndSaysWhichItIs) {
   EXPECT_EQ(ToStatus(library(), CUDNN_STATUS_EXECUTION_FAILED, "x").code(), absl::StatusCode::kInternal);
 }
 
+TEST_F(CudnnTest, WithoutACardItSaysSoAndGathersMayStandIn) {
+  cudnnHandle_t handle = nullptr;
+  const absl::Status status = ToStatus(library(), library().create(&handle), "opening cuDNN");
+  EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+}
+
+TEST_F(CudnnTest, TakesTheDataOfAPlanWithAndWithoutAWorkspace) {
+  char place[4];  // addresses, which nobody follows
+  for (void* const workspace : {static_cast<void*>(nullptr), static_cast<void*>(&place[3])}) {
+    const auto data = DataOf(library(), &place[0], &place[1], &place[2], workspace);
+    EXPECT_TRUE(data.ok()) << data.status();
+  }
+}
+
 TEST_F(CudnnTest, AnAttributeThatDoesNotFitIsToldWhenTheDescriptorIsFinalized) {
   CudnnDescriptor tensor(library(), CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const absl::Status status = tensor.Set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2}).Finalize("describing");
