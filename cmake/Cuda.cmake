@@ -1,5 +1,7 @@
 # The CUDA back end (lib/kernels/cuda) where it is asked for: -DFUSIONLLM_CUDA=ON and a toolkit, in CUDACXX, in PATH, or as `make deps-cuda` makes
-# it. Only the runtime is linked, and statically: programs start on machines without a driver, and load cuBLASLt when they first multiply.
+# it. Only the runtime is linked, and statically: programs start on machines without a driver, and load cuBLASLt and cuDNN when they first
+# multiply or convolve. Of cuDNN 9 the headers must be there: a build without them would compute convolutions by plain gathers, wherever it
+# runs, and none of its users could help it.
 option(FUSIONLLM_CUDA "Build the CUDA back end; needs nvcc (make deps-cuda)" OFF)
 if(NOT FUSIONLLM_CUDA)
   return()
@@ -28,5 +30,12 @@ endif()
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wno-unknown-pragmas,-ffp-contract=off;-Wno-deprecated-gpu-targets>")
 if(FUSIONLLM_WERROR)
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+endif()
+# Where the system has them, or beside the toolkit's folder, as wheels lie.
+get_filename_component(cuda_compiler_folder ${CMAKE_CUDA_COMPILER} DIRECTORY)
+find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${cuda_compiler_folder}/../../cudnn/include
+  ${cuda_compiler_folder}/../include DOC "The folder of cudnn.h, of cuDNN 9")
+if(NOT CUDNN_INCLUDE_DIR)
+  message(FATAL_ERROR "There are no headers of cuDNN 9: install its package (libcudnn9-dev-cuda-13), or take the toolkit of `make deps-cuda`, which has them (CUDACXX=$(tools/install-cuda.sh)/toolkit/bin/nvcc), or set -DCUDNN_INCLUDE_DIR to their folder")
 endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for compute capabilities ${CMAKE_CUDA_ARCHITECTURES}")

@@ -34,9 +34,14 @@ done
 # Where the loader looks without being told. Of a library from a Python wheel the wheel's licence goes along.
 for library in "${opened[@]}"; do
   cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/"
-  site=$(realpath "$(dirname "$(realpath "$library")")/../../..")
-  find "$site" -maxdepth 3 -type f -path '*/nvidia_cublas-*' -iname 'license*' \
-    -exec install -D -m 644 {} "$root/usr/share/doc/$(basename "$library")/copyright" \;
+  library=$(realpath "$library")
+  site=$(realpath "$(dirname "$library")/../../..")
+  for record in "$site"/*.dist-info/RECORD; do
+    if [ -r "$record" ] && grep -q "^${library#"$site"/}," "$record"; then
+      wheel=$(dirname "$record")
+      find "$wheel" -type f -iname 'license*' -exec install -D -m 644 {} "$root/usr/share/doc/$(basename "$wheel" .dist-info)/copyright" \;
+    fi
+  done
 done
 # dpkg knows a file by the path it was shipped under, with or without /usr: of each pair it complains about one.
 mapfile -t shipped < <(realpath "${libraries[@]}" | sed -n 'p; s,^/usr,,p')

@@ -63,7 +63,8 @@ if [ "$programs" = prebuilt ]; then
   for name in "${names[@]}"; do
     if [ "$name" = executor-cuda ]; then
       [ -x build-cuda/bin/fusion-executor ] || die "build-cuda/bin/fusion-executor is not there: make cuda"
-      docker/collect.sh build-cuda/bin/fusion-executor "$context/prebuilt/$name" "$(tools/install-cuda.sh)/toolkit/lib/libcublasLt.so.13"
+      mapfile -t libraries < <(docker/cuda_libraries.sh "$(tools/install-cuda.sh)")
+      docker/collect.sh build-cuda/bin/fusion-executor "$context/prebuilt/$name" "${libraries[@]}"
       continue
     fi
     [ -x "build/bin/fusion-$name" ] || die "build/bin/fusion-$name is not there: make build"

@@ -1,143 +1,244 @@
-// Convolutions by plain gathers, one thread or block for each result: right for every shape, and what stands in for cuDNN until that is
-// there.
+// Convolutions around what computes them (convolution_plan.h): weights in its order and precision, factors in its types, biases, and
+// gradients that are added to what is there.
 #include <utility>
 
 #include "lib/base/status_macros.h"
 #include "lib/kernels/convolution_shape.h"
+#include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/column_sums.h"
+#include "lib/kernels/cuda/convolution_plan.h"
 #include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
+#include "lib/kernels/widened_kernel.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr unsigned kMostBlocks = 65535;
-
-// As kernels get it. Images are NHWC, weights [out, in of a group, height, width].
-struct Window {
-  int64_t batch, in_height, in_width, in_channels, out_height, out_width, out_channels, groups;
-  int64_t kernel_height, kernel_width, stride_height, stride_width, padding_height, padding_width, dilation_height, dilation_width;
-
-  static Window Of(const PreparedOp& op, const tensor::Shape& x, const tensor::Shape& y) {
-    const ConvolutionShape s = ConvolutionShapeOf(op, x, y);
-    return {s.batch,     s.in_height, s.in_width,  s.in_channels, s.out_height, s.out_width,  s.out_channels, s.groups,
-            s.kernel[0], s.kernel[1], s.stride[0], s.stride[1],   s.padding[0], s.padding[1], s.dilation[0],  s.dilation[1]};
-  }
-  __host__ __device__ int64_t in_of_group() const { return in_channels / groups; }
-  __host__ __device__ int64_t out_of_group() const { return out_channels / groups; }
-  __host__ __device__ int64_t inputs() const { return batch * in_height * in_width * in_channels; }
-  __host__ __device__ int64_t outputs() const { return batch * out_height * out_width * out_channels; }
-  __host__ __device__ int64_t weights() const { return out_channels * in_of_group() * kernel_height * kernel_width; }
+// Weights lie as [out, in, places] in a graph, where places are those of the window and in those of a group, and as [out, places, in] in
+// plans.
+struct WeightOrder {
+  int64_t in, places, count;
+  static WeightOrder Of(const ConvolutionShape& s) { return {s.in_channels / s.groups, s.kernel[0] * s.kernel[1], s.weights()}; }
+  // Of element i of a plan's weights, in the graph's.
+  __device__ int64_t InGraph(int64_t i) const { return (i / (in * places) * in + i % in) * places + i / in % places; }
+  __device__ int64_t InPlan(int64_t i) const { return (i / (in * places) * places + i % places) * in + i / places % in; }
 };
 
-__global__ void Convolve(const float* x, const float* weight, const float* bias, float* y, Window w) {
-  for (int64_t i = FirstElement(); i < w.outputs(); i += ElementStride()) {
-    const int64_t channel = i % w.out_channels, column = i / w.out_channels % w.out_width;
-    const int64_t row = i / (w.out_channels * w.out_width) % w.out_height, sample = i / (w.out_channels * w.out_width * w.out_height);
-    const int64_t first_in = channel / w.out_of_group() * w.in_of_group();
-    float sum = 0;
-    for (int64_t kh = 0; kh < w.kernel_height; ++kh) {
-      const int64_t h = row * w.stride_height - w.padding_height + kh * w.dilation_height;
-      if (h < 0 || h >= w.in_height) continue;
-      for (int64_t kw = 0; kw < w.kernel_width; ++kw) {
-        const int64_t c = column * w.stride_width - w.padding_width + kw * w.dilation_width;
-        if (c < 0 || c >= w.in_width) continue;
-        const float* in = x + ((sample * w.in_height + h) * w.in_width + c) * w.in_channels + first_in;
-        const float* of_place = weight + (channel * w.in_of_group() * w.kernel_height + kh) * w.kernel_width + kw;
-        for (int64_t k = 0; k < w.in_of_group(); ++k) sum += in[k] * of_place[k * w.kernel_height * w.kernel_width];
-      }
-    }
-    y[i] = sum + (bias != nullptr ? bias[channel] : 0.0f);
+// Each weight as a `Through` on its way.
+template <typename Through, typename T>
+__global__ void ReorderWeights(const float* weight, T* to, WeightOrder order) {
+  for (int64_t i = FirstElement(); i < order.count; i += ElementStride()) to[i] = static_cast<float>(Through(weight[order.InGraph(i)]));
+}
+
+__global__ void AddWeightGradient(const float* of_plan, float* dweight, WeightOrder order, bool accumulate) {
+  for (int64_t i = FirstElement(); i < order.count; i += ElementStride()) {
+    dweight[i] = of_plan[order.InPlan(i)] + (accumulate ? dweight[i] : 0.0f);
   }
 }
 
-__global__ void ConvolveBack(const float* dy, const float* weight, float* dx, Window w) {
-  for (int64_t i = FirstElement(); i < w.inputs(); i += ElementStride()) {
-    const int64_t channel = i % w.in_channels, column = i / w.in_channels % w.in_width;
-    const int64_t row = i / (w.in_channels * w.in_width) % w.in_height, sample = i / (w.in_channels * w.in_width * w.in_height);
-    const int64_t group = channel / w.in_of_group(), within = channel % w.in_of_group();
-    float sum = 0;
-    for (int64_t kh = 0; kh < w.kernel_height; ++kh) {
-      const int64_t h = row + w.padding_height - kh * w.dilation_height;
-      if (h < 0 || h % w.stride_height != 0 || h / w.stride_height >= w.out_height) continue;
-      for (int64_t kw = 0; kw < w.kernel_width; ++kw) {
-        const int64_t c = column + w.padding_width - kw * w.dilation_width;
-        if (c < 0 || c % w.stride_width != 0 || c / w.stride_width >= w.out_width) continue;
-        const float* out = dy + ((sample * w.out_height + h / w.stride_height) * w.out_width + c / w.stride_width) * w.out_channels;
-        for (int64_t o = group * w.out_of_group(); o < (group + 1) * w.out_of_group(); ++o) {
-          sum += out[o] * weight[((o * w.in_of_group() + within) * w.kernel_height + kh) * w.kernel_width + kw];
-        }
-      }
-    }
-    dx[i] = sum;
-  }
+// `y` may be `sums`.
+template <typename T>
+__global__ void AddBias(const float* sums, const float* bias, T* y, int64_t count, int64_t channels) {
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = sums[i] + bias[i % channels];
 }
 
-// A block for each weight: its threads share the places of all images, in an order that depends on the shape alone.
-__global__ void GradientOfWeights(const float* x, const float* dy, float* dw, Window w, bool accumulate) {
-  const int64_t places = w.batch * w.out_height * w.out_width;
-  for (int64_t i = blockIdx.x; i < w.weights(); i += gridDim.x) {
-    const int64_t kw = i % w.kernel_width, kh = i / w.kernel_width % w.kernel_height;
-    const int64_t within = i / (w.kernel_width * w.kernel_height) % w.in_of_group();
-    const int64_t out = i / (w.kernel_width * w.kernel_height * w.in_of_group());
-    const int64_t in = out / w.out_of_group() * w.in_of_group() + within;
-    float sum = 0;
-    for (int64_t p = threadIdx.x; p < places; p += blockDim.x) {
-      const int64_t column = p % w.out_width, row = p / w.out_width % w.out_height, sample = p / (w.out_width * w.out_height);
-      const int64_t h = row * w.stride_height - w.padding_height + kh * w.dilation_height;
-      const int64_t c = column * w.stride_width - w.padding_width + kw * w.dilation_width;
-      if (h < 0 || h >= w.in_height || c < 0 || c >= w.in_width) continue;
-      sum += x[((sample * w.in_height + h) * w.in_width + c) * w.in_channels + in] * dy[p * w.out_channels + out];
-    }
-    sum = SumOverBlock(sum);
-    if (threadIdx.x == 0) dw[i] = sum + (accumulate ? dw[i] : 0.0f);
-  }
+// What an op of these types computes with. A bf16 result that is not final, because a bias is added or a gradient is summed up, stays f32.
+ConvolutionNumbers NumbersOf(const PreparedOp& op) {
+  if (!NeedsWidening(op)) return ConvolutionNumbers::kFloat;
+  const bool final_bf16 = op.outputs[0].dtype == tensor::DType::kBF16 && op.parameters.size() < 2;
+  return final_bf16 ? ConvolutionNumbers::kBf16 : ConvolutionNumbers::kBf16InFloat;
 }
 
-class Convolution : public DeviceKernel {
+class ConvolutionKernel : public DeviceKernel {
  public:
-  using DeviceKernel::DeviceKernel;
-  absl::Status Run(const KernelArguments& arguments) override {
-    const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, Convolve, arguments.inputs[0].f32(),
-                           arguments.parameters[0].f32(), bias, arguments.outputs[0].f32(), Window::Of(op_, op_.in(0), op_.out(0))));
+  ConvolutionKernel(PreparedOp op, Device& device, const ConvolutionSpec& spec, std::unique_ptr<ConvolutionPlan> plan)
+      : DeviceKernel(std::move(op), device), spec_(spec), plan_(std::move(plan)) {
+    Take(plan_->workspace_bytes());
   }
+  size_t workspace_bytes() const override { return workspace_bytes_; }
+
+ protected:
+  // An input of the op as a factor of the plan: itself, or a copy in the workspace.
+  struct Factor {
+    int input = 0;
+    bool copied = false;
+    size_t offset = 0;
+  };
+
+  Factor FactorOf(int input) {
+    const tensor::TensorType& type = op_.inputs[input];
+    // Even floats are copied where the op has bf16 tensors: they are rounded.
+    if (spec_.numbers == ConvolutionNumbers::kFloat || (type.dtype == spec_.dtype() && type.dtype == tensor::DType::kBF16)) return {input};
+    return {input, true, TakeElements(type.elements())};
+  }
+
+  // The data of `factor`, once the stream is there.
+  absl::StatusOr<const void*> Get(const Factor& factor, const KernelArguments& arguments) const {
+    const tensor::ConstTensorView& given = arguments.inputs[factor.input];
+    if (!factor.copied) return given.data;
+    void* const copy = At(arguments, factor.offset);
+    const int64_t count = op_.inputs[factor.input].elements();
+    if (op_.inputs[factor.input].dtype == tensor::DType::kBF16) {
+      FUSIONLLM_RETURN_IF_ERROR(Launched(WidenBf16(stream(), given.as<uint16_t>(), static_cast<float*>(copy), count)));
+    } else if (spec_.dtype() == tensor::DType::kBF16) {
+      FUSIONLLM_RETURN_IF_ERROR(Launched(RoundToBf16(stream(), given.f32(), static_cast<uint16_t*>(copy), count)));
+    } else {
+      FUSIONLLM_RETURN_IF_ERROR(Launched(RoundFloatsToBf16(stream(), given.f32(), static_cast<float*>(copy), count)));
+    }
+    return copy;
+  }
+
+  // The weights as the plan has them, at `offset` of the workspace.
+  absl::StatusOr<const void*> CopyWeights(size_t offset, const KernelArguments& arguments) const {
+    switch (spec_.numbers) {
+      case ConvolutionNumbers::kFloat:
+        return CopyWeightsAs<float, float>(offset, arguments);
+      case ConvolutionNumbers::kBf16:
+        return CopyWeightsAs<Bf16, Bf16>(offset, arguments);
+      case ConvolutionNumbers::kBf16InFloat:
+        return CopyWeightsAs<Bf16, float>(offset, arguments);
+    }
+    return absl::InternalError("no such numbers");
+  }
+
+  absl::Status Convolve(const void* first, const void* second, void* result, const KernelArguments& arguments) const {
+    return plan_->Run(first, second, result, arguments.workspace.data());
+  }
+
+  // Behind what is taken already.
+  size_t Take(size_t bytes) {
+    const size_t begin = workspace_bytes_;
+    workspace_bytes_ += (bytes + tensor::kAlignment - 1) / tensor::kAlignment * tensor::kAlignment;
+    return begin;
+  }
+  // Of the plan's type.
+  size_t TakeElements(int64_t count) { return Take(tensor::SizeOf(spec_.dtype()) * static_cast<size_t>(count)); }
+  static void* At(const KernelArguments& arguments, size_t offset) { return arguments.workspace.data() + offset; }
+  const ConvolutionShape& shape() const { return spec_.shape; }
+
+  const ConvolutionSpec spec_;
+
+ private:
+  template <typename Through, typename T>
+  absl::StatusOr<const void*> CopyWeightsAs(size_t offset, const KernelArguments& arguments) const {
+    auto* const copy = static_cast<T*>(At(arguments, offset));
+    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(shape().weights()), kThreads, 0, ReorderWeights<Through, T>,
+                                              arguments.parameters[0].f32(), copy, WeightOrder::Of(shape()))));
+    return copy;
+  }
+
+  const std::unique_ptr<ConvolutionPlan> plan_;
+  size_t workspace_bytes_ = 0;
 };
 
-class ConvolutionGradInput : public DeviceKernel {
+class Convolution : public ConvolutionKernel {
  public:
-  using DeviceKernel::DeviceKernel;
+  static constexpr ConvolutionPass kPass = ConvolutionPass::kForward;
+  static ConvolutionShape ShapeOf(const PreparedOp& op) { return ConvolutionShapeOf(op, op.in(0), op.out(0)); }
+
+  Convolution(PreparedOp op, Device& device, const ConvolutionSpec& spec, std::unique_ptr<ConvolutionPlan> plan)
+      : ConvolutionKernel(std::move(op), device, spec, std::move(plan)),
+        x_(FactorOf(0)),
+        weights_(TakeElements(shape().weights())),
+        sums_apart_(spec.dtype() != op_.outputs[0].dtype),
+        sums_(sums_apart_ ? TakeElements(shape().outputs()) : 0) {}
+
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, ConvolveBack, arguments.inputs[0].f32(),
-                           arguments.parameters[0].f32(), arguments.outputs[0].f32(), Window::Of(op_, op_.out(0), op_.in(0))));
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const x, Get(x_, arguments));
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const weights, CopyWeights(weights_, arguments));
+    void* const sums = sums_apart_ ? At(arguments, sums_) : arguments.outputs[0].data;
+    FUSIONLLM_RETURN_IF_ERROR(Convolve(x, weights, sums, arguments));
+    if (op_.parameters.size() < 2) return absl::OkStatus();
+    const auto* const floats = static_cast<const float*>(sums);
+    return Launched(sums_apart_ ? AddBiases(floats, arguments.outputs[0].as<Bf16>(), arguments)
+                                : AddBiases(floats, arguments.outputs[0].f32(), arguments));
   }
+
+ private:
+  template <typename T>
+  cudaError_t AddBiases(const float* sums, T* y, const KernelArguments& arguments) const {
+    return Launch(stream(), BlocksFor(shape().outputs()), kThreads, 0, AddBias<T>, sums, arguments.parameters[1].f32(), y,
+                  shape().outputs(), shape().out_channels);
+  }
+
+  const Factor x_;
+  const size_t weights_;
+  const bool sums_apart_;  // f32, and y bf16
+  const size_t sums_;
 };
 
-class ConvolutionGradWeight : public DeviceKernel {
+class ConvolutionGradInput : public ConvolutionKernel {
  public:
-  using DeviceKernel::DeviceKernel;
-  size_t workspace_bytes() const override { return ColumnSumsWorkspaceBytes(op_.in(1).rows(), op_.in(1).dim(-1)); }
+  static constexpr ConvolutionPass kPass = ConvolutionPass::kGradInput;
+  static ConvolutionShape ShapeOf(const PreparedOp& op) { return ConvolutionShapeOf(op, op.out(0), op.in(0)); }
+
+  ConvolutionGradInput(PreparedOp op, Device& device, const ConvolutionSpec& spec, std::unique_ptr<ConvolutionPlan> plan)
+      : ConvolutionKernel(std::move(op), device, spec, std::move(plan)), dy_(FactorOf(0)), weights_(TakeElements(shape().weights())) {}
+
   absl::Status Run(const KernelArguments& arguments) override {
-    const float* dy = arguments.inputs[1].f32();
-    if (float* dw = OutputOrNull(arguments, 0); dw != nullptr) {
-      const Window window = Window::Of(op_, op_.in(0), op_.in(1));
-      const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(window.weights(), 1, kMostBlocks));
-      FUSIONLLM_RETURN_IF_ERROR(Launched(
-          Launch(stream(), blocks, kThreads, 0, GradientOfWeights, arguments.inputs[0].f32(), dy, dw, window, Accumulates(arguments, 0))));
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const dy, Get(dy_, arguments));
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const weights, CopyWeights(weights_, arguments));
+    return Convolve(dy, weights, arguments.outputs[0].data, arguments);
+  }
+
+ private:
+  const Factor dy_;
+  const size_t weights_;
+};
+
+class ConvolutionGradWeight : public ConvolutionKernel {
+ public:
+  static constexpr ConvolutionPass kPass = ConvolutionPass::kGradWeight;
+  static ConvolutionShape ShapeOf(const PreparedOp& op) { return ConvolutionShapeOf(op, op.in(0), op.in(1)); }
+
+  ConvolutionGradWeight(PreparedOp op, Device& device, const ConvolutionSpec& spec, std::unique_ptr<ConvolutionPlan> plan)
+      : ConvolutionKernel(std::move(op), device, spec, std::move(plan)),
+        x_(FactorOf(0)),
+        dy_(FactorOf(1)),
+        gradient_(TakeElements(shape().weights())),
+        column_sums_(Take(op_.outputs.size() > 1 ? ColumnSumsWorkspaceBytes(op_.in(1).rows(), shape().out_channels) : 0)) {}
+
+  absl::Status Run(const KernelArguments& arguments) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const dy, Get(dy_, arguments));
+    if (float* dweight = OutputOrNull(arguments, 0); dweight != nullptr) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const void* const x, Get(x_, arguments));
+      auto* const gradient = static_cast<float*>(At(arguments, gradient_));
+      FUSIONLLM_RETURN_IF_ERROR(Convolve(x, dy, gradient, arguments));
+      FUSIONLLM_RETURN_IF_ERROR(
+          Launched(Launch(stream(), BlocksFor(shape().weights()), kThreads, 0, AddWeightGradient, static_cast<const float*>(gradient),
+                          dweight, WeightOrder::Of(shape()), Accumulates(arguments, 0))));
     }
     float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
     if (dbias == nullptr) return absl::OkStatus();
-    return Launched(
-        SumColumns(stream(), dy, op_.in(1).rows(), op_.in(1).dim(-1), Accumulates(arguments, 1), arguments.workspace.data(), dbias));
+    return Launched(SumColumns(stream(), static_cast<const float*>(dy), op_.in(1).rows(), shape().out_channels, Accumulates(arguments, 1),
+                               At(arguments, column_sums_), dbias));
   }
+
+ private:
+  const Factor x_, dy_;
+  const size_t gradient_;
+  const size_t column_sums_;
 };
+
+template <typename K>
+MadeKernel MakeConvolution(PreparedOp op, Device& device) {
+  const ConvolutionSpec spec{.pass = K::kPass, .numbers = NumbersOf(op), .shape = K::ShapeOf(op)};
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<ConvolutionPlan> plan, PrepareConvolution(device, spec));
+  return std::make_unique<K>(std::move(op), device, spec, std::move(plan));
+}
+
+template <typename K>
+constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
+  return {type, MakeConvolution<K>, {MakeConvolution<K>, inputs, outputs}};
+}
 
 }  // namespace
 
 std::span<const Entry> ConvolutionKernels() {
-  static constexpr Entry kEntries[] = {{"conv2d", Make<Convolution>},
-                                       {"conv2d_grad_input", Make<ConvolutionGradInput>},
-                                       {"conv2d_grad_weight", Make<ConvolutionGradWeight>}};
+  static constexpr Entry kEntries[] = {EntryOf<Convolution>("conv2d", "e", "e"),
+                                       EntryOf<ConvolutionGradInput>("conv2d_grad_input", "e", "e"),
+                                       EntryOf<ConvolutionGradWeight>("conv2d_grad_weight", "ee", "ff")};
   return kEntries;
 }
 

@@ -48,6 +48,12 @@ struct Fault {
   int64_t position = 0;
 };
 
+// How an algorithm of a library is chosen for a shape.
+enum class AlgorithmChoice {
+  kHeuristic,  // the library's own first, which depends on the shape and the kind of card alone: the same bits on any number of stages
+  kMeasured,   // the fastest of its first few by measurement, kept for the process; another process may choose others, with other bits
+};
+
 class Device {
  public:
   // Errors: FindDevice's.
@@ -62,6 +68,9 @@ class Device {
   PinnedPool& pinned() { return pinned_; }
   Outgoing& outgoing() { return *outgoing_; }
   Incoming& incoming() { return *incoming_; }
+  // Of what is prepared from then on.
+  AlgorithmChoice algorithm_choice() const { return algorithm_choice_; }
+  void set_algorithm_choice(AlgorithmChoice choice) { algorithm_choice_ = choice; }
 
   // A check that kernels make of ids: `text` is what a message says before "at position 3 is 70000, not in [0, 50257)". Returns its number.
   int32_t AddCheck(std::string text, int64_t limit);
@@ -82,6 +91,7 @@ class Device {
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
   PinnedPool pinned_;
+  AlgorithmChoice algorithm_choice_ = AlgorithmChoice::kHeuristic;
   std::unique_ptr<StreamMemory> memory_;
   std::unique_ptr<Outgoing> outgoing_;
   std::unique_ptr<Incoming> incoming_;

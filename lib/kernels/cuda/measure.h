@@ -1,0 +1,20 @@
+// Choosing by measurement: which of several ways to do the same is the fastest on this device.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/kernels/cuda/device.h"
+
+namespace fusionllm::kernels::cuda {
+
+int64_t SteadyNanoseconds();
+
+// The number of the fastest of `ways`, of equals the first; `run` starts one in the device's stream. Blocks. Ways that fail are left out.
+// Errors: the last failure where all do; InvalidArgument where there are none.
+absl::StatusOr<size_t> FastestOf(Device& device, size_t ways, absl::FunctionRef<absl::Status(size_t)> run,
+                                 absl::FunctionRef<int64_t()> now_ns = SteadyNanoseconds);
+
+}  // namespace fusionllm::kernels::cuda
