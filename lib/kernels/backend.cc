@@ -13,9 +13,9 @@ namespace fusionllm::kernels {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateOnCard(int index) {
+absl::StatusOr<std::unique_ptr<Backend>> CreateOnCard(int index, const BackendOptions& options) {
 #ifdef FUSIONLLM_CUDA
-  return cuda::CreateCudaBackend(index);
+  return cuda::CreateCudaBackend(index, options.same_bits ? cuda::AlgorithmChoice::kHeuristic : cuda::AlgorithmChoice::kMeasured);
 #else
   return ChooseDevice(absl::StrCat("cuda:", index)).status();  // which says why not
 #endif
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, c
   }
   if (name == "cpu") return cpu::CreateCpuBackend(options);
   if (name == "ref") return ref::CreateReferenceBackend();
-  if (const int card = CudaIndex(name); card >= 0) return CreateOnCard(card);
+  if (const int card = CudaIndex(name); card >= 0) return CreateOnCard(card, options);
   return absl::NotFoundError(absl::StrCat("no back end '", name, "'; there are: ", absl::StrJoin(BackendNames(), ", ")));
 }
 

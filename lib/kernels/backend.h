@@ -3,7 +3,7 @@
 // A back end has the same file set as its siblings: lib/kernels/<backend>/{attention,convolution,elementwise,embedding,linear,loss,
 // movement,normalization,pooling,reduction}.cc, plus backend.cc that lists them, so a reader finds an op's kernel by its family.
 //
-// Determinism: the same inputs give the same bits in every call, whatever the number of threads and the other work of the machine: work is
+// Determinism: unless BackendOptions say otherwise the same inputs give the same bits in every call, whatever the number of threads and the other work of the machine: work is
 // split into chunks that depend on shapes alone, and sums over chunks run in chunk order.
 // A Kernel is prepared once for one op with fixed types and run many times, from one thread at a time.
 #pragma once
@@ -82,6 +82,9 @@ class Recording {
 
 struct BackendOptions {
   int threads = 1;  // >= 1
+  // On a device: the same bits in every run and on any number of stages, on one kind of card. Else what is fastest by measurement, where
+  // choices may differ from process to process, and what may be fused may depend on where a model is cut.
+  bool same_bits = true;
 };
 
 class Backend {
@@ -97,9 +100,10 @@ class Backend {
 
   // One kernel for two ops of which `second` runs right after `first` and reads its output 0; null where it has none. Its arguments are those
   // of both, the first one's before the second's: inputs (among them `first`'s output 0), parameters, outputs, accumulate; indices of
-  // CanRunInPlace count so, too. Every output has the bits that two kernels would give it. Output 0 of `first` may be null: nobody else wants
-  // it.
-  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second) {
+  // CanRunInPlace count so, too. Every output has the bits that two kernels would give it, on a back end that is to give the same bits
+  // wherever a model is cut. Output 0 of `first` is null where nobody else wants it (`handed_on_wanted` false).
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second,
+                                                               bool handed_on_wanted) {
     return nullptr;
   }
 

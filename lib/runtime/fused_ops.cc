@@ -57,11 +57,11 @@ absl::StatusOr<std::map<size_t, FusedPair>> FusePass(const opdag::Graph& graph, 
     if (first.outputs.empty() || !one.sends.empty() || one.recompute != other.recompute) continue;
     const opdag::ValueId between = first.outputs[0];
     if (std::find(second.inputs.begin(), second.inputs.end(), between) == second.inputs.end()) continue;
-    FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, backend.PrepareFused(graph, first, second));
+    const bool wanted = graph.value(between).consumers.size() > 1 || pass.location[between].arena != Arena::kScratch;
+    FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, backend.PrepareFused(graph, first, second, wanted));
     if (kernel == nullptr) continue;
     const auto allows = [&](const std::vector<BoundOp>& ops) { return MemoryAllows(*kernel, ops[i], ops[i + 1]); };
     if (!std::all_of(bound.begin(), bound.end(), allows)) continue;
-    const bool wanted = graph.value(between).consumers.size() > 1 || pass.location[between].arena != Arena::kScratch;
     FusedPair& pair = pairs[i];
     for (const std::vector<BoundOp>& ops : bound) pair.bound.push_back(Together(ops[i], ops[i + 1], wanted));
     pair.kernel = std::move(kernel);

@@ -48,8 +48,8 @@ MessageKey KeyOf(const CutEdge& edge, const PassContext& context) {
 }
 
 absl::Status NotFit(const Op& op, const CutEdge& edge, const PassContext& context, const absl::Status& why) {
-  return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s", op.name,
-                                        op.type, edge.peer, context.step, context.micro_batch, std::string(why.message())));
+  return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
+                                        op.name, op.type, edge.peer, context.step, context.micro_batch, std::string(why.message())));
 }
 
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }

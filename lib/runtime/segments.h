@@ -35,7 +35,8 @@ class SegmentRecordings {
     size_t begin;
     auto operator<=>(const Key&) const = default;
   };
-  // Does what `run` does: itself at first, then by a recording of it if the back end makes one. Errors: those of `run`, Recording::Replay's.
+  // Does what `run` does: itself at first, then by a recording of it if the back end makes one. Errors: those of `run`,
+  // Recording::Replay's.
   absl::Status Run(const Key& key, kernels::Backend& backend, absl::FunctionRef<absl::Status()> run);
   // How many runs were by a recording.
   int64_t replays() const { return replays_; }

@@ -31,7 +31,8 @@ class SendQueue {
     std::function<absl::Status(const absl::Status&)> explain;
   };
 
-  // `failed` is called once, on the queue's thread, with the first error; what is pushed afterwards is dropped. The port outlives the queue.
+  // `failed` is called once, on the queue's thread, with the first error; what is pushed afterwards is dropped. The port outlives the
+  // queue.
   SendQueue(MessagePort& port, int stages, std::function<void(const absl::Status&)> failed);
   // Drops what does not wait for the port yet.
   ~SendQueue();

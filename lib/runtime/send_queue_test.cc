@@ -42,10 +42,9 @@ class Later : public compression::PendingMessage {
 };
 
 SendQueue::Message MessageOf(int micro_batch, std::unique_ptr<compression::PendingMessage> pending) {
-  return {.to_stage = 1,
-          .key = {.micro_batch = micro_batch},
-          .pending = std::move(pending),
-          .explain = [](const absl::Status& status) { return absl::InternalError(absl::StrCat("explained: ", status.message())); }};
+  return {.to_stage = 1, .key = {.micro_batch = micro_batch}, .pending = std::move(pending), .explain = [](const absl::Status& status) {
+            return absl::InternalError(absl::StrCat("explained: ", status.message()));
+          }};
 }
 
 TEST(SendQueueTest, HandsMessagesOverInOrderOnceTheyAreWhole) {

@@ -194,7 +194,8 @@ cudaError_t Correct(cudaStream_t stream, const float* values, const float* resid
 cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, float factor, const float* minuend, float* out) {
   return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, factor, nullptr, minuend, out);
 }
-cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend, float* out) {
+cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend,
+                        float* out) {
   return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, 0.0f, greatest, minuend, out);
 }
 cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint32_t* indices, int64_t n, Verdict* verdict) {

@@ -34,7 +34,8 @@ cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint
 // out[i] = what was decoded, or minuend[i] less that where there is a minuend, which may be `out`. Nothing is checked.
 cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, float factor, const float* minuend, float* out);
 // With the factor that FloatToHalf took for *greatest.
-cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend, float* out);
+cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend,
+                        float* out);
 cudaError_t BfloatToFloat(cudaStream_t stream, const std::byte* bfloats, int64_t n, const float* minuend, float* out);
 cudaError_t DequantizeInt8(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
                            float* out);

@@ -17,8 +17,9 @@ namespace {
 const std::map<std::string, Entry>& Entries() {
   static const auto* const entries = [] {
     auto* all = new std::map<std::string, Entry>;
-    for (const auto family : {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(),
-                              LayerNormKernels(), LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
+    for (const auto family :
+         {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LayerNormKernels(),
+          LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
       for (const Entry& entry : family) all->emplace(std::string(entry.type), entry);
     }
     return all;
@@ -27,7 +28,7 @@ const std::map<std::string, Entry>& Entries() {
 }
 
 const FusedEntry* FusionOf(absl::string_view first, absl::string_view second) {
-  for (const auto family : {LayerNormFusions()}) {
+  for (const auto family : {LayerNormFusions(), LinearFusions()}) {
     for (const FusedEntry& entry : family) {
       if (entry.first == first && entry.second == second) return &entry;
     }
@@ -86,12 +87,13 @@ class CudaBackend final : public Backend {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), *device_);
   }
-  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second) override {
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second,
+                                                       bool handed_on_wanted) override {
     const auto through = std::find(second.inputs.begin(), second.inputs.end(), first.outputs[0]);
     if (FusionOf(first.type, second.type) == nullptr || through == second.inputs.end()) return nullptr;
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp one, PrepareOp(graph, first));
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp other, PrepareOp(graph, second));
-    return MakeFusedKernel(std::move(one), std::move(other), static_cast<int>(through - second.inputs.begin()), *device_);
+    return MakeFusedKernel(std::move(one), std::move(other), static_cast<int>(through - second.inputs.begin()), handed_on_wanted, *device_);
   }
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
@@ -123,14 +125,17 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
   return entry.make(std::move(op), device);
 }
 
-MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, Device& device) {
+MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, bool handed_on_wanted, Device& device) {
   const FusedEntry* const entry = FusionOf(first.type, second.type);
   if (entry == nullptr) return nullptr;
+  const bool both = entry->handed_on == FusedEntry::HandedOn::kEither;
+  if (!both && handed_on_wanted != (entry->handed_on == FusedEntry::HandedOn::kWanted)) return nullptr;
   return entry->make(std::move(first), std::move(second), through, device);
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index) {
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index, AlgorithmChoice choice) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open(index));
+  device->set_algorithm_choice(choice);
   return std::make_unique<CudaBackend>(std::move(device));
 }
 

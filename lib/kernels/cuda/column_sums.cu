@@ -92,4 +92,8 @@ cudaError_t SumColumns(cudaStream_t stream, const Bf16* matrix, int64_t rows, in
   return Sum(stream, matrix, rows, columns, accumulate, workspace, sums);
 }
 
+cudaError_t TakeSums(cudaStream_t stream, const float* made, int64_t columns, bool accumulate, float* sums) {
+  return Launch(stream, BlocksFor(columns), kThreads, 0, AddStretches, made, int64_t{1}, columns, accumulate, sums);
+}
+
 }  // namespace fusionllm::kernels::cuda

@@ -18,4 +18,7 @@ cudaError_t SumColumns(cudaStream_t stream, const float* matrix, int64_t rows, i
 cudaError_t SumColumns(cudaStream_t stream, const Bf16* matrix, int64_t rows, int64_t columns, bool accumulate, void* workspace,
                        float* sums);
 
+// As SumColumns, of sums that were made already.
+cudaError_t TakeSums(cudaStream_t stream, const float* made, int64_t columns, bool accumulate, float* sums);
+
 }  // namespace fusionllm::kernels::cuda

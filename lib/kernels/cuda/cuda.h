@@ -6,6 +6,7 @@
 // on one kind of card. Nothing waits for the device but Device::Finish and copies to the host.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -39,8 +40,11 @@ struct Entry {
 // shapes or types are not what it is for.
 using FusedFactory = absl::StatusOr<std::unique_ptr<Kernel>> (*)(PreparedOp first, PreparedOp second, int through, Device& device);
 struct FusedEntry {
+  // What becomes of the first op's output 0: it may be wanted by others too, must be, or must not be.
+  enum class HandedOn : uint8_t { kEither, kWanted, kUnwanted };
   absl::string_view first, second;  // op types
   FusedFactory make;
+  HandedOn handed_on = HandedOn::kEither;
 };
 
 std::span<const Entry> AttentionKernels();
@@ -49,6 +53,7 @@ std::span<const Entry> ConvolutionKernels();
 std::span<const Entry> ElementwiseKernels();
 std::span<const Entry> EmbeddingKernels();
 std::span<const Entry> LinearKernels();
+std::span<const FusedEntry> LinearFusions();
 std::span<const Entry> LossKernels();
 std::span<const Entry> MovementKernels();
 std::span<const Entry> LayerNormKernels();
@@ -60,13 +65,13 @@ std::span<const Entry> ReductionKernels();
 // tensors that are neither f32 nor bf16.
 MadeKernel MakeKernel(PreparedOp op, Device& device);
 // Of two ops as FusedEntry has them; null where there is none.
-MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, Device& device);
+MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, bool handed_on_wanted, Device& device);
 
 // Parameter updates on the device, which must outlive them.
 std::unique_ptr<OptimizerKernels> MakeOptimizer(Device& device);
 
 // On CUDA device `index` of this machine. Errors: Device::Open's.
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index);
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index, AlgorithmChoice choice = AlgorithmChoice::kHeuristic);
 // The device of such a back end, which owns it; null for any other back end. For what computes beside the kernels, in the same stream.
 Device* DeviceOf(Backend& backend);
 

@@ -1,5 +1,5 @@
-// What goes on beside the kernels of a device: copies under way, messages in either direction, marks and recordings. Without a toolkit and a
-// card the streams are those of emulated/, which do everything as late as they may.
+// What goes on beside the kernels of a device: copies under way, messages in either direction, marks and recordings. Without a toolkit and
+// a card the streams are those of emulated/, which do everything as late as they may.
 #include <array>
 #include <cstring>
 #include <span>

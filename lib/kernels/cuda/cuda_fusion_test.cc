@@ -84,7 +84,7 @@ class CudaFusionTest : public ::testing::TestWithParam<DType> {
 
   // With every combination of what may be wanted of the first op beside what it hands on, and whether gradients are added up.
   void ExpectSameBits(const OpCase& first, OpCase second, int through, const std::vector<std::vector<bool>>& accumulate) {
-    auto fused = MakeFusedKernel(first.op, second.op, through, *device_);
+    auto fused = MakeFusedKernel(first.op, second.op, through, /*handed_on_wanted=*/true, *device_);
     ASSERT_TRUE(fused.ok()) << fused.status();
     ASSERT_NE(*fused, nullptr);
     const size_t outputs = first.op.outputs.size() + second.op.outputs.size();
@@ -241,9 +241,80 @@ TEST_P(CudaFusionTest, ANumberThatIsNoneMakesTheLossNone) {
   }
 }
 
+// A linear op and its GELU, forward and back: not the bits of two ops, so only where that is allowed; the same but for one rounding of what
+// lies between.
+TEST_P(CudaFusionTest, GeluComesWithItsProductWhereBitsMayDiffer) {
+  if (GetParam() == DType::kF32) return;  // as they are
+  constexpr int64_t kRowsOfCase = 24, kIn = 40, kOut = 72;
+  const TensorType weight{DType::kF32, tensor::Shape{kIn, kOut}}, x = Elements(kRowsOfCase, kIn), y = Elements(kRowsOfCase, kOut);
+  OpCase linear = CaseOf("linear", {Random(x, 1)}, {Random(weight, 2), Random(Floats(kOut), 3)}, {y});
+  linear.op.attributes = {{"layout", std::string("io")}, {"out", kOut}};
+  OpCase gelu = CaseOf("gelu", {Array(y)}, {}, {y});
+  OpCase grad_input = CaseOf("linear_grad_input", {Random(x, 4)}, {Random({DType::kF32, tensor::Shape{kOut, kIn}}, 5)}, {y});
+  grad_input.op.attributes = {{"layout", std::string("io")}};
+  OpCase gelu_grad = CaseOf("gelu_grad", {Random(y, 6), Array(y)}, {}, {y});
+  for (OpCase* op_case : {&gelu, &gelu_grad}) op_case->op.attributes = {{"approximate", std::string("tanh")}};
+
+  EXPECT_EQ(*MakeFusedKernel(linear.op, gelu.op, 0, true, *device_), nullptr) << "bits are to be the same";
+  device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
+  EXPECT_EQ(*MakeFusedKernel(linear.op, gelu.op, 0, false, *device_), nullptr) << "the library writes what lies between";
+  EXPECT_EQ(*MakeFusedKernel(grad_input.op, gelu_grad.op, 1, true, *device_), nullptr) << "the library does not";
+  EXPECT_EQ(*MakeFusedKernel(grad_input.op, gelu_grad.op, 0, false, *device_), nullptr) << "it is no gradient there";
+
+  const auto expect_near = [&](const OpCase& first, OpCase second, int through, bool wanted) {
+    const auto fused = MakeFusedKernel(first.op, second.op, through, wanted, *device_);
+    ASSERT_TRUE(fused.ok() && *fused != nullptr) << fused.status();
+    const RunResult of_first = target_.Run(first);
+    ASSERT_TRUE(of_first.status.ok()) << of_first.status;
+    second.inputs[static_cast<size_t>(through)] = of_first.outputs[0];
+    const RunResult of_second = target_.Run(second);
+    const RunResult got =
+        testing::RunKernel(**fused, Together(first, second, through), {.wanted = {wanted, true}, .memory = target_.memory});
+    ASSERT_TRUE(of_second.status.ok() && got.status.ok()) << of_second.status << got.status;
+    EXPECT_EQ(got.overrun, "");
+    if (wanted) {
+      EXPECT_EQ(got.outputs[0].bytes, of_first.outputs[0].bytes);
+    }
+    // Two roundings to bf16 more or less.
+    EXPECT_EQ(testing::Difference(Widened(of_second.outputs[0]), Widened(got.outputs[1]), 0x1p-6), "");
+  };
+  expect_near(linear, gelu, 0, true);
+  expect_near(grad_input, gelu_grad, 1, false);
+}
+
+TEST_P(CudaFusionTest, SumsOfTheGradientComeWithTheWeightsWhereBitsMayDiffer) {
+  for (const char* layout : {"io", "oi"}) {
+    SCOPED_TRACE(layout);
+    constexpr int64_t kRowsOfCase = 33, kIn = 10, kOut = 20;
+    const bool io = std::string(layout) == "io";
+    const TensorType dw{DType::kF32, io ? tensor::Shape{kIn, kOut} : tensor::Shape{kOut, kIn}};
+    OpCase grad = CaseOf("linear_grad_weight", {Random(Elements(kRowsOfCase, kIn), 1), Random(Elements(kRowsOfCase, kOut), 2)}, {},
+                         {dw, Floats(kOut)});
+    grad.op.attributes = {{"layout", std::string(layout)}};
+    for (const bool add : {false, true}) {
+      for (const bool weight_wanted : {true, false}) {
+        const RunOptions options{.wanted = {weight_wanted, true},
+                                 .accumulate = {add, add},
+                                 .initial = {Random(dw, 3), Random(Floats(kOut), 4)},
+                                 .memory = target_.memory};
+        device_->set_algorithm_choice(AlgorithmChoice::kHeuristic);
+        const RunResult want = target_.Run(grad, options);
+        device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
+        const RunResult got = target_.Run(grad, options);
+        ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
+        EXPECT_EQ(got.overrun, "");
+        if (weight_wanted) {
+          EXPECT_EQ(want.outputs[0].bytes, got.outputs[0].bytes);
+        }
+        EXPECT_EQ(testing::Difference(want.outputs[1], got.outputs[1], 1e-5), "");
+      }
+    }
+  }
+}
+
 TEST_P(CudaFusionTest, OthersAreLeftAlone) {
   const auto fused = [&](PreparedOp first, PreparedOp second) {
-    const auto kernel = MakeFusedKernel(std::move(first), std::move(second), 0, *device_);
+    const auto kernel = MakeFusedKernel(std::move(first), std::move(second), 0, /*handed_on_wanted=*/true, *device_);
     return kernel.ok() && *kernel != nullptr;
   };
   const auto add_of = [&](const TensorType& type, const TensorType& other) {

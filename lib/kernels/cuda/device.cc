@@ -124,9 +124,9 @@ class Device::StreamMemory final : public tensor::Memory {
     FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Take(std::min(kStagingBytes, bytes)));
     for (size_t done = 0; done < bytes; done += kStagingBytes) {
       const size_t piece = std::min(kStagingBytes, bytes - done);
-      FUSIONLLM_RETURN_IF_ERROR(
-          ToStatus(cudaMemcpyAsync(staging.data, static_cast<const std::byte*>(from) + done, piece, cudaMemcpyDeviceToHost, device_.stream_),
-                   "copying from the device"));
+      FUSIONLLM_RETURN_IF_ERROR(ToStatus(
+          cudaMemcpyAsync(staging.data, static_cast<const std::byte*>(from) + done, piece, cudaMemcpyDeviceToHost, device_.stream_),
+          "copying from the device"));
       FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(device_.stream_), "copying from the device"));
       std::memcpy(static_cast<std::byte*>(to) + done, staging.data, piece);
     }
@@ -138,8 +138,8 @@ class Device::StreamMemory final : public tensor::Memory {
     FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Take(sizeof(Fault) + bytes));
     FUSIONLLM_RETURN_IF_ERROR(
         ToStatus(cudaMemcpyAsync(staging.data, device_.fault_, sizeof(Fault), cudaMemcpyDeviceToHost, device_.stream_), kReadingState));
-    FUSIONLLM_RETURN_IF_ERROR(
-        ToStatus(cudaMemcpyAsync(staging.data + sizeof(Fault), from, bytes, cudaMemcpyDeviceToHost, device_.stream_), "copying from the device"));
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(staging.data + sizeof(Fault), from, bytes, cudaMemcpyDeviceToHost, device_.stream_),
+                                       "copying from the device"));
     Event arrived;
     FUSIONLLM_RETURN_IF_ERROR(arrived.Record(device_.stream_));
     return std::make_unique<CopyUnderWay>(

@@ -2,17 +2,24 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "lib/base/log.h"
 #include "lib/base/shared_library.h"
 #include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/measure.h"
 #include "lib/tensor/tensor.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;
+constexpr int kMostMeasured = 8;
 // The library takes 256 bytes for granted, and tensors in an arena have less.
 constexpr uint32_t kLeastAlignment = tensor::kAlignment;
 
@@ -83,10 +90,11 @@ class CublasGemm final : public Gemm {
     const cublasOperation_t first = s_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, first));
     FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, second));
-    if (s_.bias) {
-      FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-      FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(TypeOf(s_.result))));
+    FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, Epilogue()));
+    if (s_.bias || Sums()) {
+      FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(Sums() ? CUDA_R_32F : TypeOf(s_.result))));
     }
+    if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s_.ldc));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, s_.factors, b_));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_a ? s_.m : s_.k, s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a, s_.factors, a_));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.n, s_.m, s_.ldc, s_.stride_c, s_.result, c_));
@@ -95,16 +103,38 @@ class CublasGemm final : public Gemm {
 
   size_t workspace_bytes() const override { return choice_.workspaceSize; }
 
-  absl::Status Run(const GemmData& data, void* workspace) const override {
+  absl::Status Run(const GemmData& data, void* workspace) const override { return RunBy(choice_, data, workspace); }
+
+ private:
+  absl::Status RunBy(const cublasLtMatmulHeuristicResult_t& choice, const GemmData& data, void* workspace) const {
     if (Empty()) return absl::OkStatus();
     if (s_.bias) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias));
+    if (Sums()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.sums));
+    if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.aux));
     const float alpha = 1;
-    return ToStatus(l_.matmul(l_.handle, desc_, &alpha, data.b, b_, data.a, a_, &data.beta, data.c, c_, data.c, c_, &choice_.algo,
-                              workspace, choice_.workspaceSize, device_.stream()),
+    return ToStatus(l_.matmul(l_.handle, desc_, &alpha, data.b, b_, data.a, a_, &data.beta, data.c, c_, data.c, c_, &choice.algo, workspace,
+                              choice.workspaceSize, device_.stream()),
                     "a matrix product");
   }
 
- private:
+  bool Sums() const { return s_.extra == GemmExtra::kSumsOfA || s_.extra == GemmExtra::kSumsOfB; }
+  bool UsesAux() const { return s_.extra == GemmExtra::kGelu || s_.extra == GemmExtra::kGeluGrad; }
+  cublasLtEpilogue_t Epilogue() const {
+    switch (s_.extra) {
+      case GemmExtra::kNone:
+        return s_.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+      case GemmExtra::kGelu:
+        return s_.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      case GemmExtra::kGeluGrad:
+        return CUBLASLT_EPILOGUE_DGELU;
+      case GemmExtra::kSumsOfA:
+        return CUBLASLT_EPILOGUE_BGRADB;  // a is the library's second operand
+      case GemmExtra::kSumsOfB:
+        return CUBLASLT_EPILOGUE_BGRADA;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+
   bool Empty() const { return s_.m * s_.n * s_.batch == 0; }
 
   template <typename T>
@@ -122,12 +152,12 @@ class CublasGemm final : public Gemm {
     return ToStatus(l_.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)), "describing a matrix");
   }
 
-  // The library's own first choice, which depends on the shape and the kind of card alone: the same bits on any number of stages. (What is
-  // fastest by measurement may differ from run to run.)
-  absl::Status Choose() {
+  // The library's first few, in its own order.
+  absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Algorithms(int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(l_.preference_create(&preference), "choosing an algorithm"));
     int found = 0;
+    std::vector<cublasLtMatmulHeuristicResult_t> algorithms(static_cast<size_t>(most));
     cublasStatus_t status =
         l_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMostWorkspaceBytes, sizeof(kMostWorkspaceBytes));
     for (const cublasLtMatmulPreferenceAttributes_t matrix :
@@ -136,13 +166,69 @@ class CublasGemm final : public Gemm {
       if (status == CUBLAS_STATUS_SUCCESS) status = l_.preference_set(preference, matrix, &kLeastAlignment, sizeof(kLeastAlignment));
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, 1, &choice_, &found);
+      status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, most, algorithms.data(), &found);
     }
     l_.preference_destroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && found > 0) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d] in %s, %d times (it answers %d)", s_.m, s_.k, s_.k, s_.n,
-                        tensor::Name(s_.factors), s_.batch, static_cast<int>(status)));
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+      return absl::UnimplementedError(
+          absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d] in %s, %d times (it answers %d)", s_.m, s_.k, s_.k, s_.n,
+                          tensor::Name(s_.factors), s_.batch, static_cast<int>(status)));
+    }
+    algorithms.resize(static_cast<size_t>(found));
+    return algorithms;
+  }
+
+  absl::StatusOr<cublasLtMatmulHeuristicResult_t> Fastest(const std::vector<cublasLtMatmulHeuristicResult_t>& algorithms) const {
+    size_t workspace_bytes = 0;
+    for (const cublasLtMatmulHeuristicResult_t& algorithm : algorithms)
+      workspace_bytes = std::max(workspace_bytes, algorithm.workspaceSize);
+    const auto elements = [&](int64_t rows, int64_t leading, int64_t stride) { return (s_.batch - 1) * stride + rows * leading; };
+    const auto take = [&](int64_t count, tensor::DType type) -> absl::StatusOr<tensor::MemoryBlock> {
+      FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device_.memory().Allocate(static_cast<size_t>(count) * tensor::SizeOf(type)));
+      FUSIONLLM_RETURN_IF_ERROR(device_.memory().Zero(block.data(), block.size()));
+      return block;
+    };
+    FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock a, take(elements(s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a), s_.factors));
+    FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock b, take(elements(s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b), s_.factors));
+    FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock c, take(elements(s_.m, s_.ldc, s_.stride_c), s_.result));
+    FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock aux, take(UsesAux() ? elements(s_.m, s_.ldc, s_.stride_c) : 0, s_.result));
+    FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock beside, take(std::max(s_.m, s_.n), tensor::DType::kF32));
+    FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock workspace, device_.memory().Allocate(workspace_bytes));
+    const GemmData data{.a = a.data(),
+                        .b = b.data(),
+                        .c = c.data(),
+                        .bias = beside.data(),
+                        .aux = aux.data(),
+                        .sums = reinterpret_cast<float*>(beside.data())};
+    FUSIONLLM_ASSIGN_OR_RETURN(const size_t fastest, FastestOf(device_, algorithms.size(),
+                                                               [&](size_t i) { return RunBy(algorithms[i], data, workspace.data()); }));
+    return algorithms[fastest];
+  }
+
+  absl::StatusOr<cublasLtMatmulHeuristicResult_t> Chosen() const {
+    const bool measure = device_.algorithm_choice() == AlgorithmChoice::kMeasured;
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulHeuristicResult_t> algorithms, Algorithms(measure ? kMostMeasured : 1));
+    if (algorithms.size() == 1) return algorithms[0];
+    absl::StatusOr<cublasLtMatmulHeuristicResult_t> fastest = Fastest(algorithms);
+    if (fastest.ok()) return fastest;
+    // For lack of memory, mostly: no reason not to train.
+    base::Log(base::LogLevel::kWarning,
+              absl::StrFormat("measuring products of [%d, %d] and [%d, %d] failed; taking the first way that cuBLASLt names: %s", s_.m,
+                              s_.k, s_.k, s_.n, fastest.status().message()));
+    return algorithms[0];
+  }
+
+  // Once in the process for a shape and a way of choosing, whoever asks.
+  absl::Status Choose() {
+    static std::mutex mutex;
+    static auto* const chosen = new std::map<std::pair<AlgorithmChoice, GemmShape>, absl::StatusOr<cublasLtMatmulHeuristicResult_t>>;
+    const std::lock_guard lock(mutex);
+    const std::pair key(device_.algorithm_choice(), s_);
+    auto found = chosen->find(key);
+    if (found == chosen->end()) found = chosen->emplace(key, Chosen()).first;
+    if (!found->second.ok()) return found->second.status();
+    choice_ = *found->second;
+    return absl::OkStatus();
   }
 
   const CublasLt& l_;

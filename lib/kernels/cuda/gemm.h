@@ -14,6 +14,15 @@ namespace fusionllm::kernels::cuda {
 
 // c[m, n] = op(a)[m, k] op(b)[k, n] + beta c, `batch` times with the strides between one and the next; op transposes where its flag says
 // so. Sums are fp32 whatever the factors are, and a bf16 result is rounded once.
+// What a product does besides.
+enum class GemmExtra {
+  kNone,
+  kGelu,      // c = gelu(product + bias) in its tanh form; product + bias goes to `aux`, which lies as c does
+  kGeluGrad,  // c = product * gelu'(aux), likewise
+  kSumsOfA,   // sums[i] = the sum of row i of a, which is [m, k] once transposed; m floats
+  kSumsOfB,   // sums[j] = the sum of column j of b, which is [k, n]; n floats
+};
+
 struct GemmShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
@@ -23,9 +32,10 @@ struct GemmShape {
   // After the product, `n` numbers of the result's type are added to each row: cuBLASLt's biases have it (cublasLt.h,
   // CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE).
   bool bias = false;
+  GemmExtra extra = GemmExtra::kNone;
   tensor::DType factors = tensor::DType::kF32;  // of a and b: f32, or bf16
   tensor::DType result = tensor::DType::kF32;   // of c: f32, or bf16 where the factors are
-  bool operator==(const GemmShape&) const = default;
+  auto operator<=>(const GemmShape&) const = default;
 };
 
 struct GemmData {
@@ -33,6 +43,8 @@ struct GemmData {
   const void* b = nullptr;
   void* c = nullptr;
   const void* bias = nullptr;
+  void* aux = nullptr;
+  float* sums = nullptr;
   float beta = 0;  // 0 or 1
 };
 
@@ -45,6 +57,7 @@ class Gemm {
   virtual absl::Status Run(const GemmData& data, void* workspace) const = 0;
 };
 
+// By the algorithm that the device's AlgorithmChoice asks for; a measured one is kept for the process, and shared by ops of one shape.
 // Errors: FailedPrecondition, naming the library, where cuBLASLt cannot be loaded; Unimplemented where it knows no way for this
 // shape; InvalidArgument for types that are not said above to go together.
 absl::StatusOr<std::unique_ptr<Gemm>> PrepareGemm(Device& device, const GemmShape& shape);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/status_macros.h"
@@ -63,8 +64,8 @@ GemmShape MatMulShape(const PreparedOp& op) {
           .stride_c = m * n};
 }
 
-// c = a b. Where the op has a bf16 tensor both factors are bf16, and so is the bias: what is f32 is rounded to a copy in the workspace, behind
-// the library's.
+// c = a b. Where the op has a bf16 tensor both factors are bf16, and so is the bias: what is f32 is rounded to a copy in the workspace,
+// behind the library's.
 class ProductKernel : public DeviceKernel {
  public:
   ProductKernel(PreparedOp op, Device& device, const GemmShape& shape, std::unique_ptr<Gemm> gemm)
@@ -100,9 +101,8 @@ class ProductKernel : public DeviceKernel {
     const float* const given = arguments.parameters[1].f32();
     if (!bias_.rounded) return given;
     std::byte* const copy = arguments.workspace.data() + bias_.offset;
-    FUSIONLLM_RETURN_IF_ERROR(
-        Launched(bias_bf16_ ? RoundToBf16(stream(), given, reinterpret_cast<uint16_t*>(copy), bias_.elements)
-                            : RoundFloatsToBf16(stream(), given, reinterpret_cast<float*>(copy), bias_.elements)));
+    FUSIONLLM_RETURN_IF_ERROR(Launched(bias_bf16_ ? RoundToBf16(stream(), given, reinterpret_cast<uint16_t*>(copy), bias_.elements)
+                                                  : RoundFloatsToBf16(stream(), given, reinterpret_cast<float*>(copy), bias_.elements)));
     return copy;
   }
 
@@ -146,13 +146,17 @@ class ProductKernel : public DeviceKernel {
   bool bias_bf16_ = false;
 };
 
-template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
-MadeKernel MakeProduct(PreparedOp op, Device& device) {
-  GemmShape shape = ShapeOf(op);
+GemmShape WithTypes(GemmShape shape, const PreparedOp& op) {
   if (NeedsWidening(op)) {
     shape.factors = tensor::DType::kBF16;
     shape.result = op.outputs[0].dtype;
   }
+  return shape;
+}
+
+template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
+MadeKernel MakeProduct(PreparedOp op, Device& device) {
+  const GemmShape shape = WithTypes(ShapeOf(op), op);
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, shape));
   return std::make_unique<K>(std::move(op), device, shape, std::move(gemm));
 }
@@ -172,21 +176,25 @@ class LinearGradWeight : public ProductKernel {
   LinearGradWeight(PreparedOp op, Device& device, const GemmShape& shape, std::unique_ptr<Gemm> gemm)
       : ProductKernel(std::move(op), device, shape, std::move(gemm)),
         in_bf16_(shape.factors == tensor::DType::kBF16),
-        sums_offset_(Take(op_.outputs.size() > 1 ? ColumnSumsWorkspaceBytes(rows(), out()) : 0)) {}
+        by_product_(shape.extra != GemmExtra::kNone),
+        sums_offset_(Take(op_.outputs.size() < 2 ? 0 : std::max(ColumnSumsWorkspaceBytes(rows(), out()), sizeof(float) * out()))) {}
 
   absl::Status Run(const KernelArguments& arguments) override {
     FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
     const void* const x = factors.first;
     const void* const dy = factors.second;
     const bool io = IsInputOutput(op_);
-    if (float* dw = OutputOrNull(arguments, 0); dw != nullptr) {
-      FUSIONLLM_RETURN_IF_ERROR(
-          Multiply({.a = io ? x : dy, .b = io ? dy : x, .c = dw, .beta = Accumulates(arguments, 0) ? 1.0f : 0.0f}, arguments));
+    void* const sums = arguments.workspace.data() + sums_offset_;
+    float* const dw = OutputOrNull(arguments, 0);
+    if (dw != nullptr) {
+      FUSIONLLM_RETURN_IF_ERROR(Multiply(
+          {.a = io ? x : dy, .b = io ? dy : x, .c = dw, .sums = static_cast<float*>(sums), .beta = Accumulates(arguments, 0) ? 1.0f : 0.0f},
+          arguments));
     }
     float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
     if (dbias == nullptr) return absl::OkStatus();
-    void* const sums = arguments.workspace.data() + sums_offset_;
     const bool add = Accumulates(arguments, 1);
+    if (by_product_ && dw != nullptr) return Launched(TakeSums(stream(), static_cast<const float*>(sums), out(), add, dbias));
     return Launched(in_bf16_ ? SumColumns(stream(), static_cast<const Bf16*>(dy), rows(), out(), add, sums, dbias)
                              : SumColumns(stream(), static_cast<const float*>(dy), rows(), out(), add, sums, dbias));
   }
@@ -195,9 +203,23 @@ class LinearGradWeight : public ProductKernel {
   int64_t rows() const { return op_.in(0).rows(); }
   int64_t out() const { return op_.in(1).dim(-1); }
 
-  const bool in_bf16_;
+  const bool in_bf16_, by_product_;
   const size_t sums_offset_;
 };
+
+// Where bits may depend on algorithms the gradient of the bias comes with the product, if the library has a way.
+MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
+  GemmShape shape = WithTypes(GradWeightShape(op), op);
+  if (op.outputs.size() > 1 && device.algorithm_choice() == AlgorithmChoice::kMeasured) {
+    GemmShape with_sums = shape;
+    with_sums.extra = IsInputOutput(op) ? GemmExtra::kSumsOfB : GemmExtra::kSumsOfA;
+    absl::StatusOr<std::unique_ptr<Gemm>> gemm = PrepareGemm(device, with_sums);
+    if (gemm.ok()) return std::make_unique<LinearGradWeight>(std::move(op), device, with_sums, *std::move(gemm));
+    if (!absl::IsUnimplemented(gemm.status())) return gemm.status();
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, shape));
+  return std::make_unique<LinearGradWeight>(std::move(op), device, shape, std::move(gemm));
+}
 
 // The product of its two factors and no more.
 class Product : public ProductKernel {
@@ -209,6 +231,58 @@ class Product : public ProductKernel {
   }
 };
 
+// y = linear(x); z = gelu(y), of the y that is not rounded. Inputs: x, y; outputs: y, z.
+class LinearGelu : public ProductKernel {
+ public:
+  using ProductKernel::ProductKernel;
+  absl::Status Run(const KernelArguments& arguments) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
+    FUSIONLLM_ASSIGN_OR_RETURN(const void* const bias, BiasOf(arguments));
+    return Multiply(
+        {.a = factors.first, .b = factors.second, .c = arguments.outputs[1].data, .bias = bias, .aux = arguments.outputs[0].data},
+        arguments);
+  }
+};
+
+// dy = linear_grad_input(..); dx = gelu_grad(x, dy), of the dy that is not rounded. Inputs: the product's, then x, dy; outputs: dy, dx.
+class GradInputGeluGrad : public ProductKernel {
+ public:
+  using ProductKernel::ProductKernel;
+  absl::Status Run(const KernelArguments& arguments) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Factors factors, FactorsOf(arguments));
+    return Multiply({.a = factors.first,
+                     .b = factors.second,
+                     .c = arguments.outputs[1].data,
+                     .aux = const_cast<void*>(arguments.inputs[op_.inputs.size()].data)},
+                    arguments);
+  }
+};
+
+// Their bits are not those of two ops, so they are for back ends whose bits may depend on where a model is cut.
+template <typename K>
+MadeKernel Fuse(PreparedOp product, const PreparedOp& gelu, GemmShape shape, GemmExtra extra, Device& device) {
+  const bool tanh = gelu.attributes.Text("approximate", "tanh") == "tanh";
+  const bool alike = product.outputs[0] == gelu.outputs[0] && product.outputs[0].dtype == tensor::DType::kBF16;
+  if (device.algorithm_choice() != AlgorithmChoice::kMeasured || !tanh || !alike) return nullptr;
+  shape = WithTypes(shape, product);
+  shape.extra = extra;
+  absl::StatusOr<std::unique_ptr<Gemm>> gemm = PrepareGemm(device, shape);
+  if (absl::IsUnimplemented(gemm.status())) return nullptr;
+  if (!gemm.ok()) return gemm.status();
+  return std::make_unique<K>(std::move(product), device, shape, *std::move(gemm));
+}
+
+MadeKernel FuseLinearGelu(PreparedOp linear, PreparedOp gelu, int, Device& device) {
+  const GemmShape shape = LinearShape(linear);
+  return Fuse<LinearGelu>(std::move(linear), gelu, shape, GemmExtra::kGelu, device);
+}
+
+MadeKernel FuseGradInputGeluGrad(PreparedOp product, PreparedOp gelu, int through, Device& device) {
+  if (through != 1) return nullptr;
+  const GemmShape shape = GradInputShape(product);
+  return Fuse<GradInputGeluGrad>(std::move(product), gelu, shape, GemmExtra::kGeluGrad, device);
+}
+
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
 constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
   return {type, MakeProduct<K, ShapeOf>, {MakeProduct<K, ShapeOf>, inputs, outputs}};
@@ -217,9 +291,16 @@ constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::
 }  // namespace
 
 std::span<const Entry> LinearKernels() {
-  static constexpr Entry kEntries[] = {
-      EntryOf<Linear, LinearShape>("linear", "e", "e"), EntryOf<Product, GradInputShape>("linear_grad_input", "e", "e"),
-      EntryOf<LinearGradWeight, GradWeightShape>("linear_grad_weight", "ee", "ff"), EntryOf<Product, MatMulShape>("matmul", "ee", "e")};
+  static constexpr Entry kEntries[] = {EntryOf<Linear, LinearShape>("linear", "e", "e"),
+                                       EntryOf<Product, GradInputShape>("linear_grad_input", "e", "e"),
+                                       {"linear_grad_weight", MakeGradWeight, {MakeGradWeight, "ee", "ff"}},
+                                       EntryOf<Product, MatMulShape>("matmul", "ee", "e")};
+  return kEntries;
+}
+
+std::span<const FusedEntry> LinearFusions() {
+  static constexpr FusedEntry kEntries[] = {{"linear", "gelu", FuseLinearGelu, FusedEntry::HandedOn::kWanted},
+                                            {"linear_grad_input", "gelu_grad", FuseGradInputGeluGrad, FusedEntry::HandedOn::kUnwanted}};
   return kEntries;
 }
 

@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<Recording>> RecordStream(Device& device, absl::Fu
   const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);
   if (ended != cudaSuccess || graph == nullptr) {
     cudaGetLastError();  // so that nobody takes it for his own
-    return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", asked.ok() ? cudaGetErrorString(ended) : asked.message()));
+    return absl::UnimplementedError(
+        absl::StrCat("kernels that cannot be recorded: ", asked.ok() ? cudaGetErrorString(ended) : asked.message()));
   }
   if (!asked.ok()) {
     cudaGraphDestroy(graph);

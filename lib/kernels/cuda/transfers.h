@@ -1,6 +1,6 @@
-// Between the host and a device beside its computation: each direction has a stream of its own, so that what is sent leaves while kernels go
-// on and what has come is on the device before its turn. The host waits for a copy of its own direction at most, and only where as many are
-// under way as there is room for.
+// Between the host and a device beside its computation: each direction has a stream of its own, so that what is sent leaves while kernels
+// go on and what has come is on the device before its turn. The host waits for a copy of its own direction at most, and only where as many
+// are under way as there is room for.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -143,7 +143,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   *event = {.stream = stream, .position = stream == nullptr ? 0 : stream->asked, .passed = std::move(passed)};
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return event->stream == nullptr ? cudaSuccess : Wait(*event->stream, event->position); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return event->stream == nullptr ? cudaSuccess : Wait(*event->stream, event->position);
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const e::OpenDevice open;
   *milliseconds = std::chrono::duration<float, std::milli>(*to->passed - *from->passed).count();
