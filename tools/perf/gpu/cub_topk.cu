@@ -2,32 +2,33 @@
 //
 //   nvcc -O3 -std=c++17 -arch=native -I CCCL/include/cccl cub_topk.cu -o cub_topk && ./cub_topk VALUES KEPT
 //
-// The toolkit of CUDA 13.0 has no DeviceTopK yet (CCCL 3.0); later ones and the wheel nvidia-cuda-cccl from 13.2 on do. Keys are magnitudes,
-// made on the fly; the values that go with them are the indices, so the kept floats themselves would take one more gather.
+// The toolkit of CUDA 13.0 has no DeviceTopK yet (CCCL 3.0); later ones and the wheel nvidia-cuda-cccl from 13.2 on do. Keys are
+// magnitudes, made on the fly; the values that go with them are the indices, so the kept floats themselves would take one more gather.
 #include <cub/version.cuh>
 
 #if __has_include(<cub/device/device_topk.cuh>)
 #include <cub/device/device_topk.cuh>
 
-#include <cuda/std/execution>
-#include <cuda/stream>
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
+#include <cuda/std/execution>
+#include <cuda/stream>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <vector>
 
-#define CHECK(call)                                                              \
-  do {                                                                           \
-    const cudaError_t error = (call);                                            \
-    if (error != cudaSuccess) {                                                  \
+#define CHECK(call)                                                                 \
+  do {                                                                              \
+    const cudaError_t error = (call);                                               \
+    if (error != cudaSuccess) {                                                     \
       std::fprintf(stderr, "cub_topk: %s: %s\n", #call, cudaGetErrorString(error)); \
-      return 1;                                                                  \
-    }                                                                            \
+      return 1;                                                                     \
+    }                                                                               \
   } while (false)
 
 struct Magnitude {
@@ -54,10 +55,11 @@ int main(int argc, char** argv) {
   int* indices = nullptr;
   CHECK(cudaMalloc(&keys, sizeof(float) * k));
   CHECK(cudaMalloc(&indices, sizeof(int) * k));
-  const auto requirements = cuda::execution::require(cuda::execution::determinism::not_guaranteed, cuda::execution::output_ordering::unsorted);
+  const auto requirements =
+      cuda::execution::require(cuda::execution::determinism::not_guaranteed, cuda::execution::output_ordering::unsorted);
   const auto select = [&](void* workspace, size_t& bytes, const float* values) {
-    return cub::DeviceTopK::MaxPairs(workspace, bytes, thrust::make_transform_iterator(values, Magnitude()), keys, thrust::counting_iterator<int>(0),
-                                     indices, n, k, requirements);
+    return cub::DeviceTopK::MaxPairs(workspace, bytes, thrust::make_transform_iterator(values, Magnitude()), keys,
+                                     thrust::counting_iterator<int>(0), indices, n, k, requirements);
   };
   size_t bytes = 0;
   void* workspace = nullptr;
@@ -89,8 +91,10 @@ int main(int argc, char** argv) {
     if (call >= kWarm) seconds.push_back(1e-3 * milliseconds);
   }
   std::sort(seconds.begin(), seconds.end());
-  std::printf("{\"program\": \"cub\", \"versions\": \"CUB %d.%d.%d\", \"values\": %d, \"kept\": %d, \"seconds\": %g, \"seconds_least\": %g, \"seconds_most\": %g}\n",
-              CUB_MAJOR_VERSION, CUB_MINOR_VERSION, CUB_SUBMINOR_VERSION, n, k, seconds[seconds.size() / 2], seconds.front(), seconds.back());
+  std::printf("{\"program\": \"cub\", \"versions\": \"CUB %d.%d.%d\", \"values\": %d, \"kept\": %d, ", CUB_MAJOR_VERSION, CUB_MINOR_VERSION,
+              CUB_SUBMINOR_VERSION, n, k);
+  std::printf("\"seconds\": %g, \"seconds_least\": %g, \"seconds_most\": %g}\n", seconds[seconds.size() / 2], seconds.front(),
+              seconds.back());
   return 0;
 }
 #else

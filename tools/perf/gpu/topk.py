@@ -52,7 +52,8 @@ def cub_program(folder, cccl):
         return None, "no nvcc here"
     program = pathlib.Path(folder) / "cub_topk"
     include = ["-I", cccl] if cccl else []
-    done = subprocess.run([nvcc, "-O3", "-std=c++17", "-arch=native", *map(str, include), str(HERE / "cub_topk.cu"), "-o", str(program)], capture_output=True, text=True)
+    command = [nvcc, "-O3", "-std=c++17", "-arch=native", *map(str, include), str(HERE / "cub_topk.cu"), "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
     errors = [line for line in done.stderr.splitlines() if "error" in line]
     return (program, "") if done.returncode == 0 else (None, (errors or ["nvcc failed"])[0].split("error")[-1].lstrip(": "))
 
