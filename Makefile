@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-images e2e-up e2e-down e2e-smoke e2e-short e2e-object-store e2e-crds e2e clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda cuda-portable configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-images e2e-up e2e-down e2e-smoke e2e-short e2e-object-store e2e-crds e2e clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,13 @@ cuda: deps-cuda  ## build the programs with the CUDA back end, and its tests, in
 	@cmake --build --preset cuda -j $(JOBS) --target programs --target $(CUDA_TESTS)
 	@ctest --preset cuda -j $(JOBS) -R '^($(subst $(space),|,$(CUDA_TESTS)))$$'
 	@build-cuda/bin/fusionctl doctor | grep -E '^[a-z]+ +device: '
+
+# What is carried to a machine that has a card and nothing of ours (docs/gpu-bench.md): programs, tests and benchmarks, and what runs them.
+PORTABLE_PROGRAMS := $(RUN_PROGRAMS) cuda_tests training_bench topk_bench
+cuda-portable: deps-cuda  ## build programs, CUDA tests and benchmarks that need nothing but glibc, and pack them: build-cuda-portable/portable.tar.xz
+	@export FUSIONLLM_STATIC_HOME=$$(tools/install-static.sh) && CUDACXX=$(or $(NVCC),$$(tools/install-cuda.sh)/toolkit/bin/nvcc) tools/configure.sh cuda-portable
+	@cmake --build --preset cuda-portable -j $(JOBS) $(addprefix --target ,$(PORTABLE_PROGRAMS))
+	@tools/pack-portable.sh build-cuda-portable
 
 configure: deps-build
 	@tools/configure.sh release

@@ -14,7 +14,13 @@ find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 find_package(Boost REQUIRED COMPONENTS context)
-find_library(DNNL_LIBRARY dnnl REQUIRED)  # its own config file insists on OpenCL headers
+option(FUSIONLLM_PORTABLE "Programs that need nothing but glibc, for machines without the libraries (Portable.cmake)" OFF)
+find_library(HWY_LIBRARY hwy REQUIRED)
+add_library(hwy INTERFACE)
+target_link_libraries(hwy INTERFACE ${HWY_LIBRARY})
 add_library(dnnl INTERFACE)
-target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})
+if(NOT FUSIONLLM_PORTABLE)  # Debian has no archive of it, and it would be most of each program (adr/0018)
+  find_library(DNNL_LIBRARY dnnl REQUIRED)  # its own config file insists on OpenCL headers
+  target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY} gomp)  # gomp: its OpenMP runtime, which the worker pool keeps to one thread
+endif()
 get_target_property(GRPC_CPP_PLUGIN gRPC::grpc_cpp_plugin LOCATION)

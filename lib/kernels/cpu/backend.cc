@@ -7,11 +7,11 @@
 #include "hwy/targets.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cpu/cpu.h"
+#include "lib/kernels/cpu/onednn.h"
 #include "lib/kernels/cpu/vector/bf16.h"
 #include "lib/kernels/cpu/vector/target.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/widened_kernel.h"
-#include "oneapi/dnnl/dnnl.h"
 
 namespace fusionllm::kernels::cpu {
 namespace {
@@ -60,9 +60,8 @@ class CpuBackend : public Backend {
 
   absl::string_view name() const override { return "cpu"; }
   std::string Describe() const override {
-    const dnnl_version_t* version = dnnl_version();
-    return absl::StrCat("cpu: oneDNN ", version->major, ".", version->minor, ".", version->patch, " (", OneDnnInstructionSet(),
-                        "), vector code for ", VectorTarget(), ", ", pool_->threads(), pool_->threads() == 1 ? " thread" : " threads");
+    return absl::StrCat("cpu: ", DescribeOneDnn(), ", vector code for ", VectorTarget(), ", ", pool_->threads(),
+                        pool_->threads() == 1 ? " thread" : " threads");
   }
   bool Supports(absl::string_view op_type) const override { return Factories().contains(std::string(op_type)); }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
@@ -71,25 +70,6 @@ class CpuBackend : public Backend {
   }
 
  private:
-  static absl::string_view OneDnnInstructionSet() {
-    switch (dnnl_get_effective_cpu_isa()) {
-      case dnnl_cpu_isa_sse41:
-        return "SSE4.1";
-      case dnnl_cpu_isa_avx:
-        return "AVX";
-      case dnnl_cpu_isa_avx2:
-      case dnnl_cpu_isa_avx2_vnni:
-        return "AVX2";
-      case dnnl_cpu_isa_avx512_core:
-      case dnnl_cpu_isa_avx512_core_vnni:
-      case dnnl_cpu_isa_avx512_core_bf16:
-      case dnnl_cpu_isa_avx512_core_amx:
-        return "AVX-512";
-      default:
-        return "another instruction set";
-    }
-  }
-
   const std::shared_ptr<WorkerPool> pool_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/kernels/convolution_shape.h"
+#include "lib/kernels/cpu/onednn.h"
 #include "lib/kernels/cpu/row_sums.h"
 #include "lib/kernels/cpu/vector/spans.h"
 #include "oneapi/dnnl/dnnl.hpp"

@@ -1,4 +1,5 @@
-// Row-major single-precision matrix products by oneDNN's dnnl_sgemm, split over threads by rows of the result.
+// Row-major single-precision matrix products by oneDNN's dnnl_sgemm (or what stands in for it, onednn.h), split over threads by rows of
+// the result.
 #pragma once
 
 #include <cstdint>

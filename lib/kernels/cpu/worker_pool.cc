@@ -5,20 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-
-// oneDNN's OpenMP runtime; declared here because nothing else of it is used.
-extern "C" int omp_get_max_threads();
-extern "C" void omp_set_num_threads(int);
+#include "lib/kernels/cpu/onednn.h"
 
 namespace fusionllm::kernels::cpu {
-
-SingleThreadedOneDnn::SingleThreadedOneDnn() : before_(omp_get_max_threads()) {
-  if (before_ != 1) omp_set_num_threads(1);
-}
-
-SingleThreadedOneDnn::~SingleThreadedOneDnn() {
-  if (before_ != 1) omp_set_num_threads(before_);
-}
 
 absl::StatusOr<std::shared_ptr<WorkerPool>> WorkerPool::Create(int threads, StartThread start) {
   const std::shared_ptr<WorkerPool> pool(new WorkerPool);
@@ -70,7 +59,7 @@ void WorkerPool::Run(int64_t chunks, Body body) {
 }
 
 void WorkerPool::Work(int slot) {
-  omp_set_num_threads(1);
+  const SingleThreadedOneDnn single_threaded;
   uint64_t seen = 0;
   std::unique_lock lock(mutex_);
   while (true) {

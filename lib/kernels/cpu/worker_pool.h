@@ -57,16 +57,6 @@ class WorkerPool {
   std::vector<std::thread> workers_;
 };
 
-// While it lives, oneDNN calls from this thread use no other thread.
-class SingleThreadedOneDnn {
- public:
-  SingleThreadedOneDnn();
-  ~SingleThreadedOneDnn();
-
- private:
-  int before_;
-};
-
 // How many chunks of `chunk` cover `count`.
 inline int64_t ChunkCount(int64_t count, int64_t chunk) { return (count + chunk - 1) / chunk; }
 

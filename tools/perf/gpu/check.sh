@@ -1,0 +1,65 @@
+#!/bin/bash
+# check.sh FOLDER_OF_PROGRAMS [SECONDS]: on a machine with a card, runs cuda_tests, and a short part of them under each of compute-sanitizer's
+# memcheck, racecheck, initcheck and synccheck, so that all is done within SECONDS (default 540); prints a table last and fails where a line of it does.
+# A tool that runs out of its share of the time is told apart from one that has found something: what it saw until then was clean.
+set -uo pipefail
+programs=${1:?usage: $0 FOLDER_OF_PROGRAMS [SECONDS]}
+seconds=${2:-540}
+case $seconds in '' | *[!0-9]*) echo "$0: SECONDS is a number, not '$seconds'" >&2; exit 2 ;; esac
+tests=$programs/cuda_tests
+[ -x "$tests" ] || { echo "$0: $tests is not there: make cuda-portable" >&2; exit 2; }
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+
+# One case of each kind of kernel: every op at the smallest size in both precisions, the optimizer, casts, codecs, and a whole training.
+short='Sizes/CudaConformanceTest.*/0:Sizes/CudaBf16Test.*/0:One/*:CudaTensorCodecTest.*'
+training='CudaStageTest.TiedGpt2LearnsInBf16AsTheReference:CudaStageTest.AResidualNetworkLearnsAsTheReference'
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+rows=()
+failed=0
+
+# run NAME SHARE_OF_SECONDS COMMAND...: a row of the table.
+run() {
+  local name=$1 limit=$(($2 * seconds / 100)) begin=$SECONDS code passed skipped errors verdict
+  shift 2
+  timeout --kill-after=5 "$limit" "$@" >"$out/$name" 2>&1
+  code=$?
+  passed=$(grep -c '^\[       OK \]' "$out/$name")
+  skipped=$(grep -c '^\[  SKIPPED \] .*(' "$out/$name")
+  errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p;s/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$out/$name" | tail -n 1)
+  # What a sanitizer found before its time was over counts.
+  if [ -z "$errors" ]; then errors=$(grep -cE '^=+ +(Error|Invalid|Uninitialized|Race|Barrier|Misaligned|Unused)' "$out/$name"); fi
+  if grep -q '^\[  FAILED  \]' "$out/$name" || [ "$errors" -gt 0 ]; then
+    verdict=FAILED
+  elif [ $code -eq 124 ] || [ $code -eq 137 ]; then
+    verdict="clean until its time was over"
+  elif [ $code -ne 0 ]; then
+    verdict="FAILED, exit code $code"
+  elif [ "$passed" -eq 0 ] || [ "$skipped" -gt 0 ]; then
+    verdict="FAILED: skipped (is there a card?)"
+  else
+    verdict=ok
+  fi
+  if [[ $verdict == FAILED* ]]; then
+    failed=1
+    echo "== $name"
+    grep -vE '^\[( RUN|       OK)' "$out/$name" | head -n 60
+  fi
+  rows+=("$(printf '| %-24s | %6s | %7s | %6s | %4s s | %s |' "$name" "$passed" "$skipped" "$errors" $((SECONDS - begin)) "$verdict")")
+}
+
+run cuda_tests 30 "$tests"
+if [ -z "$sanitizer" ]; then
+  echo "no compute-sanitizer in PATH or /usr/local/cuda/bin: the tests alone were run" >&2
+else
+  for tool in memcheck racecheck initcheck synccheck; do
+    # Tests ask for devices and memory that are not there: that a call says so is no fault.
+    run "$tool-kernels" 12 "$sanitizer" --tool $tool --report-api-errors no --error-exitcode 1 "$tests" --gtest_filter="$short"
+    run "$tool-training" 5 "$sanitizer" --tool $tool --report-api-errors no --error-exitcode 1 "$tests" --gtest_filter="$training"
+  done
+fi
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null
+echo "| what                     | passed | skipped | errors |   time | |"
+echo "|---|---|---|---|---|---|"
+printf '%s\n' "${rows[@]}"
+exit $failed
