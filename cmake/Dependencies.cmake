@@ -19,7 +19,7 @@ find_library(HWY_LIBRARY hwy REQUIRED)
 add_library(hwy INTERFACE)
 target_link_libraries(hwy INTERFACE ${HWY_LIBRARY})
 add_library(dnnl INTERFACE)
-if(NOT FUSIONLLM_PORTABLE)  # Debian has no archive of it, and it would be most of each program (adr/0018)
+if(NOT FUSIONLLM_PORTABLE)  # Debian has no archive of it, and it would be most of each program (adr/0019)
   find_library(DNNL_LIBRARY dnnl REQUIRED)  # its own config file insists on OpenCL headers
   target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY} gomp)  # gomp: its OpenMP runtime, which the worker pool keeps to one thread
 endif()

@@ -159,6 +159,7 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
                                    "--relay",
                                    "--device",
                                    options.device};
+  if (options.fastest) argv.push_back("--fastest");
   if (options.spare) argv.push_back("--spare");
   if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
   if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});

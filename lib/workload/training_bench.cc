@@ -30,6 +30,7 @@ struct Flags {
   int64_t layers = 12, heads = 12, width = 768, vocabulary = 50304, sequence = 1024;  // gpt2
   int64_t depth = 101, image_size = 224, classes = 1000;                              // resnet
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  bool fastest = false;
 };
 
 job::FusionJob JobOf(const Flags& flags) {
@@ -135,7 +136,7 @@ absl::StatusOr<nlohmann::ordered_json> Report(const Flags& flags) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kernels::DeviceChoice device, kernels::ChooseDevice(flags.device));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload, Resolve(JobOf(flags), "."));
   CardMemory memory(device.pci_bus_id);
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(device.backend, {.threads = flags.threads}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(device.backend, {.threads = flags.threads, .same_bits = !flags.fastest}));
   const bool images = flags.model == "resnet";
   SameBatch source(static_cast<uint64_t>(flags.seed), images ? flags.classes : flags.vocabulary);
   runtime::Inbox inbox;
@@ -195,6 +196,7 @@ int Main(int argc, char** argv) {
   app.add_option("--precision", flags.precision, "bf16 or fp32")->check(CLI::IsMember({"bf16", "fp32"}));
   app.add_option("--micro-batch", flags.micro_batch, "Samples of a micro-batch")->check(CLI::Range(1, 1 << 20));
   app.add_option("--micro-batches", flags.micro_batches, "Micro-batches of a step")->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--fastest", flags.fastest, "On a GPU: algorithms by measurement, as fusion-executor takes them");
   app.add_option("--steps", flags.steps, "Steps that count")->check(CLI::Range(1, 1 << 20));
   app.add_option("--warm", flags.warm, "Steps before those, at least one")->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", flags.seed, "Of parameters and data");

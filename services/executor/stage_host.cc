@@ -199,7 +199,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   probe_.MemoryLimit(memory_bytes_);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string backend_name, BackendFor(job));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_}));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_, .same_bits = !options_.fastest}));
   base::Log(base::LogLevel::kInfo, backend->Describe());
   {
     const std::lock_guard lock(mutex_);

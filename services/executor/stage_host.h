@@ -44,6 +44,7 @@ struct HostOptions {
   int64_t memory_bytes = 0;       // 0: the device's, or what the machine has
   std::string device = "cpu";     // as chosen by kernels::ChooseDevice: "cpu" or "cuda:N"
   bool device_by_default = true;  // nobody asked for that one: an emulated device is the CPU whatever there is
+  bool fastest = false;           // kernels::BackendOptions::same_bits, not
   std::string device_description;
   int64_t device_memory_bytes = 0;  // 0: the machine's
 };

@@ -4,8 +4,8 @@
 Usage: python3 compare.py FOLDER_OF_PROGRAMS [--model gpt2] [--turns 3] [-o table.md]   (needs torch, and torchvision for resnet)
 
 First each side looks for its best micro-batch (and PyTorch for its best settings, see train_pytorch.py); then both run at those, in
-processes of their own, one after the other, --turns times. The ratio is ours / PyTorch in tokens or images per second: above 1 we are
-faster. Options after -- go to both sides: -- --layers 2 --width 64.
+processes of their own, one after the other, --turns times: ours as it is by default, with the same bits in every run, and with --fastest.
+The ratio is ours / PyTorch in tokens or images per second: above 1 we are faster. Options after -- go to both sides: -- --layers 2 --width 64.
 """
 import argparse
 import datetime
@@ -19,6 +19,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+WAYS = {"ours": [], "ours, --fastest": ["--fastest"]}  # of training_bench
 
 
 def told(command, timeout=None, **options):
@@ -98,22 +99,25 @@ def main():
                            "--seconds", arguments.search_seconds], timeout=arguments.search_seconds + 30, env=environment)
         if torch_best is None:
             sys.exit("compare.py: train_pytorch.py failed")
-        our_turns, torch_turns = [], []
+        our_turns, torch_turns = {way: [] for way in WAYS}, []
         turn_seconds = 0
         for turn in range(arguments.turns):
             turn_begin = time.monotonic()
             if turn > 0 and turn_begin - begin + turn_seconds > arguments.seconds:
                 print(f"no time for turn {turn + 1}", file=sys.stderr)
                 break
-            our_turns.append(told([*ours, "--micro-batch", our_best["micro_batch"], "--steps", arguments.steps]))
+            for way, flags in WAYS.items():
+                our_turns[way].append(told([*ours, *flags, "--micro-batch", our_best["micro_batch"], "--steps", arguments.steps]))
             torch_turns.append(told([*torchs, "--micro-batch", torch_best["micro_batch"], "--compile", torch_best["compile"], "--attention",
                                      torch_best["attention"], "--steps", arguments.steps], env=environment))
-            if our_turns[-1] is None or torch_turns[-1] is None:
+            turn_of_all = [*(reports[-1] for reports in our_turns.values()), torch_turns[-1]]
+            if None in turn_of_all:
                 sys.exit(f"compare.py: turn {turn + 1} failed")
             turn_seconds = time.monotonic() - turn_begin
-            print(f"turn {turn + 1}: {our_turns[-1]['per_second']:,.0f} and {torch_turns[-1]['per_second']:,.0f}", file=sys.stderr)
+            print(f"turn {turn + 1}: {', '.join(format(report['per_second'], ',.0f') for report in turn_of_all)}", file=sys.stderr)
 
-    ratio = statistics.median(a["per_second"] / b["per_second"] for a, b in zip(our_turns, torch_turns))
+    ratios = [f"{way} {statistics.median(a['per_second'] / b['per_second'] for a, b in zip(reports, torch_turns)):.3f}"
+              for way, reports in our_turns.items()]
     attention = f", {torch_best['attention']} attention" if arguments.model == "gpt2" else ""
     left_out = [f"{one['micro_batch']}, {one['compile']}, {one['attention']}: {one['left_out']}" for one in torch_best["tried"] if "left_out" in one]
     lines = [
@@ -124,10 +128,10 @@ def main():
         "",
         f"| | settings | {torch_best['unit']} per second, median | turns | peak memory | last loss |",
         "|---|---|---|---|---|---|",
-        row("ours", f"micro-batch {our_best['micro_batch']}", our_turns),
+        *(row(way, f"micro-batch {our_best['micro_batch']}", reports) for way, reports in our_turns.items()),
         row("PyTorch", f"micro-batch {torch_best['micro_batch']}, torch.compile {torch_best['compile']}{attention}", torch_turns),
         "",
-        f"Ratio, median of the turns: {ratio:.3f}." + (f" Not measured by PyTorch: {'; '.join(left_out)}." if left_out else ""),
+        f"Ratio to PyTorch, median of the turns: {'; '.join(ratios)}." + (f" Not measured by PyTorch: {'; '.join(left_out)}." if left_out else ""),
     ]
     print("\n".join(lines))
     if arguments.output is not None:
