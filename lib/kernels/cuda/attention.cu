@@ -246,8 +246,8 @@ class Attention : public AttentionBase {
   absl::Status Run(const KernelArguments& arguments) override {
     if constexpr (std::is_same_v<T, Bf16>) {
       if (AttentionFitsMatrixUnits(e_)) {
-        return Launched(AttentionOnMatrixUnits(stream(), e_, arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(),
-                                               OutputOrNull(arguments, 1)));
+        return Launched(
+            AttentionOnMatrixUnits(stream(), e_, arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1)));
       }
     }
     const size_t shared = 2 * e_.TileBytes() + e_.RowBytes();

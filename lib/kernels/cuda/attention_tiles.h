@@ -1,12 +1,13 @@
 // Tiles of heads in shared memory and what a warp multiplies of them: the parts of which attention on matrix units is made. For .cu files.
 //
-// A tile has rows of kHead bf16, in pieces of 16 bytes: piece p of row r lies at p ^ r % 8, so that the 8 rows of a matrix that ldmatrix takes
-// are in 8 different groups of banks, whether they are its rows or its columns in a product. Heads that are smaller have zeros behind
+// A tile has rows of kHead bf16, in pieces of 16 bytes: piece p of row r lies at p ^ r % 8, so that the 8 rows of a matrix that ldmatrix
+// takes are in 8 different groups of banks, whether they are its rows or its columns in a product. Heads that are smaller have zeros behind
 // them. Blocks have 4 warps. Sums of a warp are fragments [i][j][4]: 16 i rows down and 8 j columns right (matrix_units.h).
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "lib/kernels/cuda/element.h"
@@ -16,6 +17,25 @@ namespace fusionllm::kernels::cuda {
 
 inline constexpr int kTileThreads = 128;
 inline constexpr float kLog2OfE = 1.44269504f;
+
+// Computed where they stand, each time: what compilers would keep of them in registers for as long as a loop lasts, sums need.
+__device__ inline uint32_t XorHere(uint32_t a, uint32_t b) {
+#if defined(__CUDACC__)
+  asm volatile("xor.b32 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+#else
+  return a ^ b;
+#endif
+}
+__device__ inline uint32_t ThreadHere() {
+#if defined(__CUDACC__)
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+#else
+  return threadIdx.x;
+#endif
+}
 
 template <int kHead>
 struct Tile {
@@ -29,7 +49,8 @@ struct Tile {
   template <int kRows>
   __device__ static void CopyAsync(uint32_t tile, const Bf16* from, int64_t stride, int there, int size) {
     constexpr int kStep = kTileThreads / kPieces;
-    const int piece = static_cast<int>(threadIdx.x) % kPieces, row = static_cast<int>(threadIdx.x) / kPieces;
+    const uint32_t thread = ThreadHere();
+    const int piece = static_cast<int>(thread % kPieces), row = static_cast<int>(thread / kPieces);
     if (piece * 8 >= size) there = 0;
     const Bf16* at = from + row * stride + piece * 8;
     const uint32_t to = tile + At(row, piece);
@@ -80,8 +101,7 @@ struct Tile {
   }
   // 8 rows on the pieces lie in the same order, and two pieces on differ in the bits above the lane's.
   __device__ static uint32_t Place(uint32_t tile, int row, int k, uint32_t of_lane) {
-    if constexpr (kHead == 128) asm volatile("" : "+r"(of_lane));
-    return tile + static_cast<uint32_t>(row) * kRowBytes + (of_lane ^ static_cast<uint32_t>(k) * 32);
+    return tile + static_cast<uint32_t>(row) * kRowBytes + XorHere(of_lane, static_cast<uint32_t>(k) * 32);
   }
 };
 
@@ -135,24 +155,51 @@ __device__ inline void Scores(float (&sums)[kDown][kAcross][4], const LeftRows<k
   }
 }
 
-// sums += weights (rounded to bf16) * rows `row` .. + 8 kAcross - 1 of the tile. Two fragments of sums side by side are a left factor.
-template <int kHead, int kDown, int kAcross>
-__device__ inline void AddWeighted(float (&sums)[kDown][kHead / 8][4], const float (&weights)[kDown][kAcross][4], uint32_t tile, int row) {
+// Scores of which `seen`(row, column), counted from the warp's first of each, is false become -infinity.
+template <int kDown, int kAcross, typename Seen>
+__device__ inline void Hide(float (&scores)[kDown][kAcross][4], Seen seen) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int k = 0; k < kAcross / 2; ++k) {
-    Words factors[kDown];
+  for (int i = 0; i < kDown; ++i) {
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (!seen(16 * i + c / 2 * 8 + lane / 4, 8 * j + lane % 4 * 2 + c % 2)) scores[i][j][c] = -INFINITY;
+      }
+    }
+  }
+}
+
+// A warp's left factors that were sums: rounded to bf16, two fragments side by side are one.
+template <int kDown, int kAcross>
+struct Weights {
+  Weights() = default;
+  __device__ explicit Weights(const float (&sums)[kDown][kAcross][4]) {
 #pragma unroll
     for (int i = 0; i < kDown; ++i) {
-      const float(&near)[4] = weights[i][2 * k], (&far)[4] = weights[i][2 * k + 1];
-      factors[i] = {{PackBf16(near[0], near[1]), PackBf16(near[2], near[3]), PackBf16(far[0], far[1]), PackBf16(far[2], far[3])}};
+#pragma unroll
+      for (int k = 0; k < kAcross / 2; ++k) {
+        const float(&near)[4] = sums[i][2 * k], (&far)[4] = sums[i][2 * k + 1];
+        factors[i][k] = {{PackBf16(near[0], near[1]), PackBf16(near[2], near[3]), PackBf16(far[0], far[1]), PackBf16(far[2], far[3])}};
+      }
     }
+  }
+  Words factors[kDown][kAcross / 2];
+};
+
+// sums += weights * rows `row` .. + 8 kAcross - 1 of the tile.
+template <int kHead, int kDown, int kAcross>
+__device__ inline void AddWeighted(float (&sums)[kDown][kHead / 8][4], const Weights<kDown, kAcross>& weights, uint32_t tile, int row) {
+#pragma unroll
+  for (int k = 0; k < kAcross / 2; ++k) {
 #pragma unroll
     for (int j = 0; j < kHead / 16; ++j) {
       const Words right = Tile<kHead>::Right(tile, row + 16 * k, j);
 #pragma unroll
       for (int i = 0; i < kDown; ++i) {
-        MultiplyAdd(sums[i][2 * j], factors[i], right.words[0], right.words[1]);
-        MultiplyAdd(sums[i][2 * j + 1], factors[i], right.words[2], right.words[3]);
+        MultiplyAdd(sums[i][2 * j], weights.factors[i][k], right.words[0], right.words[1]);
+        MultiplyAdd(sums[i][2 * j + 1], weights.factors[i][k], right.words[2], right.words[3]);
       }
     }
   }

@@ -1,11 +1,9 @@
-// Attention of bf16 tensors on matrix units, after Dao, FlashAttention-2 (arXiv 2307.08691), sections 3.1 to 3.3: forward, and what both
-// directions launch; backward's kernels are in matrix_attention_grad.cu.
+// Attention of bf16 tensors on matrix units, after Dao, FlashAttention-2 (arXiv 2307.08691), sections 3.1 to 3.3: forward. Backward is in
+// matrix_attention_grad.cu.
 //
 // Factors of products are bf16, probabilities and their gradients among them (rounded once, to nearest even); sums, scores, statistics
 // and everything between are fp32; a result is rounded once. A sum belongs to one warp and goes in the order of the tiles, so its bits
 // depend on its own row, its head and the shape of the op alone, whatever else is in the batch.
-#include <algorithm>
-
 #include "lib/kernels/cuda/attention.h"
 #include "lib/kernels/cuda/attention_tiles.h"
 #include "lib/kernels/cuda/launch.h"
@@ -34,32 +32,36 @@ class KeysAndValues {
   __device__ KeysAndValues(const Bf16* qkv, const AttentionExtents& e, int tiles, uint32_t ring)
       : e_(e), keys_(qkv + e.Row(blockIdx.z, 0, 1, blockIdx.y)), items_(2 * tiles), ring_(ring) {}
 
-  // Begins with the next item; a group for each, though there be none.
-  __device__ void Begin() {
-    if (begun_ < items_) {
-      const int first = (items_ - 1 - begun_) / 2 * kKeys;
-      Tile<kHead>::template CopyAsync<kKeys>(Slot(begun_), keys_ + 3 * e_.width * first + begun_ % 2 * e_.width, 3 * e_.width,
-                                             static_cast<int>(e_.length) - first, static_cast<int>(e_.size));
-    }
-    CommitCopies();
-    ++begun_;
+  // The first items, on their way; what was begun before comes with the first.
+  __device__ void BeginAll() const {
+#pragma unroll
+    for (int i = 0; i < ForwardShape<kHead>::kSlots - 1; ++i) Begin(i);
   }
   // The tile of the next item, once it is there for all; then no warp needs the one before, and another takes its place.
   __device__ uint32_t Next() {
     WaitForCopies<ForwardShape<kHead>::kSlots - 2>();
     __syncthreads();
-    Begin();
+    Begin(taken_ + ForwardShape<kHead>::kSlots - 1);
     return Slot(taken_++);
   }
 
  private:
+  // A group for each item, though there be none.
+  __device__ void Begin(int item) const {
+    if (item < items_) {
+      const int first = (items_ - 1 - item) / 2 * kKeys;
+      Tile<kHead>::template CopyAsync<kKeys>(Slot(item), keys_ + 3 * e_.width * first + item % 2 * e_.width, 3 * e_.width,
+                                             static_cast<int>(e_.length) - first, static_cast<int>(e_.size));
+    }
+    CommitCopies();
+  }
   __device__ uint32_t Slot(int item) const { return ring_ + item % ForwardShape<kHead>::kSlots * ForwardShape<kHead>::kTileBytes; }
 
   const AttentionExtents& e_;
   const Bf16* const keys_;
   const int items_;
   const uint32_t ring_;
-  int begun_ = 0, taken_ = 0;
+  int taken_ = 0;
 };
 
 // What a lane keeps of its rows 16 i + 8 half + group: the largest score, the sum of exponentials of this lane's columns.
@@ -113,9 +115,7 @@ __global__ __launch_bounds__(kTileThreads, 2) void MatrixAttention(const Bf16* q
 
   KeysAndValues<kHead> others(qkv, e, tiles, queries + Shape::kQueryBytes);
   Tile<kHead>::template CopyAsync<kQueries>(queries, qkv + e.Row(b, first, 0, head), 3 * e.width, length - first, size);
-#pragma unroll
-  for (int i = 0; i < Shape::kSlots - 1; ++i) others.Begin();
-  // The queries came with the first item.
+  others.BeginAll();
   uint32_t keys = others.Next();
   const LeftRows<kHead, kDown, Shape::kQueriesInRegisters> left(queries, warp_row);
 
@@ -127,26 +127,19 @@ __global__ __launch_bounds__(kTileThreads, 2) void MatrixAttention(const Bf16* q
   for (int tile = tiles - 1; tile >= 0; --tile) {
     const int first_key = tile * kKeys;
     const bool met = warp_first < length && (!e.causal || first_key < warp_first + 16 * kDown);
-    float scores[kDown][kAcross][4];
+    Weights<kDown, kAcross> weights;
     if (met) {
+      float scores[kDown][kAcross][4];
       Scores(scores, left, keys, 0);
       if (first_key + kKeys > length || (e.causal && first_key + kKeys - 1 > warp_first)) {
-#pragma unroll
-        for (int i = 0; i < kDown; ++i) {
-#pragma unroll
-          for (int j = 0; j < kAcross; ++j) {
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-              const int query = warp_first + 16 * i + c / 2 * 8 + lane / 4, key = first_key + 8 * j + lane % 4 * 2 + c % 2;
-              if (key >= length || (e.causal && key > query)) scores[i][j][c] = -INFINITY;
-            }
-          }
-        }
+        const int seen = length - first_key, diagonal = e.causal ? warp_first - first_key : seen;
+        Hide(scores, [&](int row, int column) { return column < seen && column <= diagonal + row; });
       }
       Exponentials<kHead>(scores, sums, rows, scale_of_2);
+      weights = Weights(scores);
     }
     const uint32_t values = others.Next();
-    if (met) AddWeighted<kHead>(sums, scores, values, 0);
+    if (met) AddWeighted<kHead>(sums, weights, values, 0);
     if (tile > 0) keys = others.Next();
   }
 

@@ -42,13 +42,15 @@ template <int kHead>
 __device__ inline void Deltas(const GradArguments<kHead>& a, int64_t b, int64_t head, int first, uint32_t statistics) {
   constexpr int kPieces = Tile<kHead>::kPieces;
   const int piece = static_cast<int>(threadIdx.x) % kPieces;
-  for (int row = static_cast<int>(threadIdx.x) / kPieces; row < GradShape<kHead>::kRows; row += kTileThreads / kPieces) {
+#pragma unroll
+  for (int i = 0; i < GradShape<kHead>::kRows * kPieces / kTileThreads; ++i) {  // all loads at once
+    const int row = static_cast<int>(threadIdx.x) / kPieces + i * (kTileThreads / kPieces);
     const bool there = first + row < a.e.length;
     float sum = 0;
     if (there && piece * 8 < a.e.size) {
       const int64_t at = a.e.OutRow(b, first + row, head) + piece * 8;
       const Words y = *reinterpret_cast<const Words*>(a.y + at), dy = *reinterpret_cast<const Words*>(a.dy + at);
-      for (int i = 0; i < 4; ++i) sum += LowOf(y.words[i]) * LowOf(dy.words[i]) + HighOf(y.words[i]) * HighOf(dy.words[i]);
+      for (int w = 0; w < 4; ++w) sum += LowOf(y.words[w]) * LowOf(dy.words[w]) + HighOf(y.words[w]) * HighOf(dy.words[w]);
     }
     for (int mask = kPieces / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
     if (piece != 0) continue;
@@ -108,23 +110,23 @@ __global__ __launch_bounds__(kTileThreads, 2) void GradientOfQueries(GradArgumen
       if (warp_first >= length || first_key >= length || (e.causal && first_key >= warp_first + 16 * kDown)) break;
       float p[kDown][kAcross][4], dp[kDown][kAcross][4];
       Scores(p, left_q, keys, row);
+      if (first_key + kStep > length || (e.causal && first_key + kStep - 1 > warp_first)) {
+        const int seen = length - first_key, diagonal = e.causal ? warp_first - first_key : seen;
+        Hide(p, [&](int query, int key) { return key < seen && key <= diagonal + query; });
+      }
       Scores(dp, left_dy, values, row);
-      const bool all_seen = first_key + kStep <= length && (!e.causal || first_key + kStep - 1 <= warp_first);
 #pragma unroll
       for (int i = 0; i < kDown; ++i) {
 #pragma unroll
         for (int j = 0; j < kAcross; ++j) {
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
-            const int query = warp_first + 16 * i + c / 2 * 8 + lane / 4, key = first_key + 8 * j + lane % 4 * 2 + c % 2;
-            const bool seen = all_seen || (key < length && (!e.causal || key <= query));
             const float2 of_row = statistics[i][c / 2];
-            const float exponential = seen ? FastExp2(fmaf(p[i][j][c], scale_of_2, of_row.x)) : 0.0f;
-            p[i][j][c] = exponential * (dp[i][j][c] - of_row.y);
+            p[i][j][c] = FastExp2(fmaf(p[i][j][c], scale_of_2, of_row.x)) * (dp[i][j][c] - of_row.y);
           }
         }
       }
-      AddWeighted<kHead>(sums, p, keys, row);
+      AddWeighted<kHead>(sums, Weights(p), keys, row);
     }
   }
 #pragma unroll
@@ -163,7 +165,7 @@ __global__ __launch_bounds__(kTileThreads, 2) void GradientOfKeysAndValues(GradA
     Tile<kHead>::template CopyAsync<Shape::kTileRows>(pair_of(tile), a.qkv + e.Row(b, first_query, 0, head), 3 * e.width, there, size);
     Tile<kHead>::template CopyAsync<Shape::kTileRows>(pair_of(tile) + Shape::kTileBytes, a.dy + e.OutRow(b, first_query, head), e.width,
                                                       there, size);
-    const int i = static_cast<int>(threadIdx.x), row = i % Shape::kTileRows;
+    const int i = static_cast<int>(ThreadHere()), row = static_cast<int>(ThreadHere() % Shape::kTileRows);
     if (i < 2 * Shape::kTileRows) {  // lse of each query, then delta
       const float* const from = (i < Shape::kTileRows ? a.lse : a.delta) + e.Statistic(b, first_query, head);
       Copy4Async(statistics_of(tile) + 4 * i, row < there ? from + row : from, row < there);
@@ -190,7 +192,9 @@ __global__ __launch_bounds__(kTileThreads, 2) void GradientOfKeysAndValues(GradA
       if (e.causal && first_query + kStep <= warp_first) continue;
       float p[kDown][kAcross][4], dp[kDown][kAcross][4];
       Scores(p, left_k, queries, row);
-      const bool all_seen = !e.causal || first_query >= warp_first + 16 * kDown - 1;
+      if (e.causal && first_query < warp_first + 16 * kDown - 1) {
+        Hide(p, [&](int key, int query) { return key <= first_query - warp_first + query; });
+      }
       const uint32_t statistics = statistics_of(tile) + 4 * (row + lane % 4 * 2);
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) {
@@ -199,13 +203,11 @@ __global__ __launch_bounds__(kTileThreads, 2) void GradientOfKeysAndValues(GradA
         for (int i = 0; i < kDown; ++i) {
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
-            const int query = first_query + 8 * j + lane % 4 * 2 + c % 2, key = warp_first + 16 * i + c / 2 * 8 + lane / 4;
-            const float from = (c % 2 == 0 ? lse.x : lse.y) * -kLog2OfE;
-            p[i][j][c] = all_seen || key <= query ? FastExp2(fmaf(p[i][j][c], scale_of_2, from)) : 0.0f;
+            p[i][j][c] = FastExp2(fmaf(p[i][j][c], scale_of_2, (c % 2 == 0 ? lse.x : lse.y) * -kLog2OfE));
           }
         }
       }
-      AddWeighted<kHead>(dv, p, d_outs, row);
+      AddWeighted<kHead>(dv, Weights(p), d_outs, row);
       Scores(dp, left_v, d_outs, row);
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) {
@@ -216,7 +218,7 @@ __global__ __launch_bounds__(kTileThreads, 2) void GradientOfKeysAndValues(GradA
           for (int c = 0; c < 4; ++c) p[i][j][c] *= dp[i][j][c] - (c % 2 == 0 ? delta.x : delta.y);
         }
       }
-      AddWeighted<kHead>(dk, p, queries, row);
+      AddWeighted<kHead>(dk, Weights(p), queries, row);
     }
   }
 #pragma unroll

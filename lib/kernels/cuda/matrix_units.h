@@ -11,6 +11,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "lib/kernels/cuda/element.h"

@@ -36,7 +36,7 @@ __global__ void Tiles(const Bf16* left, int rows, const Bf16* right, int others,
       for (int c = 0; c < 4; ++c) scores[(first + 16 * i + c / 2 * 8 + lane / 4) * 64 + 8 * j + lane % 4 * 2 + c % 2] = sums[i][j][c];
     }
   }
-  AddWeighted<kHead>(added, sums, other, 0);
+  AddWeighted<kHead>(added, Weights(sums), other, 0);
   Tile<kHead>::template Store<kDown>(added, own, first, products + first * size, size, rows - first, size);
 }
 

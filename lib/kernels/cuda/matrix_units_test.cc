@@ -135,7 +135,8 @@ TEST_F(MatrixUnitsTest, PowersOfTwoAreThoseOfTheHost) {
   const auto given = Send(x), got = Send(x);
   ASSERT_EQ(ProbeExponentials(device_->stream(), given.data(), static_cast<int>(x.size()), got.data()), cudaSuccess);
   const std::vector<float> y = got.Read();
-  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], std::exp2(x[i]), std::exp2(x[i]) * 5e-7) << x[i];  // 2^-22 says the ISA, and 2 ulp
+  for (size_t i = 0; i < x.size(); ++i)
+    EXPECT_NEAR(y[i], std::exp2(x[i]), std::exp2(x[i]) * 5e-7) << x[i];  // 2^-22 says the ISA, and 2 ulp
 }
 
 }  // namespace

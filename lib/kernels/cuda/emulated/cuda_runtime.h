@@ -56,8 +56,8 @@ namespace fusionllm::kernels::cuda::emulated {
 
 // Hands `bits` to the warp and takes those of `lane`; all lanes that are left of the warp must come.
 uint64_t Exchange(uint64_t bits, int lane);
-// Hands `bits` to the warp and gives `read` those of every lane; what pointers among them lead to is there until `read` returns. Aborts in a
-// warp that is not whole.
+// Hands `bits` to the warp and gives `read` those of every lane; what pointers among them lead to is there until `read` returns. Aborts in
+// a warp that is not whole.
 void ExchangeAll(uint64_t bits, const std::function<void(const std::array<uint64_t, 32>&)>& read);
 int Lane();
 // Shared memory whose size the launch names.
