@@ -1,14 +1,18 @@
 // Scaled dot-product attention on fused qkv rows: q, k and v each D wide, heads contiguous inside each (GPT-2's c_attn). No T x T tensor is
-// ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B, in fp32 arithmetic on either type.
+// ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B.
+//
+// bf16 heads of usual sizes are multiplied on matrix units (matrix_attention.cu). The kernels here take fp32, and bf16 heads of other
+// sizes, with fp32 arithmetic on both.
 //
 // A block takes one head of one sample and a tile of rows; a warp takes rows one by one and meets the other side in tiles of 32 that the
 // block has brought to shared memory. In a tile a lane has one of its 32 rows where scores are computed, and every 32nd component where
 // vectors are added up. Backward has a kernel for dq and one for dk and dv, so that every sum belongs to one warp and its order is fixed.
-#include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/attention.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
@@ -22,28 +26,8 @@ constexpr int kRowsOfBlock = 16;
 constexpr int kMostParts = 8;  // components of a head that a lane adds up: heads of at most 256
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-struct Extents {
-  int64_t batch, length, width, heads, size;
-  bool causal;
-  float scale;
-
-  static Extents Of(const PreparedOp& op) {
-    const int64_t width = op.in(0).dim(2) / 3, heads = op.attributes.Int("heads", 1);
-    return {op.in(0).dim(0),
-            op.in(0).dim(1),
-            width,
-            heads,
-            width / heads,
-            op.attributes.Bool("causal", true),
-            static_cast<float>(1 / std::sqrt(static_cast<double>(width / heads)))};
-  }
-  // Where row t of part 0 (q), 1 (k) or 2 (v) begins in qkv.
-  __host__ __device__ int64_t Row(int64_t b, int64_t t, int part, int64_t head) const {
-    return ((b * length + t) * 3 + part) * width + head * size;
-  }
-  // The same in y and dy.
-  __host__ __device__ int64_t OutRow(int64_t b, int64_t t, int64_t head) const { return (b * length + t) * width + head * size; }
-  __host__ __device__ bool Sees(int64_t query, int64_t key) const { return key < length && query < length && (!causal || key <= query); }
+struct Extents : AttentionExtents {
+  static Extents Of(const PreparedOp& op) { return {AttentionExtents::Of(op)}; }
   // Rows in shared memory have a word to spare, so that lanes that read one component of 32 rows find 32 banks.
   __host__ __device__ int64_t SharedRow() const { return size + 1; }
   size_t TileBytes() const { return sizeof(float) * kTile * static_cast<size_t>(SharedRow()); }
@@ -260,6 +244,12 @@ class Attention : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
   absl::Status Run(const KernelArguments& arguments) override {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (AttentionFitsMatrixUnits(e_)) {
+        return Launched(
+            AttentionOnMatrixUnits(stream(), e_, arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1)));
+      }
+    }
     const size_t shared = 2 * e_.TileBytes() + e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(AttentionForward<T>, shared));
     return Launched(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
@@ -278,6 +268,11 @@ class AttentionGrad : public AttentionBase {
     const T* dy = arguments.inputs[3].as<T>();
     auto* delta = reinterpret_cast<float*>(arguments.workspace.data());
     T* dqkv = arguments.outputs[0].as<T>();
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (AttentionFitsMatrixUnits(e_)) {
+        return Launched(AttentionGradOnMatrixUnits(stream(), e_, qkv, arguments.inputs[1].as<T>(), lse, dy, delta, dqkv));
+      }
+    }
     const size_t shared = 2 * e_.TileBytes() + 2 * e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfQueries<T>, shared));
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfKeysAndValues<T>, shared));

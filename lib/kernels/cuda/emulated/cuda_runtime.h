@@ -10,15 +10,19 @@
 // or copy at a time in a process.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <vector>
 
 using std::isnan;  // NOLINT(google-global-names-in-headers): CUDA has it there
 
 // ---- The language ----------------------------------------------------------------------------------------------------------------------
 
+#define FUSIONLLM_EMULATED_CARD
 #define __global__
 #define __device__
 #define __host__
@@ -54,9 +58,25 @@ namespace fusionllm::kernels::cuda::emulated {
 
 // Hands `bits` to the warp and takes those of `lane`; all lanes that are left of the warp must come.
 uint64_t Exchange(uint64_t bits, int lane);
+// Hands `bits` to the warp and gives `read` those of every lane; what pointers among them lead to is there until `read` returns. Aborts in
+// a warp that is not whole.
+void ExchangeAll(uint64_t bits, const std::function<void(const std::array<uint64_t, 32>&)>& read);
 int Lane();
 // Shared memory whose size the launch names.
 std::byte* DynamicShared();
+size_t DynamicSharedBytes();
+
+// Copies to shared memory that a thread has begun and not waited for (matrix_units.h); zeros where `from` is null.
+struct LateCopy {
+  std::byte* to;
+  const std::byte* from;
+  size_t bytes;
+};
+struct ThreadCopies {
+  std::vector<LateCopy> begun;
+  std::deque<std::vector<LateCopy>> groups;
+};
+ThreadCopies& CopiesOfThread();
 
 template <typename T>
 T ExchangeAs(T value, int lane) {
@@ -140,6 +160,7 @@ inline float __uint_as_float(unsigned bits) {
   __builtin_memcpy(&x, &bits, sizeof(x));
   return x;
 }
+inline int min(int a, int b) { return a < b ? a : b; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }

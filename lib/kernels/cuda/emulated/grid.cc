@@ -1,6 +1,8 @@
 // The threads of a launch, as fibers.
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@ namespace {
 
 constexpr unsigned kMaxThreads = 1024;
 constexpr size_t kStackBytes = 64 * 1024;
+constexpr size_t kSharedSpare = 16;
 
 // Fibers that wait for each other. One that has ended no longer counts, as on a card.
 struct Barrier {
@@ -53,6 +56,10 @@ class Block {
   Barrier& all() { return all_; }
   Warp& warp() { return warps_[current_ / 32]; }
   unsigned lane() const { return current_ % 32; }
+  ThreadCopies& copies() {
+    copies_.resize(threads_);
+    return copies_[current_];
+  }
 
  private:
   void Yield() { scheduler_ = std::move(scheduler_).resume(); }
@@ -62,6 +69,7 @@ class Block {
   const unsigned threads_;
   Barrier all_;
   std::vector<Warp> warps_;
+  std::vector<ThreadCopies> copies_;  // empty until one copies
   std::vector<bool> ended_;
   const std::function<void()>& thread_;
   boost::context::fiber scheduler_;
@@ -125,7 +133,7 @@ void Block::Run() {
 }
 
 void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread) {
-  std::vector<std::byte> shared(shared_bytes + 16);
+  std::vector<std::byte> shared(shared_bytes + kSharedSpare);
   dynamic_shared = &shared;
   blockDim = block;
   gridDim = grid;
@@ -153,8 +161,23 @@ uint64_t Exchange(uint64_t bits, int lane) {
   return theirs;
 }
 
+void ExchangeAll(uint64_t bits, const std::function<void(const std::array<uint64_t, 32>&)>& read) {
+  Block& block = *running;
+  Warp& warp = block.warp();
+  if (warp.barrier.members != 32) {
+    std::fprintf(stderr, "emulated card: an instruction of whole warps in one of %u threads\n", warp.barrier.members);
+    std::abort();
+  }
+  warp.bits[block.lane()] = bits;
+  block.Wait(warp.barrier);
+  read(warp.bits);
+  block.Wait(warp.barrier);
+}
+
 int Lane() { return static_cast<int>(running->lane()); }
 std::byte* DynamicShared() { return dynamic_shared->data(); }
+size_t DynamicSharedBytes() { return dynamic_shared->size() - kSharedSpare; }
+ThreadCopies& CopiesOfThread() { return running->copies(); }
 
 cudaError_t LaunchGrid(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread) {
   const unsigned threads = block.x * block.y * block.z;
