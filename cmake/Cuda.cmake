@@ -30,3 +30,7 @@ if(FUSIONLLM_WERROR)
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
 endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for compute capabilities ${CMAKE_CUDA_ARCHITECTURES}")
+
+# NCCL's header, for lib/collective/nccl; the library is loaded when replicas meet. Without it our own declarations serve.
+cmake_path(GET CMAKE_CUDA_COMPILER PARENT_PATH cuda_bin)
+find_path(FUSIONLLM_NCCL_INCLUDE nccl.h HINTS ${cuda_bin}/../../nccl/include ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
