@@ -39,3 +39,7 @@ if(NOT CUDNN_INCLUDE_DIR)
   message(FATAL_ERROR "There are no headers of cuDNN 9: install its package (libcudnn9-dev-cuda-13), or take the toolkit of `make deps-cuda`, which has them (CUDACXX=$(tools/install-cuda.sh)/toolkit/bin/nvcc), or set -DCUDNN_INCLUDE_DIR to their folder")
 endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for compute capabilities ${CMAKE_CUDA_ARCHITECTURES}")
+
+# NCCL's header, for lib/collective/nccl; the library is loaded when replicas meet. Without it our own declarations serve.
+cmake_path(GET CMAKE_CUDA_COMPILER PARENT_PATH cuda_bin)
+find_path(FUSIONLLM_NCCL_INCLUDE nccl.h HINTS ${cuda_bin}/../../nccl/include ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})

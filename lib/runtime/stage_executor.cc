@@ -11,6 +11,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/pass_runner.h"
+#include "lib/runtime/replica_group.h"
 #include "lib/runtime/step_exchange.h"
 
 namespace fusionllm::runtime {
@@ -38,8 +39,10 @@ class StageExecutor::Impl {
         pacer_(pacer),
         callbacks_(std::move(callbacks)) {}
 
-  absl::Status Prepare(kernels::Backend& backend, MessagePort& port) {
+  absl::Status Prepare(kernels::Backend& backend, MessagePort& port, collective::Communicator* replicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        replicas_, ReplicaGroup::Create(training_, program_, *store_, backend.memory(), config_.replica, config_.replicas, replicas));
     exchange_.emplace(training_, program_, *store_, port, inbox_);
     FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, *store_, backend, *codecs_, port, inbox_,
                                                            pacer_, [this](const PassContext& context, const opdag::Op& op, TensorView out) {
@@ -52,7 +55,7 @@ class StageExecutor::Impl {
     for (int64_t step = first; step <= last; ++step) {
       if (callbacks_.on_step_begin) callbacks_.on_step_begin(step);
       FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, RunStep(step));
-      if (config_.evaluate_every > 0 && step % config_.evaluate_every == 0) {
+      if (config_.replica == 0 && config_.evaluate_every > 0 && step % config_.evaluate_every == 0) {
         FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationResult result, Evaluate(step, config_.evaluation_batches));
         if (program_.owns_loss && callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
       }
@@ -64,7 +67,7 @@ class StageExecutor::Impl {
 
   absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches) {
     double loss_sum = 0, correct = 0;
-    const int passes = batches * config_.micro_batches;
+    const int passes = batches * GlobalMicroBatches();
     for (int i = 0; i < passes; ++i) {
       PassContext context{.kind = MessageKind::kEvaluation, .step = step, .micro_batch = i, .mode = kernels::Mode::kEvaluate};
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
@@ -154,21 +157,25 @@ class StageExecutor::Impl {
 
   absl::Status Fill(const PassContext& context, const opdag::Op& op, TensorView out) {
     if (op.attributes.Text("role") == kLossGradientRole) {
-      *out.f32() = 1.0f / static_cast<float>(config_.micro_batches);
+      *out.f32() = 1.0f / static_cast<float>(GlobalMicroBatches());
       return absl::OkStatus();
     }
     if (context.kind == MessageKind::kEvaluation) {
-      return source_.Fill(true, context.micro_batch / config_.micro_batches, context.micro_batch % config_.micro_batches, op, out);
+      return source_.Fill(true, context.micro_batch / GlobalMicroBatches(), context.micro_batch % GlobalMicroBatches(), op, out);
     }
-    return source_.Fill(false, context.step, context.micro_batch, op, out);
+    return source_.Fill(false, context.step, GlobalIndex(context.micro_batch), op, out);
   }
+
+  int GlobalMicroBatches() const { return config_.replicas * config_.micro_batches; }
+  // Of one of this replica's micro-batches in the global batch.
+  int GlobalIndex(int micro_batch) const { return config_.replica * config_.micro_batches + micro_batch; }
 
   PassContext ContextOf(int64_t step, int micro_batch) const {
     return {.step = step,
             .micro_batch = micro_batch,
             .slot = micro_batch % config_.in_flight,
             .accumulate = micro_batch > 0,
-            .random = {.seed = config_.seed, .step = step, .first_sample = micro_batch * config_.micro_batch_size}};
+            .random = {.seed = config_.seed, .step = step, .first_sample = GlobalIndex(micro_batch) * config_.micro_batch_size}};
   }
 
   // Passes of a step.
@@ -281,8 +288,9 @@ class StageExecutor::Impl {
     FUSIONLLM_RETURN_IF_ERROR(RunPasses(step));
 
     const int64_t combine_begin = MonotonicNanoseconds();
+    FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(loss_sum_));
     FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
-    StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / config_.micro_batches)};
+    StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / GlobalMicroBatches())};
     pacer_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(report.sums_of_squares, store_->SumsOfSquares());
@@ -319,7 +327,7 @@ class StageExecutor::Impl {
       return exchange_->AwaitDecision(step);
     }
     FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_->CollectReports(step, report));
-    if (std::isfinite(decision.norm) && callbacks_.on_step) {
+    if (config_.replica == 0 && std::isfinite(decision.norm) && callbacks_.on_step) {
       const StageCallbacks::Decision wish =
           callbacks_.on_step({.step = step,
                               .loss = decision.loss,
@@ -328,6 +336,7 @@ class StageExecutor::Impl {
       decision.stop = wish.stop;
       decision.checkpoint = wish.checkpoint;
     }
+    FUSIONLLM_ASSIGN_OR_RETURN(decision, replicas_->Follow(step, decision));
     FUSIONLLM_RETURN_IF_ERROR(exchange_->SendDecision(step, decision));
     return decision;
   }
@@ -336,13 +345,13 @@ class StageExecutor::Impl {
   absl::Status LossNotFinite(int64_t step, int micro_batch, float loss) const {
     const std::string origin = runner_->FirstNotFinite(micro_batch % config_.in_flight);
     return NotFiniteError(absl::StrFormat("the loss of op '%s' is %s at step %d, micro-batch %d%s%s", LossOp().name, Spelled(loss), step,
-                                          micro_batch, origin.empty() ? "" : "; it begins at ", origin));
+                                          GlobalIndex(micro_batch), origin.empty() ? "" : "; it begins at ", origin));
   }
 
-  // On the stage that owns the first gradient to blame. The others wait for the end that its error brings, so that the run is told once,
-  // and by the device concerned.
+  // On the stage of replica 0 that owns the first gradient to blame. The others wait for the end that its error brings, so that the run is
+  // told once, and by the device concerned.
   absl::Status NormNotFinite(int64_t step, const StepDecision& decision) {
-    if (decision.culprit != opdag::kNone && !store_->Owns(decision.culprit)) {
+    if (config_.replica != 0 || (decision.culprit != opdag::kNone && !store_->Owns(decision.culprit))) {
       while (true) FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(inbox_.deliveries()));
     }
     std::string blame;
@@ -371,6 +380,7 @@ class StageExecutor::Impl {
   DevicePacer& pacer_;
   const StageCallbacks callbacks_;
   std::unique_ptr<ParameterStore> store_;
+  std::unique_ptr<ReplicaGroup> replicas_;
   std::optional<StepExchange> exchange_;
   std::unique_ptr<PassRunner> runner_;
   std::vector<std::string> residual_names_;
@@ -391,14 +401,15 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
                                                                      const std::vector<int>& stage_of_op, int stage, int stages,
                                                                      const StageConfig& config, EdgeCodecs codecs,
                                                                      kernels::Backend& backend, MessagePort& port, Inbox& inbox,
-                                                                     BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks) {
+                                                                     BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks,
+                                                                     collective::Communicator* replicas) {
   if (config.micro_batches < 1 || config.in_flight < 1 || config.in_flight > config.micro_batches ||
       (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute));
   auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks));
-  FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port));
+  FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port, replicas));
   impl->NameResiduals(stage_of_op);
   return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));
 }

@@ -7,6 +7,13 @@
 // gradients of shared parameters are exchanged, every stage reports sums of squares to stage 0, which combines them in the order of
 // parameter names and decides; then each stage updates its parameters. Stage 0 finishes its backward pass last, so that round trip mostly
 // hides behind it.
+//
+// Several replicas of all stages share a step (replica_group.h): a global batch is replicas * micro_batches micro-batches, of which replica
+// r takes the r-th run, so that its data can be read in one piece; data, dropout and the weight of a loss are those that one replica with
+// all of them would have. Gradients are added on each stage, then replica 0 decides for all; after its update each replica has the same
+// bits in parameters and optimizer state, and, as with PyTorch's DistributedDataParallel, replica 0's running statistics, which saw its
+// micro-batches alone. Replica 0 evaluates; the others wait for it with their next sums. Who cancels the inbox of a stage must abort its
+// communicator too.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/autodiff/training_graph.h"
+#include "lib/collective/communicator.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/optimizer.h"
 #include "lib/runtime/device_pacer.h"
@@ -37,8 +45,8 @@ enum class PipelineSchedule : uint8_t {
 };
 
 struct StageConfig {
-  int micro_batches = 1;
-  int in_flight = 1;  // slots; at most micro_batches, and equal to it for GPipe
+  int micro_batches = 1;  // of this replica
+  int in_flight = 1;      // slots; at most micro_batches, and equal to it for GPipe
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   Recompute recompute = Recompute::kNone;
   kernels::OptimizerConfig optimizer;
@@ -48,13 +56,16 @@ struct StageConfig {
   int64_t micro_batch_size = 1;  // samples; for dropout's sample index
   int64_t evaluate_every = 0;    // steps; 0: never
   int evaluation_batches = 0;
+  int replica = 0;  // which of how many pipelines side by side
+  int replicas = 1;
 };
 
 // Fills the placeholders (data and labels) of the stage that owns them.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // `step` counts from 1; for an evaluation it counts batches from 0 and `evaluation` is set.
+  // `step` counts from 1; for an evaluation it counts batches from 0 and `evaluation` is set. `micro_batch` counts from 0 in the global
+  // batch, over all replicas.
   virtual absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) = 0;
 };
 
@@ -92,7 +103,8 @@ struct EvaluationResult {
 };
 
 struct StageCallbacks {
-  // On stage 0, before the decision is sent: may ask for an end after this step and a checkpoint. Called on the stage's thread.
+  // On stage 0 of replica 0, before the decision is sent: may ask for an end after this step and a checkpoint. Called on the stage's
+  // thread.
   struct Decision {
     bool stop = false;
     bool checkpoint = false;
@@ -102,9 +114,10 @@ struct StageCallbacks {
   std::function<void(int64_t step)> on_step_begin;
   // On every stage, after its update.
   std::function<void(const StageStepTimes&)> on_stage_step;
-  // On every stage when the decision asks for a checkpoint of the state after `step`.
+  // On every stage of every replica when the decision asks for a checkpoint of the state after `step`. Parameters and optimizer state are
+  // the same on all replicas, so one of them has to write; residuals are each replica's own.
   std::function<absl::Status(int64_t step)> on_checkpoint;
-  // On the stage that owns the loss, after the evaluation that follows `step`.
+  // On the stage of replica 0 that owns the loss, after the evaluation that follows `step`.
   std::function<void(int64_t step, const EvaluationResult&)> on_evaluation;
   std::function<void(const TraceSpan&)> on_span;
   // All of them may be empty.
@@ -113,11 +126,14 @@ struct StageCallbacks {
 class StageExecutor {
  public:
   // `training` typed for config.micro_batch_size; it, the backend, port, inbox, source and pacer must outlive the executor.
-  // `codecs`: one for each cut edge of the program, see EdgeCodecs. Errors: what BuildStageProgram and Backend::Prepare say.
+  // `codecs`: one for each cut edge of the program, see EdgeCodecs. `replicas`: this stage's in all pipelines, with tensors of the back
+  // end's memory; null where there is one; must outlive the executor. Errors: what BuildStageProgram, Backend::Prepare and
+  // ReplicaGroup::Create say.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Create(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op,
                                                                int stage, int stages, const StageConfig& config, EdgeCodecs codecs,
                                                                kernels::Backend& backend, MessagePort& port, Inbox& inbox,
-                                                               BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks);
+                                                               BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks,
+                                                               collective::Communicator* replicas = nullptr);
   ~StageExecutor();
 
   ParameterStore& store();
@@ -151,12 +167,12 @@ class StageExecutor {
   // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.
   // Errors: Cancelled/Unavailable from the inbox or port; NotFiniteError (not_finite.h) "the loss of op 'loss' is nan at step 12 ..." on
   // the stage of the loss; on the owner of the first gradient that is not finite where the loss is, naming parameter and op; on a sender
-  // whose codec cannot carry a value (the parameters keep the values before the step, the other stages wait to be cancelled); kernels' and
-  // the source's errors.
+  // whose codec cannot carry a value (the parameters keep the values before the step, the other stages wait to be cancelled; of a gradient
+  // replica 0 tells, the others wait too); the communicator's, kernels' and the source's errors.
   absl::StatusOr<int64_t> Run(int64_t first, int64_t last);
 
-  // Forward passes over `batches` batches of micro_batches each; every stage must call it at the same point. `step` names the messages.
-  // The result is meaningful on the stage that owns the loss.
+  // Forward passes over `batches` global batches by this replica alone; every stage of it must call it at the same point. `step` names the
+  // messages. The result is meaningful on the stage that owns the loss.
   absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches);
 
  private:

@@ -2,12 +2,15 @@
 
 #include <map>
 #include <mutex>
+#include <set>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/collective/local_communicator.h"
 
 namespace fusionllm::runtime::testing {
 namespace {
@@ -46,6 +49,154 @@ class LocalPort : public MessagePort {
   std::vector<std::unique_ptr<Inbox>>& inboxes_;
 };
 
+// What ends all who wait when one has failed.
+class Bell {
+ public:
+  void Ring() {
+    const std::lock_guard lock(mutex_);
+    rung_ = true;
+    const absl::Status why = absl::CancelledError("another stage failed");
+    for (Inbox* inbox : inboxes_) inbox->Cancel(why);
+    for (collective::Communicator* communicator : communicators_) communicator->Abort(why);
+    stop_.request_stop();
+  }
+  void Add(Inbox* inbox) { inboxes_.push_back(inbox); }  // before any thread is started
+  void Add(collective::Communicator* communicator) {
+    const std::lock_guard lock(mutex_);
+    communicators_.insert(communicator);
+    if (rung_) communicator->Abort(absl::CancelledError("another stage failed"));
+  }
+  void Remove(collective::Communicator* communicator) {
+    const std::lock_guard lock(mutex_);
+    communicators_.erase(communicator);
+  }
+  std::stop_token token() { return stop_.get_token(); }
+
+ private:
+  std::mutex mutex_;
+  bool rung_ = false;
+  std::vector<Inbox*> inboxes_;
+  std::set<collective::Communicator*> communicators_;
+  std::stop_source stop_;
+};
+
+class Pipelines {
+ public:
+  Pipelines(const autodiff::TrainingGraph& training, const PipelineOptions& options, BatchSource& source)
+      : training_(training),
+        options_(options),
+        source_(source),
+        placement_(autodiff::Place(training, options.stage_of_forward_op)),
+        inboxes_(static_cast<size_t>(options.config.replicas)) {
+    for (auto& inboxes : inboxes_) {
+      for (int s = 0; s < options.stages; ++s) {
+        inboxes.push_back(std::make_unique<Inbox>());
+        bell_.Add(inboxes.back().get());
+      }
+      ports_.push_back(std::make_unique<LocalPort>(inboxes));
+    }
+    result_.of_replica.resize(inboxes_.size());
+  }
+
+  absl::StatusOr<PipelineResult> Run() {
+    std::vector<std::thread> threads;
+    for (size_t replica = 0; replica < inboxes_.size(); ++replica) {
+      for (int stage = 0; stage < options_.stages; ++stage) {
+        threads.emplace_back([this, replica, stage] { End(replica, stage, RunStage(replica, stage)); });
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (!first_error_.ok()) return first_error_;
+    result_.parameters = result_.of_replica.front();
+    return std::move(result_);
+  }
+
+ private:
+  void End(size_t replica, int stage, const absl::Status& status) {
+    if (status.ok()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (first_error_.ok()) first_error_ = status;
+      if (options_.failed) options_.failed(static_cast<int>(replica), stage, status);
+    }
+    bell_.Ring();
+  }
+
+  // Null where there is one replica.
+  absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(size_t replica, int stage, kernels::Backend& backend) {
+    if (inboxes_.size() == 1) return nullptr;
+    const collective::Membership member = {
+        .group = absl::StrCat("stage-", stage), .epoch = 1, .rank = static_cast<int>(replica), .size = static_cast<int>(inboxes_.size())};
+    if (options_.join) return options_.join(rendezvous_, member, backend);
+    return collective::JoinInProcess(rendezvous_, member, backend.memory(), {}, bell_.token());
+  }
+
+  absl::Status RunStage(size_t replica, int stage) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
+                               options_.make_backend ? options_.make_backend() : kernels::CreateBackend(options_.backend, {.threads = 1}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto communicator, Join(replica, stage, *backend));
+    if (communicator == nullptr) return RunStage(replica, stage, *backend, nullptr);
+    bell_.Add(communicator.get());
+    const absl::Status status = RunStage(replica, stage, *backend, communicator.get());
+    End(replica, stage, status);  // before the others see that it leaves
+    bell_.Remove(communicator.get());
+    return absl::OkStatus();
+  }
+
+  absl::Status RunStage(size_t replica, int stage, kernels::Backend& backend, collective::Communicator* communicator) {
+    DevicePacer pacer;
+    StageCallbacks callbacks;
+    callbacks.on_step = [&](const StepResult& step) {
+      const std::lock_guard lock(mutex_);
+      result_.steps.push_back(step);
+      if (options_.after_step) options_.after_step(step.step, *inboxes_.front().front());
+      return options_.decide ? options_.decide(step.step) : StageCallbacks::Decision{};
+    };
+    callbacks.on_span = options_.on_span;
+    callbacks.on_stage_step = options_.on_stage_step;
+    callbacks.on_checkpoint = [this, replica, stage](int64_t step) {
+      const std::lock_guard lock(mutex_);
+      if (options_.checkpoint) options_.checkpoint(static_cast<int>(replica), stage, step);
+      return absl::OkStatus();
+    };
+    StageConfig config = options_.config;
+    config.replica = static_cast<int>(replica);
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        const auto executor,
+        StageExecutor::Create(training_, placement_, stage, options_.stages, config,
+                              options_.codecs_on ? options_.codecs_on(stage, backend) : options_.codecs(stage), backend, *ports_[replica],
+                              *inboxes_[replica][static_cast<size_t>(stage)], source_, pacer, callbacks, communicator));
+    FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(options_.parameter_seed));
+    if (options_.prepare) {
+      options_.prepare(stage, *executor);
+      FUSIONLLM_RETURN_IF_ERROR(executor->PushToDevice());
+    }
+    FUSIONLLM_RETURN_IF_ERROR(executor->Run(options_.first_step, options_.steps).status());
+    FUSIONLLM_RETURN_IF_ERROR(executor->PullToHost());
+    const std::lock_guard lock(mutex_);
+    executor->store().ForEachParameter(
+        [&](const std::string& name, tensor::TensorView view) {
+          const auto bytes = view.bytes();
+          result_.of_replica[replica][name].assign(bytes.begin(), bytes.end());
+        },
+        /*owned_only=*/true);
+    if (options_.finish && replica == 0) options_.finish(stage, *executor);
+    return absl::OkStatus();
+  }
+
+  const autodiff::TrainingGraph& training_;
+  const PipelineOptions& options_;
+  BatchSource& source_;
+  const std::vector<int> placement_;
+  std::vector<std::vector<std::unique_ptr<Inbox>>> inboxes_;  // by replica and stage
+  std::vector<std::unique_ptr<LocalPort>> ports_;             // by replica
+  collective::LocalRendezvous rendezvous_;
+  Bell bell_;
+  std::mutex mutex_;
+  PipelineResult result_;
+  absl::Status first_error_;
+};
+
 }  // namespace
 
 std::unique_ptr<BatchSource> SyntheticSource(uint64_t seed, int64_t classes) { return std::make_unique<Synthetic>(seed, classes); }
@@ -62,62 +213,7 @@ std::vector<int> ContiguousStages(const autodiff::TrainingGraph& training, int s
 }
 
 absl::StatusOr<PipelineResult> RunPipeline(const autodiff::TrainingGraph& training, const PipelineOptions& options, BatchSource& source) {
-  const std::vector<int> placement = autodiff::Place(training, options.stage_of_forward_op);
-  std::vector<std::unique_ptr<Inbox>> inboxes;
-  for (int s = 0; s < options.stages; ++s) inboxes.push_back(std::make_unique<Inbox>());
-  LocalPort port(inboxes);
-  std::mutex mutex;
-  PipelineResult result;
-  absl::Status first_error;
-  const auto run_stage = [&](int stage) -> absl::Status {
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
-                               options.make_backend ? options.make_backend() : kernels::CreateBackend(options.backend, {.threads = 1}));
-    DevicePacer pacer;
-    StageCallbacks callbacks;
-    callbacks.on_step = [&](const StepResult& step) {
-      const std::lock_guard lock(mutex);
-      result.steps.push_back(step);
-      if (options.after_step) options.after_step(step.step, *inboxes.front());
-      return StageCallbacks::Decision{};
-    };
-    callbacks.on_span = options.on_span;
-    callbacks.on_stage_step = options.on_stage_step;
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        const auto executor, StageExecutor::Create(training, placement, stage, options.stages, options.config,
-                                                   options.codecs_on ? options.codecs_on(stage, *backend) : options.codecs(stage), *backend,
-                                                   port, *inboxes[stage], source, pacer, callbacks));
-    FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(options.parameter_seed));
-    if (options.prepare) {
-      options.prepare(stage, *executor);
-      FUSIONLLM_RETURN_IF_ERROR(executor->PushToDevice());
-    }
-    FUSIONLLM_RETURN_IF_ERROR(executor->Run(options.first_step, options.steps).status());
-    FUSIONLLM_RETURN_IF_ERROR(executor->PullToHost());
-    const std::lock_guard lock(mutex);
-    executor->store().ForEachParameter(
-        [&](const std::string& name, tensor::TensorView view) {
-          const auto bytes = view.bytes();
-          result.parameters[name].assign(bytes.begin(), bytes.end());
-        },
-        /*owned_only=*/true);
-    if (options.finish) options.finish(stage, *executor);
-    return absl::OkStatus();
-  };
-  std::vector<std::thread> threads;
-  for (int s = 0; s < options.stages; ++s) {
-    threads.emplace_back([&, s] {
-      const absl::Status status = run_stage(s);
-      if (status.ok()) return;
-      {
-        const std::lock_guard lock(mutex);
-        if (first_error.ok()) first_error = status;
-      }
-      for (const auto& inbox : inboxes) inbox->Cancel(absl::CancelledError("another stage failed"));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (!first_error.ok()) return first_error;
-  return result;
+  return Pipelines(training, options, source).Run();
 }
 
 }  // namespace fusionllm::runtime::testing

@@ -1,4 +1,5 @@
-// All stages of a plan in one process, one thread each, joined by their inboxes: for tests of the runtime and what builds on it.
+// All stages of a plan, and of all its replicas, in one process, one thread each, joined by their inboxes and communicators: for tests of
+// the runtime and what builds on it.
 #pragma once
 
 #include <functional>
@@ -8,6 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "lib/autodiff/training_graph.h"
+#include "lib/collective/communicator.h"
+#include "lib/collective/rendezvous.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/stage_executor.h"
 
@@ -16,7 +19,7 @@ namespace fusionllm::runtime::testing {
 struct PipelineOptions {
   std::vector<int> stage_of_forward_op;  // by forward op id; size of the forward graph
   int stages = 1;
-  StageConfig config;
+  StageConfig config;  // with replicas: that of each, whichever `replica` says
   std::string backend = "ref";
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()> make_backend;  // one for each stage, instead of `backend`
   uint64_t parameter_seed = 1;
@@ -24,21 +27,33 @@ struct PipelineOptions {
   int64_t steps = 3;  // the last
   std::function<EdgeCodecs(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
   std::function<EdgeCodecs(int stage, kernels::Backend& backend)> codecs_on;  // instead of `codecs`
-  // Called after each step, with the inbox of the first stage.
+  // How a stage meets the same one of the other replicas.
+  std::function<absl::StatusOr<std::unique_ptr<collective::Communicator>>(collective::Rendezvous&, const collective::Membership&,
+                                                                          kernels::Backend&)>
+      join;  // empty: in this process
+  // Called after each step, with the inbox of the first stage of the first replica.
   std::function<void(int64_t step, Inbox&)> after_step;
   // StageCallbacks' of each stage; at once from its thread.
   std::function<void(const TraceSpan&)> on_span;
   std::function<void(const StageStepTimes&)> on_stage_step;
+  // What stage 0 of the first replica decides after a step; empty: to go on.
+  std::function<StageCallbacks::Decision(int64_t step)> decide;
+  // Called on each stage of each replica for the checkpoint of a step, one at a time.
+  std::function<void(int replica, int stage, int64_t step)> checkpoint;
   // Called on each stage before its first step, after initialisation.
   std::function<void(int stage, StageExecutor&)> prepare;
-  // Called for each stage after its last step, one at a time.
+  // Called for each stage that ends with an error, one at a time.
+  std::function<void(int replica, int stage, const absl::Status&)> failed;
+  // Called for each stage of the first replica after its last step, one at a time.
   std::function<void(int stage, StageExecutor&)> finish;
 };
 
 struct PipelineResult {
   std::vector<StepResult> steps;
-  // Bytes of every parameter after the last step, by name.
-  std::map<std::string, std::vector<std::byte>> parameters;
+  // Bytes of every parameter after the last step, by name; of the first replica, and of each.
+  using Parameters = std::map<std::string, std::vector<std::byte>>;
+  Parameters parameters;
+  std::vector<Parameters> of_replica;
 };
 
 // Data for every micro-batch from a counter-based generator: token-like integers below `classes`, images uniform in [-1, 1).

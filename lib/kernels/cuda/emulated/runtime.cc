@@ -86,6 +86,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
       return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
   }
   return "unknown";
 }

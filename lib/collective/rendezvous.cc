@@ -1,0 +1,119 @@
+#include "lib/collective/rendezvous.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::collective {
+namespace {
+
+absl::Status OfAnotherEpoch(const Membership& member, uint32_t epoch) {
+  return absl::FailedPreconditionError(
+      absl::StrFormat("group '%s' meets for plan epoch %d, and replica %d is of epoch %d", member.group, epoch, member.rank, member.epoch));
+}
+
+// "EPOCH SIZE KIND DEVICE_BYTES\n", the device, the secret.
+std::string Bytes(const Membership& member, const Introduction& own) {
+  return absl::StrFormat("%d %d %s %d\n%s%s", member.epoch, member.size, own.kind, own.device.size(), own.device, own.secret);
+}
+
+absl::StatusOr<Introduction> Parse(const Membership& member, int from, const std::string& bytes) {
+  const absl::Status malformed =
+      absl::InvalidArgumentError(absl::StrFormat("replica %d of group '%s' introduced itself with something else", from, member.group));
+  const size_t line = bytes.find('\n');
+  if (line == std::string::npos) return malformed;
+  const std::vector<std::string> words = absl::StrSplit(bytes.substr(0, line), ' ');
+  uint32_t epoch = 0;
+  int size = 0;
+  size_t device = 0;
+  if (words.size() != 4 || !absl::SimpleAtoi(words[0], &epoch) || !absl::SimpleAtoi(words[1], &size) ||
+      !absl::SimpleAtoi(words[3], &device) || device > bytes.size() - line - 1) {
+    return malformed;
+  }
+  if (epoch != member.epoch || size != member.size) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("replica %d of group '%s' is one of %d in plan epoch %d, and replica %d is one of %d in epoch %d", from,
+                        member.group, size, epoch, member.rank, member.size, member.epoch));
+  }
+  return Introduction{.kind = words[2], .device = bytes.substr(line + 1, device), .secret = bytes.substr(line + 1 + device)};
+}
+
+}  // namespace
+
+size_t LocalRendezvous::Meeting::missing() const { return static_cast<size_t>(std::count(brought.begin(), brought.end(), std::nullopt)); }
+
+absl::Status LocalRendezvous::Enter(const Membership& member, std::string bytes) {
+  Meeting& meeting = meetings_[member.group];
+  if (member.epoch < meeting.epoch) return OfAnotherEpoch(member, meeting.epoch);
+  if (member.epoch > meeting.epoch || meeting.brought.empty()) {
+    meeting = {.epoch = member.epoch, .brought = std::vector<std::optional<std::string>>(static_cast<size_t>(member.size))};
+  }
+  if (meeting.brought.size() != static_cast<size_t>(member.size)) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: others say that there are %d", member.ToString(), meeting.brought.size()));
+  }
+  std::optional<std::string>& own = meeting.brought[static_cast<size_t>(member.rank)];
+  if (own) return absl::InvalidArgumentError(absl::StrFormat("%s has come before", member.ToString()));
+  own = std::move(bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration patience,
+                                                                   std::stop_token stop) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
+  std::unique_lock lock(mutex_);
+  FUSIONLLM_RETURN_IF_ERROR(Enter(member, std::move(bytes)));
+  changed_.notify_all();
+  Meeting& meeting = meetings_[member.group];
+  changed_.wait_for(lock, stop, absl::ToChronoMilliseconds(patience),
+                    [&] { return meeting.epoch != member.epoch || meeting.missing() == 0; });
+  if (meeting.epoch != member.epoch) return OfAnotherEpoch(member, meeting.epoch);
+  if (meeting.missing() == 0) {
+    std::vector<std::string> all;
+    for (const auto& brought : meeting.brought) all.push_back(*brought);
+    return all;
+  }
+  std::vector<size_t> missing;
+  for (size_t rank = 0; rank < meeting.brought.size(); ++rank) {
+    if (!meeting.brought[rank]) missing.push_back(rank);
+  }
+  meeting.brought[static_cast<size_t>(member.rank)].reset();  // so that those who come later do not count on it
+  if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(member.ToString(), " was told to wait no longer for the others"));
+  return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s to come", member.ToString(), absl::FormatDuration(patience),
+                                                absl::StrJoin(missing, ", ")));
+}
+
+absl::StatusOr<std::vector<Introduction>> Meet(Rendezvous& rendezvous, const Membership& member, const Introduction& own,
+                                               absl::Duration patience, std::stop_token stop) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> brought,
+                             rendezvous.Exchange(member, Bytes(member, own), patience, std::move(stop)));
+  if (brought.size() != static_cast<size_t>(member.size)) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s met %d replicas", member.ToString(), brought.size()));
+  }
+  std::vector<Introduction> all;
+  std::map<std::string, int> replica_on;  // by device
+  for (int rank = 0; rank < member.size; ++rank) {
+    FUSIONLLM_ASSIGN_OR_RETURN(Introduction one, Parse(member, rank, brought[static_cast<size_t>(rank)]));
+    if (one.kind != own.kind) {
+      return absl::FailedPreconditionError(absl::StrFormat("replica %d of group '%s' communicates by '%s', and replica %d by '%s'", rank,
+                                                           member.group, one.kind, member.rank, own.kind));
+    }
+    const auto [other, free] = replica_on.emplace(one.device, rank);
+    if (!free && !one.device.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("replicas %d and %d of group '%s' are both on %s: each replica of a stage needs a card of its own", other->second,
+                          rank, member.group, one.device));
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace fusionllm::collective

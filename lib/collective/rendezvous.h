@@ -1,0 +1,64 @@
+// How the members of a group find each other before there is a communicator: each leaves a few bytes and takes those of all.
+//
+// An interface, because who carries the bytes depends on where the members are: LocalRendezvous within a process; between processes whoever
+// knows them all, which is the broker.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lib/collective/communicator.h"
+
+namespace fusionllm::collective {
+
+class Rendezvous {
+ public:
+  virtual ~Rendezvous() = default;
+  // Blocks until all members of the same group and epoch have called this, and returns what they brought, by rank. Each comes once. Thread-
+  // safe. Errors: FailedPrecondition, a sentence with both numbers, for a member of an epoch that is over, or one that waited when a newer
+  // one began; InvalidArgument for members that count themselves differently; Unavailable, naming who is missing, after `patience`;
+  // Cancelled when `stop` says so.
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration patience,
+                                                            std::stop_token stop) = 0;
+};
+
+// For members in one process.
+class LocalRendezvous final : public Rendezvous {
+ public:
+  absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration patience,
+                                                    std::stop_token stop) override;
+
+ private:
+  struct Meeting {
+    uint32_t epoch = 0;
+    std::vector<std::optional<std::string>> brought;  // by rank
+    size_t missing() const;
+  };
+  absl::Status Enter(const Membership& member, std::string bytes);
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::string, Meeting> meetings_;  // the newest epoch of each group
+};
+
+// What a member tells the others, and how they check it, whoever carried it.
+struct Introduction {
+  std::string kind;    // of the group: "nccl", "local"
+  std::string device;  // no two members share one; empty: it does not matter
+  std::string secret;  // rank 0's: what the others need to join
+};
+
+// Meets and checks: `kind` is everybody's, devices differ. Errors: Exchange's; FailedPrecondition for a member of another kind or epoch, or
+// for two on one device, naming them; InvalidArgument for bytes that are no introduction.
+absl::StatusOr<std::vector<Introduction>> Meet(Rendezvous& rendezvous, const Membership& member, const Introduction& own,
+                                               absl::Duration patience, std::stop_token stop);
+
+}  // namespace fusionllm::collective

@@ -1,0 +1,46 @@
+// What every Communicator must do, whatever carries its tensors. An implementation instantiates the suite with how a member joins:
+//   INSTANTIATE_TEST_SUITE_P(Local, CommunicatorConformance, ::testing::Values(Implementation{.name = "local", .join = ...}));
+// and links `communicator_conformance`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "lib/collective/communicator.h"
+#include "lib/collective/rendezvous.h"
+
+namespace fusionllm::collective::testing {
+
+// A member with the memory that its tensors live in.
+class Member {
+ public:
+  virtual ~Member() = default;
+  virtual Communicator& communicator() = 0;
+};
+
+struct Implementation {
+  std::string name;
+  // On the thread that uses the member from then on.
+  std::function<absl::StatusOr<std::unique_ptr<Member>>(Rendezvous&, const Membership&, const Patience&, std::stop_token)> join;
+  bool finds_mismatches = false;  // of what members call, at once; else they wait until their patience ends
+  bool tells_of_one_end = false;  // an error of one member ends the others at once
+};
+inline std::ostream& operator<<(std::ostream& out, const Implementation& implementation) { return out << implementation.name; }
+
+class CommunicatorConformance : public ::testing::TestWithParam<Implementation> {
+ protected:
+  using Body = std::function<absl::Status(Communicator&)>;
+  // Joins `size` members, each on a thread of its own, and runs `body` for each; what it, or joining, answered, by rank.
+  std::vector<absl::Status> Run(int size, const Body& body, const Patience& patience = {}) const;
+  // The same, where all must end well.
+  void MustRun(int size, const Body& body) const;
+};
+
+}  // namespace fusionllm::collective::testing
