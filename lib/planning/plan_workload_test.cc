@@ -73,6 +73,34 @@ TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
   EXPECT_EQ(plan.stages[0].memory_bytes, static_cast<int64_t>(memory.total()) + workspace + ProcessBytes(1));
 }
 
+// Messages lie on a GPU's host; on the GPU there is what compresses them.
+TEST(PlanWorkload, MemoryOfAGpuHasItsCodecsAndNotTheHostsMessages) {
+  const auto workload = Resolve({"spec.strategy.stages=2", "spec.compression={policy: uniform, codec: topk, ratio: 10}"});
+  Profiles profiles = OnTopology(*workload);
+  const wire::PlanDocument on_cpu = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  for (wire::DeviceProfile& device : profiles.devices) device.backend = "cuda";
+  const wire::PlanDocument on_gpu = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  ASSERT_EQ(on_gpu.stages.size(), 2);
+  ASSERT_EQ(on_gpu.links.size(), on_cpu.links.size());
+  for (size_t s = 0; s < 2; ++s) {
+    const int stage = static_cast<int>(s);
+    const auto placement = PlacementOf(on_gpu, workload->training);
+    ASSERT_TRUE(placement.ok());
+    const auto program = runtime::BuildStageProgram(workload->training, *placement, stage, 2, runtime::Recompute::kNone);
+    ASSERT_TRUE(program.ok());
+    const auto tensors = runtime::MemoryOf(*program, workload->training, on_gpu.stages[s].in_flight, 2);
+    const int64_t beside = on_gpu.stages[s].memory_bytes - static_cast<int64_t>(tensors.total());
+    int64_t sent = 0, received = 0;
+    for (const wire::PlanLink& link : on_gpu.links) {
+      int64_t& greatest = link.src_stage == stage ? sent : received;
+      greatest = std::max(greatest, (link.bytes - link.tied_bytes) / on_gpu.micro_batches);
+    }
+    EXPECT_GT(std::min(sent, received), 0);
+    EXPECT_GE(beside, 3 * (sent + received));
+    EXPECT_LT(on_gpu.stages[s].memory_bytes, on_cpu.stages[s].memory_bytes) << "with the memory of a process of the host";
+  }
+}
+
 TEST(PlanWorkload, TheSameSeedGivesTheSameBytes) {
   const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 50}"});
   const Profiles profiles = OnTopology(*workload);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/autodiff/training_graph.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/spec.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/kernels/optimizer.h"
 #include "lib/scheduler/refusal_reasons.h"
@@ -46,6 +47,35 @@ std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
   return bytes;
 }
 
+// A GPU keeps tensors and what compresses them, its host the messages.
+bool ComputesOnGpu(const wire::DeviceProfile& device) { return device.backend == "cuda" || !device.specification.empty(); }
+
+// What lib/compression/cuda takes of the device's memory beside tensors (codec.h there): as if a link's values went in one message, since a
+// plan does not say what each of several takes.
+int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage& stage, bool bf16) {
+  constexpr int64_t kBuffers = 3;
+  constexpr int64_t kIndexBytes = sizeof(uint32_t);
+  constexpr int64_t kFloatBytes = sizeof(float);
+  int64_t greatest_sent = 0, greatest_received = 0, widened = 0, kept_values = 0, bytes = 0;
+  for (const scheduler::PlanLink& link : plan.links) {
+    const bool sends = link.src_stage == stage.index, receives = link.dst_stage == stage.index;
+    if (!sends && !receives) continue;
+    greatest_sent = std::max(greatest_sent, sends ? link.forward_wire_bytes : link.backward_wire_bytes);
+    greatest_received = std::max(greatest_received, sends ? link.backward_wire_bytes : link.forward_wire_bytes);
+    const auto codec = compression::ParseCodecSpec(link.codec);
+    if (!codec.ok() || codec->kind == compression::CodecKind::kExact) continue;
+    const int64_t elements = link.forward_bytes / (bf16 ? 2 : kFloatBytes);
+    if (bf16) widened = std::max(widened, kFloatBytes * elements);
+    if (codec->kind == compression::CodecKind::kTopK) {
+      const auto kept = static_cast<int64_t>(static_cast<double>(elements) / codec->ratio) + 1;
+      kept_values = std::max(kept_values, kFloatBytes * kept);
+      bytes += kIndexBytes * kept * stage.in_flight;
+    }
+    if (codec->error_feedback && sends) bytes += 2 * kFloatBytes * elements;
+  }
+  return bytes + kBuffers * (greatest_sent + greatest_received) + widened + kept_values;
+}
+
 scheduler::Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
   return {.reason = scheduler::refusals::kInsufficientMemory,
           .message = absl::StrFormat("stage %d (%s .. %s) needs %.1f MiB, device %s has %.1f MiB to give", stage.index,
@@ -68,13 +98,18 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
   const std::vector<int> stage_of_op = autodiff::Place(training, forward_stage);
   const int stages = static_cast<int>(plan.stages.size());
   const int state_tensors = static_cast<int>(kernels::StateNames(workload.optimizer).size());
-  std::vector<int64_t> bytes = MessageBytes(plan);
+  const std::vector<int64_t> of_messages = MessageBytes(plan);
+  const auto& values = training.graph.values();
+  const bool bf16 =
+      std::any_of(values.begin(), values.end(), [](const opdag::Value& value) { return value.type.dtype == tensor::DType::kBF16; });
+  std::vector<int64_t> bytes(plan.stages.size(), 0);
   for (const scheduler::PlanStage& stage : plan.stages) {
+    const wire::DeviceProfile& device = profiles.devices[stage.devices[0]];
     FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
                                runtime::BuildStageProgram(training, stage_of_op, stage.index, stages, recompute));
     bytes[stage.index] += static_cast<int64_t>(runtime::MemoryOf(program, training, stage.in_flight, state_tensors).total());
-    bytes[stage.index] += ProcessBytes(stages);
-    bytes[stage.index] += WorkspaceOf(program, training.graph, profiles.devices[stage.devices[0]]);
+    bytes[stage.index] += WorkspaceOf(program, training.graph, device);
+    bytes[stage.index] += ComputesOnGpu(device) ? CodecBytesOnGpu(plan, stage, bf16) : of_messages[stage.index] + ProcessBytes(stages);
   }
   return bytes;
 }

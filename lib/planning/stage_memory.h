@@ -17,9 +17,10 @@ namespace fusionllm::planning {
 // high-water mark less tensors: 9 MiB alone, 14 MiB among three stages, 16 to 24 MiB among six; the same for models of 8 to 225 MB.
 int64_t ProcessBytes(int stages);
 
-// Bytes by stage: ProcessBytes, runtime::MemoryOf of the stage's program, the largest workspace of its kernels, and messages: two copies
-// of each that it sends or receives, and those that are queued when the network, or the stage on the other side, is slower. Errors: those
-// of runtime::BuildStageProgram.
+// Bytes by stage: runtime::MemoryOf of the stage's program and the largest workspace of its kernels; on the CPU ProcessBytes, and messages:
+// two copies of each that it sends or receives, and those that are queued when the network, or the stage on the other side, is slower; on a
+// GPU what compresses messages there, not what its driver and its libraries take (no card has told). Errors: those of
+// runtime::BuildStageProgram.
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
                                                    const scheduler::Plan& plan, runtime::Recompute recompute);
 
