@@ -1,5 +1,5 @@
-// The communicator over NCCL against a library of our own with its functions, and, where there are cards, against NCCL itself. Where there
-// is no toolkit the device is emulated (lib/kernels/cuda/emulated).
+// The communicator over NCCL against a library of our own with its functions; cuda_nccl_test has NCCL itself. Where there is no toolkit the
+// device is emulated (lib/kernels/cuda/emulated).
 #include "lib/collective/nccl/nccl_communicator.h"
 
 #include <cuda_runtime.h>
@@ -15,7 +15,6 @@
 #include "gtest/gtest.h"
 #include "lib/base/shared_library.h"
 #include "lib/base/status_macros.h"
-#include "lib/collective/nccl/nccl_library.h"
 #include "lib/collective/nccl/testing/fake_nccl.h"
 #include "lib/collective/testing/communicator_conformance.h"
 
@@ -236,52 +235,6 @@ TEST_F(NcclCommunicatorTest, WithoutNcclOrWithAnOldOneItSaysWhatToDo) {
   Controls().version = 21605;
   EXPECT_THAT(std::string(join(kLibrary).message()), HasSubstr("is NCCL 2.16.5, and replicas on GPUs need 2.18.0 or newer: install"));
 }
-
-// NCCL itself, where there is a card: as much of it as one card can show, and the whole suite where there are four.
-absl::Status RealCards(size_t count) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto devices, kernels::cuda::Devices());
-  if (devices.size() < count || devices.front().name == "emulated card") {
-    return absl::NotFoundError(absl::StrCat("NCCL itself needs ", count, " real cards"));
-  }
-  return NcclLibrary::Load(NcclOptions().libraries).status();
-}
-
-TEST(RealNcclTest, AGroupOfOneAddsUp) {
-  const absl::Status there = RealCards(1);
-  if (absl::IsNotFound(there) || absl::IsFailedPrecondition(there)) GTEST_SKIP() << there.message();
-  ASSERT_TRUE(there.ok()) << there;
-  const auto device = Device::Open(0);
-  ASSERT_TRUE(device.ok()) << device.status();
-  LocalRendezvous rendezvous;
-  const auto group = JoinNccl(rendezvous, {.group = "stage-0", .epoch = 1, .rank = 0, .size = 1}, **device);
-  ASSERT_TRUE(group.ok()) << group.status();
-  std::vector<float> values(1001);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) - 500.5f;
-  const tensor::TensorType type = {tensor::DType::kF32, {static_cast<int64_t>(values.size())}};
-  auto block = (*device)->memory().Allocate(type.bytes());
-  ASSERT_TRUE(block.ok() && (*device)->memory().CopyIn(block->data(), values.data(), type.bytes()).ok());
-  const tensor::TensorView view[] = {{type, block->data()}};
-  ASSERT_TRUE((*group)->AllReduce(view).ok());
-  ASSERT_TRUE((*group)->Broadcast(view, 0).ok());
-  EXPECT_TRUE((*group)->Wait().ok());
-  std::vector<float> sums(values.size());
-  ASSERT_TRUE((*device)->memory().CopyOut(sums.data(), block->data(), type.bytes()).ok());
-  EXPECT_EQ(sums, values);
-}
-
-absl::StatusOr<std::unique_ptr<Member>> JoinOnCardOfItsOwn(Rendezvous& rendezvous, const Membership& member, const Patience& patience,
-                                                           std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto device, Device::Open(member.rank));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, member, *device, {.patience = patience}, std::move(stop)));
-  return std::make_unique<OnCard>(std::move(device), std::move(joined));
-}
-
-std::vector<Implementation> OnFourCards() {
-  if (!RealCards(4).ok()) return {};
-  return {Implementation{.name = "RealNccl", .join = JoinOnCardOfItsOwn}};
-}
-INSTANTIATE_TEST_SUITE_P(RealNccl, CommunicatorConformance, ::testing::ValuesIn(OnFourCards()),
-                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace fusionllm::collective
