@@ -28,12 +28,12 @@ trap 'rm -rf "$work"' EXIT
 log=$work/log
 quietly() { "$@" >"$log" 2>&1 || { cat "$log" >&2; echo "$0: $* failed" >&2; exit 1; }; }
 
-# Sources of its own: the machine's lists need not name them, and stay as they are. No root is needed.
+# Sources from where the machine has its packages: its lists need not name them, and stay as they are. No root is needed.
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/source"
 . /etc/os-release
-for suite in "debian $VERSION_CODENAME" "debian-security $VERSION_CODENAME-security"; do
-  echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/$suite main"
-done >"$work/sources.list"
+apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | sort -u |
+  awk -v release="$VERSION_CODENAME" -v key=/usr/share/keyrings/debian-archive-keyring.gpg \
+    '$3 == "main" && $2 ~ "^" release "(-security|-updates)?$" {print "deb-src [signed-by=" key "]", $1, $2, $3}' >"$work/sources.list"
 apt=(apt-get -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache"
      -o APT::Sandbox::User=root)
 quietly "${apt[@]}" update

@@ -27,10 +27,12 @@ absl::StatusOr<DeviceChoice> ChooseCard(int index) {
 
 absl::StatusOr<DeviceChoice> ChooseAny() {
   const absl::StatusOr<std::vector<cuda::DeviceInfo>> cards = cuda::Devices();
-  // A driver that is too old is no reason not to start where nobody asked for the card.
+  // A driver that is too old, or a card, is no reason not to start where nobody asked for the card.
   if (!cards.ok()) return DeviceChoice{.backend = "cpu", .description = absl::StrCat("the CPU: ", cards.status().message())};
   if (cards->empty()) return DeviceChoice{.backend = "cpu", .description = "the CPU: this machine has no NVIDIA driver or no CUDA device"};
-  return ChooseCard(0);
+  absl::StatusOr<DeviceChoice> first = ChooseCard(0);
+  if (!absl::IsFailedPrecondition(first.status())) return first;
+  return DeviceChoice{.backend = "cpu", .description = absl::StrCat("the CPU: ", first.status().message())};
 }
 
 #else

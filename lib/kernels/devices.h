@@ -22,7 +22,8 @@ struct DeviceChoice {
 absl::Status CheckDeviceName(absl::string_view name);
 
 // "auto" is the first CUDA device where this build and this machine have one, else the CPU. Errors: CheckDeviceName's; NotFound where
-// "cuda:N" does not exist; FailedPrecondition where this build has no CUDA or the driver is too old: each says what to do.
+// "cuda:N" does not exist; FailedPrecondition where this build has no CUDA, or none for that card, or the driver is too
+// old: each says what to do.
 absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view name);
 
 // N of "cuda:N"; -1 where the name is another's.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/architectures.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -189,6 +190,9 @@ absl::StatusOr<DeviceInfo> FindDevice(int index) {
     const std::string names = absl::StrJoin(
         devices, ", ", [](std::string* out, const DeviceInfo& d) { absl::StrAppend(out, "cuda:", d.index, " (", d.name, ")"); });
     return absl::NotFoundError(absl::StrCat("no device cuda:", index, ": this machine has ", names));
+  }
+  if (const absl::Status fits = CheckArchitecture(FUSIONLLM_CUDA_ARCHITECTURES, devices[index].major, devices[index].minor); !fits.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("cuda:", index, " (", devices[index].name, ") ", fits.message()));
   }
   return devices[index];
 }

@@ -38,7 +38,8 @@ struct DeviceInfo {
 // that is too old for this build.
 absl::StatusOr<std::vector<DeviceInfo>> Devices();
 
-// Errors: NotFound "no device ..." where there is none of that index, naming what there is; FailedPrecondition as Devices.
+// Errors: NotFound "no device ..." where there is none of that index, naming what there is; FailedPrecondition as Devices, and where this
+// build has no code for it.
 absl::StatusOr<DeviceInfo> FindDevice(int index);
 
 // The first value out of range that kernels met, as they leave it on the device.
