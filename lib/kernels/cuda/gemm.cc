@@ -180,12 +180,13 @@ class CublasGemm final : public Gemm {
       status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, most, algorithms.data(), &found);
     }
     l_.preference_destroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+    algorithms.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
+    std::erase_if(algorithms, [](const cublasLtMatmulHeuristicResult_t& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+    if (algorithms.empty()) {
       return absl::UnimplementedError(
           absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d] in %s, %d times (it answers %d)", s_.m, s_.k, s_.k, s_.n,
                           tensor::Name(s_.factors), s_.batch, static_cast<int>(status)));
     }
-    algorithms.resize(static_cast<size_t>(found));
     return algorithms;
   }
 
