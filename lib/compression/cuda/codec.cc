@@ -204,10 +204,14 @@ class CudaTensorCodec final : public TensorCodec {
     return absl::OkStatus();
   }
 
-  // A buffer for the message, whose verdict finds nothing yet.
+  // A buffer for the message, whose verdict finds nothing yet. What lies between the parts leaves as well, and is zeros: so nothing is read
+  // that nobody wrote, which is what compute-sanitizer's initcheck looks for.
   absl::StatusOr<std::byte*> Begin(const Parcel& parcel) {
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.outgoing().Begin(parcel.bytes_on_device()));
-    FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer, sizeof(Verdict)));
+    FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer, Parcel::kMaskOffset));
+    if (const size_t end = parcel.values_offset(); end != Parcel::kMaskOffset + parcel.mask_bytes) {
+      FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer + end - kernels::cuda::kTransferAlignment, kernels::cuda::kTransferAlignment));
+    }
     return buffer;
   }
   absl::StatusOr<std::unique_ptr<PendingMessage>> Send(const Parcel& parcel) {

@@ -272,8 +272,9 @@ TEST_P(CudaFusionTest, GeluComesWithItsProductWhereBitsMayDiffer) {
         testing::RunKernel(**fused, Together(first, second, through), {.wanted = {wanted, true}, .memory = target_.memory});
     ASSERT_TRUE(of_second.status.ok() && got.status.ok()) << of_second.status << got.status;
     EXPECT_EQ(got.overrun, "");
+    // Of the same numbers by another algorithm, whose sum may lie on the other side of the middle between two bf16.
     if (wanted) {
-      EXPECT_EQ(got.outputs[0].bytes, of_first.outputs[0].bytes);
+      EXPECT_EQ(testing::Difference(Widened(of_first.outputs[0]), Widened(got.outputs[0]), 0x1p-7), "");
     }
     // Two roundings to bf16 more or less.
     EXPECT_EQ(testing::Difference(Widened(of_second.outputs[0]), Widened(got.outputs[1]), 0x1p-6), "");
@@ -303,8 +304,9 @@ TEST_P(CudaFusionTest, SumsOfTheGradientComeWithTheWeightsWhereBitsMayDiffer) {
         const RunResult got = target_.Run(grad, options);
         ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
         EXPECT_EQ(got.overrun, "");
+        // Some ten products, which another algorithm adds in another order.
         if (weight_wanted) {
-          EXPECT_EQ(want.outputs[0].bytes, got.outputs[0].bytes);
+          EXPECT_EQ(testing::Difference(want.outputs[0], got.outputs[0], 1e-5), "");
         }
         EXPECT_EQ(testing::Difference(want.outputs[1], got.outputs[1], 1e-5), "");
       }

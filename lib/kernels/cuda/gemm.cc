@@ -22,6 +22,9 @@ constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;
 constexpr int kMostMeasured = 8;
 // The library takes 256 bytes for granted, and tensors in an arena have less.
 constexpr uint32_t kLeastAlignment = tensor::kAlignment;
+// Parts of a sum are put together in fp32 and in an order of their own. The library's other ways round parts to the result's type, or add
+// them to the result as they come.
+constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 // What is used of the library.
 struct CublasLt {
@@ -95,6 +98,11 @@ class CublasGemm final : public Gemm {
       FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(Sums() ? CUDA_R_32F : TypeOf(s_.result))));
     }
     if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s_.ldc));
+    // Of these the heuristic asks for no alignment: it takes that of the address, and null for one without (cublasLt.h,
+    // CUBLASLT_MATMUL_DESC_BIAS_POINTER). Nobody reads what is there.
+    const auto* const somewhere = reinterpret_cast<const void*>(uintptr_t{kLeastAlignment});
+    if (s_.bias || Sums()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, somewhere));
+    if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, s_.factors, b_));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_a ? s_.m : s_.k, s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a, s_.factors, a_));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.n, s_.m, s_.ldc, s_.stride_c, s_.result, c_));
@@ -160,6 +168,9 @@ class CublasGemm final : public Gemm {
     std::vector<cublasLtMatmulHeuristicResult_t> algorithms(static_cast<size_t>(most));
     cublasStatus_t status =
         l_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMostWorkspaceBytes, sizeof(kMostWorkspaceBytes));
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      status = l_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReductions, sizeof(kReductions));
+    }
     for (const cublasLtMatmulPreferenceAttributes_t matrix :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -169,12 +180,13 @@ class CublasGemm final : public Gemm {
       status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, most, algorithms.data(), &found);
     }
     l_.preference_destroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+    algorithms.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
+    std::erase_if(algorithms, [](const cublasLtMatmulHeuristicResult_t& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+    if (algorithms.empty()) {
       return absl::UnimplementedError(
           absl::StrFormat("cuBLASLt knows no way to multiply [%d, %d] by [%d, %d] in %s, %d times (it answers %d)", s_.m, s_.k, s_.k, s_.n,
                           tensor::Name(s_.factors), s_.batch, static_cast<int>(status)));
     }
-    algorithms.resize(static_cast<size_t>(found));
     return algorithms;
   }
 

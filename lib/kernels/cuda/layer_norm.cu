@@ -52,9 +52,11 @@ template <typename T>
 __device__ inline float Stored(float x) {
   return static_cast<float>(static_cast<T>(x));
 }
+// Added as by another kernel: plain additions would become one instruction with the product before them, which is rounded once.
 template <typename T>
 __device__ inline float4 AddStored(float4 a, float4 b) {
-  return make_float4(Stored<T>(a.x + b.x), Stored<T>(a.y + b.y), Stored<T>(a.z + b.z), Stored<T>(a.w + b.w));
+  return make_float4(Stored<T>(__fadd_rn(a.x, b.x)), Stored<T>(__fadd_rn(a.y, b.y)), Stored<T>(__fadd_rn(a.z, b.z)),
+                     Stored<T>(__fadd_rn(a.w, b.w)));
 }
 
 template <typename T>
