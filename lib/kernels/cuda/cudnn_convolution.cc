@@ -1,8 +1,10 @@
 // PrepareCudnnConvolution (convolution_plan.h).
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
@@ -19,32 +21,59 @@ constexpr size_t kMostMeasured = 8;
 // What the library takes for granted of workspaces is not said; this is what its own examples have.
 constexpr size_t kWorkspaceAlignment = 256;
 
-// The library with a handle, one for the process: it belongs to the device that is current when it is made, and a process has one device.
-// Streams differ where tests open the device several times, so it is locked while work is started.
+// The library with a handle whose stream is the device's: one for each Device, so that one stage's work never leads into another's stream.
 struct Cudnn {
   const CudnnLibrary& library;
   cudnnHandle_t handle = nullptr;
-
-  mutable std::mutex starting = {};
-  mutable cudaStream_t stream = nullptr;  // the handle's
 };
 
-absl::StatusOr<std::unique_ptr<Cudnn>> Open() {
-  if (!LoadedCudnn().ok()) return LoadedCudnn().status();
-  auto cudnn = std::make_unique<Cudnn>(*LoadedCudnn());
-  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudnn->library, cudnn->library.create(&cudnn->handle), "opening cuDNN"));
-  return cudnn;
-}
+// Handles that no Device has now. They are never closed: plans that are kept for the process were made with them.
+class FreeHandles {
+ public:
+  absl::StatusOr<cudnnHandle_t> Take(const CudnnLibrary& library) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!handles_.empty()) {
+        const cudnnHandle_t handle = handles_.back();
+        handles_.pop_back();
+        return handle;
+      }
+    }
+    cudnnHandle_t handle = nullptr;
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.create(&handle), "opening cuDNN"));
+    return handle;
+  }
+  void Give(cudnnHandle_t handle) {
+    const std::lock_guard lock(mutex_);
+    handles_.push_back(handle);
+  }
 
-const absl::StatusOr<std::unique_ptr<Cudnn>>& Opened() {
-  static const auto* const cudnn = new absl::StatusOr<std::unique_ptr<Cudnn>>(Open());
-  return *cudnn;
+ private:
+  std::mutex mutex_;
+  std::vector<cudnnHandle_t> handles_;
+};
+
+// Errors: FailedPrecondition, naming the library, where it cannot be loaded.
+absl::StatusOr<const Cudnn*> CudnnOf(Device& device) {
+  static auto* const free = new FreeHandles;
+  std::shared_ptr<void>& kept = device.Kept("cudnn");
+  if (kept == nullptr) {
+    if (!LoadedCudnn().ok()) return LoadedCudnn().status();
+    const CudnnLibrary& library = *LoadedCudnn();
+    FUSIONLLM_ASSIGN_OR_RETURN(const cudnnHandle_t handle, free->Take(library));
+    std::shared_ptr<Cudnn> cudnn(new Cudnn{library, handle}, [](Cudnn* gone) {
+      free->Give(gone->handle);
+      delete gone;
+    });
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.set_stream(handle, device.stream()), "giving cuDNN a stream"));
+    kept = std::move(cudnn);
+  }
+  return static_cast<const Cudnn*>(kept.get());
 }
 
 class CudnnConvolution final : public ConvolutionPlan {
  public:
-  CudnnConvolution(const Cudnn& cudnn, Device& device, CudnnAlgorithm algorithm)
-      : cudnn_(cudnn), device_(device), algorithm_(std::move(algorithm)) {}
+  CudnnConvolution(const Cudnn& cudnn, CudnnAlgorithm algorithm) : cudnn_(cudnn), algorithm_(std::move(algorithm)) {}
 
   size_t workspace_bytes() const override {
     return algorithm_.workspace_bytes == 0 ? 0 : static_cast<size_t>(algorithm_.workspace_bytes) + kWorkspaceAlignment;
@@ -54,17 +83,11 @@ class CudnnConvolution final : public ConvolutionPlan {
     const CudnnLibrary& library = cudnn_.library;
     const auto begin = (reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     FUSIONLLM_ASSIGN_OR_RETURN(const CudnnDescriptor data, DataOf(library, first, second, result, reinterpret_cast<void*>(begin)));
-    const std::lock_guard lock(cudnn_.starting);
-    if (cudnn_.stream != device_.stream()) {
-      FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.set_stream(cudnn_.handle, device_.stream()), "giving cuDNN a stream"));
-      cudnn_.stream = device_.stream();
-    }
     return ToStatus(library, library.execute(cudnn_.handle, algorithm_.plan->get(), data.get()), "starting a convolution");
   }
 
  private:
   const Cudnn& cudnn_;
-  Device& device_;
   const CudnnAlgorithm algorithm_;
 };
 
@@ -74,7 +97,7 @@ absl::StatusOr<CudnnAlgorithm> Fastest(const Cudnn& cudnn, Device& device, const
   std::vector<CudnnConvolution> plans;
   size_t workspace_bytes = 0;
   for (const CudnnAlgorithm& algorithm : algorithms) {
-    workspace_bytes = std::max(workspace_bytes, plans.emplace_back(cudnn, device, algorithm).workspace_bytes());
+    workspace_bytes = std::max(workspace_bytes, plans.emplace_back(cudnn, algorithm).workspace_bytes());
   }
   const auto take = [&](int64_t elements) -> absl::StatusOr<tensor::MemoryBlock> {
     FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(tensor::SizeOf(spec.dtype()) * elements));
@@ -122,10 +145,9 @@ absl::StatusOr<CudnnAlgorithm> ChosenFor(const Cudnn& cudnn, Device& device, con
 }  // namespace
 
 MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
-  if (!Opened().ok()) return Opened().status();
-  const Cudnn& cudnn = **Opened();
-  FUSIONLLM_ASSIGN_OR_RETURN(CudnnAlgorithm algorithm, ChosenFor(cudnn, device, spec));
-  return std::make_unique<CudnnConvolution>(cudnn, device, std::move(algorithm));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Cudnn* const cudnn, CudnnOf(device));
+  FUSIONLLM_ASSIGN_OR_RETURN(CudnnAlgorithm algorithm, ChosenFor(*cudnn, device, spec));
+  return std::make_unique<CudnnConvolution>(*cudnn, std::move(algorithm));
 }
 
 }  // namespace fusionllm::kernels::cuda

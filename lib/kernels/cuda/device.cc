@@ -216,6 +216,8 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
 tensor::Memory& Device::memory() { return *memory_; }
 
 Device::~Device() {
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  kept_.clear();
   incoming_.reset();
   outgoing_.reset();
   memory_.reset();

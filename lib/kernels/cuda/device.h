@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +74,9 @@ class Device {
   AlgorithmChoice algorithm_choice() const { return algorithm_choice_; }
   void set_algorithm_choice(AlgorithmChoice choice) { algorithm_choice_ = choice; }
 
+  // What the user of a library keeps as long as the device, null at first; goes before the stream does.
+  std::shared_ptr<void>& Kept(const std::string& library) { return kept_[library]; }
+
   // A check that kernels make of ids: `text` is what a message says before "at position 3 is 70000, not in [0, 50257)". Returns its number.
   int32_t AddCheck(std::string text, int64_t limit);
   Fault* fault() const { return fault_; }
@@ -99,6 +103,7 @@ class Device {
   Fault* fault_ = nullptr;       // on the device
   Fault* host_fault_ = nullptr;  // pinned
   std::vector<Check> checks_;
+  std::map<std::string, std::shared_ptr<void>> kept_;
 };
 
 }  // namespace fusionllm::kernels::cuda

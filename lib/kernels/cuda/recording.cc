@@ -38,6 +38,11 @@ class GraphRecording final : public Recording {
   const cudaGraphExec_t graph_;
 };
 
+absl::Status NotRecorded(cudaError_t why) {
+  cudaGetLastError();  // so that nobody takes it for his own
+  return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", cudaGetErrorString(why)));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TimeMark>> MarkStream(Device& device) {
@@ -48,15 +53,16 @@ absl::StatusOr<std::unique_ptr<TimeMark>> MarkStream(Device& device) {
 
 absl::StatusOr<std::unique_ptr<Recording>> RecordStream(Device& device, absl::FunctionRef<absl::Status()> run) {
   // Other threads may go on with other streams, and with memory.
-  FUSIONLLM_RETURN_IF_ERROR(
-      ToStatus(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal), "beginning to record kernels"));
+  if (const cudaError_t begun = cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal); begun != cudaSuccess) {
+    return NotRecorded(begun);
+  }
   const absl::Status asked = run();
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);
   if (ended != cudaSuccess || graph == nullptr) {
+    if (asked.ok()) return NotRecorded(ended);
     cudaGetLastError();  // so that nobody takes it for his own
-    return absl::UnimplementedError(
-        absl::StrCat("kernels that cannot be recorded: ", asked.ok() ? cudaGetErrorString(ended) : asked.message()));
+    return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", asked.message()));
   }
   if (!asked.ok()) {
     cudaGraphDestroy(graph);
@@ -65,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Recording>> RecordStream(Device& device, absl::Fu
   cudaGraphExec_t exec = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
-  FUSIONLLM_RETURN_IF_ERROR(ToStatus(made, "preparing recorded kernels"));
+  if (made != cudaSuccess) return NotRecorded(made);
   return std::make_unique<GraphRecording>(device, exec);
 }
 
