@@ -337,7 +337,7 @@ class CudaTensorCodec final : public TensorCodec {
     tensor::MemoryBlock& indices = selection_out == nullptr ? indices_ : selection_out->indices;
     FUSIONLLM_RETURN_IF_ERROR(Reserve(indices, sizeof(uint32_t) * static_cast<size_t>(k)));
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * static_cast<size_t>(k)));
-    FUSIONLLM_RETURN_IF_ERROR(Reserve(workspace_, SelectionWorkspaceBytes(n)));
+    FUSIONLLM_RETURN_IF_ERROR(Reserve(workspace_, SelectionWorkspaceBytes(n, k)));
     Feedback feedback;
     if (state != nullptr) {
       feedback = {.residual = state->residual_elements == 0 ? nullptr : Floats(state->residual), .corrected = Floats(state->corrected)};

@@ -1,145 +1,180 @@
 #include "lib/compression/cuda/select.h"
 
-#include "lib/compression/cuda/chunks.h"
-#include "lib/compression/cuda/device_code.h"
-#include "lib/kernels/cuda/launch.h"
+#include "lib/compression/cuda/candidates.h"
+#include "lib/compression/cuda/narrowing.h"
+#include "lib/compression/cuda/tiles.h"
 
 namespace fusionllm::compression::cuda {
 namespace {
 
 using kernels::cuda::BlocksFor;
-using kernels::cuda::ElementStride;
 using kernels::cuda::FirstElement;
-using kernels::cuda::kThreads;
 using kernels::cuda::Launch;
-using kernels::cuda::SumOverBlock;
 
-constexpr int kMostDigits = 2048;
-constexpr size_t kHistogramOffset = 256;
-constexpr size_t kCountsOffset = kHistogramOffset + kMostDigits * sizeof(uint32_t);
+template <bool kFeedback>
+__global__ void __launch_bounds__(kThreads) CountFirstDigits(Elements all, Feedback feedback, Workspace work, uint32_t* greatest) {
+  __shared__ BlockCounts counts;
+  MaxOfGrid(CountDigits<kFeedback>(all, feedback, 0, kFirstShift, counts, work.digits), greatest);
+}
 
-// The k-th magnitude as far as it is known.
-struct Kth {
-  uint32_t prefix;     // its upper digits; after the last pass, all of it
-  uint32_t remaining;  // how many of the k have this prefix; after the last pass, how many of the elements equal to it are kept
+__global__ void __launch_bounds__(kThreads) CountSecondDigits(Elements all, uint32_t k, Workspace work) {
+  __shared__ BlockCounts counts;
+  if (work.progress->way == SelectionWay::kBySample) return;
+  const Kth kth = Narrowed({0, k}, work.digits, kFirstShift);
+  if (FirstElement() == 0) work.progress->kth[1] = kth;
+  CountDigits<false>(all, {}, kth.least, kSecondShift, counts, work.digits + kDigits);
+}
+
+__global__ void __launch_bounds__(kThreads) CountLastDigits(Elements all, Workspace work) {
+  __shared__ BlockCounts counts;
+  if (work.progress->way == SelectionWay::kBySample) return;
+  const Kth kth = Narrowed(work.progress->kth[1], work.digits + kDigits, kSecondShift);
+  if (FirstElement() == 0) work.progress->kth[2] = kth;
+  CountDigits<false>(all, {}, kth.least, 0, counts, work.digits + 2 * kDigits);
+}
+
+// The lowest `count` of the bits that are set.
+__device__ inline uint32_t Lowest(uint32_t bits, uint32_t count) {
+  uint32_t rest = bits;
+  for (; count > 0 && rest != 0; --count) rest &= rest - 1;
+  return bits ^ rest;
+}
+
+__global__ void __launch_bounds__(kThreads) Keep(Elements all, uint32_t tiles, Workspace work, SelectionOutput out) {
+  __shared__ uint32_t above[kWordsOfTile], equal[kWordsOfTile], taken;  // a bit for each element of the tile
+  constexpr int kWords = kWordsOfTile / kThreads;                       // of a thread
+  const bool sampled = work.progress->way == SelectionWay::kBySample;
+  const Kth kth = Narrowed(work.progress->kth[sampled ? 0 : 2], work.digits + (sampled ? 0 : 2) * kDigits, 0);
+  // How many are kept of so many above and equal.
+  const auto kept_of = [&](unsigned long long sums) {
+    const auto equals = static_cast<uint32_t>(sums & kEqualMask);
+    return static_cast<uint32_t>(sums >> kAboveShift) + (equals < kth.remaining ? equals : kth.remaining);
+  };
+  while (true) {
+    __syncthreads();  // whoever is still at the tile before
+    if (threadIdx.x == 0) taken = atomicAdd(&work.progress->tiles, 1u);
+    for (int i = threadIdx.x; i < kWordsOfTile; i += kThreads) above[i] = equal[i] = 0;
+    __syncthreads();
+    const uint32_t tile = taken;
+    if (tile >= tiles) return;
+    const uint32_t begin = tile * kTile;
+    const auto mark = [&](uint32_t i, uint32_t magnitude) {
+      const uint32_t bit = i - begin;
+      if (magnitude >= kth.least) atomicOr(magnitude > kth.least ? &above[bit / 32] : &equal[bit / 32], 1u << bit % 32);
+    };
+    if (sampled) {
+      const uint32_t chunk = tile * kChunksOfTile + threadIdx.x / 32;
+      const Stretch stretch = chunk * kChunkElements < all.count ? work.stretches[chunk] : Stretch{0, 0};
+      for (uint32_t i = threadIdx.x % 32; i < stretch.count; i += 32) {
+        const Candidate candidate = work.candidates[stretch.first + i];
+        mark(candidate.index, candidate.magnitude);
+      }
+    } else {
+      for (uint32_t chunk = begin; chunk < begin + kTile && chunk < all.count; chunk += kChunkElements) {
+        float x[kOwn];
+        LoadChunk(all.values, chunk, all, x);
+#pragma unroll
+        for (int e = 0; e < kOwn; ++e) {
+          mark(PlaceOf(chunk, e), MagnitudeOf(x[e]));  // zeros beyond the end come behind all that are kept
+        }
+      }
+    }
+    __syncthreads();
+    unsigned long long own = 0, of_tile = 0;
+    for (int w = 0; w < kWords; ++w) {
+      const int word = threadIdx.x * kWords + w;
+      own += (static_cast<unsigned long long>(__popc(above[word])) << kAboveShift) + __popc(equal[word]);
+    }
+    unsigned long long sums = SumBefore(own, &of_tile);
+    const unsigned long long before = SumOfTilesBefore(work.tiles, tile, of_tile);
+    sums += before;
+    uint32_t place = kept_of(sums);
+    auto equals = static_cast<uint32_t>(sums & kEqualMask);
+    for (int w = 0; w < kWords; ++w) {
+      const int word = threadIdx.x * kWords + w;
+      uint32_t bits = above[word] | Lowest(equal[word], equals < kth.remaining ? kth.remaining - equals : 0);
+      equals += __popc(equal[word]);
+      if (out.bitmap != nullptr && begin + 32 * word < all.count) out.bitmap[begin / 32 + word] = bits;
+      for (; bits != 0; bits &= bits - 1) {
+        out.indices[place++] = begin + 32 * word + static_cast<uint32_t>(__ffs(static_cast<int>(bits)) - 1);
+      }
+    }
+    __syncthreads();
+    const uint32_t end = kept_of(before + of_tile);
+    for (uint32_t i = kept_of(before) + threadIdx.x; i < end; i += kThreads) out.kept[i] = all.values[out.indices[i]];
+  }
+}
+
+constexpr int64_t kLeastForSampling = int64_t{1} << 20;
+
+// Where things lie in the workspace, in bytes; what lies before `zero` is 0 at the start.
+struct Places {
+  size_t digits, tiles, sampled, parts, counted, zero, stretches, candidates, end;
 };
 
-__global__ void Begin(Kth* kth, uint32_t k) { *kth = {0, k}; }
-
-// How many magnitudes that begin with the prefix have each next digit, but for digit 0: it is looked at last, when all others are known,
-// and half of the values behind a ReLU would wait for each other at its counter.
-template <bool kFirst>
-__global__ void CountDigits(const float* values, int64_t n, Feedback feedback, int shift, int width, const Kth* kth, uint32_t* histogram,
-                            uint32_t* greatest) {
-  __shared__ uint32_t counts[kMostDigits];
-  const uint32_t digits = 1u << width, prefix = kFirst ? 0 : kth->prefix;
-  for (uint32_t i = threadIdx.x; i < digits; i += blockDim.x) counts[i] = 0;
-  __syncthreads();
-  uint32_t own = 0;
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
-    float x = values[i];
-    if (kFirst && feedback.corrected != nullptr) {
-      if (feedback.residual != nullptr) x += feedback.residual[i];
-      feedback.corrected[i] = x;
-    }
-    const uint32_t magnitude = MagnitudeOf(x);
-    if (kFirst) own = magnitude > own ? magnitude : own;
-    const uint32_t digit = (magnitude >> shift) & (digits - 1);
-    if (digit != 0 && magnitude >> shift >> width == prefix) atomicAdd(&counts[digit], 1u);
-  }
-  __syncthreads();
-  for (uint32_t i = threadIdx.x; i < digits; i += blockDim.x) {
-    if (counts[i] != 0) atomicAdd(&histogram[i], counts[i]);
-  }
-  if (kFirst) MaxOfGrid(own, greatest);
+Places PlacesFor(int64_t n, int64_t k, SelectionWay way) {
+  constexpr size_t kHistogram = kDigits * sizeof(uint32_t);
+  const bool sampled = way == SelectionWay::kBySample;
+  size_t end = 0;
+  const auto take = [&end](size_t bytes) {
+    const size_t begin = end;
+    end += (bytes + 255) / 256 * 256;
+    return begin;
+  };
+  Places at;
+  take(sizeof(Progress));
+  at.digits = take(3 * kHistogram);
+  at.tiles = take(sizeof(unsigned long long) * static_cast<size_t>(TilesOf(n)));
+  at.sampled = take(sampled ? kHistogram : 0);
+  at.parts = take(sampled ? kParts * sizeof(uint32_t) : 0);
+  at.counted = take(sampled ? kHistogram : 0);
+  at.zero = end;
+  at.stretches = take(sampled ? sizeof(Stretch) * static_cast<size_t>(ChunksOf(n)) : 0);
+  at.candidates = take(sampled ? sizeof(Candidate) * PlanSample(n, k).room : 0);
+  at.end = end;
+  return at;
 }
 
-// One block: finds the digit of the k-th magnitude, from the greatest down, and leaves the histogram empty for the next pass.
-__global__ void FindDigit(int width, Kth* kth, uint32_t* histogram) {
-  const int digits = 1 << width, run = digits / static_cast<int>(blockDim.x);
-  const int top = digits - 1 - static_cast<int>(threadIdx.x) * run;  // of this thread's digits
-  const Kth before = *kth;
-  if (threadIdx.x == blockDim.x - 1) histogram[0] = before.remaining;  // enough
-  uint32_t own = 0, all = 0;
-  for (int digit = top; digit > top - run; --digit) own += histogram[digit];
-  uint32_t above = SumBefore(own, &all);
-  if (above < before.remaining && above + own >= before.remaining) {
-    int digit = top;
-    for (; above + histogram[digit] < before.remaining; --digit) above += histogram[digit];
-    *kth = {(before.prefix << width) | static_cast<uint32_t>(digit), before.remaining - above};
-  }
-  for (int digit = top; digit > top - run; --digit) histogram[digit] = 0;
-}
-
-// Two counts in one number: elements above the k-th magnitude in the upper half, elements equal to it in the lower.
-__device__ inline unsigned long long Compared(float x, uint32_t kth) {
-  const uint32_t magnitude = MagnitudeOf(x);
-  if (magnitude > kth) return 1ull << 32;
-  return magnitude == kth ? 1 : 0;
-}
-
-__global__ void CountChunk(const float* values, int64_t n, const Kth* kth, unsigned long long* counts) {
-  const uint32_t magnitude = kth->prefix;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk, end = begin + kChunk < n ? begin + kChunk : n;
-  unsigned long long own = 0;
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) own += Compared(values[i], magnitude);
-  own = SumOverBlock(own);
-  if (threadIdx.x == 0) counts[blockIdx.x] = own;
-}
-
-__global__ void KeepChunk(const float* values, int64_t n, const Kth* kth, const unsigned long long* counts, SelectionOutput out) {
-  const Kth last = *kth;
-  unsigned long long before = counts[blockIdx.x];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk, end = begin + kChunk < n ? begin + kChunk : n;
-  for (int64_t stretch = begin; stretch < end; stretch += blockDim.x) {  // the same for all threads of the block
-    const int64_t i = stretch + threadIdx.x;
-    const float x = i < end ? values[i] : 0.0f;
-    const unsigned long long own = i < end ? Compared(x, last.prefix) : 0;
-    unsigned long long all = 0;
-    const unsigned long long mine = before + SumBefore(own, &all);
-    const auto above = static_cast<uint32_t>(mine >> 32), equal = static_cast<uint32_t>(mine);
-    const bool keep = own > 1 || (own == 1 && equal < last.remaining);
-    if (keep) {
-      const uint32_t place = above + (equal < last.remaining ? equal : last.remaining);
-      out.indices[place] = static_cast<uint32_t>(i);
-      out.kept[place] = x;
-    }
-    if (out.bitmap != nullptr) {
-      const unsigned word = __ballot_sync(0xffffffffu, keep);
-      if (threadIdx.x % 32 == 0 && i < end) out.bitmap[i / 32] = word;
-    }
-    before += all;
-  }
-}
+bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
 }  // namespace
 
-size_t SelectionWorkspaceBytes(int64_t n) { return kCountsOffset + sizeof(unsigned long long) * static_cast<size_t>(ChunksOf(n)); }
+SelectionWay UsualWay(int64_t n, int64_t k) {
+  return n >= kLeastForSampling && k <= n / 8 ? SelectionWay::kBySample : SelectionWay::kByDigits;
+}
 
-cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, std::byte* workspace,
-                           uint32_t* greatest, const SelectionOutput& out) {
-  auto* const kth = reinterpret_cast<Kth*>(workspace);
-  auto* const histogram = reinterpret_cast<uint32_t*>(workspace + kHistogramOffset);
-  auto* const counts = reinterpret_cast<unsigned long long*>(workspace + kCountsOffset);
-  cudaError_t error = cudaMemsetAsync(workspace, 0, kCountsOffset, stream);
+size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionWay way) { return PlacesFor(n, k, way).end; }
+
+cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionWay way,
+                           std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
+  const Places at = PlacesFor(n, k, way);
+  const Workspace work{.progress = reinterpret_cast<Progress*>(workspace),
+                       .digits = reinterpret_cast<uint32_t*>(workspace + at.digits),
+                       .tiles = reinterpret_cast<unsigned long long*>(workspace + at.tiles),
+                       .sampled = reinterpret_cast<uint32_t*>(workspace + at.sampled),
+                       .parts = reinterpret_cast<uint32_t*>(workspace + at.parts),
+                       .counted = reinterpret_cast<uint32_t*>(workspace + at.counted),
+                       .stretches = reinterpret_cast<Stretch*>(workspace + at.stretches),
+                       .candidates = reinterpret_cast<Candidate*>(workspace + at.candidates)};
+  const bool with_feedback = feedback.corrected != nullptr;
+  Elements all{.values = values,
+               .count = static_cast<uint32_t>(n),
+               .aligned = IsAligned(values) && IsAligned(feedback.residual) && IsAligned(feedback.corrected)};
+  const auto kept = static_cast<uint32_t>(k);
+  const unsigned blocks = BlocksFor(n, kChunk, 4 * kMultiprocessors), blocks_of_tiles = BlocksFor(n, kTile, 5 * kMultiprocessors);
+  cudaError_t error = cudaMemsetAsync(workspace, 0, at.zero, stream);
   const auto then = [&error](auto&& launch) {
     if (error == cudaSuccess) error = launch();
   };
-  then([&] { return Launch(stream, 1, 1, 0, Begin, kth, static_cast<uint32_t>(k)); });
-  const unsigned blocks = BlocksFor(n, kThreads, 132 * 8);
-  then([&] { return Launch(stream, blocks, kThreads, 0, CountDigits<true>, values, n, feedback, 20, 11, kth, histogram, greatest); });
-  then([&] { return Launch(stream, 1, kThreads, 0, FindDigit, 11, kth, histogram); });
-  if (feedback.corrected != nullptr) values = feedback.corrected;
-  for (const int shift : {10, 0}) {
-    then([&] {
-      return Launch(stream, blocks, kThreads, 0, CountDigits<false>, values, n, Feedback(), shift, 10, kth, histogram, greatest);
-    });
-    then([&] { return Launch(stream, 1, kThreads, 0, FindDigit, 10, kth, histogram); });
-  }
-  const auto chunks = static_cast<unsigned>(ChunksOf(n));
-  then([&] { return Launch(stream, chunks, kThreads, 0, CountChunk, values, n, kth, counts); });
-  then([&] { return SumChunksBefore(stream, counts, chunks); });
-  then([&] { return Launch(stream, chunks, kThreads, 0, KeepChunk, values, n, kth, counts, out); });
+  then([&] {
+    if (way == SelectionWay::kBySample) return FindCandidates(stream, all, kept, feedback, work, greatest);
+    return Launch(stream, blocks, kThreads, 0, with_feedback ? CountFirstDigits<true> : CountFirstDigits<false>, all, feedback, work,
+                  greatest);
+  });
+  if (with_feedback) all.values = feedback.corrected;
+  then([&] { return Launch(stream, blocks, kThreads, 0, CountSecondDigits, all, kept, work); });
+  then([&] { return Launch(stream, blocks, kThreads, 0, CountLastDigits, all, work); });
+  then([&] { return Launch(stream, blocks_of_tiles, kThreads, 0, Keep, all, static_cast<uint32_t>(TilesOf(n)), work, out); });
   return error;
 }
 

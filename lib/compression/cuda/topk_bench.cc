@@ -52,7 +52,7 @@ class Selection {
   Selection(Device& device, int64_t n, int64_t k) : device_(device), n_(n), k_(k) {}
 
   absl::Status Allocate() {
-    FUSIONLLM_RETURN_IF_ERROR(workspace_.Allocate(static_cast<int64_t>(SelectionWorkspaceBytes(n_))));
+    FUSIONLLM_RETURN_IF_ERROR(workspace_.Allocate(static_cast<int64_t>(SelectionWorkspaceBytes(n_, k_))));
     FUSIONLLM_RETURN_IF_ERROR(greatest_.Allocate(1));
     FUSIONLLM_RETURN_IF_ERROR(indices_.Allocate(k_));
     FUSIONLLM_RETURN_IF_ERROR(kept_.Allocate(k_));

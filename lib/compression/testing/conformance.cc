@@ -158,6 +158,10 @@ void ExpectSameMessages(TensorCodec& codec) {
     SCOPED_TRACE(absl::StrCat(text, ", 140001 elements"));
     ExpectSameEdge(codec, Spec(text), Normals(140001, "values"), Normals(140001, "gradient", 1e-7f));
   }
+  {
+    SCOPED_TRACE("so many that a sample is taken of them");
+    ExpectSameEdge(codec, Spec("topk@100:fp16"), Normals(1050001, "values"), Normals(1050001, "gradient", 1e-7f));
+  }
   Floats any = {0.0f, -0.0f, 1e-42f, std::numeric_limits<float>::infinity(), std::nanf("7"), 3.4e38f};
   SCOPED_TRACE("fp32 carries any bits");
   ExpectSameEdge(codec, Exact(), any, any);

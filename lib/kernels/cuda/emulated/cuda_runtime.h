@@ -140,6 +140,12 @@ T atomicMin(T* address, T value) {
   return old;
 }
 template <typename T>
+T atomicOr(T* address, T value) {
+  const T old = *address;
+  *address = old | value;
+  return old;
+}
+template <typename T>
 T atomicCAS(T* address, T compare, T value) {
   const T old = *address;
   if (old == compare) *address = value;

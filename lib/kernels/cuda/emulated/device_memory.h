@@ -5,14 +5,24 @@
 
 namespace fusionllm::kernels::cuda::emulated {
 
-// One at a time in a process; whoever comes second waits. Not for one thread to nest.
+// One at a time in a process; whoever comes second waits. Not for one thread to nest. For what looks at streams alone: opening the memory
+// changes the protection of every page of it.
+class DeviceLock {
+ public:
+  DeviceLock();
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+// A DeviceLock that opens the memory.
 class OpenDevice {
  public:
   OpenDevice();
   ~OpenDevice();
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  DeviceLock lock_;
 };
 
 // All that streams were asked for, done: before memory goes.

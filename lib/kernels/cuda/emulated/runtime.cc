@@ -61,7 +61,8 @@ bool Absent() { return std::getenv("FUSIONLLM_EMULATED_CARDS") != nullptr && std
 
 }  // namespace
 
-OpenDevice::OpenDevice() : lock_(one_at_a_time) { TheCard().Protect(PROT_READ | PROT_WRITE); }
+DeviceLock::DeviceLock() : lock_(one_at_a_time) {}
+OpenDevice::OpenDevice() { TheCard().Protect(PROT_READ | PROT_WRITE); }
 OpenDevice::~OpenDevice() { TheCard().Protect(PROT_NONE); }
 
 }  // namespace fusionllm::kernels::cuda::emulated
@@ -127,9 +128,9 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   std::byte* taken = e::TheCard().Take(bytes);
   *data = taken;
   if (taken == nullptr) return cudaErrorMemoryAllocation;
-  e::TheCard().Protect(PROT_READ | PROT_WRITE);
+  mprotect(taken, bytes, PROT_READ | PROT_WRITE);
   std::memset(taken, 0xFF, bytes);  // of whoever reads before it writes, floats are NaN
-  e::TheCard().Protect(PROT_NONE);
+  mprotect(taken, bytes, PROT_NONE);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {

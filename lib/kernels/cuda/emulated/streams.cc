@@ -1,4 +1,5 @@
 // Streams, events and graphs: queues of work that is done when somebody waits for it.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -58,7 +59,7 @@ cudaError_t Wait(CUstream_st& stream, uint64_t position) {
   return cudaSuccess;
 }
 
-// With the device open, or at least its lock.
+// With the device's lock.
 void Ask(CUstream_st& stream, Work work) {
   if (stream.capturing != nullptr) {
     stream.capturing->nodes.push_back(std::move(work));
@@ -73,10 +74,11 @@ void Ask(CUstream_st& stream, Work work) {
 namespace fusionllm::kernels::cuda::emulated {
 
 cudaError_t RunOnDevice(cudaStream_t stream, std::function<void()> work) {
-  const OpenDevice open;
   if (stream == nullptr) {
+    const OpenDevice open;
     work();
   } else {
+    const DeviceLock lock;
     Ask(*stream, std::move(work));
   }
   return cudaSuccess;
@@ -84,6 +86,10 @@ cudaError_t RunOnDevice(cudaStream_t stream, std::function<void()> work) {
 
 void FinishAllStreams() {
   const std::lock_guard lock(streams_mutex);
+  {
+    const DeviceLock device;
+    if (std::ranges::all_of(streams, [](const CUstream_st* stream) { return stream->queue.empty(); })) return;
+  }
   const OpenDevice open;
   for (CUstream_st* stream : streams) Advance(*stream, stream->asked);
 }
@@ -138,7 +144,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const e::OpenDevice open;
+  const e::DeviceLock lock;
   if (stream != nullptr && stream->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;  // it is on a card; not needed here
   auto passed = std::make_shared<std::chrono::steady_clock::time_point>();
   if (stream != nullptr) Ask(*stream, [passed] { *passed = std::chrono::steady_clock::now(); });
@@ -149,12 +155,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return event->stream == nullptr ? cudaSuccess : Wait(*event->stream, event->position);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  const e::OpenDevice open;
+  const e::DeviceLock lock;
   *milliseconds = std::chrono::duration<float, std::milli>(*to->passed - *from->passed).count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const e::OpenDevice open;
+  const e::DeviceLock lock;
   if (event->stream == nullptr || event->stream == stream) return cudaSuccess;
   if (stream->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;
   Ask(*stream, [awaited = *event] { Advance(*awaited.stream, awaited.position); });
@@ -162,14 +168,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  const e::OpenDevice open;
+  const e::DeviceLock lock;
   if (stream == nullptr || stream->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;
   stream->capturing = new CUgraph_st;
   stream->broken = false;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  const e::OpenDevice open;
+  const e::DeviceLock lock;
   if (stream->capturing == nullptr) return cudaErrorInvalidValue;
   *graph = std::exchange(stream->capturing, nullptr);
   if (!stream->broken) return cudaSuccess;
@@ -181,7 +187,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  const e::OpenDevice open;
+  const e::DeviceLock lock;
   if (stream == nullptr || stream->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;
   for (const Work& node : exec->nodes) Ask(*stream, node);
   return cudaSuccess;
