@@ -37,10 +37,13 @@ __global__ void AddWeightGradient(const float* of_plan, float* dweight, WeightOr
   }
 }
 
-// `y` may be `sums`.
+// `y` may be `sums`. Where factors are bf16 the bias is rounded as they are (widened_kernel.h).
 template <typename T>
-__global__ void AddBias(const float* sums, const float* bias, T* y, int64_t count, int64_t channels) {
-  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = sums[i] + bias[i % channels];
+__global__ void AddBias(const float* sums, const float* bias, T* y, int64_t count, int64_t channels, bool rounded) {
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) {
+    const float b = bias[i % channels];
+    y[i] = sums[i] + (rounded ? static_cast<float>(Bf16(b)) : b);
+  }
 }
 
 // What an op of these types computes with. A bf16 result that is not final, because a bias is added or a gradient is summed up, stays f32.
@@ -159,7 +162,7 @@ class Convolution : public ConvolutionKernel {
   template <typename T>
   cudaError_t AddBiases(const float* sums, T* y, const KernelArguments& arguments) const {
     return Launch(stream(), BlocksFor(shape().outputs()), kThreads, 0, AddBias<T>, sums, arguments.parameters[1].f32(), y,
-                  shape().outputs(), shape().out_channels);
+                  shape().outputs(), shape().out_channels, NumbersOf(op_) != ConvolutionNumbers::kFloat);
   }
 
   const Factor x_;
