@@ -56,9 +56,9 @@ TEST_F(BadLuckTest, ALossThatIsNoNumberNamesItsOpAndWhereItBegins) {
 
 TEST_F(BadLuckTest, AGradientThatIsNoNumberNamesParameterAndOpAndKeepsEarlierCheckpoints) {
   // Whether gradients or outputs leave the range first is a matter of the last bits, which differ between processors on the fast back end.
-  const std::vector<std::string> settings = {
-      "spec.strategy.backend=ref", "spec.training.optimizer={name: sgd, learningRate: 1000, weightDecay: 1000}",
-      "spec.training.gradientClipNorm=0", "spec.checkpoint={path: checkpoints, everySteps: 1}"};
+  const std::vector<std::string> settings = {"spec.strategy.backend=ref",
+                                             "spec.training.optimizer={name: sgd, learningRate: 1000, weightDecay: 1000}",
+                                             "spec.training.gradientClipNorm=0", "spec.checkpoint={path: checkpoints, everySteps: 1}"};
   // In a run of its own: a checkpoint is written while the run goes on, and one that fails soon enough ends before it is whole.
   std::vector<std::string> one_step = settings;
   one_step.push_back("spec.training.steps=1");
