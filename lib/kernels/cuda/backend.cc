@@ -17,8 +17,9 @@ namespace {
 const std::map<std::string, Entry>& Entries() {
   static const auto* const entries = [] {
     auto* all = new std::map<std::string, Entry>;
-    for (const auto family : {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(),
-                              LayerNormKernels(), LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
+    for (const auto family :
+         {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LayerNormKernels(),
+          LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
       for (const Entry& entry : family) all->emplace(std::string(entry.type), entry);
     }
     return all;
@@ -27,7 +28,7 @@ const std::map<std::string, Entry>& Entries() {
 }
 
 const FusedEntry* FusionOf(absl::string_view first, absl::string_view second) {
-  for (const auto family : {LayerNormFusions()}) {
+  for (const auto family : {BatchNormFusions(), ElementwiseFusions(), LayerNormFusions()}) {
     for (const FusedEntry& entry : family) {
       if (entry.first == first && entry.second == second) return &entry;
     }
@@ -86,7 +87,8 @@ class CudaBackend final : public Backend {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), *device_);
   }
-  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second) override {
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first,
+                                                       const opdag::Op& second) override {
     const auto through = std::find(second.inputs.begin(), second.inputs.end(), first.outputs[0]);
     if (FusionOf(first.type, second.type) == nullptr || through == second.inputs.end()) return nullptr;
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp one, PrepareOp(graph, first));
@@ -127,6 +129,14 @@ MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, Dev
   const FusedEntry* const entry = FusionOf(first.type, second.type);
   if (entry == nullptr) return nullptr;
   return entry->make(std::move(first), std::move(second), through, device);
+}
+
+bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise) {
+  const tensor::TensorType& type = elementwise.outputs[0];
+  const auto is_of_it = [&](const tensor::TensorType& other) { return other == type; };
+  return (type.dtype == tensor::DType::kF32 || type.dtype == tensor::DType::kBF16) && type.elements() > 0 && is_of_it(op.outputs[0]) &&
+         std::all_of(elementwise.inputs.begin(), elementwise.inputs.end(), is_of_it) &&
+         std::all_of(op.inputs.begin(), op.inputs.begin() + inputs, is_of_it);
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index) {

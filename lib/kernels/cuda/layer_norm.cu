@@ -1,6 +1,6 @@
 // Layer norm. A warp takes a row, of which each lane keeps its elements in registers: so every tensor is read and written once, and what
-// the neighbours of a layer norm in a residual network do (add, before it and after its gradient) is done on the way. Rows that are too wide
-// for that, or no whole number of quads, are taken by a block that reads them again.
+// the neighbours of a layer norm in a residual network do (add, before it and after its gradient) is done on the way. Rows that are too
+// wide for that, or no whole number of quads, are taken by a block that reads them again.
 //
 // Gradients of weight and bias come from the same reading of x and dy: each block sums a stretch of rows by column, in registers, and the
 // stretches are put together in their order (strips.h).
@@ -36,25 +36,6 @@ cudaError_t WithQuads(int64_t width, Launcher launch) {
   if (quads <= 6) return launch(std::integral_constant<int, 6>());
   if (quads <= 8) return launch(std::integral_constant<int, 8>());
   return launch(std::integral_constant<int, kMostQuads>());
-}
-
-template <typename T>
-__device__ inline float4 LoadQuad(const T* row, int64_t quad) {
-  const Quad<T> q = reinterpret_cast<const Quad<T>*>(row)[quad];
-  return make_float4(q.x, q.y, q.z, q.w);
-}
-template <typename T>
-__device__ inline void StoreQuad(T* row, int64_t quad, float4 v) {
-  reinterpret_cast<Quad<T>*>(row)[quad] = Quad<T>{v.x, v.y, v.z, v.w};
-}
-// As it is after it was written and read again.
-template <typename T>
-__device__ inline float Stored(float x) {
-  return static_cast<float>(static_cast<T>(x));
-}
-template <typename T>
-__device__ inline float4 AddStored(float4 a, float4 b) {
-  return make_float4(Stored<T>(a.x + b.x), Stored<T>(a.y + b.y), Stored<T>(a.z + b.z), Stored<T>(a.w + b.w));
 }
 
 template <typename T>
@@ -194,8 +175,7 @@ __global__ void __launch_bounds__(kRowThreads) GradientByWarps(Backward<T> b, in
     for (int q = 0; q < kQuads; ++q) {
       const int64_t at = q * 32 + lane;
       if (at >= quads) continue;
-      const float4 dx =
-          GradientOfQuad(x[q], dy[q], LoadQuad(b.weight, at), mean, rstd, sum, sum_normalized, &products[q], &sums[q]);
+      const float4 dx = GradientOfQuad(x[q], dy[q], LoadQuad(b.weight, at), mean, rstd, sum, sum_normalized, &products[q], &sums[q]);
       // Read before anything of this place is written: the sum may lie where the addend does.
       const float4 added = b.sum == nullptr ? dx : LoadQuad(b.added + first, at);
       if (b.dx != nullptr) StoreQuad(b.dx + first, at, dx);
@@ -254,7 +234,7 @@ __global__ void GradientOfRows(const T* x, const T* dy, const float* means, cons
 
 unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
 
-// ---- The ops ------------------------------------------------------------------------------------------------------------------------------
+// ---- The ops ----------------------------------------------------------------------------------------------------------------------------
 
 template <typename T>
 absl::Status RunForward(Device& device, const Forward<T>& f) {
@@ -351,7 +331,7 @@ class LayerNormGrad : public DeviceKernel {
   int64_t width() const { return op_.in(0).dim(-1); }
 };
 
-// ---- With their neighbours ----------------------------------------------------------------------------------------------------------------
+// ---- With their neighbours --------------------------------------------------------------------------------------------------------------
 
 // sum = a + b; y = layer_norm(sum). Inputs: a, b, sum; outputs: sum, y, mean, rstd.
 template <typename T>
@@ -404,26 +384,14 @@ class LayerNormGradAdd : public DeviceKernel {
   const int other_;
 };
 
-// The type of all tensors of elements, and one shape: what both kernels are for. Of a sum of a value with itself there is nothing to gain.
-bool AllAlike(const PreparedOp& sum, const PreparedOp& norm, int norm_inputs) {
-  const tensor::TensorType& type = sum.outputs[0];
-  for (const tensor::TensorType& input : sum.inputs) {
-    if (!(input == type)) return false;
-  }
-  for (int i = 0; i < norm_inputs; ++i) {
-    if (!(norm.inputs[i] == type)) return false;
-  }
-  return norm.outputs[0] == type && (type.dtype == tensor::DType::kF32 || type.dtype == tensor::DType::kBF16) && type.elements() > 0;
-}
-
 MadeKernel FuseAddLayerNorm(PreparedOp add, PreparedOp norm, int, Device& device) {
-  if (!AllAlike(add, norm, 1) || !FitsWarp(norm.in(0).dim(-1), kMostQuads)) return nullptr;
+  if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMostQuads)) return nullptr;
   if (norm.inputs[0].dtype == tensor::DType::kF32) return Make<AddLayerNorm<float>>(std::move(norm), device);
   return Make<AddLayerNorm<Bf16>>(std::move(norm), device);
 }
 
 MadeKernel FuseLayerNormGradAdd(PreparedOp grad, PreparedOp add, int through, Device& device) {
-  if (!AllAlike(add, grad, 2) || !FitsWarp(grad.in(0).dim(-1), kMostQuadsOfGradient)) return nullptr;
+  if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMostQuadsOfGradient)) return nullptr;
   const int other = static_cast<int>(grad.inputs.size()) + 1 - through;
   if (grad.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<LayerNormGradAdd<float>>(std::move(grad), device, other);
   return std::make_unique<LayerNormGradAdd<Bf16>>(std::move(grad), device, other);
