@@ -144,14 +144,26 @@ struct Gradient {
   int64_t rows, columns;
 };
 
+// The rows that a thread holds, as they lie in memory: all are asked for before the first is made floats of.
 template <bool kThroughRelu, typename T>
-__device__ inline float4 LoadGradient(const Gradient<T>& g, int64_t at) {
-  const float4 dy = LoadQuad(g.dy, at);
-  return kThroughRelu ? OfEach([](float y, float d) { return ReluGradient(y, d); }, LoadQuad(g.relu, at), dy) : dy;
-}
+struct HeldRows {
+  Quad<T> x[kRowsMapped], dy[kRowsMapped], relu[kThroughRelu ? kRowsMapped : 1];
+  __device__ HeldRows(const Gradient<T>& g, const OwnRows& rows) {
+#pragma unroll
+    for (int k = 0; k < kRowsMapped; ++k) {
+      x[k] = reinterpret_cast<const Quad<T>*>(g.x)[rows[k]];
+      dy[k] = reinterpret_cast<const Quad<T>*>(g.dy)[rows[k]];
+      if (kThroughRelu) relu[k] = reinterpret_cast<const Quad<T>*>(g.relu)[rows[k]];
+    }
+  }
+  __device__ float4 DyAt(int k) const {
+    if (!kThroughRelu) return Floats(dy[k]);
+    return OfEach([](float y, float d) { return ReluGradient(y, d); }, Floats(relu[kThroughRelu ? k : 0]), Floats(dy[k]));
+  }
+};
 
 template <bool kThroughRelu, typename T>
-__global__ void __launch_bounds__(kQuadThreads) SumGradientsOfQuads(Gradient<T> g, int64_t stretches) {
+__global__ void __launch_bounds__(kQuadThreads, 2) SumGradientsOfQuads(Gradient<T> g, int64_t stretches) {
   __shared__ float4 products_of[kQuadThreads], sum_of[kQuadThreads];
   const int64_t quads = g.columns / 4, quad = OwnQuad();
   const Stretch stretch = StretchOf(blockIdx.y, stretches, g.rows);
@@ -160,18 +172,13 @@ __global__ void __launch_bounds__(kQuadThreads) SumGradientsOfQuads(Gradient<T> 
   if (quad < quads) mean = LoadQuad(g.means, quad);
   for (int64_t row = stretch.first + threadIdx.y; row < stretch.last && quad < quads; row += kRowsMapped * blockDim.y) {
     const OwnRows own_rows(row, stretch.last, quad, quads);
-    float4 x[kRowsMapped], dy[kRowsMapped];
-#pragma unroll
-    for (int k = 0; k < kRowsMapped; ++k) {
-      x[k] = LoadQuad(g.x, own_rows[k]);
-      dy[k] = LoadGradient<kThroughRelu>(g, own_rows[k]);
-    }
+    const HeldRows<kThroughRelu, T> held(g, own_rows);
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       const bool there = own_rows.Has(k);
-      dy[k] = OfEach([&](float d) { return there ? d : 0.0f; }, dy[k]);
-      products = OfEach([](float s, float v, float m, float d) { return s + d * (v - m); }, products, x[k], mean, dy[k]);
-      sum = OfEach(add, sum, dy[k]);
+      const float4 dy = OfEach([&](float d) { return there ? d : 0.0f; }, held.DyAt(k));
+      products = OfEach([](float s, float v, float m, float d) { return s + d * (v - m); }, products, Floats(held.x[k]), mean, dy);
+      sum = OfEach(add, sum, dy);
     }
   }
   const unsigned place = threadIdx.y * blockDim.x + threadIdx.x;
@@ -205,21 +212,17 @@ __global__ void __launch_bounds__(kQuadThreads) GradientOfQuads(Gradient<T> g) {
   const int64_t tile = static_cast<int64_t>(kRowsMapped) * blockDim.y;
   for (int64_t row = blockIdx.y * tile + threadIdx.y; row < g.rows; row += gridDim.y * tile) {
     const OwnRows own_rows(row, g.rows, quad, quads);
-    float4 x[kRowsMapped], dy[kRowsMapped];
-#pragma unroll
-    for (int k = 0; k < kRowsMapped; ++k) {
-      x[k] = LoadQuad(g.x, own_rows[k]);
-      dy[k] = LoadGradient<kThroughRelu>(g, own_rows[k]);
-    }
+    const HeldRows<kThroughRelu, T> held(g, own_rows);
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       if (!own_rows.Has(k)) continue;
-      if (kThroughRelu && g.through != nullptr) StoreQuad(g.through, own_rows[k], dy[k]);
+      const float4 dy = held.DyAt(k);
+      if (g.through != nullptr) StoreQuad(g.through, own_rows[k], dy);
       if (g.dx == nullptr) continue;
-      const float4 centered = OfEach([](float v, float m) { return v - m; }, x[k], mean);
+      const float4 centered = OfEach([](float v, float m) { return v - m; }, Floats(held.x[k]), mean);
       StoreQuad(
           g.dx, own_rows[k],
-          OfEach([](float d, float s, float c, float b, float f) { return (d - s - c * b) * f; }, dy[k], shift, centered, slope, factor));
+          OfEach([](float d, float s, float c, float b, float f) { return (d - s - c * b) * f; }, dy, shift, centered, slope, factor));
     }
   }
 }

@@ -121,7 +121,7 @@ __device__ inline void Better(float value, int32_t place, float& best, int32_t& 
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kQuadThreads) MaxOfQuads(const T* x, T* y, int32_t* index, Window w) {
+__global__ void __launch_bounds__(kQuadThreads, 4) MaxOfQuads(const T* x, T* y, int32_t* index, Window w) {
   const int in_height = static_cast<int>(w.in_height), in_width = static_cast<int>(w.in_width), quads = static_cast<int>(w.channels / 4);
   ForEachQuad(w.batch, w.out_height, w.out_width, w.channels, [&](int64_t sample, int row, int column, int quad) {
     float4 best = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kQuadThreads) MaxOfQuads(const T* x, T* y, int
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kQuadThreads) GradientOfMaxQuads(const T* dy, const int32_t* index, T* dx, Window w) {
+__global__ void __launch_bounds__(kQuadThreads, 4) GradientOfMaxQuads(const T* dy, const int32_t* index, T* dx, Window w) {
   const int out_width = static_cast<int>(w.out_width), quads = static_cast<int>(w.channels / 4);
   ForEachQuad(w.batch, w.in_height, w.in_width, w.channels, [&](int64_t sample, int row, int column, int quad) {
     const Cover rows = CoverOf(row, static_cast<int>(w.kernel_height), static_cast<int>(w.stride_height),
