@@ -56,7 +56,8 @@ absl::StatusOr<std::map<size_t, FusedPair>> FusePass(const opdag::Graph& graph, 
     const opdag::Op& second = graph.op(other.op);
     if (first.outputs.empty() || !one.sends.empty() || one.recompute != other.recompute) continue;
     const opdag::ValueId between = first.outputs[0];
-    if (std::find(second.inputs.begin(), second.inputs.end(), between) == second.inputs.end()) continue;
+    // Of what is read twice a kernel would find one as its other input, and not made yet.
+    if (std::count(second.inputs.begin(), second.inputs.end(), between) != 1) continue;
     const bool wanted = graph.value(between).consumers.size() > 1 || pass.location[between].arena != Arena::kScratch;
     FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, backend.PrepareFused(graph, first, second, wanted));
     if (kernel == nullptr) continue;

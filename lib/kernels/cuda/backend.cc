@@ -28,7 +28,7 @@ const std::map<std::string, Entry>& Entries() {
 }
 
 const FusedEntry* FusionOf(absl::string_view first, absl::string_view second) {
-  for (const auto family : {LayerNormFusions(), LinearFusions()}) {
+  for (const auto family : {BatchNormFusions(), ElementwiseFusions(), LayerNormFusions(), LinearFusions()}) {
     for (const FusedEntry& entry : family) {
       if (entry.first == first && entry.second == second) return &entry;
     }
@@ -131,6 +131,14 @@ MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, boo
   const bool both = entry->handed_on == FusedEntry::HandedOn::kEither;
   if (!both && handed_on_wanted != (entry->handed_on == FusedEntry::HandedOn::kWanted)) return nullptr;
   return entry->make(std::move(first), std::move(second), through, device);
+}
+
+bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise) {
+  const tensor::TensorType& type = elementwise.outputs[0];
+  const auto is_of_it = [&](const tensor::TensorType& other) { return other == type; };
+  return (type.dtype == tensor::DType::kF32 || type.dtype == tensor::DType::kBF16) && type.elements() > 0 && is_of_it(op.outputs[0]) &&
+         std::all_of(elementwise.inputs.begin(), elementwise.inputs.end(), is_of_it) &&
+         std::all_of(op.inputs.begin(), op.inputs.begin() + inputs, is_of_it);
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int index, AlgorithmChoice choice) {

@@ -1,7 +1,10 @@
-// Batch norm over NHWC: a column for each channel.
+// Batch norm over NHWC: a column for each channel. Kernels are those of batch_norm_kernels.h, and for channels that are no whole quads
+// those of strips.h and here, which know no neighbours.
 #include <utility>
 
 #include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/batch_norm_kernels.h"
+#include "lib/kernels/cuda/channels.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
@@ -42,39 +45,59 @@ struct BatchNormState {
   int64_t* batches_tracked;
 };
 
+struct Measured {
+  double count, mean, squares;  // squares: their sum around the mean
+};
+__device__ inline void Merge(const Measured& more, Measured& own) {
+  const double total = own.count + more.count;
+  if (total == 0) return;
+  const double delta = more.mean - own.mean, share = more.count / total;
+  own.mean += delta * share;
+  own.squares += more.squares + delta * delta * (own.count * share);
+  own.count = total;
+}
+
 // Mean and variance of each column from its stretches (or the running ones), what follows from them, and the running ones' update.
-// Stretches are merged by Chan, Golub and LeVeque's rule (1979, equation 2.1). `center` and `factor`: what NormalizeColumns wants.
-__global__ void FinishStatistics(const float* partials, int64_t stretches, int64_t rows, int64_t columns, double epsilon, double momentum,
-                                 bool measured, bool update, BatchNormState state, float* means, float* rstds, float* center,
-                                 float* factor) {
-  if (update && FirstElement() == 0) ++*state.batches_tracked;
-  for (int64_t column = FirstElement(); column < columns; column += ElementStride()) {
-    double mean = state.running_mean[column], variance = state.running_variance[column];
-    if (measured) {
-      mean = variance = 0;
-      double merged = 0;
-      for (int64_t i = 0; i < stretches; ++i) {
-        const Stretch stretch = StretchOf(i, stretches, rows);
-        const double size = static_cast<double>(stretch.last - stretch.first), total = merged + size;
-        if (size == 0) continue;
-        const double delta = partials[(2 * i) * columns + column] - mean;
-        mean += delta * (size / total);
-        variance += partials[(2 * i + 1) * columns + column] + delta * delta * (merged * size / total);
-        merged = total;
-      }
-      variance /= static_cast<double>(rows);
-    }
-    if (update) {  // as torch: by the unbiased variance
-      const double unbias = rows > 1 ? static_cast<double>(rows) / static_cast<double>(rows - 1) : 1;
-      state.running_mean[column] = static_cast<float>((1 - momentum) * state.running_mean[column] + momentum * mean);
-      state.running_variance[column] = static_cast<float>((1 - momentum) * state.running_variance[column] + momentum * variance * unbias);
-    }
-    const double rstd = 1 / sqrt(variance + epsilon);
-    center[column] = static_cast<float>(mean);
-    factor[column] = static_cast<float>(rstd * state.weight[column]);
-    if (means != nullptr) means[column] = static_cast<float>(mean);
-    if (rstds != nullptr) rstds[column] = static_cast<float>(rstd);
+// Stretches are merged by Chan, Golub and LeVeque's rule. `origin`: what was taken from each column before it was measured, or null.
+// `center` and `factor`: what normalizes.
+template <typename T>
+__global__ void FinishStatistics(const T* origin, const float* partials, int64_t stretches, int64_t rows, int64_t columns, double epsilon,
+                                 double momentum, bool measured, bool update, BatchNormState state, float* means, float* rstds,
+                                 float* center, float* factor) {
+  __shared__ Measured of_thread[kJoinRows][kJoinColumns];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kJoinColumns + threadIdx.x;
+  Measured own{0, 0, 0};
+#pragma unroll 4
+  for (int64_t i = threadIdx.y; measured && i < stretches && column < columns; i += kJoinRows) {
+    const Stretch stretch = StretchOf(i, stretches, rows);
+    Merge(
+        {static_cast<double>(stretch.last - stretch.first), partials[(2 * i) * columns + column], partials[(2 * i + 1) * columns + column]},
+        own);
   }
+  of_thread[threadIdx.y][threadIdx.x] = own;
+  for (unsigned left = kJoinRows / 2; left > 0; left /= 2) {
+    __syncthreads();
+    if (threadIdx.y >= left) continue;
+    Merge(of_thread[threadIdx.y + left][threadIdx.x], own);
+    of_thread[threadIdx.y][threadIdx.x] = own;
+  }
+  if (threadIdx.y != 0 || column >= columns) return;
+  if (update && column == 0) ++*state.batches_tracked;
+  double mean = state.running_mean[column], variance = state.running_variance[column];
+  if (measured) {
+    mean = own.mean + (origin == nullptr ? 0.0 : static_cast<double>(static_cast<float>(origin[column])));
+    variance = own.squares / static_cast<double>(rows);
+  }
+  if (update) {  // as torch: by the unbiased variance
+    const double unbias = rows > 1 ? static_cast<double>(rows) / static_cast<double>(rows - 1) : 1;
+    state.running_mean[column] = static_cast<float>((1 - momentum) * state.running_mean[column] + momentum * mean);
+    state.running_variance[column] = static_cast<float>((1 - momentum) * state.running_variance[column] + momentum * variance * unbias);
+  }
+  const double rstd = 1 / sqrt(variance + epsilon);
+  center[column] = static_cast<float>(mean);
+  factor[column] = static_cast<float>(rstd * state.weight[column]);
+  if (means != nullptr) means[column] = static_cast<float>(mean);
+  if (rstds != nullptr) rstds[column] = static_cast<float>(rstd);
 }
 
 template <typename T>
@@ -85,39 +108,6 @@ __global__ void NormalizeColumns(const T* x, const float* center, const float* f
     y[i] = (x[i] - center[c]) * factor[c] + bias[c];
   }
 }
-
-template <typename T>
-class BatchNorm : public DeviceKernel {
- public:
-  using DeviceKernel::DeviceKernel;
-  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * Stretches(rows()) + 2) * channels()); }
-  absl::Status Run(const KernelArguments& arguments) override {
-    auto* partials = reinterpret_cast<float*>(arguments.workspace.data());
-    const int64_t stretches = Stretches(rows());
-    float* center = partials + 2 * stretches * channels();
-    float* factor = center + channels();
-    const T* x = arguments.inputs[0].as<T>();
-    const bool measured = arguments.mode != Mode::kEvaluate;
-    if (measured) {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(channels(), stretches), dim3(kStrip, kRowsAtOnce), 0, MeasureColumns<T>,
-                                                x, rows(), channels(), stretches, partials)));
-    }
-    const BatchNormState state = {arguments.parameters[kWeight].f32(), arguments.parameters[kRunningMean].f32(),
-                                  arguments.parameters[kRunningVariance].f32(), arguments.parameters[kBatchesTracked].as<int64_t>()};
-    FUSIONLLM_RETURN_IF_ERROR(Launched(
-        Launch(stream(), BlocksFor(channels()), kThreads, 0, FinishStatistics, static_cast<const float*>(partials), stretches, rows(),
-               channels(), op_.attributes.Number("epsilon", kDefaultEpsilon), op_.attributes.Number("momentum", 0.1), measured,
-               arguments.mode == Mode::kTrain, state, OutputOrNull(arguments, 1), OutputOrNull(arguments, 2), center, factor)));
-    const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, NormalizeColumns<T>, x, static_cast<const float*>(center),
-                           static_cast<const float*>(factor), static_cast<const float*>(arguments.parameters[kBias].f32()),
-                           arguments.outputs[0].as<T>(), count, channels()));
-  }
-
- private:
-  int64_t rows() const { return op_.in(0).rows(); }
-  int64_t channels() const { return op_.in(0).dim(-1); }
-};
 
 // dx = w rstd (dy - dbias / n - (x - mean) rstd dweight / n); `sums`: dweight, then dbias.
 template <typename T>
@@ -131,41 +121,171 @@ __global__ void GradientOfColumns(const T* x, const T* dy, const float* means, c
   }
 }
 
+// ---- The ops ----------------------------------------------------------------------------------------------------------------------------
+
+// What both directions know of their tensors.
 template <typename T>
-class BatchNormGrad : public DeviceKernel {
+class OverChannels : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
-  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * Stretches(rows()) + 2) * channels()); }
+  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * most_stretches() + 2) * channels()); }
+
+ protected:
+  int64_t rows() const { return op_.in(0).rows(); }
+  int64_t channels() const { return op_.in(0).dim(-1); }
+  // Of a kernel whose threads hold `rows_each` rows at once.
+  int64_t stretches(int64_t rows_each) const {
+    return InQuads(channels()) ? QuadStretches(rows(), channels(), rows_each) : Stretches(rows());
+  }
+  int64_t most_stretches() const { return stretches(std::min(kRowsMeasured, kRowsMapped)); }
+  template <typename... Parameters, typename... Arguments>
+  absl::Status LaunchMap(void (*kernel)(Parameters...), Arguments... arguments) const {
+    return Launched(Launch(stream(), QuadGrid(rows(), channels(), kRowsMapped), QuadBlock(channels()), 0, kernel, arguments...));
+  }
+  template <typename... Parameters, typename... Arguments>
+  absl::Status LaunchByStretches(int64_t count, void (*kernel)(Parameters...), Arguments... arguments) const {
+    const dim3 grid(static_cast<unsigned>(QuadStrips(channels())), static_cast<unsigned>(count));
+    return Launched(Launch(stream(), grid, QuadBlock(channels()), 0, kernel, arguments...));
+  }
+  template <typename... Parameters, typename... Arguments>
+  absl::Status LaunchByStrips(int64_t count, void (*kernel)(Parameters...), Arguments... arguments) const {
+    return Launched(Launch(stream(), StripGrid(channels(), count), dim3(kStrip, kRowsAtOnce), 0, kernel, arguments...));
+  }
+};
+
+// y = batch_norm(x), alone or with what the next op makes of y. Inputs: x, then those of the next op; outputs: y, mean, rstd, next.
+template <typename T, Next kNext = Next::kNothing>
+class BatchNorm : public OverChannels<T> {
+ public:
+  explicit BatchNorm(PreparedOp op, Device& device, int added = -1) : OverChannels<T>(std::move(op), device), added_(added) {}
+  // Of what is normalized an element is read by the thread that writes it, when all are measured.
+  bool CanRunInPlace(int output, int input) const override { return kNext != Next::kNothing && output == 3 && input == 0; }
   absl::Status Run(const KernelArguments& arguments) override {
-    const T* x = arguments.inputs[0].as<T>();
-    const T* dy = arguments.inputs[1].as<T>();
-    const float* means = arguments.inputs[2].f32();
-    const float* rstds = arguments.inputs[3].f32();
-    auto* partials = reinterpret_cast<float*>(arguments.workspace.data());
-    const int64_t stretches = Stretches(rows());
-    float* sums = partials + 2 * stretches * channels();
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(channels(), stretches), dim3(kStrip, kRowsAtOnce), 0,
-                                              SumGradients<false, T>, x, dy, means, rstds, rows(), channels(), stretches, partials)));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(LaunchAddGradients(stream(), partials, stretches, channels(), OutputOrNull(arguments, 1),
-                                                          OutputOrNull(arguments, 2), Accumulates(arguments, 1),
-                                                          Accumulates(arguments, 2), sums)));
-    T* dx = OutputAs<T>(arguments, 0);
-    if (dx == nullptr) return absl::OkStatus();
-    return Launched(Launch(stream(), BlocksFor(rows() * channels()), kThreads, 0, GradientOfColumns<T>, x, dy, means, rstds,
-                           static_cast<const float*>(arguments.parameters[0].f32()), static_cast<const float*>(sums), dx, rows(),
-                           channels()));
+    Normalization<T> n{.x = arguments.inputs[0].template as<T>(),
+                       .bias = arguments.parameters[kBias].f32(),
+                       .y = OutputAs<T>(arguments, 0),
+                       .added = added_ < 0 ? nullptr : arguments.inputs[added_].template as<T>(),
+                       .next = OutputAs<T>(arguments, 3),
+                       .rows = this->rows(),
+                       .columns = this->channels()};
+    FUSIONLLM_RETURN_IF_ERROR(Measure(arguments, n));
+    if (InQuads(n.columns)) return this->LaunchMap(NormalizeQuads<kNext, T>, n);
+    const int64_t count = n.rows * n.columns;
+    return this->Launched(
+        Launch(this->stream(), BlocksFor(count), kThreads, 0, NormalizeColumns<T>, n.x, n.center, n.factor, n.bias, n.y, count, n.columns));
   }
 
  private:
-  int64_t rows() const { return op_.in(0).rows(); }
-  int64_t channels() const { return op_.in(0).dim(-1); }
+  // Leaves center and factor in the workspace.
+  absl::Status Measure(const KernelArguments& arguments, Normalization<T>& n) const {
+    auto* const center = reinterpret_cast<float*>(arguments.workspace.data());
+    float* const factor = center + n.columns;
+    float* const partials = factor + n.columns;
+    const int64_t stretches = this->stretches(kRowsMeasured);
+    const bool measured = arguments.mode != Mode::kEvaluate;
+    if (measured && InQuads(n.columns)) {
+      FUSIONLLM_RETURN_IF_ERROR(this->LaunchByStretches(stretches, MeasureQuads<T>, n.x, n.rows, n.columns, stretches, partials));
+    } else if (measured) {
+      FUSIONLLM_RETURN_IF_ERROR(this->LaunchByStrips(stretches, MeasureColumns<T>, n.x, n.rows, n.columns, stretches, partials));
+    }
+    n.center = center;
+    n.factor = factor;
+    const BatchNormState state = {arguments.parameters[kWeight].f32(), arguments.parameters[kRunningMean].f32(),
+                                  arguments.parameters[kRunningVariance].f32(), arguments.parameters[kBatchesTracked].as<int64_t>()};
+    return this->Launched(Launch(this->stream(), JoinBlocks(n.columns), dim3(kJoinColumns, kJoinRows), 0, FinishStatistics<T>,
+                                 InQuads(n.columns) ? n.x : nullptr, partials, stretches, n.rows, n.columns,
+                                 this->op_.attributes.Number("epsilon", kDefaultEpsilon), this->op_.attributes.Number("momentum", 0.1),
+                                 measured, arguments.mode == Mode::kTrain, state, OutputOrNull(arguments, 1), OutputOrNull(arguments, 2),
+                                 center, factor));
+  }
+
+  const int added_;
 };
+
+// What hands dy on: the gradient of the relu that followed, or the reshape to the same shape by which a sum passes on what came to it.
+enum class Before { kNothing, kReluGrad, kReshape };
+
+// dx, dweight and dbias, alone or after an op that hands dy on. Inputs: (that op's,) x, dy, mean, rstd; outputs: (dy,) dx, dweight, dbias.
+template <typename T, Before kBefore = Before::kNothing>
+class BatchNormGrad : public OverChannels<T> {
+ public:
+  using OverChannels<T>::OverChannels;
+  // As forwards.
+  bool CanRunInPlace(int output, int input) const override { return kOutput == 1 && output == 1 && input < kInput; }
+  absl::Status Run(const KernelArguments& arguments) override {
+    auto* const sums = reinterpret_cast<float*>(arguments.workspace.data());
+    const Gradient<T> g{.x = arguments.inputs[kInput].template as<T>(),
+                        .dy = arguments.inputs[kBefore == Before::kReshape ? 0 : 1].template as<T>(),
+                        .relu = kThroughRelu ? arguments.inputs[0].template as<T>() : nullptr,
+                        .through = kOutput == 1 ? OutputAs<T>(arguments, 0) : nullptr,
+                        .means = arguments.inputs[kInput + 2].f32(),
+                        .rstds = arguments.inputs[kInput + 3].f32(),
+                        .weight = arguments.parameters[0].f32(),
+                        .partials = sums + 2 * this->channels(),
+                        .sums = sums,
+                        .dx = OutputAs<T>(arguments, kOutput),
+                        .rows = this->rows(),
+                        .columns = this->channels()};
+    const int64_t stretches = this->stretches(kRowsMapped);
+    FUSIONLLM_RETURN_IF_ERROR(Sum(g, stretches));
+    FUSIONLLM_RETURN_IF_ERROR(this->Launched(LaunchAddGradients(
+        this->stream(), g.partials, stretches, g.columns, OutputOrNull(arguments, kOutput + 1), OutputOrNull(arguments, kOutput + 2),
+        Accumulates(arguments, kOutput + 1), Accumulates(arguments, kOutput + 2), g.sums)));
+    if (g.dx == nullptr && g.through == nullptr) return absl::OkStatus();
+    if (InQuads(g.columns)) return this->LaunchMap(GradientOfQuads<kThroughRelu, T>, g);
+    return this->Launched(Launch(this->stream(), BlocksFor(g.rows * g.columns), kThreads, 0, GradientOfColumns<T>, g.x, g.dy, g.means,
+                                 g.rstds, g.weight, g.sums, g.dx, g.rows, g.columns));
+  }
+
+ private:
+  static constexpr bool kThroughRelu = kBefore == Before::kReluGrad;
+  static constexpr int kInput = kBefore == Before::kNothing ? 0 : kBefore == Before::kReluGrad ? 2 : 1;
+  static constexpr int kOutput = kBefore == Before::kNothing ? 0 : 1;
+  absl::Status Sum(const Gradient<T>& g, int64_t stretches) const {
+    if (InQuads(g.columns)) return this->LaunchByStretches(stretches, SumGradientsOfQuads<kThroughRelu, T>, g, stretches);
+    return this->LaunchByStrips(stretches, SumGradients<false, T>, g.x, g.dy, g.means, g.rstds, g.rows, g.columns, stretches, g.partials);
+  }
+};
+
+// ---- With their neighbours --------------------------------------------------------------------------------------------------------------
+
+// The norm's outputs beside y are written before the next op's, which may lie where they did.
+template <Next kNext>
+MadeKernel FuseNext(PreparedOp norm, const PreparedOp& next, int through, Device& device) {
+  if (!OfOneType(norm, 1, next) || !InQuads(norm.in(0).dim(-1))) return nullptr;
+  const int added = kNext == Next::kAdd ? 2 - through : -1;
+  if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNorm<float, kNext>>(std::move(norm), device, added);
+  return std::make_unique<BatchNorm<Bf16, kNext>>(std::move(norm), device, added);
+}
+MadeKernel FuseNormRelu(PreparedOp norm, PreparedOp relu, int through, Device& device) {
+  return FuseNext<Next::kRelu>(std::move(norm), relu, through, device);
+}
+MadeKernel FuseNormAdd(PreparedOp norm, PreparedOp add, int through, Device& device) {
+  return FuseNext<Next::kAdd>(std::move(norm), add, through, device);
+}
+
+template <Before kBefore>
+MadeKernel FuseNormGrad(PreparedOp before, PreparedOp norm, int through, Device& device) {
+  if (through != 1 || !OfOneType(norm, 2, before) || !InQuads(norm.in(0).dim(-1))) return nullptr;
+  if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNormGrad<float, kBefore>>(std::move(norm), device);
+  return std::make_unique<BatchNormGrad<Bf16, kBefore>>(std::move(norm), device);
+}
 
 }  // namespace
 
 std::span<const Entry> BatchNormKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<BatchNorm>("batch_norm", "b", "bff"),
-                                       OnBothTypes<BatchNormGrad>("batch_norm_grad", "bbff", "bff")};
+  static constexpr Entry kEntries[] = {
+      {"batch_norm", Make<BatchNorm<float>>, {Make<BatchNorm<Bf16>>, "b", "bff"}},
+      {"batch_norm_grad", Make<BatchNormGrad<float>>, {Make<BatchNormGrad<Bf16>>, "bbff", "bff"}},
+  };
+  return kEntries;
+}
+
+std::span<const FusedEntry> BatchNormFusions() {
+  static constexpr FusedEntry kEntries[] = {{"batch_norm", "relu", FuseNormRelu},
+                                            {"batch_norm", "add", FuseNormAdd},
+                                            {"relu_grad", "batch_norm_grad", FuseNormGrad<Before::kReluGrad>},
+                                            {"reshape", "batch_norm_grad", FuseNormGrad<Before::kReshape>}};
   return kEntries;
 }
 

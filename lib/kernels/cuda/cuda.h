@@ -50,8 +50,10 @@ struct FusedEntry {
 
 std::span<const Entry> AttentionKernels();
 std::span<const Entry> BatchNormKernels();
+std::span<const FusedEntry> BatchNormFusions();
 std::span<const Entry> ConvolutionKernels();
 std::span<const Entry> ElementwiseKernels();
+std::span<const FusedEntry> ElementwiseFusions();
 std::span<const Entry> EmbeddingKernels();
 std::span<const Entry> LinearKernels();
 std::span<const FusedEntry> LinearFusions();
@@ -95,6 +97,10 @@ template <typename K>
 MadeKernel Make(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device);
 }
+
+// Whether all tensors of elements are of one type and shape, which kernels for two ops are for: those of the elementwise op, and of the
+// other's inputs the first so many and its output 0.
+bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise);
 
 // A family's kernel template for both types of elements; letters as in Bf16Entry.
 struct Bf16;

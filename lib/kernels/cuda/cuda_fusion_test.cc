@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/ref/reference.h"
-#include "lib/kernels/testing/conformance.h"
+#include "lib/kernels/testing/fused_case.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::kernels::cuda {
@@ -20,53 +20,13 @@ namespace {
 using tensor::DType;
 using tensor::TensorType;
 using testing::Array;
+using testing::CaseOf;
 using testing::OpCase;
+using testing::RandomFloats;
 using testing::RunOptions;
 using testing::RunResult;
 using testing::Target;
-
-Array Random(const TensorType& type, uint64_t seed) {
-  Array wide = testing::RandomArray({DType::kF32, type.shape}, seed);
-  if (type.dtype == DType::kF32) return wide;
-  Array out(type);
-  tensor::RoundToBf16({wide.f32(), static_cast<size_t>(type.elements())}, reinterpret_cast<uint16_t*>(out.bytes.data()));
-  return out;
-}
-
-Array Widened(const Array& array) {
-  if (array.type.dtype != DType::kBF16) return array;
-  Array wide({DType::kF32, array.type.shape});
-  tensor::WidenBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, wide.f32());
-  return wide;
-}
-
-OpCase CaseOf(std::string type, std::vector<Array> inputs, std::vector<Array> parameters, std::vector<TensorType> outputs) {
-  OpCase op_case{.op = {.name = type, .type = type, .outputs = std::move(outputs)}};
-  for (const Array& input : inputs) op_case.op.inputs.push_back(input.type);
-  for (const Array& parameter : parameters) op_case.op.parameters.push_back(parameter.type);
-  op_case.inputs = std::move(inputs);
-  op_case.parameters = std::move(parameters);
-  return op_case;
-}
-
-template <typename T>
-std::vector<T> Joined(std::vector<T> a, const std::vector<T>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-// Both ops as the fused kernel takes them. What the first hands on is no input that counts: it comes as a pattern of NaNs.
-OpCase Together(const OpCase& first, const OpCase& second, int through) {
-  OpCase both = first;
-  both.op.inputs = Joined(first.op.inputs, second.op.inputs);
-  both.op.parameters = Joined(first.op.parameters, second.op.parameters);
-  both.op.outputs = Joined(first.op.outputs, second.op.outputs);
-  both.inputs = Joined(first.inputs, second.inputs);
-  both.parameters = Joined(first.parameters, second.parameters);
-  Array& handed_on = both.inputs[first.inputs.size() + static_cast<size_t>(through)];
-  std::fill(handed_on.bytes.begin(), handed_on.bytes.end(), std::byte{0xff});
-  return both;
-}
+using testing::Widened;
 
 class CudaFusionTest : public ::testing::TestWithParam<DType> {
  protected:
@@ -82,43 +42,19 @@ class CudaFusionTest : public ::testing::TestWithParam<DType> {
   TensorType Elements(int64_t rows, int64_t width) const { return {GetParam(), tensor::Shape{rows, width}}; }
   static TensorType Floats(int64_t count) { return {DType::kF32, tensor::Shape{count}}; }
 
-  // With every combination of what may be wanted of the first op beside what it hands on, and whether gradients are added up.
-  void ExpectSameBits(const OpCase& first, OpCase second, int through, const std::vector<std::vector<bool>>& accumulate) {
-    auto fused = MakeFusedKernel(first.op, second.op, through, /*handed_on_wanted=*/true, *device_);
-    ASSERT_TRUE(fused.ok()) << fused.status();
-    ASSERT_NE(*fused, nullptr);
-    const size_t outputs = first.op.outputs.size() + second.op.outputs.size();
-    for (const std::vector<bool>& adds : accumulate) {
-      for (const bool handed_on_wanted : {true, false}) {
-        SCOPED_TRACE(absl::StrCat("handed on ", handed_on_wanted ? "too" : "only"));
-        std::vector<Array> initial;
-        for (size_t i = 0; i < first.op.outputs.size(); ++i) initial.push_back(Random(first.op.outputs[i], 40 + i));
-        RunOptions one{.accumulate = std::vector<bool>(adds.begin(), adds.begin() + static_cast<std::ptrdiff_t>(first.op.outputs.size())),
-                       .initial = initial};
-        const RunResult of_first = target_.Run(first, one);
-        ASSERT_TRUE(of_first.status.ok()) << of_first.status;
-        second.inputs[static_cast<size_t>(through)] = of_first.outputs[0];
-        const RunResult of_second = target_.Run(second);
-        ASSERT_TRUE(of_second.status.ok()) << of_second.status;
-
-        for (const TensorType& type : second.op.outputs) initial.push_back(Random(type, 60));
-        RunOptions both{.wanted = std::vector<bool>(outputs, true), .accumulate = adds, .initial = initial, .memory = target_.memory};
-        both.wanted[0] = handed_on_wanted;
-        const RunResult got = testing::RunKernel(**fused, Together(first, second, through), both);
-        ASSERT_TRUE(got.status.ok()) << got.status;
-        EXPECT_EQ(got.overrun, "");
-        for (size_t i = handed_on_wanted ? 0 : 1; i < outputs; ++i) {
-          const size_t of_first_op = first.op.outputs.size();
-          const Array& want = i < of_first_op ? of_first.outputs[i] : of_second.outputs[i - of_first_op];
-          EXPECT_EQ(want.bytes, got.outputs[i].bytes) << "output " << i;
-        }
-      }
-    }
+  void ExpectSameBits(const OpCase& first, const OpCase& second, int through, const std::vector<std::vector<bool>>& accumulate) {
+    testing::ExpectFusedSameBits(
+        target_,
+        [this](PreparedOp one, PreparedOp other, int at) {
+          return MakeFusedKernel(std::move(one), std::move(other), at, /*handed_on_wanted=*/true, *device_);
+        },
+        first, second, through, accumulate);
   }
 
   OpCase LayerNormCase(const Array& x) const {
     const int64_t rows = x.type.shape.dim(0), width = x.type.shape.dim(1);
-    return CaseOf("layer_norm", {x}, {Random(Floats(width), 3), Random(Floats(width), 4)}, {x.type, Floats(rows), Floats(rows)});
+    return CaseOf("layer_norm", {x}, {RandomFloats(Floats(width), 3), RandomFloats(Floats(width), 4)},
+                  {x.type, Floats(rows), Floats(rows)});
   }
 
   std::unique_ptr<Device> device_;
@@ -134,7 +70,7 @@ TEST_P(CudaFusionTest, AddAndLayerNorm) {
     for (const int64_t rows : kRows) {
       SCOPED_TRACE(absl::StrCat(rows, " rows of ", width));
       const TensorType type = Elements(rows, width);
-      const OpCase add = CaseOf("add", {Random(type, 1), Random(type, 2)}, {}, {type});
+      const OpCase add = CaseOf("add", {RandomFloats(type, 1), RandomFloats(type, 2)}, {}, {type});
       ExpectSameBits(add, LayerNormCase(Array(type)), 0, {std::vector<bool>(4, false)});
     }
   }
@@ -147,13 +83,13 @@ TEST_P(CudaFusionTest, GradientOfLayerNormAndAdd) {
       for (const int through : {0, 1}) {
         SCOPED_TRACE(absl::StrCat(rows, " rows of ", width, ", as addend ", through));
         const TensorType type = Elements(rows, width);
-        const Array x = Random(type, 1);
+        const Array x = RandomFloats(type, 1);
         const OpCase norm = LayerNormCase(x);
         const RunResult forward = target_.Run(norm);
         ASSERT_TRUE(forward.status.ok()) << forward.status;
-        const OpCase grad = CaseOf("layer_norm_grad", {x, Random(type, 5), forward.outputs[1], forward.outputs[2]}, {norm.parameters[0]},
-                                   {type, Floats(width), Floats(width)});
-        const OpCase add = CaseOf("add", {Random(type, 6), Random(type, 6)}, {}, {type});
+        const OpCase grad = CaseOf("layer_norm_grad", {x, RandomFloats(type, 5), forward.outputs[1], forward.outputs[2]},
+                                   {norm.parameters[0]}, {type, Floats(width), Floats(width)});
+        const OpCase add = CaseOf("add", {RandomFloats(type, 6), RandomFloats(type, 6)}, {}, {type});
         ExpectSameBits(grad, add, through, {{false, false, false, false}, {false, true, true, false}});
       }
     }
@@ -164,11 +100,11 @@ TEST_P(CudaFusionTest, LayerNormsOfEveryWidthAreTheReferences) {
   for (const int64_t width : {1, 4, 6, 127, 128, 132, 768, 1024, 1028, 2048, 2052}) {
     SCOPED_TRACE(width);
     const TensorType type = Elements(70, width);
-    const Array x = Random(type, 1);
+    const Array x = RandomFloats(type, 1);
     const OpCase norm = LayerNormCase(x);
     const RunResult want = testing::RunCase(ref::MakeKernel, norm), got = target_.Run(norm);
     ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
-    const OpCase grad = CaseOf("layer_norm_grad", {x, Random(type, 5), want.outputs[1], want.outputs[2]}, {norm.parameters[0]},
+    const OpCase grad = CaseOf("layer_norm_grad", {x, RandomFloats(type, 5), want.outputs[1], want.outputs[2]}, {norm.parameters[0]},
                                {type, Floats(width), Floats(width)});
     const RunResult want_grad = testing::RunCase(ref::MakeKernel, grad), got_grad = target_.Run(grad);
     ASSERT_TRUE(want_grad.status.ok() && got_grad.status.ok()) << want_grad.status << got_grad.status;
@@ -189,7 +125,7 @@ TEST_P(CudaFusionTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
     SCOPED_TRACE(classes);
     constexpr int64_t kRowsOfCase = 11;
     const TensorType type = Elements(kRowsOfCase, classes), labels{DType::kI32, tensor::Shape{kRowsOfCase}}, number{DType::kF32, {}};
-    Array wide = Widened(Random(type, 1));
+    Array wide = Widened(RandomFloats(type, 1));
     Array label(labels);
     for (int64_t row = 0; row < kRowsOfCase; ++row) {
       label.i32()[row] = row == 4 ? -100 : static_cast<int32_t>(row * 97 % classes);
@@ -225,7 +161,7 @@ TEST_P(CudaFusionTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
 TEST_P(CudaFusionTest, ANumberThatIsNoneMakesTheLossNone) {
   for (const int64_t at : {0, 3, 600, 2999}) {
     const TensorType type = Elements(1, 3000), number{DType::kF32, {}};
-    Array wide = Widened(Random(type, 1));
+    Array wide = Widened(RandomFloats(type, 1));
     wide.f32()[at] = NAN;
     Array logits(type);
     if (GetParam() == DType::kF32) {
@@ -247,12 +183,12 @@ TEST_P(CudaFusionTest, GeluComesWithItsProductWhereBitsMayDiffer) {
   if (GetParam() == DType::kF32) return;  // as they are
   constexpr int64_t kRowsOfCase = 24, kIn = 40, kOut = 72;
   const TensorType weight{DType::kF32, tensor::Shape{kIn, kOut}}, x = Elements(kRowsOfCase, kIn), y = Elements(kRowsOfCase, kOut);
-  OpCase linear = CaseOf("linear", {Random(x, 1)}, {Random(weight, 2), Random(Floats(kOut), 3)}, {y});
+  OpCase linear = CaseOf("linear", {RandomFloats(x, 1)}, {RandomFloats(weight, 2), RandomFloats(Floats(kOut), 3)}, {y});
   linear.op.attributes = {{"layout", std::string("io")}, {"out", kOut}};
   OpCase gelu = CaseOf("gelu", {Array(y)}, {}, {y});
-  OpCase grad_input = CaseOf("linear_grad_input", {Random(x, 4)}, {Random({DType::kF32, tensor::Shape{kOut, kIn}}, 5)}, {y});
+  OpCase grad_input = CaseOf("linear_grad_input", {RandomFloats(x, 4)}, {RandomFloats({DType::kF32, tensor::Shape{kOut, kIn}}, 5)}, {y});
   grad_input.op.attributes = {{"layout", std::string("io")}};
-  OpCase gelu_grad = CaseOf("gelu_grad", {Random(y, 6), Array(y)}, {}, {y});
+  OpCase gelu_grad = CaseOf("gelu_grad", {RandomFloats(y, 6), Array(y)}, {}, {y});
   for (OpCase* op_case : {&gelu, &gelu_grad}) op_case->op.attributes = {{"approximate", std::string("tanh")}};
 
   EXPECT_EQ(*MakeFusedKernel(linear.op, gelu.op, 0, true, *device_), nullptr) << "bits are to be the same";
@@ -271,7 +207,7 @@ TEST_P(CudaFusionTest, GeluComesWithItsProductWhereBitsMayDiffer) {
     second.inputs[static_cast<size_t>(through)] = of_first.outputs[0];
     const RunResult of_second = target_.Run(second);
     const RunResult got =
-        testing::RunKernel(**fused, Together(first, second, through), {.wanted = {wanted, true}, .memory = target_.memory});
+        testing::RunKernel(**fused, testing::Together(first, second, through), {.wanted = {wanted, true}, .memory = target_.memory});
     ASSERT_TRUE(of_second.status.ok() && got.status.ok()) << of_second.status << got.status;
     EXPECT_EQ(got.overrun, "");
     // Of the same numbers by another algorithm, whose sum may lie on the other side of the middle between two bf16.
@@ -291,14 +227,14 @@ TEST_P(CudaFusionTest, SumsOfTheGradientComeWithTheWeightsWhereBitsMayDiffer) {
     constexpr int64_t kRowsOfCase = 33, kIn = 10, kOut = 20;
     const bool io = std::string(layout) == "io";
     const TensorType dw{DType::kF32, io ? tensor::Shape{kIn, kOut} : tensor::Shape{kOut, kIn}};
-    OpCase grad = CaseOf("linear_grad_weight", {Random(Elements(kRowsOfCase, kIn), 1), Random(Elements(kRowsOfCase, kOut), 2)}, {},
-                         {dw, Floats(kOut)});
+    OpCase grad = CaseOf("linear_grad_weight", {RandomFloats(Elements(kRowsOfCase, kIn), 1), RandomFloats(Elements(kRowsOfCase, kOut), 2)},
+                         {}, {dw, Floats(kOut)});
     grad.op.attributes = {{"layout", std::string(layout)}};
     for (const bool add : {false, true}) {
       for (const bool weight_wanted : {true, false}) {
         const RunOptions options{.wanted = {weight_wanted, true},
                                  .accumulate = {add, add},
-                                 .initial = {Random(dw, 3), Random(Floats(kOut), 4)},
+                                 .initial = {RandomFloats(dw, 3), RandomFloats(Floats(kOut), 4)},
                                  .memory = target_.memory};
         device_->set_algorithm_choice(AlgorithmChoice::kHeuristic);
         const RunResult want = target_.Run(grad, options);

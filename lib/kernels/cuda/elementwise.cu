@@ -16,7 +16,7 @@ constexpr float kSqrtHalf = 0.70710678118654752440f;
 constexpr float kInverseSqrt2Pi = 0.39894228040143267794f;
 
 struct ReluOf {
-  __device__ float operator()(float x) const { return x > 0 || isnan(x) ? x : 0.0f; }
+  __device__ float operator()(float x) const { return Relu(x); }
 };
 struct TanhOf {
   __device__ float operator()(float x) const { return tanhf(x); }
@@ -63,7 +63,7 @@ struct DivOf {
   __device__ float operator()(float a, float b) const { return a / b; }
 };
 struct ReluGradOf {
-  __device__ float operator()(float y, float dy) const { return y > 0 ? dy : 0.0f; }
+  __device__ float operator()(float y, float dy) const { return ReluGradient(y, dy); }
 };
 struct TanhGradOf {
   __device__ float operator()(float y, float dy) const { return dy * (1 - y * y); }
@@ -83,26 +83,36 @@ struct GeluErfGradOf {
   }
 };
 
-// Four elements at a time where they are aligned, which views of an arena are; the rest one by one.
+// A pack of elements at a time, for views of an arena are aligned; the rest one by one.
 template <typename T, typename Function>
 __global__ void MapElements(const T* x, T* y, int64_t count, Function function) {
-  const int64_t quads = count / 4;
-  for (int64_t i = FirstElement(); i < quads; i += ElementStride()) {
-    const Quad<T> in = reinterpret_cast<const Quad<T>*>(x)[i];
-    reinterpret_cast<Quad<T>*>(y)[i] = Quad<T>{function(in.x), function(in.y), function(in.z), function(in.w)};
+  const int64_t packs = count / Pack<T>::kSize;
+  for (int64_t i = FirstElement(); i < packs; i += ElementStride()) {
+    const Pack<T> in = reinterpret_cast<const Pack<T>*>(x)[i];
+    Pack<T> out;
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kSize; ++e) out.of[e] = function(in.of[e]);
+    reinterpret_cast<Pack<T>*>(y)[i] = out;
   }
-  for (int64_t i = 4 * quads + FirstElement(); i < count; i += ElementStride()) y[i] = function(x[i]);
+  for (int64_t i = Pack<T>::kSize * packs + FirstElement(); i < count; i += ElementStride()) y[i] = function(x[i]);
 }
 
 template <typename T, typename Function>
 __global__ void ZipElements(const T* a, const T* b, T* y, int64_t count, Function function) {
-  const int64_t quads = count / 4;
-  for (int64_t i = FirstElement(); i < quads; i += ElementStride()) {
-    const Quad<T> p = reinterpret_cast<const Quad<T>*>(a)[i];
-    const Quad<T> q = reinterpret_cast<const Quad<T>*>(b)[i];
-    reinterpret_cast<Quad<T>*>(y)[i] = Quad<T>{function(p.x, q.x), function(p.y, q.y), function(p.z, q.z), function(p.w, q.w)};
+  const int64_t packs = count / Pack<T>::kSize;
+  for (int64_t i = FirstElement(); i < packs; i += ElementStride()) {
+    const Pack<T> p = reinterpret_cast<const Pack<T>*>(a)[i], q = reinterpret_cast<const Pack<T>*>(b)[i];
+    Pack<T> out;
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kSize; ++e) out.of[e] = function(p.of[e], q.of[e]);
+    reinterpret_cast<Pack<T>*>(y)[i] = out;
   }
-  for (int64_t i = 4 * quads + FirstElement(); i < count; i += ElementStride()) y[i] = function(a[i], b[i]);
+  for (int64_t i = Pack<T>::kSize * packs + FirstElement(); i < count; i += ElementStride()) y[i] = function(a[i], b[i]);
+}
+
+template <typename T>
+unsigned BlocksForPacks(int64_t count) {
+  return BlocksFor(count / Pack<T>::kSize + 1);
 }
 
 template <typename T, typename Function>
@@ -118,7 +128,7 @@ class Map : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return true; }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count / 4 + 1), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
+    return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
                            arguments.outputs[0].as<T>(), count, function_));
   }
 
@@ -138,7 +148,7 @@ class Zip : public DeviceKernel {
     const T* b = arguments.inputs[1].as<T>();
     T* y = arguments.outputs[0].as<T>();
     if (same_)
-      return Launched(Launch(stream(), BlocksFor(count / 4 + 1), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
+      return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
     if (!fits_) return TooManyAxes(op_);
     return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<T, Function>, a, b, y,
                            Walk::Broadcast(op_.in(0), op_.out(0)), Walk::Broadcast(op_.in(1), op_.out(0)), count, Function()));
@@ -199,6 +209,54 @@ class Dropout : public DeviceKernel {
   }
 };
 
+// ---- Two ops at a time ------------------------------------------------------------------------------------------------------------------
+
+// What a relu makes of a sum, or its gradient of a sum that comes back to it; `y`: the relu's, for the gradient; `sum` may be null.
+template <typename T, bool kBackward>
+__global__ void ReluOfSums(const T* a, const T* b, const T* y, T* sum, T* out, int64_t count) {
+  const auto relu = [](float y, float s) { return kBackward ? ReluGradient(y, s) : Relu(s); };
+  const int64_t packs = count / Pack<T>::kSize;
+  for (int64_t i = FirstElement(); i < packs; i += ElementStride()) {
+    const Pack<T> p = reinterpret_cast<const Pack<T>*>(a)[i], q = reinterpret_cast<const Pack<T>*>(b)[i];
+    Pack<T> given = p, added, result;
+    if (kBackward) given = reinterpret_cast<const Pack<T>*>(y)[i];
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kSize; ++e) {
+      added.of[e] = static_cast<float>(p.of[e]) + static_cast<float>(q.of[e]);
+      result.of[e] = relu(given.of[e], added.of[e]);
+    }
+    if (sum != nullptr) reinterpret_cast<Pack<T>*>(sum)[i] = added;
+    reinterpret_cast<Pack<T>*>(out)[i] = result;
+  }
+  for (int64_t i = Pack<T>::kSize * packs + FirstElement(); i < count; i += ElementStride()) {
+    const T added = static_cast<float>(a[i]) + static_cast<float>(b[i]);
+    const T result = relu(kBackward ? static_cast<float>(y[i]) : 0.0f, added);
+    if (sum != nullptr) sum[i] = added;
+    out[i] = result;
+  }
+}
+
+// Inputs: both addends, then those of the relu or of its gradient (y, sum); outputs: sum, and what comes of it.
+template <typename T, bool kBackward>
+class AddRelu : public DeviceKernel {
+ public:
+  using DeviceKernel::DeviceKernel;  // op_: the sum
+  bool CanRunInPlace(int output, int input) const override { return input < 2; }
+  absl::Status Run(const KernelArguments& arguments) override {
+    const int64_t count = op_.out(0).elements();
+    return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ReluOfSums<T, kBackward>, arguments.inputs[0].as<T>(),
+                           arguments.inputs[1].as<T>(), kBackward ? arguments.inputs[2].as<T>() : nullptr, OutputAs<T>(arguments, 0),
+                           arguments.outputs[1].as<T>(), count));
+  }
+};
+
+template <bool kBackward>
+MadeKernel FuseAddRelu(PreparedOp add, PreparedOp relu, int through, Device& device) {
+  if (through != (kBackward ? 1 : 0) || !OfOneType(add, 2, relu)) return nullptr;
+  if (add.outputs[0].dtype == tensor::DType::kF32) return Make<AddRelu<float, kBackward>>(std::move(add), device);
+  return Make<AddRelu<Bf16, kBackward>>(std::move(add), device);
+}
+
 template <typename Function>
 constexpr Entry MapEntry(absl::string_view type) {
   return {type, Make<Map<float, Function>>, {Make<Map<Bf16, Function>>, "b", "b"}};
@@ -233,6 +291,11 @@ std::span<const Entry> ElementwiseKernels() {
       OnBothTypes<Dropout>("dropout", "b", "b"),
       OnBothTypes<Dropout>("dropout_grad", "b", "b"),
   };
+  return kEntries;
+}
+
+std::span<const FusedEntry> ElementwiseFusions() {
+  static constexpr FusedEntry kEntries[] = {{"add", "relu", FuseAddRelu<false>}, {"add", "relu_grad", FuseAddRelu<true>}};
   return kEntries;
 }
 

@@ -39,27 +39,6 @@ cudaError_t WithQuads(int64_t width, Launcher launch) {
 }
 
 template <typename T>
-__device__ inline float4 LoadQuad(const T* row, int64_t quad) {
-  const Quad<T> q = reinterpret_cast<const Quad<T>*>(row)[quad];
-  return make_float4(q.x, q.y, q.z, q.w);
-}
-template <typename T>
-__device__ inline void StoreQuad(T* row, int64_t quad, float4 v) {
-  reinterpret_cast<Quad<T>*>(row)[quad] = Quad<T>{v.x, v.y, v.z, v.w};
-}
-// As it is after it was written and read again.
-template <typename T>
-__device__ inline float Stored(float x) {
-  return static_cast<float>(static_cast<T>(x));
-}
-// Added as by another kernel: plain additions would become one instruction with the product before them, which is rounded once.
-template <typename T>
-__device__ inline float4 AddStored(float4 a, float4 b) {
-  return make_float4(Stored<T>(__fadd_rn(a.x, b.x)), Stored<T>(__fadd_rn(a.y, b.y)), Stored<T>(__fadd_rn(a.z, b.z)),
-                     Stored<T>(__fadd_rn(a.w, b.w)));
-}
-
-template <typename T>
 struct Forward {
   const T* x;
   const T* added;  // x + added is what is normalized, and goes to `sum` unless that is null; or null
@@ -255,8 +234,7 @@ __global__ void GradientOfRows(const T* x, const T* dy, const float* means, cons
 
 unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
 
-// ---- The ops
-// ------------------------------------------------------------------------------------------------------------------------------
+// ---- The ops ----------------------------------------------------------------------------------------------------------------------------
 
 template <typename T>
 absl::Status RunForward(Device& device, const Forward<T>& f) {
@@ -353,8 +331,7 @@ class LayerNormGrad : public DeviceKernel {
   int64_t width() const { return op_.in(0).dim(-1); }
 };
 
-// ---- With their neighbours
-// ----------------------------------------------------------------------------------------------------------------
+// ---- With their neighbours --------------------------------------------------------------------------------------------------------------
 
 // sum = a + b; y = layer_norm(sum). Inputs: a, b, sum; outputs: sum, y, mean, rstd.
 template <typename T>
@@ -407,26 +384,14 @@ class LayerNormGradAdd : public DeviceKernel {
   const int other_;
 };
 
-// The type of all tensors of elements, and one shape: what both kernels are for. Of a sum of a value with itself there is nothing to gain.
-bool AllAlike(const PreparedOp& sum, const PreparedOp& norm, int norm_inputs) {
-  const tensor::TensorType& type = sum.outputs[0];
-  for (const tensor::TensorType& input : sum.inputs) {
-    if (!(input == type)) return false;
-  }
-  for (int i = 0; i < norm_inputs; ++i) {
-    if (!(norm.inputs[i] == type)) return false;
-  }
-  return norm.outputs[0] == type && (type.dtype == tensor::DType::kF32 || type.dtype == tensor::DType::kBF16) && type.elements() > 0;
-}
-
 MadeKernel FuseAddLayerNorm(PreparedOp add, PreparedOp norm, int, Device& device) {
-  if (!AllAlike(add, norm, 1) || !FitsWarp(norm.in(0).dim(-1), kMostQuads)) return nullptr;
+  if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMostQuads)) return nullptr;
   if (norm.inputs[0].dtype == tensor::DType::kF32) return Make<AddLayerNorm<float>>(std::move(norm), device);
   return Make<AddLayerNorm<Bf16>>(std::move(norm), device);
 }
 
 MadeKernel FuseLayerNormGradAdd(PreparedOp grad, PreparedOp add, int through, Device& device) {
-  if (!AllAlike(add, grad, 2) || !FitsWarp(grad.in(0).dim(-1), kMostQuadsOfGradient)) return nullptr;
+  if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMostQuadsOfGradient)) return nullptr;
   const int other = static_cast<int>(grad.inputs.size()) + 1 - through;
   if (grad.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<LayerNormGradAdd<float>>(std::move(grad), device, other);
   return std::make_unique<LayerNormGradAdd<Bf16>>(std::move(grad), device, other);

@@ -1,12 +1,17 @@
+#include <algorithm>
 #include <utility>
 
 #include "lib/kernels/convolution_shape.h"
+#include "lib/kernels/cuda/channels.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
+
+// What residual networks have (max pools, means of whole images) is done by quads of channels (channels.h) where these are whole, and
+// everything in the same order, so with the same bits, element by element where they are not.
 
 // The extents of a window as kernels get them.
 struct Window {
@@ -57,10 +62,11 @@ __global__ void MaxOfWindows(const T* x, T* y, int32_t* index, Window w) {
 struct Cover {
   int64_t first, last;
 };
-__device__ inline Cover CoverOf(int64_t place, int64_t kernel, int64_t stride, int64_t padding, int64_t extent) {
-  const int64_t low = place + padding - kernel + 1;
-  const int64_t first = low <= 0 ? 0 : (low + stride - 1) / stride;
-  const int64_t last = (place + padding) / stride;
+template <typename Int>  // what the divisions are made in
+__device__ inline Cover CoverOf(Int place, Int kernel, Int stride, Int padding, Int extent) {
+  const Int low = place + padding - kernel + 1;
+  const Int first = low <= 0 ? 0 : (low + stride - 1) / stride;
+  const Int last = (place + padding) / stride;
   return {first, last < extent ? last : extent - 1};
 }
 
@@ -82,6 +88,118 @@ __global__ void GradientOfMax(const T* dy, const int32_t* index, T* dx, Window w
     dx[i] = sum;
   }
 }
+
+// ---- By quads ---------------------------------------------------------------------------------------------------------------------------
+
+// A thread for a quad of a place of an image: across a block quads, down it columns of the image; the grid has blocks of columns, rows and
+// samples.
+constexpr unsigned kMostBlocks = 65535;
+
+dim3 ImageGrid(int64_t batch, int64_t height, int64_t width, int64_t channels) {
+  const int64_t down = QuadBlock(channels).y;
+  return {static_cast<unsigned>((width + down - 1) / down), static_cast<unsigned>(std::min<int64_t>(height, kMostBlocks)),
+          static_cast<unsigned>(std::min<int64_t>(batch, kMostBlocks))};
+}
+
+// Calls `visit` with each sample, row, column and quad of this thread.
+template <typename Visit>
+__device__ inline void ForEachQuad(int64_t batch, int64_t height, int64_t width, int64_t channels, Visit visit) {
+  const int column = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y), quads = static_cast<int>(channels / 4);
+  if (column >= width) return;
+  for (int64_t sample = blockIdx.z; sample < batch; sample += gridDim.z) {
+    for (int row = static_cast<int>(blockIdx.y); row < height; row += static_cast<int>(gridDim.y)) {
+      for (int quad = static_cast<int>(threadIdx.x); quad < quads; quad += static_cast<int>(blockDim.x)) visit(sample, row, column, quad);
+    }
+  }
+}
+
+// Of one of a window's elements: the first of equal ones wins, and a NaN beats everything.
+__device__ inline void Better(float value, int32_t place, float& best, int32_t& best_place) {
+  const bool better = best_place < 0 || value > best || isnan(value);
+  best = better ? value : best;
+  best_place = better ? place : best_place;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kQuadThreads, 4) MaxOfQuads(const T* x, T* y, int32_t* index, Window w) {
+  const int in_height = static_cast<int>(w.in_height), in_width = static_cast<int>(w.in_width), quads = static_cast<int>(w.channels / 4);
+  ForEachQuad(w.batch, w.out_height, w.out_width, w.channels, [&](int64_t sample, int row, int column, int quad) {
+    float4 best = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+    Quad<int32_t> places{-1, -1, -1, -1};
+    const int top = row * static_cast<int>(w.stride_height) - static_cast<int>(w.padding_height);
+    const int left = column * static_cast<int>(w.stride_width) - static_cast<int>(w.padding_width);
+    const int bottom = std::min(top + static_cast<int>(w.kernel_height), in_height),
+              right = std::min(left + static_cast<int>(w.kernel_width), in_width);
+    for (int h = std::max(top, 0); h < bottom; ++h) {
+#pragma unroll 3
+      for (int c = std::max(left, 0); c < right; ++c) {
+        const int place = h * in_width + c;
+        const float4 v = LoadQuad(x, (sample * in_height * in_width + place) * quads + quad);
+        Better(v.x, place, best.x, places.x);
+        Better(v.y, place, best.y, places.y);
+        Better(v.z, place, best.z, places.z);
+        Better(v.w, place, best.w, places.w);
+      }
+    }
+    const int64_t at = ((sample * w.out_height + row) * w.out_width + column) * quads + quad;
+    StoreQuad(y, at, best);
+    if (index != nullptr) reinterpret_cast<Quad<int32_t>*>(index)[at] = places;
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kQuadThreads, 4) GradientOfMaxQuads(const T* dy, const int32_t* index, T* dx, Window w) {
+  const int out_width = static_cast<int>(w.out_width), quads = static_cast<int>(w.channels / 4);
+  ForEachQuad(w.batch, w.in_height, w.in_width, w.channels, [&](int64_t sample, int row, int column, int quad) {
+    const Cover rows = CoverOf(row, static_cast<int>(w.kernel_height), static_cast<int>(w.stride_height),
+                               static_cast<int>(w.padding_height), static_cast<int>(w.out_height));
+    const Cover columns =
+        CoverOf(column, static_cast<int>(w.kernel_width), static_cast<int>(w.stride_width), static_cast<int>(w.padding_width), out_width);
+    const int own = row * static_cast<int>(w.in_width) + column;
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (int r = static_cast<int>(rows.first); r <= static_cast<int>(rows.last); ++r) {
+#pragma unroll 2
+      for (int c = static_cast<int>(columns.first); c <= static_cast<int>(columns.last); ++c) {
+        const int64_t at = ((sample * w.out_height + r) * out_width + c) * quads + quad;
+        const Quad<int32_t> places = reinterpret_cast<const Quad<int32_t>*>(index)[at];
+        const float4 d = LoadQuad(dy, at);
+        sum.x += places.x == own ? d.x : 0.0f;
+        sum.y += places.y == own ? d.y : 0.0f;
+        sum.z += places.z == own ? d.z : 0.0f;
+        sum.w += places.w == own ? d.w : 0.0f;
+      }
+    }
+    StoreQuad(dx, ((sample * w.in_height + row) * w.in_width + column) * quads + quad, sum);
+  });
+}
+
+// Images as a row of `plane` places. A thread for each quad of each sample.
+template <typename T>
+__global__ void __launch_bounds__(kQuadThreads) MeanOfQuads(const T* x, T* y, int64_t batch, int64_t plane, int64_t channels) {
+  const int64_t quads = channels / 4, quad = OwnQuad();
+  if (quad >= quads) return;
+  const int64_t stride = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  for (int64_t sample = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; sample < batch; sample += stride) {
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+    for (int64_t p = 0; p < plane; ++p) {
+      sum = OfEach([](float a, float b) { return a + b; }, sum, LoadQuad(x, (sample * plane + p) * quads + quad));
+    }
+    StoreQuad(y, sample * quads + quad, OfEach([&](float s) { return s / static_cast<float>(plane); }, sum));
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kQuadThreads) GradientOfMeanQuads(const T* dy, T* dx, int64_t batch, int64_t plane, int64_t channels) {
+  const int64_t quads = channels / 4, quad = OwnQuad();
+  if (quad >= quads) return;
+  for (int64_t sample = blockIdx.y; sample < batch; sample += gridDim.y) {
+    const float4 share = OfEach([&](float d) { return d / static_cast<float>(plane); }, LoadQuad(dy, sample * quads + quad));
+    for (int64_t p = threadIdx.y; p < plane; p += blockDim.y) StoreQuad(dx, (sample * plane + p) * quads + quad, share);
+  }
+}
+
+// ---- Element by element -----------------------------------------------------------------------------------------------------------------
 
 template <typename T>
 __global__ void MeanOfWindows(const T* x, T* y, Window w) {
@@ -141,8 +259,13 @@ class MaxPool : public DeviceKernel {
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     int32_t* index = op_.outputs.size() > 1 ? arguments.outputs[1].as<int32_t>() : nullptr;
+    const Window w = Window::Of(op_, op_.in(0), op_.out(0));
+    if (InQuads(w.channels)) {
+      return Launched(Launch(stream(), ImageGrid(w.batch, w.out_height, w.out_width, w.channels), QuadBlock(w.channels), 0, MaxOfQuads<T>,
+                             arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), index, w));
+    }
     return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MaxOfWindows<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), index, Window::Of(op_, op_.in(0), op_.out(0))));
+                           arguments.outputs[0].as<T>(), index, w));
   }
 };
 
@@ -151,8 +274,15 @@ class MaxPoolGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMax<T>, arguments.inputs[0].as<T>(),
-                           arguments.inputs[1].as<int32_t>(), arguments.outputs[0].as<T>(), Window::Of(op_, op_.out(0), op_.in(0))));
+    const Window w = Window::Of(op_, op_.out(0), op_.in(0));
+    const T* dy = arguments.inputs[0].as<T>();
+    const auto* index = arguments.inputs[1].as<int32_t>();
+    T* dx = arguments.outputs[0].as<T>();
+    if (InQuads(w.channels)) {
+      return Launched(Launch(stream(), ImageGrid(w.batch, w.in_height, w.in_width, w.channels), QuadBlock(w.channels), 0,
+                             GradientOfMaxQuads<T>, dy, index, dx, w));
+    }
+    return Launched(Launch(stream(), BlocksFor(w.inputs()), kThreads, 0, GradientOfMax<T>, dy, index, dx, w));
   }
 };
 
@@ -181,8 +311,13 @@ class GlobalAveragePool : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfPlanes<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), op_.in(0).dim(0), op_.in(0).dim(1) * op_.in(0).dim(2), op_.in(0).dim(3)));
+    const tensor::Shape& shape = op_.in(0);
+    const int64_t batch = shape.dim(0), plane = shape.dim(1) * shape.dim(2), channels = shape.dim(3);
+    const T* x = arguments.inputs[0].as<T>();
+    T* y = arguments.outputs[0].as<T>();
+    if (!InQuads(channels))
+      return Launched(Launch(stream(), BlocksFor(batch * channels), kThreads, 0, MeanOfPlanes<T>, x, y, batch, plane, channels));
+    return Launched(Launch(stream(), QuadGrid(batch, channels, 1), QuadBlock(channels), 0, MeanOfQuads<T>, x, y, batch, plane, channels));
   }
 };
 
@@ -191,8 +326,15 @@ class GlobalAveragePoolGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfPlanes<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), op_.out(0).dim(0), op_.out(0).dim(1) * op_.out(0).dim(2), op_.out(0).dim(3)));
+    const tensor::Shape& shape = op_.out(0);
+    const int64_t batch = shape.dim(0), plane = shape.dim(1) * shape.dim(2), channels = shape.dim(3);
+    const T* dy = arguments.inputs[0].as<T>();
+    T* dx = arguments.outputs[0].as<T>();
+    if (!InQuads(channels)) {
+      return Launched(Launch(stream(), BlocksFor(shape.elements()), kThreads, 0, GradientOfPlanes<T>, dy, dx, batch, plane, channels));
+    }
+    const dim3 grid(static_cast<unsigned>(QuadStrips(channels)), static_cast<unsigned>(std::clamp<int64_t>(batch, 1, kMostBlocks)));
+    return Launched(Launch(stream(), grid, QuadBlock(channels), 0, GradientOfMeanQuads<T>, dy, dx, batch, plane, channels));
   }
 };
 

@@ -1,6 +1,7 @@
 // Sums over rows, by column: gradients of weights and biases of norms, statistics of batch norm. For .cu files.
 //
-// A block of 32 by 8 threads takes 32 columns over a stretch of rows; what the stretches found is put together in their order.
+// A block of 32 by 8 threads takes 32 columns over a stretch of rows; what the stretches found is put together in an order that depends on
+// their number alone.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,15 +22,15 @@ inline dim3 StripGrid(int64_t columns, int64_t stretches) {
   return {static_cast<unsigned>((columns + kStrip - 1) / kStrip), static_cast<unsigned>(stretches)};
 }
 
-// Every thread of a column gets the column's sum over the block's eight rows of threads.
-template <typename T>
+// Every thread of a column gets the column's sum over the block's rows of threads.
+template <int kColumns = kStrip, int kRows = kRowsAtOnce, typename T>
 __device__ T SumOverStrip(T value) {
-  __shared__ T tile[kRowsAtOnce][kStrip];
+  __shared__ T tile[kRows][kColumns];
   __syncthreads();
   tile[threadIdx.y][threadIdx.x] = value;
   __syncthreads();
   T sum = 0;
-  for (int i = 0; i < kRowsAtOnce; ++i) sum += tile[i][threadIdx.x];
+  for (int i = 0; i < kRows; ++i) sum += tile[i][threadIdx.x];
   return sum;
 }
 
@@ -61,19 +62,25 @@ __global__ void SumGradients(const T* x, const T* dy, const float* means, const 
   partials[(2 * blockIdx.y + 1) * columns + column] = sum;
 }
 
-// dweight and dbias from the stretches; either may be null. `sums`: where both are kept for the next kernel, or null. On a StripGrid of one
-// stretch: each of a column's eight threads takes every eighth of them.
+// What the stretches found is little, and many threads are to ask for it at once: blocks of 8 columns, each of whose 32 threads takes every
+// 32nd stretch.
+inline constexpr int kJoinColumns = 8;
+inline constexpr int kJoinRows = 32;
+inline unsigned JoinBlocks(int64_t columns) { return static_cast<unsigned>((columns + kJoinColumns - 1) / kJoinColumns); }
+
+// dweight and dbias from the stretches; either may be null. `sums`: where both are kept for the next kernel, or null.
 template <typename Sum>
 __global__ void AddGradients(const float* partials, int64_t stretches, int64_t columns, float* dweight, float* dbias, bool add_weight,
                              bool add_bias, float* sums) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kStrip + threadIdx.x;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kJoinColumns + threadIdx.x;
   Sum products = 0, sum = 0;
-  for (int64_t i = threadIdx.y; i < stretches && column < columns; i += kRowsAtOnce) {
+#pragma unroll 4
+  for (int64_t i = threadIdx.y; i < stretches && column < columns; i += kJoinRows) {
     products += partials[(2 * i) * columns + column];
     sum += partials[(2 * i + 1) * columns + column];
   }
-  products = SumOverStrip(products);
-  sum = SumOverStrip(sum);
+  products = SumOverStrip<kJoinColumns, kJoinRows>(products);
+  sum = SumOverStrip<kJoinColumns, kJoinRows>(sum);
   if (threadIdx.y != 0 || column >= columns) return;
   if (sums != nullptr) {
     sums[column] = static_cast<float>(products);
@@ -85,7 +92,7 @@ __global__ void AddGradients(const float* partials, int64_t stretches, int64_t c
 
 inline cudaError_t LaunchAddGradients(cudaStream_t stream, const float* partials, int64_t stretches, int64_t columns, float* dweight,
                                       float* dbias, bool add_weight, bool add_bias, float* sums) {
-  return Launch(stream, StripGrid(columns, 1), dim3(kStrip, kRowsAtOnce), 0, AddGradients<double>, partials, stretches, columns, dweight,
+  return Launch(stream, JoinBlocks(columns), dim3(kJoinColumns, kJoinRows), 0, AddGradients<double>, partials, stretches, columns, dweight,
                 dbias, add_weight, add_bias, sums);
 }
 

@@ -73,7 +73,7 @@ RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& opt
                                               : Guarded(*options.memory, options.initial[i]));
     output_views.push_back({op_case.op.outputs[i], At(options.wanted, i, true) ? outputs.back().data() : nullptr});
   }
-  if (options.in_place) output_views[0].data = inputs[0].data();
+  if (options.in_place) output_views[options.output_in_place].data = inputs[options.input_in_place].data();
   bool accumulate[16] = {};
   for (size_t i = 0; i < outputs.size() && i < 16; ++i) accumulate[i] = At(options.accumulate, i, false);
   Guarded workspace(*options.memory, kernel.workspace_bytes());
@@ -91,7 +91,7 @@ RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& opt
   }
 
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool overwritten = options.in_place && i == 0;
+    const bool overwritten = options.in_place && static_cast<int>(i) == options.input_in_place;
     if (!inputs[i].Intact() || (!overwritten && !inputs[i].Holds(op_case.inputs[i]))) absl::StrAppend(&result.overrun, " input ", i);
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -102,7 +102,8 @@ RunResult RunKernel(Kernel& kernel, const OpCase& op_case, const RunOptions& opt
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].Intact()) absl::StrAppend(&result.overrun, " output ", i);
     result.outputs.emplace_back(op_case.op.outputs[i]);
-    (options.in_place && i == 0 ? inputs[0] : outputs[i]).CopyTo(result.outputs.back());
+    (options.in_place && static_cast<int>(i) == options.output_in_place ? inputs[options.input_in_place] : outputs[i])
+        .CopyTo(result.outputs.back());
   }
   if (!workspace.Intact()) absl::StrAppend(&result.overrun, " workspace");
   return result;

@@ -50,7 +50,8 @@ struct RunOptions {
   std::vector<bool> wanted;                        // empty: all outputs
   std::vector<bool> accumulate;                    // empty: none
   std::vector<Array> initial;                      // what outputs hold before (for accumulate); empty: a pattern of NaNs
-  bool in_place = false;                           // output 0 shares memory with input 0
+  bool in_place = false;                           // an output shares memory with an input:
+  int output_in_place = 0, input_in_place = 0;     // these
   tensor::Memory* memory = &tensor::HostMemory();  // the back end's
 };
 

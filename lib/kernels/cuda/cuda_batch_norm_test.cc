@@ -1,0 +1,241 @@
+// Batch norms of every number of channels are those of the reference, and with their neighbours in a residual network have the bits that
+// they have alone. Without a toolkit and a card the kernels are carried out by the processor (emulated/).
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/ref/reference.h"
+#include "lib/kernels/testing/fused_case.h"
+
+namespace fusionllm::kernels::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::TensorType;
+using testing::Array;
+using testing::CaseOf;
+using testing::OpCase;
+using testing::RandomFloats;
+using testing::RunResult;
+using testing::Target;
+using testing::Widened;
+
+class CudaBatchNormTest : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    auto device = Device::Open(0);
+    // The one answer on which a test may be left out: there is no card, and it says so.
+    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
+  }
+
+  TensorType Elements(int64_t rows, int64_t channels) const { return {GetParam(), tensor::Shape{rows, 1, 1, channels}}; }
+  static TensorType Floats(int64_t count) { return {DType::kF32, tensor::Shape{count}}; }
+
+  void ExpectSameBits(const OpCase& first, const OpCase& second, int through, const std::vector<std::vector<bool>>& accumulate,
+                      Mode mode = Mode::kTrain) {
+    testing::ExpectFusedSameBits(
+        target_,
+        [this](PreparedOp one, PreparedOp other, int at) {
+          return MakeFusedKernel(std::move(one), std::move(other), at, /*handed_on_wanted=*/true, *device_);
+        },
+        first, second, through, accumulate, mode);
+  }
+  bool Fuses(PreparedOp first, PreparedOp second, int through) {
+    const auto kernel = MakeFusedKernel(std::move(first), std::move(second), through, /*handed_on_wanted=*/true, *device_);
+    return kernel.ok() && *kernel != nullptr;
+  }
+
+  static OpCase NormCase(const Array& x) {
+    const TensorType of_channel = Floats(x.type.shape.dim(-1));
+    Array variance = RandomFloats(of_channel, 6);
+    for (int64_t i = 0; i < of_channel.elements(); ++i) variance.f32()[i] = 0.5f + std::abs(variance.f32()[i]);
+    return CaseOf("batch_norm", {x},
+                  {RandomFloats(of_channel, 3), RandomFloats(of_channel, 4), RandomFloats(of_channel, 5), variance,
+                   Array({DType::kI64, tensor::Shape{}})},
+                  {x.type, of_channel, of_channel});
+  }
+  static OpCase GradCase(const OpCase& norm, const Array& dy, const RunResult& forward) {
+    return CaseOf("batch_norm_grad", {norm.inputs[0], dy, forward.outputs[1], forward.outputs[2]}, {norm.parameters[0]},
+                  {norm.op.outputs[0], norm.op.outputs[1], norm.op.outputs[2]});
+  }
+  static OpCase AddCase(const TensorType& type) { return CaseOf("add", {RandomFloats(type, 11), RandomFloats(type, 12)}, {}, {type}); }
+  static OpCase ReluCase(const TensorType& type) { return CaseOf("relu", {RandomFloats(type, 13)}, {}, {type}); }
+  static OpCase ReluGradCase(const TensorType& type) {
+    return CaseOf("relu_grad", {RandomFloats(type, 14), RandomFloats(type, 15)}, {}, {type});
+  }
+
+  std::unique_ptr<Device> device_;
+  Target target_;
+};
+
+struct Extents {
+  int64_t rows, channels;
+};
+// One row and a few; less than a tile of a block and more; blocks of one quad, of a strip that is not full and of several; several
+// stretches of uneven lengths.
+constexpr Extents kExtents[] = {{1, 4},      {2, 64},   {7, 12},   {70, 64},   {300, 2048},
+                                {1030, 132}, {5000, 4}, {4100, 8}, {3001, 64}, {130, 1028}};
+
+TEST_P(CudaBatchNormTest, EveryNumberOfChannelsIsTheReferences) {
+  std::vector<Extents> extents(std::begin(kExtents), std::end(kExtents));
+  for (const Extents other : {Extents{1, 3}, {300, 3}, {70, 65}, {3001, 65}}) extents.push_back(other);
+  for (const auto [rows, channels] : extents) {
+    SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
+    Array x = RandomFloats(Elements(rows, channels), 1);
+    const OpCase norm = NormCase(x);
+    const RunResult want = testing::RunCase(ref::MakeKernel, norm), got = target_.Run(norm);
+    ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
+    const OpCase grad = GradCase(norm, RandomFloats(x.type, 2), want);
+    const RunResult want_grad = testing::RunCase(ref::MakeKernel, grad), got_grad = target_.Run(grad);
+    ASSERT_TRUE(want_grad.status.ok() && got_grad.status.ok()) << want_grad.status << got_grad.status;
+    EXPECT_EQ(got.overrun + got_grad.overrun, "");
+    // Sums of some thousand numbers in fp32; in bf16 a result next to the middle between two neighbours may be rounded to either. Of two
+    // rows the difference is what cancellation left, and its reciprocal multiplies gradients.
+    const double tolerance = 3e-5, of_elements = GetParam() == DType::kBF16 ? 0x1p-7 : tolerance;
+    for (size_t i = 0; i < 3; ++i) {
+      const double most = i == 0 ? of_elements : tolerance;
+      EXPECT_EQ(testing::Difference(Widened(want.outputs[i]), Widened(got.outputs[i]), most), "") << "output " << i;
+      EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[i]), Widened(got_grad.outputs[i]), most), "") << "gradient " << i;
+    }
+    for (size_t i = 0; i < want.parameters.size(); ++i) {
+      EXPECT_EQ(testing::Difference(want.parameters[i], got.parameters[i], tolerance), "") << "parameter " << i;
+    }
+  }
+}
+
+// Sums of squares that are subtracted, or means of which a large one is a part, would leave nothing of a variance of 1 beside a mean of
+// 4096.
+TEST_P(CudaBatchNormTest, VariancesAreRightFarFromZero) {
+  if (GetParam() != DType::kF32) GTEST_SKIP() << "bf16 has no such numbers";
+  for (const int64_t channels : {3, 64}) {
+    SCOPED_TRACE(channels);
+    Array x = RandomFloats(Elements(4000, channels), 1);
+    for (int64_t i = 0; i < x.type.elements(); ++i) x.f32()[i] += 4096;
+    const OpCase norm = NormCase(x);
+    const RunResult want = testing::RunCase(ref::MakeKernel, norm), got = target_.Run(norm);
+    ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
+    // The mean is good to its last bit but one; the variance, which forgives it in the second order, to the rounding of fp32 sums.
+    EXPECT_EQ(testing::Difference(want.outputs[1], got.outputs[1], 0x1p-22), "");
+    EXPECT_EQ(testing::Difference(want.outputs[2], got.outputs[2], 1e-5), "");
+  }
+}
+
+TEST_P(CudaBatchNormTest, WithTheReluAfterIt) {
+  for (const auto [rows, channels] : kExtents) {
+    SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
+    const OpCase norm = NormCase(RandomFloats(Elements(rows, channels), 1));
+    for (const Mode mode : {Mode::kTrain, Mode::kRecompute, Mode::kEvaluate}) {
+      ExpectSameBits(norm, ReluCase(norm.op.outputs[0]), 0, {std::vector<bool>(4, false)}, mode);
+    }
+  }
+}
+
+TEST_P(CudaBatchNormTest, WithTheSumAfterIt) {
+  for (const auto [rows, channels] : kExtents) {
+    for (const int through : {0, 1}) {
+      SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels, ", as addend ", through));
+      const OpCase norm = NormCase(RandomFloats(Elements(rows, channels), 1));
+      ExpectSameBits(norm, AddCase(norm.op.outputs[0]), through, {std::vector<bool>(4, false)});
+    }
+  }
+}
+
+TEST_P(CudaBatchNormTest, GradientWithThatOfTheReluAfterIt) {
+  for (const auto [rows, channels] : kExtents) {
+    SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
+    const TensorType type = Elements(rows, channels);
+    const OpCase norm = NormCase(RandomFloats(type, 1));
+    const RunResult forward = target_.Run(norm);
+    ASSERT_TRUE(forward.status.ok()) << forward.status;
+    ExpectSameBits(ReluGradCase(type), GradCase(norm, Array(type), forward), 1, {{false, false, false, false}, {false, false, true, true}});
+  }
+}
+
+TEST_P(CudaBatchNormTest, GradientWithTheReshapeThatHandsItOn) {
+  for (const auto [rows, channels] : kExtents) {
+    SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
+    const TensorType type = Elements(rows, channels);
+    const OpCase norm = NormCase(RandomFloats(type, 1));
+    const RunResult forward = target_.Run(norm);
+    ASSERT_TRUE(forward.status.ok()) << forward.status;
+    OpCase reshape = CaseOf("reshape", {RandomFloats(type, 16)}, {}, {type});
+    reshape.op.attributes = {{"shape", type.shape.dims()}};
+    ExpectSameBits(reshape, GradCase(norm, Array(type), forward), 1, {{false, false, true, true}});
+  }
+}
+
+// dx nobody wants: dy may be wanted none the less.
+TEST_P(CudaBatchNormTest, ParameterGradientsAloneHaveTheSameBits) {
+  const TensorType type = Elements(70, 64);
+  const OpCase norm = NormCase(RandomFloats(type, 1));
+  const RunResult forward = target_.Run(norm);
+  const OpCase relu = ReluGradCase(type);
+  OpCase grad = GradCase(norm, target_.Run(relu).outputs[0], forward);
+  const RunResult want = target_.Run(grad);
+  auto fused = MakeFusedKernel(relu.op, grad.op, 1, /*handed_on_wanted=*/true, *device_);
+  ASSERT_TRUE(fused.ok() && *fused != nullptr);
+  OpCase both = relu;
+  for (const Array& input : grad.inputs) both.inputs.push_back(input);
+  both.parameters = grad.parameters;
+  both.op.outputs.insert(both.op.outputs.end(), grad.op.outputs.begin(), grad.op.outputs.end());
+  const RunResult got = testing::RunKernel(**fused, both, {.wanted = {true, false, true, true}, .memory = target_.memory});
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.overrun, "");
+  EXPECT_EQ(got.outputs[0].bytes, grad.inputs[1].bytes);
+  EXPECT_EQ(got.outputs[2].bytes, want.outputs[1].bytes);
+  EXPECT_EQ(got.outputs[3].bytes, want.outputs[2].bytes);
+}
+
+TEST_P(CudaBatchNormTest, SumsWithTheReluAfterThemAndItsGradient) {
+  for (const int64_t count : {1, 7, 8, 9, 4096, 9001}) {
+    SCOPED_TRACE(count);
+    const TensorType type = Elements(1, count);
+    ExpectSameBits(AddCase(type), ReluCase(type), 0, {{false, false}});
+    ExpectSameBits(AddCase(type), ReluGradCase(type), 1, {{false, false}});
+  }
+}
+
+TEST_P(CudaBatchNormTest, NotANumberPassesARelu) {
+  const TensorType type = Elements(4, 8);
+  OpCase add = AddCase(type);
+  std::fill(add.inputs[0].bytes.begin(), add.inputs[0].bytes.begin() + 8, std::byte{0xff});
+  ExpectSameBits(add, ReluCase(type), 0, {{false, false}});
+  ExpectSameBits(add, ReluGradCase(type), 1, {{false, false}});
+  EXPECT_NE(target_.Run(add).outputs[0].bytes[0], std::byte{0});
+}
+
+TEST_P(CudaBatchNormTest, OthersAreLeftAlone) {
+  const TensorType type = Elements(8, 64), odd = Elements(8, 66);
+  const auto norm_of = [](const TensorType& t) { return NormCase(Array(t)).op; };
+  const auto add_of = [](const TensorType& t, const TensorType& other) { return CaseOf("add", {Array(t), Array(other)}, {}, {t}).op; };
+  const OpCase norm = NormCase(Array(type));
+  const PreparedOp grad = GradCase(norm, Array(type), target_.Run(norm)).op;
+  EXPECT_TRUE(Fuses(norm_of(type), ReluCase(type).op, 0));
+  EXPECT_TRUE(Fuses(ReluGradCase(type).op, grad, 1));
+  EXPECT_FALSE(Fuses(norm_of(odd), ReluCase(odd).op, 0)) << "no whole quads";
+  EXPECT_FALSE(Fuses(norm_of(type), add_of(type, Elements(1, 64)), 0)) << "a broadcast";
+  const auto reshape_of = [&](const TensorType& t) { return CaseOf("reshape", {Array(t)}, {}, {type}).op; };
+  EXPECT_TRUE(Fuses(reshape_of(type), grad, 1));
+  EXPECT_FALSE(Fuses(reshape_of({GetParam(), tensor::Shape{4, 2, 1, 64}}), grad, 1)) << "of another shape";
+  EXPECT_FALSE(Fuses(ReluGradCase(type).op, grad, 0)) << "what was normalized comes from a gradient";
+  EXPECT_TRUE(Fuses(AddCase(type).op, ReluGradCase(type).op, 1));
+  EXPECT_FALSE(Fuses(AddCase(type).op, ReluGradCase(type).op, 0)) << "the sum is what the relu gave";
+  EXPECT_FALSE(Fuses(add_of(type, Elements(1, 64)), ReluCase(type).op, 0)) << "a broadcast";
+  EXPECT_FALSE(Fuses(ReluCase(type).op, norm_of(type), 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaBatchNormTest, ::testing::Values(DType::kF32, DType::kBF16),
+                         [](const auto& info) { return std::string(tensor::Name(info.param)); });
+
+}  // namespace
+}  // namespace fusionllm::kernels::cuda
