@@ -1,11 +1,12 @@
 // Op implementations behind one interface; a back end (ref, cpu, cuda) is chosen at run time by name.
 //
 // A back end has the same file set as its siblings: lib/kernels/<backend>/{attention,convolution,elementwise,embedding,linear,loss,
-// movement,normalization,pooling,reduction}.cc, plus backend.cc that lists them, so a reader finds an op's kernel by its family.
+// movement,normalization,pooling,reduction}.cc, plus backend.cc that lists them, so a reader finds an op's kernel by its family; of cuda
+// they are .cu files, and norms are in two, layer_norm and batch_norm.
 //
-// Determinism: unless BackendOptions say otherwise the same inputs give the same bits in every call, whatever the number of threads and the other work of the machine: work is
-// split into chunks that depend on shapes alone, and sums over chunks run in chunk order.
-// A Kernel is prepared once for one op with fixed types and run many times, from one thread at a time.
+// Determinism: unless BackendOptions say otherwise the same inputs give the same bits in every call, whatever the number of threads and the
+// other work of the machine: work is split into chunks that depend on shapes alone, and sums over chunks run in chunk order. A Kernel is
+// prepared once for one op with fixed types and run many times, from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -98,8 +99,8 @@ class Backend {
   // and back end, or a dtype that the back end does not compute in.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
 
-  // One kernel for two ops of which `second` runs right after `first` and reads its output 0; null where it has none. Its arguments are those
-  // of both, the first one's before the second's: inputs (among them `first`'s output 0), parameters, outputs, accumulate; indices of
+  // One kernel for two ops of which `second` runs right after `first` and reads its output 0; null where it has none. Its arguments are
+  // those of both, the first one's before the second's: inputs (among them `first`'s output 0), parameters, outputs, accumulate; indices of
   // CanRunInPlace count so, too. Every output has the bits that two kernels would give it, on a back end that is to give the same bits
   // wherever a model is cut. Output 0 of `first` is null where nobody else wants it (`handed_on_wanted` false).
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second,
@@ -115,9 +116,9 @@ class Backend {
 
   // Null where work is done when the call that asks for it returns.
   virtual absl::StatusOr<std::unique_ptr<TimeMark>> Mark() { return nullptr; }
-  // What `run` asks kernels for, which is not carried out now but with each Replay: with the same arguments, on what is in their memory then.
-  // `run` may call nothing but kernels that have run before. Null where that would save nothing, without calling `run`. The back end must
-  // outlive it. Errors: those of `run`; Unimplemented where it asked for what cannot be recorded.
+  // What `run` asks kernels for, which is not carried out now but with each Replay: with the same arguments, on what is in their memory
+  // then. `run` may call nothing but kernels that have run before. Null where that would save nothing, without calling `run`. The back end
+  // must outlive it. Errors: those of `run`; Unimplemented where it asked for what cannot be recorded.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) { return nullptr; }
 };
 

@@ -136,7 +136,8 @@ absl::StatusOr<nlohmann::ordered_json> Report(const Flags& flags) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kernels::DeviceChoice device, kernels::ChooseDevice(flags.device));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload, Resolve(JobOf(flags), "."));
   CardMemory memory(device.pci_bus_id);
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(device.backend, {.threads = flags.threads, .same_bits = !flags.fastest}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
+                             kernels::CreateBackend(device.backend, {.threads = flags.threads, .same_bits = !flags.fastest}));
   const bool images = flags.model == "resnet";
   SameBatch source(static_cast<uint64_t>(flags.seed), images ? flags.classes : flags.vocabulary);
   runtime::Inbox inbox;

@@ -78,9 +78,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--device", flags.device, "What computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
-  app.add_flag("--fastest", flags.host.fastest,
-               "On a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number of "
-               "stages");
+  app.add_flag(
+      "--fastest", flags.host.fastest,
+      "On a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number of "
+      "stages");
   app.add_flag("--spare", flags.host.spare, "Stay in the backup pool");
   app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")
       ->check(daemon::CheckSeconds)

