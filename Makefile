@@ -33,7 +33,7 @@ deps-fuzz:
 
 # A toolkit that is installed comes first: CUDACXX, nvcc in PATH, /usr/local/cuda.
 NVCC := $(firstword $(CUDACXX) $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
-deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (2.5 GB), where none is installed
+deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (3 GB), where none is installed
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build cuda)
 	@$(if $(NVCC),echo "CUDA compiler: $(NVCC)",tools/install-cuda.sh >/dev/null)
 

@@ -117,6 +117,14 @@ TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
   EXPECT_THAT(planner.err, AllOf(HasSubstr("--strategy"), HasSubstr("guess"), HasSubstr("op-fence"), Not(HasSubstr("measuring"))));
 }
 
+// Nobody listens there: that the device is not there is told before the run is asked.
+TEST_F(Fusionctl, JoinNamesADeviceThatIsNotThereBeforeItDials) {
+  const Outcome join = Run("join 127.0.0.1:1 --token none --device cuda:999");
+  EXPECT_EQ(join.code, 2);
+  EXPECT_THAT(join.err, HasSubstr("cuda:999"));
+  EXPECT_THAT(join.err, Not(HasSubstr("127.0.0.1")));
+}
+
 TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
   for (const std::string command : {"run", "join", "demo", "plan", "simulate", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
                                     "checkpoint verify", "checkpoint export", "eval", "bench", "doctor", "completion"}) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a CUDA toolkit from NVIDIA's Python wheels, for machines without one: compiler, headers, cuBLAS, cuDNN and NCCL, some 2.5 GB. No driver
+# Makes a CUDA toolkit from NVIDIA's Python wheels, for machines without one: compiler, headers, cuBLAS, cuDNN and NCCL, some 3 GB. No driver
 # and no GPU are needed to compile. Where a toolkit is installed already (nvcc in PATH, or /usr/local/cuda), set CUDACXX or leave it to CMake.
 # Prints the folder, which configure.sh passes to CMake. Does nothing, quickly, when it is there.
 # FUSIONLLM_CUDA_HOME: another folder than ~/.cache/fusionllm/cuda-VERSION.
@@ -22,7 +22,7 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || {
   echo "$0: python3 with venv is needed (Debian: python3-venv)" >&2
   exit 1
 }
-echo "Making a CUDA $version toolkit in $home (some 2.5 GB) ..." >&2
+echo "Making a CUDA $version toolkit in $home (some 3 GB) ..." >&2
 rm -rf "$home"
 mkdir -p "$home"
 python3 -m venv "$home/venv"

@@ -28,7 +28,8 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   command->add_flag("--fastest", flags->options.fastest,
-                    "on a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run");
+                    "on a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the "
+                    "number of stages");
   command->add_flag("--spare", flags->options.spare, "stay in the backup pool until another machine is lost");
   CLI::Option* const site =
       command->add_option("--site", flags->options.site, "site of this machine (default: one of its own)")->check(SiteName());

@@ -21,6 +21,7 @@
 #include "cli/run/run_job.h"
 #include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
+#include "lib/kernels/devices.h"
 #include "lib/security/credential_files.h"
 #include "lib/security/grpc/credentials.h"
 #include "lib/security/join_token.h"
@@ -139,6 +140,10 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
 
 absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckOwnAddress(*options.listen, options.advertise.has_value()));
+  // Before the run hears of this machine: the executor would say it too late.
+  if (const absl::Status there = kernels::ChooseDevice(options.device).status(); !there.ok()) {
+    return absl::InvalidArgumentError(there.message());
+  }
   std::string bin = options.bin_folder;
   if (bin.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(bin, ProgramFolder());

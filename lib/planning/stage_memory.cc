@@ -56,6 +56,7 @@ int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage&
   constexpr int64_t kBuffers = 3;
   constexpr int64_t kIndexBytes = sizeof(uint32_t);
   constexpr int64_t kFloatBytes = sizeof(float);
+  constexpr int64_t kCandidateBytes = 32, kTilesBytes = 256 << 10;  // lib/compression/cuda/select.h: the most that a kept value takes there
   int64_t greatest_sent = 0, greatest_received = 0, widened = 0, kept_values = 0, bytes = 0;
   for (const scheduler::PlanLink& link : plan.links) {
     const bool sends = link.src_stage == stage.index, receives = link.dst_stage == stage.index;
@@ -68,7 +69,7 @@ int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage&
     if (bf16) widened = std::max(widened, kFloatBytes * elements);
     if (codec->kind == compression::CodecKind::kTopK) {
       const auto kept = static_cast<int64_t>(static_cast<double>(elements) / codec->ratio) + 1;
-      kept_values = std::max(kept_values, kFloatBytes * kept);
+      kept_values = std::max(kept_values, (kFloatBytes + kCandidateBytes) * kept + kTilesBytes);
       bytes += kIndexBytes * kept * stage.in_flight;
     }
     if (codec->error_feedback && sends) bytes += 2 * kFloatBytes * elements;

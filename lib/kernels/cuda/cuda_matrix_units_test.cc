@@ -90,7 +90,7 @@ TEST_F(MatrixUnitsTest, ProductsOfTilesAreThoseOfLoops) {
               cudaSuccess);
     const std::vector<float> got = scores.Read();
     const std::vector<uint16_t> got_products = narrow.Read();
-    const auto at = [&](const std::vector<uint16_t>& matrix, int row, int k) {
+    const auto at = [size = size](const std::vector<uint16_t>& matrix, int row, int k) {
       return static_cast<double>(tensor::WidenBf16(matrix[static_cast<size_t>(row * size + k)]));
     };
     for (int row = 0; row < 128; ++row) {

@@ -12,8 +12,6 @@
 
 namespace fusionllm::kernels::cuda {
 
-// c[m, n] = op(a)[m, k] op(b)[k, n] + beta c, `batch` times with the strides between one and the next; op transposes where its flag says
-// so. Sums are fp32 whatever the factors are, and a bf16 result is rounded once.
 // What a product does besides.
 enum class GemmExtra {
   kNone,
@@ -23,6 +21,8 @@ enum class GemmExtra {
   kSumsOfB,   // sums[j] = the sum of column j of b, which is [k, n]; n floats
 };
 
+// c[m, n] = op(a)[m, k] op(b)[k, n] + beta c, `batch` times with the strides between one and the next; op transposes where its flag says
+// so. Sums are fp32 whatever the factors are, and a bf16 result is rounded once.
 struct GemmShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
