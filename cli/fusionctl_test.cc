@@ -119,10 +119,10 @@ TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
 
 // Nobody listens there: that the device is not there is told before the run is asked.
 TEST_F(Fusionctl, JoinNamesADeviceThatIsNotThereBeforeItDials) {
-  const Outcome join = Run("join 127.0.0.1:1 --token none --device cuda:999");
+  const Outcome join = Run("join nowhere --token none --device cuda:999");
   EXPECT_EQ(join.code, 2);
   EXPECT_THAT(join.err, HasSubstr("cuda:999"));
-  EXPECT_THAT(join.err, Not(HasSubstr("127.0.0.1")));
+  EXPECT_THAT(join.err, Not(HasSubstr("nowhere")));
 }
 
 TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
