@@ -1,9 +1,11 @@
 #!/bin/bash
 # pack-portable.sh BUILD: checks the programs of BUILD/bin (check-portable.sh) and packs them, and the scripts of tools/perf/gpu, into
-# BUILD/portable.tar.xz: what is carried to a machine with a card. Fails where that is larger than 64 MiB, or a program is.
+# BUILD/portable.tar.xz: what is carried to a machine with a card. Programs are to stay small: 64 MiB packed; more fails.
 set -euo pipefail
+[ $# -eq 1 ] && [ -n "$1" ] || { echo "pack-portable.sh: usage: pack-portable.sh BUILD" >&2; exit 2; }
+[ -d "$1/bin" ] || { echo "pack-portable.sh: there is no folder $1/bin: make cuda-portable makes it" >&2; exit 2; }
+build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
-build=${1:?usage: $0 BUILD}
 mib_max=64
 tools/check-portable.sh "$build/bin"
 archive=$build/portable.tar.xz

@@ -15,6 +15,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
@@ -53,6 +54,9 @@ job::FusionJob JobOf(const Flags& flags) {
     config.num_classes = flags.classes;
     config.image_size = flags.image_size;
     job.spec.data.kind = job::DataKind::kShapes;
+    // Nothing is read of them, but a job's model and data must fit each other.
+    job.spec.data.shapes.image_size = flags.image_size;
+    job.spec.data.shapes.num_classes = std::min(flags.classes, job.spec.data.shapes.num_classes);
   }
   job::Training& training = job.spec.training;
   training.steps = flags.warm + flags.steps + 1;
@@ -202,22 +206,30 @@ int Main(int argc, char** argv) {
   app.add_option("--warm", flags.warm, "Steps before those, at least one")->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", flags.seed, "Of parameters and data");
   app.add_option("--threads", flags.threads, "Of the CPU's kernels")->check(CLI::Range(1, 1024));
-  app.add_option("--layers", flags.layers, "gpt2: blocks");
-  app.add_option("--heads", flags.heads, "gpt2: heads of a block");
-  app.add_option("--width", flags.width, "gpt2: values of an embedding");
-  app.add_option("--vocabulary", flags.vocabulary, "gpt2: tokens there are");
-  app.add_option("--sequence", flags.sequence, "gpt2: tokens of a sample");
-  app.add_option("--depth", flags.depth, "resnet: 18, 34, 50, 101 or 152");
-  app.add_option("--image-size", flags.image_size, "resnet: pixels of a side");
-  app.add_option("--classes", flags.classes, "resnet: classes of labels");
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--layers", flags.layers, "gpt2: blocks")->check(CLI::Range(1, 10'000));
+  app.add_option("--heads", flags.heads, "gpt2: heads of a block; divides --width")->check(CLI::Range(1, 10'000));
+  app.add_option("--width", flags.width, "gpt2: values of an embedding")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--vocabulary", flags.vocabulary, "gpt2: tokens there are")->check(CLI::Range(2, 1 << 24));
+  app.add_option("--sequence", flags.sequence, "gpt2: tokens of a sample")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--depth", flags.depth, "resnet: blocks and their kind, by their usual name")
+      ->check(CLI::IsMember({18, 34, 50, 101, 152}));
+  app.add_option("--image-size", flags.image_size, "resnet: pixels of a side")->check(CLI::Range(8, 4096));
+  app.add_option("--classes", flags.classes, "resnet: classes of labels")->check(CLI::Range(1, 1'000'000));
+  try {
+    app.parse(argc, argv);
+    if (flags.width % flags.heads != 0) {
+      throw CLI::ValidationError("--heads", absl::StrCat("must divide --width, and ", flags.width, " is no multiple of ", flags.heads));
+    }
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? base::kExitDone : base::kExitBadInput;
+  }
   const absl::StatusOr<nlohmann::ordered_json> report = Report(flags);
   if (!report.ok()) {
     std::fprintf(stderr, "training_bench: %s\n", std::string(report.status().message()).c_str());
-    return 1;
+    return base::ExitCodeFor(report.status());
   }
   std::printf("%s\n", report->dump().c_str());
-  return 0;
+  return base::kExitDone;
 }
 
 }  // namespace

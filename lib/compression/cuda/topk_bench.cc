@@ -13,11 +13,15 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/cuda/select.h"
 #include "lib/kernels/cuda/device.h"
+#include "lib/kernels/devices.h"
 
 namespace fusionllm::compression::cuda {
 namespace {
@@ -26,7 +30,8 @@ using kernels::cuda::Device;
 using kernels::cuda::ToStatus;
 
 struct Flags {
-  int device = 0, buffers = 4, calls = 50;
+  std::string device = "cuda:0";
+  int buffers = 4, calls = 50;
   int64_t values = 10'000'000;
   std::vector<double> shares = {0.001, 0.01};
 };
@@ -115,7 +120,7 @@ absl::StatusOr<std::vector<double>> TimedSeconds(Device& device, Selection& sele
 }
 
 absl::Status Report(const Flags& flags) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, Device::Open(flags.device));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, Device::Open(kernels::CudaIndex(flags.device)));
   std::vector<float> values(static_cast<size_t>(flags.values));
   const base::CounterRng rng(1, "gradient");
   for (size_t i = 0; i < values.size(); ++i) values[i] = rng.Normal(i);
@@ -147,20 +152,40 @@ absl::Status Report(const Flags& flags) {
   return absl::OkStatus();
 }
 
+std::string CheckCard(const std::string& text) {
+  return kernels::CudaIndex(text) >= 0 ? "" : absl::StrCat("'", text, "' is no card: use cuda:N (cuda:0 is the first)");
+}
+
+// CLI11's own checks let NaN pass.
+std::string CheckShare(const std::string& text) {
+  double share = 0;
+  const bool in_range = absl::SimpleAtod(text, &share) && share >= 1e-9 && share <= 1;
+  return in_range ? "" : absl::StrCat("'", text, "' is no share: from 1e-9 to 1");
+}
+
+// What is said of a card that cannot be had tells where else to compute; here that is nowhere.
+std::string WithoutTheCpu(absl::string_view message) {
+  return absl::StrReplaceAll(message, {{", or run on the CPU (--device cpu)", ""}, {"run on the CPU (--device cpu), or, in", "in"}});
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Times the exact top-k selection on a card; prints a line of JSON for each share");
   app.option_defaults()->always_capture_default();
-  app.add_option("--device", flags.device, "Number of the card")->check(CLI::Range(0, 1023));
+  app.add_option("--device", flags.device, "The card that computes: cuda:N")->check(CheckCard);
   app.add_option("--values", flags.values, "Values to select from")->check(CLI::Range(int64_t{1}, int64_t{2'000'000'000}));
-  app.add_option("--share", flags.shares, "Share of the values to keep; may be repeated")->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--share", flags.shares, "Share of the values to keep; may be repeated")->check(CheckShare);
   app.add_option("--buffers", flags.buffers, "Buffers that calls go round")->check(CLI::Range(1, 64));
   app.add_option("--calls", flags.calls, "Calls to time")->check(CLI::Range(5, 1 << 20));
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? base::kExitDone : base::kExitBadInput;
+  }
   const absl::Status status = Report(flags);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "topk_bench: %s\n", std::string(status.message()).c_str());
-  return 1;
+  if (status.ok()) return base::kExitDone;
+  std::fprintf(stderr, "topk_bench: %s\n", WithoutTheCpu(status.message()).c_str());
+  return base::ExitCodeFor(status);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ The ratio is ours / PyTorch in tokens or images per second: above 1 we are faste
 """
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -19,14 +20,22 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+PEAKS = ("Peak memory: ours is what the driver says is taken of the card since the program began, CUDA's context included; PyTorch's is what "
+         "its allocator has reserved, without the context.")
 WAYS = {"ours": [], "ours, --fastest": ["--fastest"]}  # of training_bench
 
 
-def told(command, timeout=None, **options):
+def last_line(text):
+    """Of what a program wrote to stderr, where it says what was wrong; empty where it wrote nothing."""
+    lines = [line for line in text.splitlines() if line.strip() and line.strip() != "Run with --help for more information."]
+    return lines[-1].strip() if lines else ""
+
+
+def told(command, timeout, **options):
     """The JSON of the last line that a program prints, within `timeout` seconds; or None, having said why."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout, **options)
-        out, problem = done.stdout, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1] if done.returncode != 0 else ""
+        out, problem = done.stdout, (last_line(done.stderr) or f"exit code {done.returncode}") if done.returncode != 0 else ""
     except subprocess.TimeoutExpired as late:
         out = (late.stdout or b"").decode()
         problem = "" if out.strip() else f"nothing after {timeout:.0f} s"
@@ -53,9 +62,9 @@ def driver():
     return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else "nvidia-smi says nothing"
 
 
-def best_of_ours(ours, sizes):
+def best_of_ours(ours, sizes, seconds):
     """The report of the best micro-batch; one that does not fit is passed over."""
-    reports = [report for size in sizes if (report := told([*ours, "--micro-batch", size, "--steps", 5])) is not None]
+    reports = [report for size in sizes if (report := told([*ours, "--micro-batch", size, "--steps", 5], seconds)) is not None]
     if not reports:
         sys.exit("compare.py: training_bench could not be run with any micro-batch")
     return max(reports, key=lambda report: report["per_second"])
@@ -81,12 +90,16 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--search-seconds", type=float, default=300, help="for PyTorch's settings")
     parser.add_argument("--seconds", type=float, default=570, help="no turn begins that would not be over by then, but the first")
+    parser.add_argument("--run-seconds", type=float, default=240, help="the most that one run may take, but PyTorch's search")
     parser.add_argument("-o", "--output", type=pathlib.Path, help="file that gets the table, too")
     arguments = parser.parse_args(own)
     sizes = arguments.micro_batch or ("16,32,64" if arguments.model == "gpt2" else "64,128,256")
     program = arguments.programs.resolve() / "training_bench"
-    if not program.exists():
-        parser.error(f"{program} is not there: make cuda-portable")
+    if not program.is_file():
+        parser.error(f"there is no program {program}: make cuda-portable makes it")
+    for module, name in (("torch", "PyTorch"), *([("torchvision", "torchvision")] if arguments.model == "resnet" else [])):
+        if importlib.util.find_spec(module) is None:
+            parser.error(f"{name} is not installed: pip install {module}")
     ours = [program, "--model", arguments.model, "--device", "cuda:0" if arguments.device == "cuda" else "cpu", *rest]
     torchs = [sys.executable, HERE / "train_pytorch.py", "--model", arguments.model, "--device", arguments.device, *rest]
 
@@ -94,7 +107,7 @@ def main():
     with tempfile.TemporaryDirectory() as cache:
         environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache)  # what is compiled in the search need not be in the turns
         print("looking for the best settings", file=sys.stderr)
-        our_best = best_of_ours(ours, sizes.split(","))
+        our_best = best_of_ours(ours, sizes.split(","), arguments.run_seconds)
         torch_best = told([*torchs, "--micro-batch", sizes, "--compile", arguments.compile, "--attention", arguments.attention, "--steps", 10,
                            "--seconds", arguments.search_seconds], timeout=arguments.search_seconds + 30, env=environment)
         if torch_best is None:
@@ -107,9 +120,10 @@ def main():
                 print(f"no time for turn {turn + 1}", file=sys.stderr)
                 break
             for way, flags in WAYS.items():
-                our_turns[way].append(told([*ours, *flags, "--micro-batch", our_best["micro_batch"], "--steps", arguments.steps]))
+                our_turns[way].append(told([*ours, *flags, "--micro-batch", our_best["micro_batch"], "--steps", arguments.steps],
+                                           arguments.run_seconds))
             torch_turns.append(told([*torchs, "--micro-batch", torch_best["micro_batch"], "--compile", torch_best["compile"], "--attention",
-                                     torch_best["attention"], "--steps", arguments.steps], env=environment))
+                                     torch_best["attention"], "--steps", arguments.steps], arguments.run_seconds, env=environment))
             turn_of_all = [*(reports[-1] for reports in our_turns.values()), torch_turns[-1]]
             if None in turn_of_all:
                 sys.exit(f"compare.py: turn {turn + 1} failed")
@@ -131,6 +145,7 @@ def main():
         *(row(way, f"micro-batch {our_best['micro_batch']}", reports) for way, reports in our_turns.items()),
         row("PyTorch", f"micro-batch {torch_best['micro_batch']}, torch.compile {torch_best['compile']}{attention}", torch_turns),
         "",
+        *([PEAKS, ""] if our_best["peak_bytes"] is not None else []),
         f"Ratio to PyTorch, median of the turns: {'; '.join(ratios)}." + (f" Not measured by PyTorch: {'; '.join(left_out)}." if left_out else ""),
     ]
     print("\n".join(lines))

@@ -21,11 +21,35 @@ HERE = pathlib.Path(__file__).resolve().parent
 CALLS, WARM, BUFFERS = 50, 10, 4
 
 
+def last_line(text):
+    """Of what a program wrote to stderr, where it says what was wrong; empty where it wrote nothing."""
+    lines = [line for line in text.splitlines() if line.strip() and line.strip() != "Run with --help for more information."]
+    return lines[-1].strip() if lines else ""
+
+
 def lines_of(command):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
-        return None, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return None, last_line(done.stderr) or f"exit code {done.returncode}"
     return [json.loads(line) for line in done.stdout.splitlines()], ""
+
+
+def numbers(text, least, most, what):
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or not all(least <= value <= most for value in values):  # NaN is neither
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of {what}")
+    return values
+
+
+def counts(text):
+    return [int(value) for value in numbers(text, 1, 2e9, "counts from 1 to 2e9, such as 10000000,1e8")]
+
+
+def shares(text):
+    return numbers(text, 1e-9, 1, "shares from 1e-9 to 1, such as 0.001,0.01")
 
 
 def torch_seconds(torch, values, kept, with_abs):
@@ -61,10 +85,13 @@ def cub_program(folder, cccl):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", type=pathlib.Path)
-    parser.add_argument("--values", type=lambda text: [int(float(part)) for part in text.split(",")], default=[10**7, 10**8])
-    parser.add_argument("--shares", type=lambda text: [float(part) for part in text.split(",")], default=[0.001, 0.01])
+    parser.add_argument("--values", type=counts, default=[10**7, 10**8], help="how many to select from, separated by commas")
+    parser.add_argument("--shares", type=shares, default=[0.001, 0.01], help="of them to keep, separated by commas")
     parser.add_argument("--cccl", type=pathlib.Path, help="headers of a CCCL later than the toolkit's")
     arguments = parser.parse_args()
+    program = arguments.programs.resolve() / "topk_bench"
+    if not program.is_file():
+        parser.error(f"there is no program {program}: make cuda-portable makes it")
     try:
         import torch
         if not torch.cuda.is_available():
@@ -79,8 +106,8 @@ def main():
         if cub is None:
             print(f"CUB is left out: {why}", file=sys.stderr)
         for values in arguments.values:
-            shares = [part for share in arguments.shares for part in ("--share", share)]
-            ours, why = lines_of([arguments.programs.resolve() / "topk_bench", "--values", values, "--calls", CALLS, "--buffers", BUFFERS, *shares])
+            flags = [part for share in arguments.shares for part in ("--share", share)]
+            ours, why = lines_of([program, "--values", values, "--calls", CALLS, "--buffers", BUFFERS, *flags])
             if ours is None:
                 sys.exit(f"topk.py: {why}")
             for line in ours:

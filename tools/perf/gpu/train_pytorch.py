@@ -10,14 +10,21 @@ The best so far is printed after each setting, so that the last line counts, who
 """
 import argparse
 import contextlib
+import importlib.util
 import json
 import statistics
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch import nn
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    print("train_pytorch.py: PyTorch is not installed: pip install torch", file=sys.stderr)
+    sys.exit(2)
 
 
 class Block(nn.Module):
@@ -120,13 +127,19 @@ def measure(arguments, micro_batch, compile_mode, attention, steps):
     return seconds, float(losses[0]), float(losses[-1]), torch.cuda.max_memory_reserved() if cuda else None
 
 
+def sizes(text):
+    if not all(size.isdecimal() and int(size) > 0 for size in text.split(",")):
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of sizes from 1, such as 16,32")
+    return [int(size) for size in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda choices: lambda text: [name if name in choices else parser.error(f"{name} is none of {', '.join(choices)}") for name in text.split(",")]
     parser.add_argument("--model", choices=["gpt2", "resnet"], default="gpt2")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
-    parser.add_argument("--micro-batch", type=lambda text: [int(size) for size in text.split(",")], default=[16, 32, 64])
+    parser.add_argument("--micro-batch", type=sizes, default=[16, 32, 64])
     parser.add_argument("--compile", type=names(("none", "default", "reduce-overhead", "max-autotune")), default=["default", "max-autotune"])
     parser.add_argument("--attention", type=names(("flash", "cudnn")), default=["flash", "cudnn"], help="of gpt2")
     parser.add_argument("--steps", type=int, default=20)
@@ -136,6 +149,8 @@ def main():
     for name, value in dict(layers=12, heads=12, width=768, vocabulary=50304, sequence=1024, depth=101, image_size=224, classes=1000).items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
     arguments = parser.parse_args()
+    if arguments.model == "resnet" and importlib.util.find_spec("torchvision") is None:
+        parser.error("--model resnet needs torchvision: pip install torchvision")
     if arguments.device.startswith("cuda") and not torch.cuda.is_available():
         sys.exit("train_pytorch.py: PyTorch sees no CUDA device (--device cpu is for trying this out)")
     attentions = arguments.attention if arguments.model == "gpt2" else ["flash"]
