@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
-#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/testing/conformance.h"
 #include "lib/tensor/bf16.h"
 #if defined(FUSIONLLM_EMULATED_CARD)
@@ -145,17 +145,8 @@ void ExpectRoundedOnTheWay(const std::vector<Expected>& want, const Array& got) 
   EXPECT_LE(std::sqrt(differences), std::sqrt(allowed));
 }
 
-class MatrixAttentionTest : public ::testing::TestWithParam<Case> {
+class MatrixAttentionTest : public TargetFixture<::testing::TestWithParam<Case>> {
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
-
   static Array RandomRows(const Case& c, int64_t parts, absl::string_view name) {
     Array array = InBf16({c.batch, c.length, parts * c.heads * c.size});
     const base::CounterRng rng(11, name);
@@ -177,9 +168,6 @@ class MatrixAttentionTest : public ::testing::TestWithParam<Case> {
     const OpCase forward = Forward(c, qkv);
     return BackwardCase(forward, {"attention_grad", forward.op.attributes, {"x0", "y0", "y1", "dy"}, {}, {"x0"}}, outputs, dy);
   }
-
-  std::unique_ptr<Device> device_;
-  testing::Target target_;
 };
 
 TEST_P(MatrixAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/fused_case.h"
 
@@ -27,17 +27,8 @@ using testing::RunResult;
 using testing::Target;
 using testing::Widened;
 
-class CudaBatchNormTest : public ::testing::TestWithParam<DType> {
+class CudaBatchNormTest : public TargetFixture<::testing::TestWithParam<DType>> {
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
-
   TensorType Elements(int64_t rows, int64_t channels) const { return {GetParam(), tensor::Shape{rows, 1, 1, channels}}; }
   static TensorType Floats(int64_t count) { return {DType::kF32, tensor::Shape{count}}; }
 
@@ -73,9 +64,6 @@ class CudaBatchNormTest : public ::testing::TestWithParam<DType> {
   static OpCase ReluGradCase(const TensorType& type) {
     return CaseOf("relu_grad", {RandomFloats(type, 14), RandomFloats(type, 15)}, {}, {type});
   }
-
-  std::unique_ptr<Device> device_;
-  Target target_;
 };
 
 struct Extents {

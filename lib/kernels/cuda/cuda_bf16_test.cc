@@ -6,8 +6,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/kernels/cuda/bf16.h"
-#include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/gemm.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/testing/bf16_conformance.h"
 #include "lib/kernels/widened_kernel.h"
 #include "lib/tensor/bf16.h"
@@ -18,21 +18,10 @@ namespace {
 using tensor::DType;
 using testing::Target;
 
-class CudaBf16Test : public ::testing::TestWithParam<int> {  // the size of the cases
+class CudaBf16Test : public TargetFixture<::testing::TestWithParam<int>> {  // the size of the cases
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
   // A card's library may add up products in another order for each type; plain loops do not.
   bool OnACard() const { return device_->info().name != "emulated card"; }
-
-  std::unique_ptr<Device> device_;
-  Target target_;
 };
 
 TEST_P(CudaBf16Test, GivesTheBitsOfTheFp32KernelRoundedOnce) {

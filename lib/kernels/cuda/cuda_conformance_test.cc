@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
-#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/testing/conformance.h"
 #include "lib/opdag/op_schema.h"
 
@@ -13,19 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::Target;
 
-class CudaConformanceTest : public ::testing::TestWithParam<int> {  // the size of the cases
+class CudaConformanceTest : public TargetFixture<::testing::TestWithParam<int>> {  // the size of the cases
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
-
-  std::unique_ptr<Device> device_;
-  Target target_;
 };
 
 TEST_P(CudaConformanceTest, AgreesWithTheReferenceAndWritesNothingElse) { ExpectAgreement(target_, GetParam() == 4 ? 4 : 10, GetParam()); }

@@ -8,6 +8,7 @@
 #include "lib/base/philox.h"
 #include "lib/kernels/cuda/convolution_plan.h"
 #include "lib/kernels/cuda/measure.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::kernels::cuda {
@@ -17,17 +18,8 @@ using ::testing::HasSubstr;
 using Numbers = ConvolutionNumbers;
 using Pass = ConvolutionPass;
 
-class CudaConvolutionTest : public ::testing::Test {
+class CudaConvolutionTest : public DeviceFixture<::testing::Test> {
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-  }
-
-  std::unique_ptr<Device> device_;
 };
 
 ConvolutionShape ShapeOf(int64_t batch, int64_t in_height, int64_t in_width, int64_t in, int64_t out, std::array<int64_t, 2> kernel,

@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/recording.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/cuda/transfers.h"
 
 namespace fusionllm::kernels::cuda {
@@ -23,14 +23,11 @@ using Numbers = std::vector<float>;
 
 std::span<const std::byte> BytesOf(const Numbers& numbers) { return std::as_bytes(std::span(numbers)); }
 
-class CudaDeviceWorkTest : public ::testing::Test {
+class CudaDeviceWorkTest : public DeviceFixture<::testing::Test> {
  protected:
   void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
+    DeviceFixture::SetUp();
+    if (device_ == nullptr) return;
     const tensor::TensorType type{tensor::DType::kF32, tensor::Shape{kCount}};
     auto doubling = MakeKernel({.name = "double", .type = "add", .inputs = {type, type}, .outputs = {type}}, *device_);
     ASSERT_TRUE(doubling.ok()) << doubling.status();
@@ -56,7 +53,6 @@ class CudaDeviceWorkTest : public ::testing::Test {
     return values;
   }
 
-  std::unique_ptr<Device> device_;
   std::unique_ptr<Kernel> doubling_;
   tensor::MemoryBlock block_;
 };

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
-#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/conformance.h"
 
@@ -23,17 +23,8 @@ using testing::Target;
 
 constexpr int64_t kVocabulary = 300, kDim = 40;
 
-class CudaEmbeddingTest : public ::testing::TestWithParam<int64_t> {  // rows
+class CudaEmbeddingTest : public TargetFixture<::testing::TestWithParam<int64_t>> {  // rows
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
-
   OpCase CaseOf(const std::function<int32_t(int64_t row)>& token) const {
     Array tokens({DType::kI32, tensor::Shape{1, GetParam()}});
     for (int64_t row = 0; row < GetParam(); ++row) tokens.i32()[row] = token(row);
@@ -56,9 +47,6 @@ class CudaEmbeddingTest : public ::testing::TestWithParam<int64_t> {  // rows
       EXPECT_EQ(got.outputs[0].bytes, again.outputs[0].bytes);
     }
   }
-
-  std::unique_ptr<Device> device_;
-  Target target_;
 };
 
 TEST_P(CudaEmbeddingTest, OneTokenIsEverywhere) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/fused_case.h"
 #include "lib/tensor/bf16.h"
@@ -28,17 +28,8 @@ using testing::RunResult;
 using testing::Target;
 using testing::Widened;
 
-class CudaFusionTest : public ::testing::TestWithParam<DType> {
+class CudaFusionTest : public TargetFixture<::testing::TestWithParam<DType>> {
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
-
   TensorType Elements(int64_t rows, int64_t width) const { return {GetParam(), tensor::Shape{rows, width}}; }
   static TensorType Floats(int64_t count) { return {DType::kF32, tensor::Shape{count}}; }
 
@@ -56,9 +47,6 @@ class CudaFusionTest : public ::testing::TestWithParam<DType> {
     return CaseOf("layer_norm", {x}, {RandomFloats(Floats(width), 3), RandomFloats(Floats(width), 4)},
                   {x.type, Floats(rows), Floats(rows)});
   }
-
-  std::unique_ptr<Device> device_;
-  Target target_;
 };
 
 // Widths that a lane holds in one to sixteen quads, with lanes that have none, and rows that no warp or several have.

@@ -7,21 +7,14 @@
 #include "lib/base/philox.h"
 #include "lib/kernels/cuda/device.h"
 #include "lib/kernels/cuda/matrix_units_probe.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
 
-class MatrixUnitsTest : public ::testing::Test {
+class MatrixUnitsTest : public DeviceFixture<::testing::Test> {
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-  }
-
   // Values in the device's memory.
   template <typename T>
   class Sent {
@@ -46,8 +39,6 @@ class MatrixUnitsTest : public ::testing::Test {
   Sent<T> Send(const std::vector<T>& values) {
     return {*device_, values};
   }
-
-  std::unique_ptr<Device> device_;
 };
 
 std::vector<uint16_t> Normals(size_t count, absl::string_view name) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/kernels/cuda/cuda.h"
+#include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/fused_case.h"
 
@@ -27,17 +27,8 @@ using testing::RunResult;
 using testing::Target;
 using Ints = std::vector<int64_t>;
 
-class CudaPoolingTest : public ::testing::TestWithParam<DType> {
+class CudaPoolingTest : public TargetFixture<::testing::TestWithParam<DType>> {
  protected:
-  void SetUp() override {
-    auto device = Device::Open(0);
-    // The one answer on which a test may be left out: there is no card, and it says so.
-    if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    target_ = {.make = [this](PreparedOp op) { return MakeKernel(std::move(op), *device_); }, .memory = &device_->memory()};
-  }
-
   // Returns what the reference makes of it.
   RunResult ExpectReference(const OpCase& op_case, double tolerance) {
     const RunResult want = testing::RunCase(ref::MakeKernel, op_case), got = target_.Run(op_case);
@@ -49,9 +40,6 @@ class CudaPoolingTest : public ::testing::TestWithParam<DType> {
     }
     return want;
   }
-
-  std::unique_ptr<Device> device_;
-  Target target_;
 };
 
 // In bf16 a result next to the middle between two neighbours may be rounded to either.
