@@ -1,4 +1,4 @@
-// spec.strategy.replicas as users meet it: planned, simulated and shown, never run.
+// spec.strategy.replicas as users meet it when they plan: planned, simulated and shown.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -77,15 +77,6 @@ TEST_F(PlanReplicas, AutoIsNeverSlowerThanOnePipelineAndOneIsTheDefault) {
   const Outcome unsaid = program_.Run("--format json plan job.yaml --topology t.yaml");
   ASSERT_EQ(unsaid.code, 0) << unsaid.err;
   EXPECT_EQ(json::parse(unsaid.out)["stages"], one["stages"]);
-}
-
-TEST_F(PlanReplicas, ARunIsRefusedBeforeAnythingStarts) {
-  for (const char* replicas : {"2", "auto"}) {
-    const Outcome run = program_.Run(std::string("run job.yaml --topology t.yaml --output out --set spec.strategy.replicas=") + replicas);
-    EXPECT_EQ(run.code, 3) << run.err;
-    EXPECT_THAT(run.err, HasSubstr("no plan (NotAvailable): spec.strategy.replicas: a run has one pipeline"));
-    EXPECT_EQ(run.out, "");
-  }
 }
 
 TEST_F(PlanReplicas, ASimulationShowsEveryPipelineAndTakesWhatThePlanPredicts) {

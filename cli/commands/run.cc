@@ -72,13 +72,6 @@ absl::Status CheckInput(const job::FusionJob& job) {
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
-  if (options.job.spec.strategy.replicas != 1) {
-    std::fputs(
-        "fusionctl: no plan (NotAvailable): spec.strategy.replicas: a run has one pipeline; replicas can be planned (fusionctl plan), not "
-        "run\n",
-        stderr);
-    return kExitInfeasible;
-  }
   FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
   for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   options.base = std::filesystem::absolute(flags.job).parent_path().string();

@@ -112,6 +112,7 @@ report::Summary ReadSummary(const json& line) {
   });
   summary.stages = List<report::StageTotal>(line, "stages", [](const json& item) {
     return report::StageTotal{static_cast<int>(Integer(item, "index")),
+                              static_cast<int>(Integer(item, "replica")),
                               Text(item, "device"),
                               Number(item, "busy_ratio"),
                               Number(item, "overrun_seconds"),

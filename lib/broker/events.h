@@ -37,27 +37,34 @@ struct Link {
 // The name of the line between two devices, by source and destination.
 using Lines = std::map<std::pair<std::string, std::string>, std::string>;
 
-// One direction between two stages of a plan.
+// One direction between two stages of a replica, by their seats.
 struct PlannedLink {
-  int src_stage = 0;
-  int dst_stage = 0;
+  int src_seat = 0;
+  int dst_seat = 0;
   std::string codec;
   double bytes = 0;      // of a step, on the wire
   double loss_cost = 0;  // nats
 };
 
-// What the state machine must know of a plan; the document itself is opaque to it.
+// What the state machine must know of a plan; the document itself is opaque to it. A seat is what one device does: a stage of a replica.
+// Seats are numbered replica by replica, so that with one replica they are its stages.
 struct PlanSummary {
   std::string document;
-  std::vector<std::string> devices;   // by stage
-  std::vector<int64_t> memory_bytes;  // by stage
-  std::vector<double> stage_busy_s;   // by stage, of a step; 0: unknown, as for a spare that was not measured. May be empty
+  std::vector<std::string> devices;   // by seat
+  std::vector<int64_t> memory_bytes;  // by seat
+  std::vector<double> stage_busy_s;   // by seat, of a step; 0: unknown, as for a spare that was not measured. May be empty
   std::vector<PlannedLink> links;
   double predicted_step_s = 0;
   // Known to the run, not to its document: executors that it was made over, and those that the run trains on when none is missing. 0: not
   // known.
   int executors = 0;
   int wanted = 0;
+  int replicas = 1;  // of each stage; their number divides that of devices
+
+  int stages() const { return static_cast<int>(devices.size()) / replicas; }
+  int StageOf(int seat) const { return seat % stages(); }
+  int ReplicaOf(int seat) const { return seat / stages(); }
+  std::string Describe(int seat) const;  // "stage 1", "stage 1 of replica 0"
 };
 
 struct ShardFile {
@@ -120,7 +127,7 @@ struct Ready {
 };
 struct StepDone {
   uint32_t epoch = 0;
-  std::string name;  // the first stage's executor
+  std::string name;  // the first stage's executor, of replica 0
   StepRecord record;
 };
 struct LinkRate {
@@ -196,7 +203,7 @@ struct AskProbe {
 // The plan in force, for a question whether to leave it.
 struct PlanInForce {
   std::string document;
-  std::vector<std::string> devices;  // by stage: those of now, where spares have taken stages over
+  std::vector<std::string> devices;  // by seat: those of now, where spares have taken stages over
   int64_t steps_left = 0;
   double step_s = 0;  // as measured lately
   double bias = 1;    // measured over predicted, while it ran well
@@ -219,6 +226,7 @@ struct SendAssign {
   std::string name;
   uint32_t epoch = 0;
   int stage = 0;
+  int replica = 0;
   std::string restore_from;  // empty: initialise
   int64_t first_step = 1;
 };
@@ -256,7 +264,7 @@ struct Announce {  // an event of contract section 4
   std::string message;
   std::string device;
   int32_t pid = 0;
-  std::optional<int> stage;
+  std::optional<int> stage, replica;  // the latter where there are several
   std::string peer;  // of a link that begins at `device`
   // Of what the message is about: seconds of a step for a device, bytes/s for a link.
   std::optional<double> measured, planned;

@@ -8,7 +8,7 @@ namespace fusionllm::broker {
 double LossCost(const PlanSummary& plan) {
   double cost = 0;
   for (const PlannedLink& link : plan.links) cost += link.loss_cost;
-  return cost;
+  return cost / plan.replicas;  // each on its own share of the batch
 }
 
 double SecondsToEqualLoss(double step_s, double loss_cost) { return step_s * (1 + scheduler::kTimePerNat * loss_cost); }

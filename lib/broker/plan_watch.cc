@@ -29,10 +29,10 @@ void Remember(double value, size_t most, std::deque<double>& values) {
 void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const SharesWire& shares_wire) {
   *this = PlanWatch();
   plan_ = plan;
-  const int stages = static_cast<int>(plan.devices.size());
+  const int seats = static_cast<int>(plan.devices.size());
   for (const PlannedLink& link : plan.links) {
-    if (link.src_stage < 0 || link.src_stage >= stages || link.dst_stage < 0 || link.dst_stage >= stages) continue;
-    const std::string &src = plan.devices[link.src_stage], &dst = plan.devices[link.dst_stage];
+    if (link.src_seat < 0 || link.src_seat >= seats || link.dst_seat < 0 || link.dst_seat >= seats) continue;
+    const std::string &src = plan.devices[link.src_seat], &dst = plan.devices[link.dst_seat];
     const auto known = std::find_if(links_.begin(), links_.end(), [&](const WatchedLink& w) { return w.src == src && w.dst == dst; });
     if (known == links_.end()) {
       links_.push_back({.src = src, .dst = dst, .bytes = link.bytes});

@@ -21,7 +21,7 @@ class SharedWire : public ::testing::Test {
     plan.devices = {"a", "b", "c"};
     plan.predicted_step_s = 1;
     plan.stage_busy_s = {0.5, 0.5, 0.5};
-    plan.links = {{.src_stage = 0, .dst_stage = 2, .bytes = 4e3}, {.src_stage = 1, .dst_stage = 2, .bytes = 5e5}};
+    plan.links = {{.src_seat = 0, .dst_seat = 2, .bytes = 4e3}, {.src_seat = 1, .dst_seat = 2, .bytes = 5e5}};
     watch_.Begin(
         plan, [](const std::string&, const std::string&) { return 2e6; }, [](const auto&, const auto&) { return true; });
   }

@@ -61,6 +61,11 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
       std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return options_.gone.contains(name); });
 }
 
+std::string PlanSummary::Describe(int seat) const {
+  if (replicas == 1) return absl::StrCat("stage ", seat);
+  return absl::StrFormat("stage %d of replica %d", StageOf(seat), ReplicaOf(seat));
+}
+
 std::vector<Action> RunState::On(const Event& event) {
   actions_.clear();
   if (phase_ != Phase::kDone && phase_ != Phase::kFailed) {
@@ -79,9 +84,20 @@ void RunState::Fail(absl::Status status, std::string refusal_reason) {
   Do(Finish{.status = std::move(status), .refusal_reason = std::move(refusal_reason)});
 }
 
-int RunState::StageOf(const std::string& name) const {
+int RunState::SeatOf(const std::string& name) const {
   const auto found = std::find(plan_.devices.begin(), plan_.devices.end(), name);
   return found == plan_.devices.end() ? -1 : static_cast<int>(found - plan_.devices.begin());
+}
+
+int RunState::StageOf(const std::string& name) const {
+  const int seat = SeatOf(name);
+  return seat < 0 ? -1 : plan_.StageOf(seat);
+}
+
+void RunState::SetPlace(int seat, Announce& event) const {
+  if (seat < 0) return;
+  event.stage = plan_.StageOf(seat);
+  if (plan_.replicas > 1) event.replica = plan_.ReplicaOf(seat);
 }
 
 }  // namespace fusionllm::broker

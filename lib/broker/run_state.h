@@ -125,9 +125,11 @@ class RunState {
   void Do(Action action) { actions_.push_back(std::move(action)); }
   void Await(double seconds, std::string what);
   void Fail(absl::Status status, std::string refusal_reason = "");
+  int SeatOf(const std::string& name) const;   // -1: not in the plan
   int StageOf(const std::string& name) const;  // -1: not in the plan
+  void SetPlace(int seat, Announce& event) const;
   bool Present(const std::string& name) const { return members_.contains(name); }
-  std::string IdleSpareFor(int stage) const;
+  std::string IdleSpareFor(int seat) const;
 
   std::vector<std::string> Missing() const;
   bool LacksData() const;

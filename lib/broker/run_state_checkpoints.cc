@@ -16,12 +16,13 @@ constexpr int64_t kMostFileBytes = int64_t{1} << 50;  // of a file that nobody h
 }  // namespace
 
 bool RunState::IsOfItsStage(const ShardWritten& event) const {
-  return event.epoch == epoch_ && event.stage >= 0 && StageOf(event.name) == event.stage && event.step >= 0 &&
+  // Replica 0 writes for all: its seats are those of its stages.
+  return event.epoch == epoch_ && event.stage >= 0 && SeatOf(event.name) == event.stage && event.stage < plan_.stages() && event.step >= 0 &&
          event.step <= options_.total_steps;
 }
 
 bool RunState::Believes(const ShardWritten& event) const {
-  const int stages = static_cast<int>(plan_.devices.size());
+  const int stages = plan_.stages();
   return IsOfItsStage(event) && std::all_of(event.files.begin(), event.files.end(), [&](const ShardFile& file) {
            return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event);
          });
@@ -62,7 +63,7 @@ void RunState::Handle(const ShardWritten& event) {
 
 void RunState::CommitIfComplete(int64_t step) {
   const std::map<int, ShardWritten>& shards = shards_[step];
-  if (shards.size() < plan_.devices.size()) return;
+  if (static_cast<int>(shards.size()) < plan_.stages()) return;
   CommitCheckpoint commit{.step = step};
   bool whole = true;
   for (const auto& [stage, shard] : shards) {

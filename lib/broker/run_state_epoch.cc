@@ -22,10 +22,11 @@ void RunState::Load() {
   Do(PublishPlan{});
   if (first) {
     for (const auto& [name, member] : members_) {
-      const int stage = StageOf(name);
+      const int seat = SeatOf(name);
       Announce joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
-      joined.message = stage < 0 ? absl::StrCat(name, " joined the backup pool") : absl::StrCat(name, " joined and runs stage ", stage);
-      if (stage >= 0) joined.stage = stage;
+      joined.message =
+          seat < 0 ? absl::StrCat(name, " joined the backup pool") : absl::StrCat(name, " joined and runs ", plan_.Describe(seat));
+      SetPlace(seat, joined);
       Do(std::move(joined));
     }
   }
@@ -39,10 +40,11 @@ void RunState::Load() {
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   load_s_ = 0;
   Await(kLoadSeconds, "stages to load");
-  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
-    Do(SendAssign{.name = plan_.devices[stage],
+  for (int seat = 0; seat < static_cast<int>(plan_.devices.size()); ++seat) {
+    Do(SendAssign{.name = plan_.devices[static_cast<size_t>(seat)],
                   .epoch = epoch_,
-                  .stage = static_cast<int>(stage),
+                  .stage = plan_.StageOf(seat),
+                  .replica = plan_.ReplicaOf(seat),
                   .restore_from = checkpoint_path_,
                   .first_step = checkpoint_step_ + 1});
   }
@@ -65,7 +67,7 @@ void RunState::Handle(const Ready& event) {
 }
 
 void RunState::FailByStage(const std::string& name, const absl::Status& why) {
-  Fail(absl::Status(why.code(), absl::StrFormat("stage %d on %s: %s", StageOf(name), name, std::string(why.message()))));
+  Fail(absl::Status(why.code(), absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(name)), name, std::string(why.message()))));
 }
 
 void RunState::StartAll() {
@@ -78,7 +80,7 @@ void RunState::StartAll() {
 }
 
 void RunState::Handle(const StepDone& event) {
-  if (event.epoch != epoch_ || StageOf(event.name) != 0) return;
+  if (event.epoch != epoch_ || SeatOf(event.name) != 0) return;
   if (event.record.step <= last_step_ || event.record.step > options_.total_steps) return;
   // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
   if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;

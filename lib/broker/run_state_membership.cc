@@ -209,14 +209,15 @@ void RunState::TakeUpAdopted(bool time_is_up) {
     return;
   }
   adopted_ = false;
-  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
-    const std::string& name = plan_.devices[stage];
+  for (int seat = 0; seat < static_cast<int>(plan_.devices.size()); ++seat) {
+    const std::string& name = plan_.devices[static_cast<size_t>(seat)];
     if (Present(name)) continue;
-    Do(Announce{.reason = "ExecutorLost",
-                .step = last_step_,
-                .message = absl::StrFormat("%s (stage %d) was lost while the broker was away, after step %d", name, stage, last_step_),
-                .device = name,
-                .stage = static_cast<int>(stage)});
+    Announce lost{.reason = "ExecutorLost",
+                  .step = last_step_,
+                  .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(seat), last_step_),
+                  .device = name};
+    SetPlace(seat, lost);
+    Do(std::move(lost));
   }
   Drain("the plan epoch did not outlive the broker");
 }
@@ -236,18 +237,18 @@ void RunState::Handle(const Left& event) {
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
   std::erase_if(probes_failed_, [&](const auto& ends) { return ends.first == event.name || ends.second == event.name; });
-  const int stage = StageOf(event.name);
+  const int seat = SeatOf(event.name);
   if (adopted_) {  // it may come back yet
-    if (stage >= 0) waiting_.insert(event.name);
+    if (seat >= 0) waiting_.insert(event.name);
     return;
   }
   if (phase_ == Phase::kFinishing && shards_.empty() && committing_.empty()) return;
-  const std::string role = stage < 0 ? "no stage" : absl::StrCat("stage ", stage);
+  const std::string role = seat < 0 ? "no stage" : plan_.Describe(seat);
   Announce lost{.reason = "ExecutorLost",
                 .step = last_step_,
                 .message = absl::StrFormat("%s (%s) was lost after step %d: %s", event.name, role, last_step_, event.why),
                 .device = event.name};
-  if (stage >= 0) lost.stage = stage;
+  SetPlace(seat, lost);
   Do(std::move(lost));
   switch (phase_) {
     case Phase::kGathering:
@@ -260,14 +261,14 @@ void RunState::Handle(const Left& event) {
     case Phase::kPlanning:
       if (!asks_for_figures_) {
         CalibrateNext();
-      } else if (stage >= 0) {
+      } else if (seat >= 0) {
         Recover();
       }
       break;
     case Phase::kLoading:
     case Phase::kRunning:
     case Phase::kFinishing:
-      if (stage >= 0) Drain(absl::StrCat(event.name, " was lost"));
+      if (seat >= 0) Drain(absl::StrCat(event.name, " was lost"));
       break;
     case Phase::kDraining:
       DrainedOne(event.name);

@@ -286,7 +286,8 @@ void RunState::Take(PlanSummary plan) {
   if (again) {
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,
-                .message = absl::StrFormat("%d stages on %s%s%s", plan_.devices.size(), absl::StrJoin(plan_.devices, ", "),
+                .message = absl::StrFormat("%s%d stages on %s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
+                                           plan_.stages(), absl::StrJoin(plan_.devices, ", "),
                                            renewal_why_.empty() ? "" : ": ", renewal_why_)});
   }
   renewal_why_.clear();

@@ -28,13 +28,13 @@ void RunState::DrainedOne(const std::string& name) {
   if (phase_ == Phase::kDraining && waiting_.empty()) Recover();
 }
 
-std::string RunState::IdleSpareFor(int stage) const {
-  const bool reads_data = stage == 0 && !options_.data_devices.empty();
+std::string RunState::IdleSpareFor(int seat) const {
+  const bool reads_data = plan_.StageOf(seat) == 0 && !options_.data_devices.empty();
   // Declared spares first, then whoever else has no stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
     for (const auto& [name, member] : members_) {
       if (member.spare != spare || StageOf(name) >= 0 || options_.excluded.contains(name) || (reads_data && !HasData(name))) continue;
-      if (member.memory_bytes >= std::max(plan_.memory_bytes[stage], options_.least_memory_bytes)) return name;
+      if (member.memory_bytes >= std::max(plan_.memory_bytes[static_cast<size_t>(seat)], options_.least_memory_bytes)) return name;
     }
   }
   return "";
@@ -61,26 +61,27 @@ void RunState::Recover() {
     return;
   }
   std::erase_if(activated_, [this](const Announce& told) { return !Present(told.device); });  // one of them may be what was lost
-  for (size_t stage = 0; stage < plan_.devices.size(); ++stage) {
-    if (Present(plan_.devices[stage])) continue;
-    const std::string spare = IdleSpareFor(static_cast<int>(stage));
+  for (size_t seat = 0; seat < plan_.devices.size(); ++seat) {
+    if (Present(plan_.devices[seat])) continue;
+    const std::string spare = IdleSpareFor(static_cast<int>(seat));
     if (spare.empty()) {
       plan_is_stale_ = true;
       CalibrateNext();
       return;
     }
-    activated_.push_back({.reason = "SpareActivated",
-                          .step = drained_at_step_,
-                          .message = absl::StrFormat("%s takes stage %d from %s", spare, stage, plan_.devices[stage]),
-                          .device = spare,
-                          .pid = members_.at(spare).pid,
-                          .stage = static_cast<int>(stage)});
-    plan_.devices[stage] = spare;
-    if (stage < plan_.stage_busy_s.size()) plan_.stage_busy_s[stage] = 0;  // was another device's
+    Announce activated{.reason = "SpareActivated",
+                       .step = drained_at_step_,
+                       .message = absl::StrFormat("%s takes %s from %s", spare, plan_.Describe(static_cast<int>(seat)), plan_.devices[seat]),
+                       .device = spare,
+                       .pid = members_.at(spare).pid};
+    SetPlace(static_cast<int>(seat), activated);
+    activated_.push_back(std::move(activated));
+    plan_.devices[seat] = spare;
+    if (seat < plan_.stage_busy_s.size()) plan_.stage_busy_s[seat] = 0;  // was another device's
   }
   if (activated_.empty()) {
     Load();
-  } else if (IsMeasured()) {
+  } else if (IsMeasured() && plan_.replicas == 1) {  // of several the planner has none for stages as they are
     AskForFigures();
   } else {
     LoadOnSpares(/*figures_are_theirs=*/false);

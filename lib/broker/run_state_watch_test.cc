@@ -29,7 +29,7 @@ class WatchedRun : public ::testing::Test {
       plan.predicted_step_s = ask.alternative > 0 ? alternative_step_s_ : 1;
       plan.stage_busy_s.assign(plan.devices.size(), 0.4);
       const std::string used = ask.codec_limit.empty() ? codec : ask.codec_limit;
-      plan.links = {{.src_stage = 0, .dst_stage = 1, .codec = used, .bytes = 0.2}};
+      plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = used, .bytes = 0.2}};
       if (ask.alternative > 0 && !alternative_devices_.empty()) plan.devices = alternative_devices_;
     };
     run_->Join("a0");

@@ -88,6 +88,12 @@ void CheckStrategy(const Strategy& strategy, const Report& report) {
   }
 }
 
+void CheckCompression(const Spec& spec, const Report& report) {
+  if (!spec.compression.error_feedback || spec.strategy.replicas == 1) return;
+  report({"spec.compression.errorFeedback", "spec.strategy.replicas"},
+         "belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its own, which no checkpoint holds");
+}
+
 void CheckExecutors(const Executors& executors, const Report& report) {
   if (executors.max && *executors.max < executors.min) {
     report({"spec.executors.max", "spec.executors.min"},
@@ -148,6 +154,7 @@ void CheckJob(const FusionJob& job, const Report& report) {
   CheckUris(job.spec, report);
   CheckTraining(job.spec.training, report);
   CheckStrategy(job.spec.strategy, report);
+  CheckCompression(job.spec, report);
   CheckExecutors(job.spec.executors, report);
   CheckPlacement(job.spec.placement, job.spec.executors, report);
   CheckFailurePolicy(job.spec.failure_policy, report);

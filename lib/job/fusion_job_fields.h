@@ -150,7 +150,7 @@ void Visit(V& v, Strategy& s) {
   v.Field("planner", s.planner, {}, "How ops are placed on devices.");
   v.Field("stages", s.stages, {.min = 0, .max = kMaxExecutors}, "0: the planner decides; N: exactly N.");
   v.Field("replicas", s.replicas, {.min = 0, .max = kMaxExecutors, .zero_is_auto = true},
-          "Pipelines side by side that share each batch (data parallelism). auto: the planner decides. Plans only: a run has one.");
+          "Pipelines side by side that share each batch (data parallelism). auto: the planner decides.");
   v.Field("pipelineSchedule", s.pipeline_schedule, {}, "Order of forward and backward passes.");
   v.Field("inFlight", s.in_flight, {.min = 0, .max = scheduler::kMaxMicroBatches, .zero_is_auto = true},
           "Micro-batches in flight in the pipeline. auto: the planner decides.");

@@ -94,10 +94,8 @@ TEST(RefusedTest, AMessageWithAValueBeginsAsTheOneWithout) {
   }
 }
 
-// What a job outside of a cluster may be, which the same reader reads: to run on this machine's files, or only to be planned.
-bool HoldsInClustersAlone(const Rule& rule) {
-  return rule.path.empty() || rule.field == ".model.graph.file" || rule.path + rule.field == "spec.strategy.replicas";
-}
+// What a job outside of a cluster may be, which the same reader reads: to run on this machine's files.
+bool HoldsInClustersAlone(const Rule& rule) { return rule.path.empty() || rule.field == ".model.graph.file"; }
 
 // Those that break a rule; of volumes, selectors and managers the schema knows more.
 TEST(RefusedTest, TheReaderRefusesTheSameJobs) {

@@ -95,9 +95,19 @@ wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, si
     merged.devices.push_back(pipeline.stages[s].devices[0]);
     merged.memory_bytes = std::max(merged.memory_bytes, pipeline.stages[s].memory_bytes);
     merged.in_flight = std::max(merged.in_flight, pipeline.stages[s].in_flight);
+    if (pipelines.size() > 1) merged.by_replica.push_back(pipeline.ReplicaOf(static_cast<int>(s), 0));
   }
   merged.busy_ratio = step_seconds > 0 ? BusySeconds(merged) / step_seconds : 0;
   return merged;
+}
+
+void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
+  stage.sync_bytes = plan.rings[s].gradient_bytes;
+  for (const int device : plan.rings[s].devices) {
+    const auto replica = std::find_if(plan.pipelines.begin(), plan.pipelines.end(),
+                                      [&](const Plan& pipeline) { return pipeline.stages[s].devices[0] == device; });
+    stage.chain.push_back(static_cast<int>(replica - plan.pipelines.begin()));
+  }
 }
 
 }  // namespace
@@ -133,7 +143,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   }
   for (size_t s = 0; s < pipelines[0].stages.size(); ++s) {
     document.stages.push_back(MergeStages(pipelines, s, plan.predicted_step_s));
-    if (s < plan.rings.size()) document.stages.back().sync_bytes = plan.rings[s].gradient_bytes;
+    if (s < plan.rings.size()) AddChain(plan, s, document.stages.back());
   }
   if (context.explain) {
     const std::string certainty = document.explain.empty() ? "" : document.explain.back();

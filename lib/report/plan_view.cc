@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -90,24 +91,33 @@ std::string DrawPlan(const Run& run) {
 
 std::string StagesTable(const Run& run) {
   std::vector<std::vector<std::string>> rows = {
-      {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};
-  std::map<int, StageTotal> measured;
+      {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};  // or stage/replica
+  using Seat = std::pair<int, int>;  // stage and replica
+  std::map<Seat, StageTotal> measured;
   if (run.summary) {
-    for (const StageTotal& stage : run.summary->stages) measured[stage.index] = stage;
+    for (const StageTotal& stage : run.summary->stages) measured[{stage.index, stage.replica}] = stage;
   }
-  std::map<int, const PlanStage*> planned;
+  std::map<Seat, const PlanStage*> planned;
+  bool replicated = false;
   if (run.plan) {
-    for (const PlanStage& stage : run.plan->stages) planned[stage.index] = &stage;
+    for (const PlanStage& stage : run.plan->stages) {
+      for (size_t replica = 0; replica < std::max<size_t>(1, stage.devices.size()); ++replica) {
+        planned[{stage.index, static_cast<int>(replica)}] = &stage;
+        replicated = replicated || replica > 0;
+      }
+    }
   }
-  std::map<int, bool> indices;
-  for (const auto& [index, stage] : measured) indices[index] = true;
-  for (const auto& [index, stage] : planned) indices[index] = true;
-  if (indices.empty()) return "";
-  for (const auto& [index, unused] : indices) {
-    const PlanStage* const plan = planned.contains(index) ? planned[index] : nullptr;
-    const StageTotal* const total = measured.contains(index) ? &measured[index] : nullptr;
-    const int64_t predicted = plan != nullptr ? plan->memory_bytes : total->predicted_memory_bytes;
-    rows.push_back({absl::StrCat(index), Escape(total != nullptr ? total->device : DeviceOf(*plan)),
+  std::set<Seat> seats;
+  for (const auto& [seat, stage] : measured) seats.insert(seat);
+  for (const auto& [seat, stage] : planned) seats.insert(seat);
+  if (seats.empty()) return "";
+  for (const Seat& seat : seats) {
+    const auto& [index, replica] = seat;
+    const PlanStage* const plan = planned.contains(seat) ? planned[seat] : nullptr;
+    const StageTotal* const total = measured.contains(seat) ? &measured[seat] : nullptr;
+    const int64_t predicted = plan == nullptr || (replicated && total != nullptr) ? total->predicted_memory_bytes : plan->memory_bytes;
+    const std::string device = total != nullptr ? total->device : replicated ? plan->devices[static_cast<size_t>(replica)] : DeviceOf(*plan);
+    rows.push_back({replicated ? absl::StrCat(index, "/", replica) : absl::StrCat(index), Escape(device),
                     plan != nullptr ? absl::StrCat(plan->ops.size()) : "–", plan != nullptr ? Seconds(plan->compute_s) : "–",
                     total != nullptr ? Bar(total->busy_ratio, index) : "–", MemoryBytes(static_cast<double>(predicted)),
                     total != nullptr ? MemoryBytes(static_cast<double>(total->peak_memory_bytes)) : "–"});

@@ -71,6 +71,7 @@ struct LinkTotal {
 };
 struct StageTotal {
   int index = 0;
+  int replica = 0;
   std::string device;
   double busy_ratio = 0;
   double overrun_s = 0;

@@ -14,11 +14,26 @@ void Inbox::Deliver(const MessageKey& key, Payload payload) {
 }
 
 void Inbox::Cancel(absl::Status status) {
-  const std::lock_guard lock(mutex_);
-  if (!cancelled_.ok()) return;
-  cancelled_ = std::move(status);
-  messages_.clear();
-  news_.notify_all();
+  std::function<void(const absl::Status&)> told;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!cancelled_.ok()) return;
+    cancelled_ = status;
+    messages_.clear();
+    news_.notify_all();
+    told = std::move(told_);
+  }
+  if (told) told(status);
+}
+
+void Inbox::WhenCancelled(std::function<void(const absl::Status&)> told) {
+  absl::Status cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled = cancelled_;
+    if (cancelled.ok()) told_ = std::move(told);
+  }
+  if (!cancelled.ok()) told(cancelled);
 }
 
 absl::Status Inbox::status() const {
@@ -31,11 +46,17 @@ bool Inbox::HasAll(std::span<const MessageKey> keys) const {
   return std::all_of(keys.begin(), keys.end(), [this](const MessageKey& key) { return messages_.contains(key); });
 }
 
-absl::StatusOr<Payload> Inbox::Take(const MessageKey& key) {
+absl::StatusOr<Payload> Inbox::Take(const MessageKey& key, absl::Time deadline) {
   std::unique_lock lock(mutex_);
-  news_.wait(lock, [&] { return !cancelled_.ok() || messages_.contains(key); });
+  const auto there = [&] { return !cancelled_.ok() || messages_.contains(key); };
+  if (deadline == absl::InfiniteFuture()) {
+    news_.wait(lock, there);
+  } else {
+    news_.wait_until(lock, absl::ToChronoTime(deadline), there);
+  }
   if (!cancelled_.ok()) return cancelled_;
   const auto found = messages_.find(key);
+  if (found == messages_.end()) return absl::DeadlineExceededError("no message came in time");
   Payload payload = std::move(found->second);
   messages_.erase(found);
   return payload;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace fusionllm::runtime {
 
@@ -25,8 +27,9 @@ enum class MessageKind : uint8_t {
   kUseGradient,  // gradient of one use of a parameter shared between stages; id = index in TrainingGraph::uses
   kReport,       // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
   kDecision,     // from stage 0: the norm and what follows the step; id = 0
+  kReplica,      // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
 };
-inline constexpr int kMessageKinds = 5;
+inline constexpr int kMessageKinds = 6;
 
 // Names a message within one plan epoch. Unique per (sender, receiver).
 struct MessageKey {
@@ -56,12 +59,15 @@ class Inbox {
 
   // Ends every wait, now and later, with `status` (not OK). The first call decides.
   void Cancel(absl::Status status);
+  // Called once with what Cancel said, on its thread; at once where that was before. For waits of the stage that are none of the inbox's,
+  // which end with it. One at most.
+  void WhenCancelled(std::function<void(const absl::Status&)> told);
 
   // OK, or what Cancel said.
   absl::Status status() const;
   bool HasAll(std::span<const MessageKey> keys) const;
-  // Blocks until the message is there or the inbox is cancelled.
-  absl::StatusOr<Payload> Take(const MessageKey& key);
+  // Blocks until the message is there or the inbox is cancelled, or, with a DeadlineExceeded, until `deadline`.
+  absl::StatusOr<Payload> Take(const MessageKey& key, absl::Time deadline = absl::InfiniteFuture());
   // Counts deliveries, so that a caller can wait for news without missing any.
   uint64_t deliveries() const;
   // Blocks until deliveries() != seen, or cancelled.
@@ -73,6 +79,7 @@ class Inbox {
   std::map<MessageKey, Payload> messages_;
   uint64_t deliveries_ = 0;
   absl::Status cancelled_;
+  std::function<void(const absl::Status&)> told_;
 };
 
 }  // namespace fusionllm::runtime

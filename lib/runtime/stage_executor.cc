@@ -166,9 +166,14 @@ class StageExecutor::Impl {
     return source_.Fill(false, context.step, GlobalIndex(context.micro_batch), op, out);
   }
 
-  int GlobalMicroBatches() const { return config_.replicas * config_.micro_batches; }
+  int GlobalMicroBatches() const {
+    return config_.batch_micro_batches > 0 ? config_.batch_micro_batches : config_.replicas * config_.micro_batches;
+  }
   // Of one of this replica's micro-batches in the global batch.
-  int GlobalIndex(int micro_batch) const { return config_.replica * config_.micro_batches + micro_batch; }
+  int GlobalIndex(int micro_batch) const {
+    const int first = config_.batch_micro_batches > 0 ? config_.first_micro_batch : config_.replica * config_.micro_batches;
+    return first + micro_batch;
+  }
 
   PassContext ContextOf(int64_t step, int micro_batch) const {
     return {.step = step,
@@ -406,6 +411,11 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
   if (config.micro_batches < 1 || config.in_flight < 1 || config.in_flight > config.micro_batches ||
       (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
+  }
+  if (config.batch_micro_batches > 0 &&
+      (config.first_micro_batch < 0 || config.first_micro_batch > config.batch_micro_batches - config.micro_batches)) {
+    return absl::InvalidArgumentError(absl::StrFormat("micro-batches %d to %d of a batch that has %d", config.first_micro_batch,
+                                                      config.first_micro_batch + config.micro_batches - 1, config.batch_micro_batches));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute));
   auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks));

@@ -8,9 +8,9 @@
 // parameter names and decides; then each stage updates its parameters. Stage 0 finishes its backward pass last, so that round trip mostly
 // hides behind it.
 //
-// Several replicas of all stages share a step (replica_group.h): a global batch is replicas * micro_batches micro-batches, of which replica
-// r takes the r-th run, so that its data can be read in one piece; data, dropout and the weight of a loss are those that one replica with
-// all of them would have. Gradients are added on each stage, then replica 0 decides for all; after its update each replica has the same
+// Several replicas of all stages share a step (replica_group.h): of the micro-batches of a global batch replica r takes the r-th run, so that
+// its data can be read in one piece, and a faster replica a longer one; data, dropout and the weight of a loss are those that one replica
+// with all of them would have. Gradients are added on each stage, then replica 0 decides for all; after its update each replica has the same
 // bits in parameters and optimizer state, and, as with PyTorch's DistributedDataParallel, replica 0's running statistics, which saw its
 // micro-batches alone. Replica 0 evaluates; the others wait for it with their next sums. Who cancels the inbox of a stage must abort its
 // communicator too.
@@ -58,6 +58,10 @@ struct StageConfig {
   int evaluation_batches = 0;
   int replica = 0;  // which of how many pipelines side by side
   int replicas = 1;
+  // Where this replica's run of micro-batches begins in the global batch, and how many that has over all replicas. 0 of those: all
+  // replicas have as many as this one.
+  int first_micro_batch = 0;
+  int batch_micro_batches = 0;
 };
 
 // Fills the placeholders (data and labels) of the stage that owns them.

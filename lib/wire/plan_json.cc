@@ -35,7 +35,17 @@ json ToJson(const PlanStage& stage) {
               {"in_flight", stage.in_flight},
               {"memory_bytes", stage.memory_bytes},
               {"busy_ratio", stage.busy_ratio}};
-  if (stage.devices.size() > 1) out["sync_bytes"] = stage.sync_bytes;
+  if (stage.devices.size() == 1) return out;
+  out["sync_bytes"] = stage.sync_bytes;
+  out["chain"] = stage.chain;
+  out["by_replica"] = json::array();
+  for (const PlanReplica& replica : stage.by_replica) {
+    out["by_replica"].push_back({{"compute_seconds", replica.compute_seconds},
+                                 {"codec_seconds", replica.codec_seconds},
+                                 {"update_seconds", replica.update_seconds},
+                                 {"in_flight", replica.in_flight},
+                                 {"memory_bytes", replica.memory_bytes}});
+  }
   return out;
 }
 
@@ -102,6 +112,29 @@ json ToJson(const RefusalDocument& refusal) {
           {"search_cpu_seconds", refusal.search_cpu_seconds}};
 }
 
+PlanReplica ReadReplica(ObjectReader& in) {
+  PlanReplica replica;
+  in.Number("compute_seconds", replica.compute_seconds, 0, kMaxSeconds);
+  in.Number("codec_seconds", replica.codec_seconds, 0, kMaxSeconds);
+  in.Number("update_seconds", replica.update_seconds, 0, kMaxSeconds);
+  in.Integer("in_flight", replica.in_flight, 1, kMaxPlanMicroBatches);
+  in.Integer("memory_bytes", replica.memory_bytes, 0, kMaxBytes);
+  return replica;
+}
+
+void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
+  in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
+  in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
+  if (!in.ok()) return;
+  if (static_cast<int>(stage.by_replica.size()) != replicas) {
+    in.Fail("by_replica", absl::StrFormat("has %d entries for %d replicas", stage.by_replica.size(), replicas));
+  }
+  const std::set<int> members(stage.chain.begin(), stage.chain.end());
+  if (stage.chain.size() != members.size() || static_cast<int>(members.size()) != replicas) {
+    in.Fail("chain", absl::StrFormat("is no order of the %d replicas", replicas));
+  }
+}
+
 PlanStage ReadStage(ObjectReader& in, int index, int replicas) {
   PlanStage stage;
   in.Integer("index", stage.index, 0, kMaxPlanStages);
@@ -122,6 +155,7 @@ PlanStage ReadStage(ObjectReader& in, int index, int replicas) {
     in.Fail("devices", absl::StrFormat("lists %d devices, the plan has %d replicas", stage.devices.size(), replicas));
   }
   if (in.ok() && stage.ops.empty()) in.Fail("ops", "is empty");
+  if (in.ok() && replicas > 1) ReadReplicasOf(in, replicas, stage);
   return stage;
 }
 
@@ -171,6 +205,11 @@ void CheckOps(ObjectReader& in, const PlanDocument& plan) {
     for (const std::string& op : stage.ops) {
       if (!seen.insert(op).second) return in.Fail("stages", absl::StrCat("op '", op, "' is placed twice"));
       if (seen.size() > static_cast<size_t>(kMaxPlanOps)) return in.Fail("stages", "too many ops");
+    }
+    for (int r = 0; r < static_cast<int>(stage.by_replica.size()); ++r) {
+      if (stage.by_replica[r].in_flight <= plan.MicroBatchesOf(r)) continue;
+      return in.Fail("stages", absl::StrFormat("replica %d of stage %d has %d micro-batches in flight of %d", r, stage.index,
+                                               stage.by_replica[r].in_flight, plan.MicroBatchesOf(r)));
     }
     if (stage.in_flight > plan.micro_batches) {
       return in.Fail("stages",
@@ -250,11 +289,28 @@ RefusalDocument ReadRefusal(ObjectReader& in) {
 
 }  // namespace
 
-std::string PlanDocument::CodecBetween(int src_stage, int dst_stage) const {
+std::string PlanDocument::CodecBetween(int src_stage, int dst_stage, int replica) const {
   for (const PlanLink& link : links) {
-    if (!link.backward && link.src_stage == src_stage && link.dst_stage == dst_stage) return link.codec;
+    const bool same = !link.backward && link.src_stage == src_stage && link.dst_stage == dst_stage;
+    if (same && link.src == stages[src_stage].devices[replica]) return link.codec;
   }
   return "fp32";
+}
+
+int PlanDocument::MicroBatchesOf(int replica) const { return replicas == 1 ? micro_batches : micro_batches_by_replica[replica]; }
+
+int PlanDocument::FirstMicroBatchOf(int replica) const {
+  return std::accumulate(micro_batches_by_replica.begin(), micro_batches_by_replica.begin() + replica, 0);
+}
+
+PlanReplica PlanDocument::ReplicaOf(int stage, int replica) const {
+  const PlanStage& whole = stages[stage];
+  if (!whole.by_replica.empty()) return whole.by_replica[replica];
+  return {.compute_seconds = whole.compute_seconds,
+          .codec_seconds = whole.codec_seconds,
+          .update_seconds = whole.update_seconds,
+          .in_flight = whole.in_flight,
+          .memory_bytes = whole.memory_bytes};
 }
 
 std::string PrintPlan(const PlanAnswer& answer) {

@@ -20,6 +20,17 @@ inline constexpr int kMaxPlanStages = 10'000;  // of as many devices, the planne
 inline constexpr int kMaxPlanOps = 20'000;
 inline constexpr int kMaxPlanMicroBatches = 1'000'000;
 
+// What one replica of a stage does: the figures of its own device and of its own share of the micro-batches.
+struct PlanReplica {
+  double compute_seconds = 0;
+  double codec_seconds = 0;
+  double update_seconds = 0;
+  int in_flight = 1;
+  int64_t memory_bytes = 0;
+  bool operator==(const PlanReplica&) const = default;
+};
+
+// With several replicas the figures are those of the busiest, in_flight and memory_bytes the largest.
 struct PlanStage {
   int index = 0;
   std::vector<std::string> devices;  // one for each replica
@@ -33,6 +44,9 @@ struct PlanStage {
   int64_t memory_bytes = 0;  // predicted peak
   double busy_ratio = 0;     // predicted share of the step
   int64_t sync_bytes = 0;    // gradients that its replicas add up
+  // Empty with one replica, else one entry for each. `chain`: the replicas in the order in which they add up.
+  std::vector<PlanReplica> by_replica;
+  std::vector<int> chain;
   bool operator==(const PlanStage&) const = default;
 };
 
@@ -83,7 +97,7 @@ struct PlanDocument {
   std::string schedule = "1f1b";   // or "gpipe"
   std::string recompute = "none";  // or "full"
   std::string graph_hash;          // 16 hex digits of workload::Workload::graph_hash; an executor with another graph must refuse the plan
-  // Pipelines with the same cuts: pipeline d runs on device d of every stage. Nobody runs more than one yet.
+  // Pipelines with the same cuts: pipeline d runs on device d of every stage, on the d-th run of a step's micro-batches.
   int replicas = 1;
   std::vector<int> micro_batches_by_replica;  // sum: micro_batches; empty with one
   double sync_seconds = 0;                    // part of the step: adding up the gradients of replicas
@@ -102,8 +116,12 @@ struct PlanDocument {
   std::vector<std::string> explain;
   bool operator==(const PlanDocument&) const = default;
 
-  // The codec of what stage `src_stage` sends to `dst_stage` and of its gradients: "fp32" for a pair without a link.
-  std::string CodecBetween(int src_stage, int dst_stage) const;
+  // The codec of what stage `src_stage` of a replica sends to `dst_stage` and of its gradients: "fp32" for a pair without a link.
+  std::string CodecBetween(int src_stage, int dst_stage, int replica = 0) const;
+  // Of a replica: its share of the micro-batches, where that begins in a step, and what its stage does.
+  int MicroBatchesOf(int replica) const;
+  int FirstMicroBatchOf(int replica) const;
+  PlanReplica ReplicaOf(int stage, int replica) const;
 };
 
 struct Shortfall {

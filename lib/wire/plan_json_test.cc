@@ -87,7 +87,13 @@ PlanDocument TwoPipelines() {
   plan.stages[0].sync_bytes = 1024;
   plan.stages[1].devices = {"tokyo-0", "tokyo-1"};
   plan.stages[1].sync_bytes = 3072;
+  for (PlanStage& stage : plan.stages) {
+    stage.chain = {0, 1};
+    stage.by_replica = {{.compute_seconds = stage.compute_seconds, .in_flight = stage.in_flight, .memory_bytes = stage.memory_bytes},
+                        {.compute_seconds = 0.01, .codec_seconds = 0.002, .update_seconds = 0.003, .in_flight = 1, .memory_bytes = 4096}};
+  }
   for (PlanLink link : TwoStages().links) {
+    link.codec = "int8";
     for (std::string* name : {&link.src, &link.dst}) *name = name->substr(0, 6) + "1";
     plan.links.push_back(link);
   }
@@ -119,19 +125,46 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
       {"\"micro_batches_by_replica\":[8,0]", "plan.micro_batches_by_replica"},
       {"\"devices\":[\"tokyo-0\"]", "plan.stages[1].devices: lists 1 devices, the plan has 2 replicas"},
       {"\"dst\":\"tokyo-1\"", "'tokyo-1' is of another replica than its source"},
+      {"\"chain\":[0,0]", "plan.stages[0].chain: is no order of the 2 replicas"},
+      {"\"chain\":[0,2]", "plan.stages[0].chain"},
+      {"\"in_flight\":6", "replica 0 of stage 0 has 6 micro-batches in flight of 5"},
+      {"\"by_replica\":[{\"codec_seconds\":0,\"compute_seconds\":0,\"in_flight\":1,\"memory_bytes\":0,\"update_seconds\":0},{",
+       "plan.stages[0].by_replica: has 3 entries for 2 replicas"},
+      {"\"by\":[{", "plan.stages[0].by_replica"},
   };
   const std::vector<std::string> from = {"\"replicas\":2",
                                          "\"replicas\":2",
                                          "\"micro_batches_by_replica\":[5,3]",
                                          "\"micro_batches_by_replica\":[5,3]",
                                          "\"devices\":[\"tokyo-0\",\"tokyo-1\"]",
-                                         "\"dst\":\"tokyo-0\""};
+                                         "\"dst\":\"tokyo-0\"",
+                                         "\"chain\":[0,1]",
+                                         "\"chain\":[0,1]",
+                                         "\"in_flight\":3",
+                                         "\"by_replica\":[{",
+                                         "\"by_replica\":[{"};
   for (size_t i = 0; i < cases.size(); ++i) {
     ASSERT_THAT(good, HasSubstr(from[i]));
     const auto parsed = ParsePlan(absl::StrReplaceAll(good, {{from[i], cases[i].first}}));
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << cases[i].first;
     EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(cases[i].second));
   }
+}
+
+TEST(PlanJson, ReplicasHaveTheirOwnFigures) {
+  const PlanDocument plan = TwoPipelines();
+  EXPECT_EQ(plan.CodecBetween(0, 1, 0), "topk@20:int8");
+  EXPECT_EQ(plan.CodecBetween(0, 1, 1), "int8");
+  EXPECT_EQ(plan.MicroBatchesOf(0), 5);
+  EXPECT_EQ(plan.MicroBatchesOf(1), 3);
+  EXPECT_EQ(plan.FirstMicroBatchOf(0), 0);
+  EXPECT_EQ(plan.FirstMicroBatchOf(1), 5);
+  EXPECT_EQ(plan.ReplicaOf(0, 0).in_flight, 3);
+  EXPECT_EQ(plan.ReplicaOf(0, 1).in_flight, 1);
+  const PlanDocument one = TwoStages();
+  EXPECT_EQ(one.MicroBatchesOf(0), 8);
+  EXPECT_EQ(one.FirstMicroBatchOf(0), 0);
+  EXPECT_EQ(one.ReplicaOf(1, 0).memory_bytes, 2 << 20);
 }
 
 TEST(PlanJson, RefusalReadsBackAsItWas) {

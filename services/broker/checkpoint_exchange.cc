@@ -108,7 +108,12 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
     return absl::PermissionDeniedError(absl::StrFormat("executor '%s' runs no stage of plan epoch %d", executor, epoch));
   }
   const uint64_t id = next_call_++;
-  const int stage = static_cast<int>(device - epoch_.devices.begin());
+  const int stages = static_cast<int>(epoch_.devices.size()) / epoch_.replicas;
+  const int seat = static_cast<int>(device - epoch_.devices.begin()), stage = seat % stages;
+  if (puts && seat >= stages) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("executor '%s' runs stage %d of replica %d: what is saved is replica 0's", executor, stage, seat / stages));
+  }
   if (puts) {
     // A connection that broke may not have been noticed here yet: the newer call is the one that counts.
     if (const auto older = putting_.find(stage); older != putting_.end()) calls_.at(older->second)->TryCancel();
@@ -148,7 +153,7 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
 
 absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFileHeader& header) const {
   if (options_.checkpoint_directory.empty()) return absl::FailedPreconditionError("this job keeps no checkpoints");
-  const int stages = static_cast<int>(call.epoch().devices.size());
+  const int stages = static_cast<int>(call.epoch().devices.size()) / call.epoch().replicas;
   if (header.stage() != call.stage()) {
     return absl::PermissionDeniedError(
         absl::StrFormat("executor '%s' runs stage %d, not stage %d", header.executor(), call.stage(), header.stage()));

@@ -34,6 +34,7 @@ void Replay(const json& entry, JournalState& state) {
       state.plan = OnDevices(*std::move(plan), entry.at("devices"));
     } else {
       state.plan = {.document = document, .devices = entry.at("devices")};
+      state.plan.replicas = std::clamp(entry.value("replicas", 1), 1, std::max(1, static_cast<int>(state.plan.devices.size())));
     }
     state.plan.memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
     state.plan.executors = entry.value("executors", 0);
@@ -152,6 +153,7 @@ absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& pla
                 {"epoch", epoch},
                 {"plan", plan.document},
                 {"devices", plan.devices},
+                {"replicas", plan.replicas},
                 {"memory_bytes", plan.memory_bytes},
                 {"executors", plan.executors},
                 {"wanted", plan.wanted},

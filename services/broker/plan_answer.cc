@@ -1,33 +1,61 @@
 #include "services/broker/plan_answer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::services {
 namespace {
 
 using nlohmann::json;
 
-absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const json& document) {
-  broker::PlanSummary plan{.document = text};
-  for (const json& stage : document.value("stages", json::array())) {
+int Replicas(const json& document) {
+  const auto found = document.find("replicas");
+  return found != document.end() && found->is_number_integer() ? std::max(1, found->get<int>()) : 1;
+}
+
+double BusySeconds(const json& figures) {
+  return figures.value("compute_seconds", 0.0) + figures.value("codec_seconds", 0.0) + figures.value("update_seconds", 0.0);
+}
+
+// The seats of one replica.
+absl::Status AddSeats(const json& stages, int replica, broker::PlanSummary& plan) {
+  for (const json& stage : stages) {
     const auto devices = stage.value("devices", std::vector<std::string>());
-    if (devices.size() != 1) return absl::InvalidArgumentError("the scheduler answered with a stage that has not exactly one device");
-    plan.devices.push_back(devices[0]);
-    plan.memory_bytes.push_back(stage.value("memory_bytes", int64_t{0}));
-    plan.stage_busy_s.push_back(stage.value("compute_seconds", 0.0) + stage.value("codec_seconds", 0.0) +
-                                stage.value("update_seconds", 0.0));
+    if (devices.size() != static_cast<size_t>(plan.replicas)) {
+      return absl::InvalidArgumentError(absl::StrFormat("the scheduler answered with a stage of %d devices in a plan of %d replica%s",
+                                                        devices.size(), plan.replicas, plan.replicas == 1 ? "" : "s"));
+    }
+    const json& figures = plan.replicas == 1 ? stage : stage.at("by_replica").at(static_cast<size_t>(replica));
+    plan.devices.push_back(devices[static_cast<size_t>(replica)]);
+    plan.memory_bytes.push_back(figures.value("memory_bytes", int64_t{0}));
+    plan.stage_busy_s.push_back(BusySeconds(figures));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const json& document) {
+  broker::PlanSummary plan{.document = text, .replicas = Replicas(document)};
+  const json stages = document.value("stages", json::array());
+  for (int replica = 0; replica < plan.replicas; ++replica) FUSIONLLM_RETURN_IF_ERROR(AddSeats(stages, replica, plan));
   if (plan.devices.empty()) return absl::InvalidArgumentError("the scheduler answered with a plan without stages");
+  const auto seat_of = [&](const json& link, const char* end) {
+    const auto found = std::find(plan.devices.begin(), plan.devices.end(), link.value(end, ""));
+    return found == plan.devices.end() ? -1 : static_cast<int>(found - plan.devices.begin());
+  };
   for (const json& link : document.value("links", json::array())) {
-    plan.links.push_back({.src_stage = link.value("src_stage", -1),
-                          .dst_stage = link.value("dst_stage", -1),
+    plan.links.push_back({.src_seat = seat_of(link, "src"),
+                          .dst_seat = seat_of(link, "dst"),
                           .codec = link.value("codec", ""),
                           .bytes = link.value("bytes", 0.0),
                           .loss_cost = link.value("loss_cost", 0.0)});
+    if (plan.links.back().src_seat < 0 || plan.links.back().dst_seat < 0) {
+      return absl::InvalidArgumentError("the scheduler answered with a link between devices that have no stage");
+    }
   }
   plan.predicted_step_s = document.value("predicted_step_seconds", 0.0);
   return plan;
@@ -37,11 +65,6 @@ absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const jso
 std::string TextOf(const json& object, const char* name, const char* otherwise) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
-
-int64_t Replicas(const json& document) {
-  const auto found = document.is_object() ? document.find("replicas") : document.end();
-  return found != document.end() && found->is_number_integer() ? found->get<int64_t>() : 1;
 }
 
 }  // namespace
@@ -71,11 +94,6 @@ broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::
     if (document.is_object() && document.contains("refused") && document["refused"].is_object()) {
       const json& refusal = document["refused"];
       refused = {.id = ask.id, .reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};
-    } else if (Replicas(document) > 1) {
-      refused = {.id = ask.id,
-                 .reason = scheduler::refusals::kNotAvailable,
-                 .message = absl::StrCat("the plan has ", Replicas(document),
-                                         " pipelines side by side, a run has one: leave spec.strategy.replicas at 1")};
     } else {
       absl::StatusOr<broker::PlanSummary> plan = SummaryOf(*answer);
       if (ask.alternative > 0) return broker::AlternativePlanned{.alternative = ask.alternative, .plan = std::move(plan)};

@@ -9,7 +9,7 @@
 
 namespace fusionllm::services {
 
-// A plan document. Errors: InvalidArgument when it is none, or names not exactly one device for a stage.
+// A plan document. Errors: InvalidArgument when it is none, or not every stage has a device for each replica.
 absl::StatusOr<broker::PlanSummary> SummaryOf(const std::string& document);
 // The same plan after spares took stages over: what it says of their devices' speed was said of others.
 broker::PlanSummary OnDevices(broker::PlanSummary plan, std::vector<std::string> devices);

@@ -22,7 +22,7 @@ TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
   EXPECT_THAT(plan->stage_busy_s, ElementsAre(0.33, 0.2));
   EXPECT_EQ(plan->predicted_step_s, 0.5);
   ASSERT_EQ(plan->links.size(), 1u);
-  EXPECT_EQ(plan->links[0].dst_stage, 1);
+  EXPECT_EQ(plan->links[0].dst_seat, 1);
   EXPECT_EQ(plan->links[0].codec, "int8");
   EXPECT_EQ(plan->links[0].bytes, 1000);
   EXPECT_EQ(plan->links[0].loss_cost, 0.04);
@@ -30,13 +30,26 @@ TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
   for (const char* bad : {"", "[]", "{}", R"({"stages": [{"devices": []}]})", R"({"stages": 3})"}) EXPECT_FALSE(SummaryOf(bad).ok()) << bad;
 }
 
-TEST(PlanAnswerTest, APlanOfSeveralPipelinesCannotBeRun) {
-  const std::string several = R"({"predicted_step_seconds": 0.5, "replicas": 2, "stages": [{"devices": ["a", "b"]}]})";
-  const auto refused = std::get<broker::PlanRefused>(PlanEventOf({.id = 7, .devices = {"a", "b"}}, several));
-  EXPECT_EQ(refused.id, 7u);
-  EXPECT_EQ(refused.reason, "NotAvailable");
-  EXPECT_THAT(refused.message, HasSubstr("2 pipelines side by side"));
-  EXPECT_FALSE(std::get<broker::AlternativePlanned>(PlanEventOf({.devices = {"a", "b"}, .alternative = 3}, several)).plan.ok());
+TEST(PlanAnswerTest, PipelinesSideBySideAreSeatsReplicaByReplica) {
+  const std::string several = R"({"predicted_step_seconds": 0.5, "replicas": 2, "stages": [
+    {"devices": ["a", "b"], "memory_bytes": 9, "by_replica": [
+      {"memory_bytes": 7, "compute_seconds": 0.3}, {"memory_bytes": 9, "compute_seconds": 0.4, "update_seconds": 0.1}]},
+    {"devices": ["c", "d"], "memory_bytes": 6, "by_replica": [{"memory_bytes": 5}, {"memory_bytes": 6}]}],
+    "links": [{"src": "b", "dst": "d", "src_stage": 0, "dst_stage": 1, "codec": "int8", "bytes": 1000}]})";
+  const auto plan = SummaryOf(several);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->replicas, 2);
+  EXPECT_EQ(plan->stages(), 2);
+  EXPECT_THAT(plan->devices, ElementsAre("a", "c", "b", "d"));
+  EXPECT_THAT(plan->memory_bytes, ElementsAre(7, 5, 9, 6));
+  EXPECT_THAT(plan->stage_busy_s, ElementsAre(0.3, 0, 0.5, 0));
+  EXPECT_EQ(plan->links[0].src_seat, 2);
+  EXPECT_EQ(plan->links[0].dst_seat, 3);
+  EXPECT_EQ(plan->Describe(3), "stage 1 of replica 1");
+  EXPECT_EQ(std::get<broker::Planned>(PlanEventOf({.id = 7, .devices = {"a", "b", "c", "d"}}, several)).plan.devices, plan->devices);
+  const std::string short_of_one = R"({"replicas": 2, "stages": [{"devices": ["a"], "by_replica": [{}, {}]}]})";
+  EXPECT_THAT(std::string(SummaryOf(short_of_one).status().message()), HasSubstr("a stage of 1 devices in a plan of 2 replicas"));
+  EXPECT_FALSE(SummaryOf(R"({"replicas": 2, "stages": [{"devices": ["a", "b"]}]})").ok()) << "no figures";
 }
 
 TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {

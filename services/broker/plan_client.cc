@@ -33,6 +33,8 @@ job::FusionJob AskedJob(job::FusionJob job, const broker::AskPlan& ask, bool ope
   const int64_t left = std::count_if(devices.begin(), devices.end(), [&](const std::string& device) {
     return std::find(excluded.begin(), excluded.end(), device) == excluded.end();
   });
+  int64_t& replicas = job.spec.strategy.replicas;
+  if (replicas > 1 && left < replicas * std::max<int64_t>(1, job.spec.strategy.stages)) replicas = 0;  // as many as pay
   job.spec.strategy.stages = std::min(job.spec.strategy.stages, left);
   if (open) job.spec.executors.min = std::min(job.spec.executors.min, left);
   std::erase_if(job.spec.strategy.pins,
@@ -57,7 +59,7 @@ bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
 absl::StatusOr<wire::PlanDocument> DocumentOf(const broker::PlanInForce& in_force) {
   FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(in_force.document));
   auto* plan = std::get_if<wire::PlanDocument>(&answer);
-  if (plan == nullptr || plan->stages.size() != in_force.devices.size()) {
+  if (plan == nullptr || plan->replicas > 1 || plan->stages.size() != in_force.devices.size()) {
     return absl::InternalError("the plan in force has no document to ask with");
   }
   for (size_t s = 0; s < in_force.devices.size(); ++s) plan->stages[s].devices = {in_force.devices[s]};
@@ -134,7 +136,9 @@ PlanFunction AskScheduler(PlanClientOptions options) {
                                         std::stop_token stop) -> absl::StatusOr<std::string> {
     Scheduler scheduler(options, stop);
     const v1::PlanRequest now = RequestOf(options, profiles, ask);
-    if (!ask.in_force.has_value()) {
+    // With replicas there is no search near a running plan: the caller judges one made from scratch.
+    const bool from_scratch = !ask.in_force.has_value() || (options.job.spec.strategy.replicas != 1 && !ask.figures_only);
+    if (from_scratch) {
       FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, now));
       return plan.plan_document();
     }

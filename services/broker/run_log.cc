@@ -44,17 +44,25 @@ void AddCompression(const v1::LinkBytes& link, json& line) {
   line["residual_norm"] = link.residual_norm();
 }
 
+// A spare may have taken a stage since the plan was made: whoever has a seat is named by it.
 json ParsePlan(const broker::PlanSummary& plan) {
   json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return json::object();
-  // A spare may have taken a stage since the plan was made.
+  std::map<std::string, std::string> now;  // by the name in the document
   json& stages = document["stages"];
-  for (size_t i = 0; i < plan.devices.size() && stages.is_array() && i < stages.size(); ++i) stages[i]["devices"] = {plan.devices[i]};
-  const int count = static_cast<int>(plan.devices.size());
+  for (size_t seat = 0; seat < plan.devices.size() && stages.is_array(); ++seat) {
+    const auto stage = static_cast<size_t>(plan.StageOf(static_cast<int>(seat)));
+    const auto replica = static_cast<size_t>(plan.ReplicaOf(static_cast<int>(seat)));
+    if (stage >= stages.size()) break;
+    json& devices = stages[stage]["devices"];
+    if (!devices.is_array() || replica >= devices.size() || !devices[replica].is_string()) continue;
+    now[devices[replica]] = plan.devices[seat];
+    devices[replica] = plan.devices[seat];
+  }
   for (json& link : document["links"]) {
-    for (const auto& [end, stage] : {std::pair("src", "src_stage"), std::pair("dst", "dst_stage")}) {
-      const int index = link.value(stage, -1);
-      if (index >= 0 && index < count) link[end] = plan.devices[index];
+    for (const char* end : {"src", "dst"}) {
+      const auto found = now.find(link.value(end, ""));
+      if (found != now.end()) link[end] = found->second;
     }
   }
   return document;
@@ -139,6 +147,7 @@ void RunLog::Event(const broker::Announce& event) {
   } else if (event.reason == "ExecutorJoined") {
     line["stage"] = nullptr;
   }
+  if (event.replica.has_value()) line["replica"] = *event.replica;
   Write(line);
 }
 
@@ -210,12 +219,13 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
   line["wire_bytes"] = wire_bytes;
   for (size_t i = 0; i < plan_.devices.size(); ++i) {
     const StageTotals& totals = stages_[plan_.devices[i]];
-    line["stages"].push_back({{"index", i},
+    line["stages"].push_back({{"index", plan_.StageOf(static_cast<int>(i))},
                               {"device", plan_.devices[i]},
                               {"busy_ratio", seconds > 0 ? totals.busy_seconds / seconds : 0.0},
                               {"overrun_seconds", totals.overrun_seconds},
                               {"peak_memory_bytes", totals.peak_memory_bytes},
                               {"predicted_memory_bytes", plan_.memory_bytes[i]}});
+    if (plan_.replicas > 1) line["stages"].back()["replica"] = plan_.ReplicaOf(static_cast<int>(i));
   }
   Write(line);
 }

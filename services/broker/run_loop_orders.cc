@@ -59,8 +59,11 @@ void RunLoop::Carry(const broker::AskPlan& action) {
 void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
   if (options_.exchange == nullptr || exchanging_ == epoch) return;
   exchanging_ = epoch;
-  options_.exchange->Open(
-      {.number = epoch, .devices = state_.plan().devices, .memory_bytes = state_.plan().memory_bytes, .restore_from = restore_from});
+  options_.exchange->Open({.number = epoch,
+                           .devices = state_.plan().devices,
+                           .memory_bytes = state_.plan().memory_bytes,
+                           .replicas = state_.plan().replicas,
+                           .restore_from = restore_from});
 }
 
 void RunLoop::CloseExchange() {
@@ -74,11 +77,17 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_epoch(action.epoch);
   assign.set_plan_document(state_.plan().document);
   assign.set_stage(action.stage);
-  for (const std::string& device : state_.plan().devices) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
+  const broker::PlanSummary& plan = state_.plan();
+  for (int seat = 0; seat < static_cast<int>(plan.devices.size()); ++seat) {
+    const std::string& device = plan.devices[static_cast<size_t>(seat)];
+    if (plan.ReplicaOf(seat) == action.replica) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
+    if (plan.replicas > 1 && plan.StageOf(seat) == action.stage) *assign.add_replicas() = PeerOf(state_.members(), device, action.name);
+  }
+  assign.set_replica(action.replica);
   assign.set_restore_from(action.restore_from);
   assign.set_first_step(action.first_step);
   assign.set_job_hash(options_.job_hash);
-  if (action.stage == 0) FindResiduals(action.restore_from);
+  if (action.stage == 0 && action.replica == 0) FindResiduals(action.restore_from);
   for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
   if (const auto member = state_.members().find(action.name); member != state_.members().end()) {
     AddSiteFiles(action.restore_from, member->second, assign);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -56,7 +57,7 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       step_seconds_(
           registry.AddHistogram({"step_seconds", "From the start of a step to the start of the next, without evaluation and checkpoints."},
                                 metrics::ExponentialBuckets(0.005, 2, 18))),
-      busy_(registry.AddGauge({"stage_busy_ratio", "Share of the last step that the stage spent computing.", {"stage"}})),
+      busy_(registry.AddGauge({"stage_busy_ratio", "Share of the last step that the stage spent computing; of its replicas the mean.", {"stage"}})),
       bubble_(registry.AddGauge({"bubble_ratio", "Share of the last step that the stages together spent not computing."})),
       predicted_(registry.AddGauge({"plan_predicted_step_seconds", "What the plan in force says a step takes."})),
       drift_(registry.AddGauge(
@@ -89,7 +90,9 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
 void RunProbe::Plan(const broker::PlanSummary& plan) {
   const std::lock_guard lock(mutex_);
   stages_.clear();
-  for (const std::string& device : plan.devices) stages_.push_back({.device = device});
+  for (int seat = 0; seat < static_cast<int>(plan.devices.size()); ++seat) {
+    stages_.push_back({.device = plan.devices[static_cast<size_t>(seat)], .index = plan.StageOf(seat)});
+  }
   recent_s_.clear();
   steps_of_plan_ = 0;
   // Stages and links that are no more must not look alive.
@@ -146,11 +149,20 @@ void RunProbe::Busy() {
   if (last_step_s_ <= 0) return;
   double busy_seconds = 0;
   bool all = true;
-  for (size_t s = 0; s < stages_.size(); ++s) {
-    all = all && stages_[s].step == last_step_;
-    if (stages_[s].step != last_step_) continue;
-    busy_.Set(stages_[s].busy_seconds / last_step_s_, {absl::StrCat(s)});
-    busy_seconds += stages_[s].busy_seconds;
+  struct Replicas {
+    double busy_seconds = 0;
+    int known = 0;
+  };
+  std::map<int, Replicas> by_index;
+  for (const Stage& stage : stages_) {
+    all = all && stage.step == last_step_;
+    if (stage.step != last_step_) continue;
+    by_index[stage.index].busy_seconds += stage.busy_seconds;
+    ++by_index[stage.index].known;
+    busy_seconds += stage.busy_seconds;
+  }
+  for (const auto& [index, replicas] : by_index) {
+    busy_.Set(replicas.busy_seconds / (replicas.known * last_step_s_), {absl::StrCat(index)});
   }
   if (all && !stages_.empty()) bubble_.Set(1 - busy_seconds / (static_cast<double>(stages_.size()) * last_step_s_));
 }
@@ -163,7 +175,7 @@ void RunProbe::StageTimes(const std::string& device, const v1::StageTimes& times
   stage->busy_seconds = times.busy_seconds();
   Busy();
   progress_page_.StageTimes(device, times);
-  stage_metrics_.Report(device, static_cast<int>(stage - stages_.begin()), times);
+  stage_metrics_.Report(device, stage->index, times);
 }
 
 void RunProbe::Sent(const std::string& device, const v1::LinkBytes& link) {

@@ -57,6 +57,7 @@ class RunProbe {
  private:
   struct Stage {
     std::string device;
+    int index = 0;  // of the stage; its replicas share it
     int64_t step = 0;
     double busy_seconds = 0;
   };
@@ -85,7 +86,7 @@ class RunProbe {
   const metrics::Histogram recovery_seconds_, checkpoint_seconds_;
 
   std::mutex mutex_;
-  std::vector<Stage> stages_;  // of the plan in force
+  std::vector<Stage> stages_;  // of the plan in force, by seat
   double predicted_step_s_ = 0;
   size_t steps_of_plan_ = 0;
   std::deque<double> recent_s_;  // seconds of the last steps of the plan, its first ones aside

@@ -82,7 +82,13 @@ std::string RunProgress::Json() const {
     Put(object, "eta_seconds", static_cast<double>(total_steps_ - (last_.has_value() ? last_->step : 0)) * recent_step_s_);
   }
   if (plan_.predicted_step_s > 0) Put(object, "predicted_step_seconds", plan_.predicted_step_s);
-  object["stages"] = plan_.devices;
+  json& stages = object["stages"] = plan_.devices;
+  if (plan_.replicas > 1) {
+    stages = json(std::vector<std::vector<std::string>>(static_cast<size_t>(plan_.stages())));
+    for (size_t seat = 0; seat < plan_.devices.size(); ++seat) {
+      stages[static_cast<size_t>(plan_.StageOf(static_cast<int>(seat)))].push_back(plan_.devices[seat]);
+    }
+  }
   if (plan_.executors > 0 && plan_.wanted > 0) {
     object["plan_executors"] = plan_.executors;
     object["wanted_executors"] = plan_.wanted;
@@ -92,7 +98,7 @@ std::string RunProgress::Json() const {
   const broker::PlannedLink* slowest = nullptr;
   double slowest_s = 0;
   for (const broker::PlannedLink& link : plan_.links) {
-    const auto measured = measured_.find({plan_.devices.at(link.src_stage), plan_.devices.at(link.dst_stage)});
+    const auto measured = measured_.find({plan_.devices.at(link.src_seat), plan_.devices.at(link.dst_seat)});
     if (measured == measured_.end() || !telling_links_.contains(measured->first)) continue;
     const double seconds = link.bytes / measured->second.bytes_per_s;
     if (seconds <= slowest_s) continue;
@@ -100,7 +106,7 @@ std::string RunProgress::Json() const {
     slowest_s = seconds;
   }
   if (slowest != nullptr) {
-    const std::string &src = plan_.devices.at(slowest->src_stage), &dst = plan_.devices.at(slowest->dst_stage);
+    const std::string &src = plan_.devices.at(slowest->src_seat), &dst = plan_.devices.at(slowest->dst_seat);
     object["slowest_link"] = {{"src", src}, {"dst", dst}, {"codec", slowest->codec}};
     Put(object["slowest_link"], "bandwidth_bytes_per_second", measured_.at({src, dst}).bytes_per_s);
     Put(object["slowest_link"], "seconds_per_step", slowest_s);

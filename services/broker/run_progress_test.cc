@@ -61,8 +61,8 @@ TEST(RunProgressTest, APlanSaysForHowManyOfTheExecutorsItWasMade) {
 TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   RunProgress progress(100, 1);
   broker::PlanSummary plan{.devices = {"a", "b", "c"}};
-  plan.links = {{.src_stage = 0, .dst_stage = 1, .codec = "fp32", .bytes = 1e6},
-                {.src_stage = 1, .dst_stage = 2, .codec = "int8", .bytes = 4e6}};
+  plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = "fp32", .bytes = 1e6},
+                {.src_seat = 1, .dst_seat = 2, .codec = "int8", .bytes = 4e6}};
   progress.Plan(plan);
   progress.TellingLinks({{"a", "b"}, {"b", "c"}});
   EXPECT_FALSE(Page(progress).contains("slowest_link")) << "nothing has been measured";

@@ -31,7 +31,7 @@ std::map<int64_t, std::string> TakeUpCommitted(const std::string& directory, Jou
     const int64_t step = entry.first;  // clang 14 lets no lambda capture a structured binding
     const std::set<int>& reported = entry.second;
     if (!past.checkpoint_path.empty() && step <= past.checkpoint_step) continue;  // the run has come further
-    if (reported.size() < past.plan.devices.size()) continue;
+    if (static_cast<int>(reported.size()) < past.plan.stages()) continue;
     const std::string folder = absl::StrCat(directory, "/", checkpoint::StepFolderName(step));
     const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(folder);
     const bool committed = manifest.ok() && std::all_of(past.shards.begin(), past.shards.end(), [&](const broker::ShardWritten& shard) {

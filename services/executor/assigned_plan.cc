@@ -1,5 +1,6 @@
 #include "services/executor/assigned_plan.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,14 +16,15 @@ absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, c
   FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(assign.plan_document()));
   auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return absl::InvalidArgumentError("a refusal was assigned as a plan");
-  if (plan->replicas > 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the plan has %d pipelines side by side (replicas); an executor can take part in one pipeline only", plan->replicas));
-  }
   if (assign.stage() < 0 || assign.stage() >= static_cast<int>(plan->stages.size()) ||
       assign.peers_size() != static_cast<int>(plan->stages.size())) {
     return absl::InvalidArgumentError(absl::StrFormat("stage %d with %d peers does not fit a plan of %d stages", assign.stage(),
                                                       assign.peers_size(), plan->stages.size()));
+  }
+  const int members = std::max(1, assign.replicas_size());
+  if (assign.replica() < 0 || assign.replica() >= plan->replicas || members != plan->replicas) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("replica %d with %d members does not fit a plan of %d replicas", assign.replica(), members, plan->replicas));
   }
   if (const std::string own = absl::StrFormat("%016x", workload.graph_hash); plan->graph_hash != own) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -31,10 +33,11 @@ absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, c
   return std::move(*plan);
 }
 
-absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, bool error_feedback) {
+absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, int replica, bool error_feedback) {
   runtime::LinkCodecs codecs;
   for (const wire::PlanLink& link : plan.links) {
     if (link.backward) continue;  // follows its forward direction
+    if (link.src != plan.stages[link.src_stage].devices[replica]) continue;
     FUSIONLLM_ASSIGN_OR_RETURN(compression::CodecSpec spec, compression::ParseCodecSpec(link.codec));
     spec.error_feedback = spec.error_feedback || (error_feedback && spec.kind != compression::CodecKind::kExact);
     codecs[{link.src_stage, link.dst_stage}] = spec;
@@ -65,7 +68,7 @@ absl::StatusOr<AssignedPlan> ReadAssignedPlan(const v1::Assign& assign, const wo
   AssignedPlan assigned;
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.plan, ParseAssignedPlan(assign, workload));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.stage_of_op, StageOfOps(workload, assigned.plan));
-  FUSIONLLM_ASSIGN_OR_RETURN(assigned.codecs, CodecsOf(assigned.plan, workload.job.spec.compression.error_feedback));
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.codecs, CodecsOf(assigned.plan, assign.replica(), workload.job.spec.compression.error_feedback));
   return assigned;
 }
 

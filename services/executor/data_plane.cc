@@ -50,7 +50,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 Priority PriorityOf(MessageKind kind) {
   const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision;
   if (small_and_urgent) return Priority::kControl;
-  return kind == MessageKind::kUseGradient ? Priority::kParameterSync : Priority::kTensor;
+  return kind == MessageKind::kUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;
 }
 
 transport::Payload Share(runtime::Payload bytes) {
@@ -155,11 +155,11 @@ class DataPlane::Impl : public runtime::MessagePort {
                            .bytes_per_s = fit.ok() ? fit->bytes_per_s : largest.bytes / std::max(1e-6, largest.seconds - small.seconds)};
   }
 
-  runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
+  runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> peers, std::shared_ptr<runtime::Inbox> inbox,
                                std::function<void(const std::string&)> on_lost) {
     const std::lock_guard lock(mutex_);
     epoch_ = epoch;
-    stage_names_ = std::move(stage_names);
+    peers_ = std::move(peers);
     inbox_ = std::move(inbox);
     on_lost_ = std::move(on_lost);
     return *this;
@@ -185,7 +185,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       const std::lock_guard lock(mutex_);
       if (inbox_ == nullptr) return absl::CancelledError("the plan epoch is over");
       header.epoch = epoch_;
-      peer = stage_names_[to_stage];
+      peer = peers_[to_stage];
     }
     return Endpoint()->Send(peer, header, Share(std::move(payload)));
   }
@@ -254,7 +254,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       const std::lock_guard lock(mutex_);
       broken_.emplace(peer, why);
       news_.notify_all();
-      if (std::find(stage_names_.begin(), stage_names_.end(), peer) == stage_names_.end()) return;
+      if (std::find(peers_.begin(), peers_.end(), peer) == peers_.end()) return;
       inbox = inbox_;
       on_lost = on_lost_;
     }
@@ -288,7 +288,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   std::shared_ptr<transport::Endpoint> endpoint_;  // routes_, or what emulates links over it
   std::condition_variable news_;
   uint32_t epoch_ = 0;
-  std::vector<std::string> stage_names_;
+  std::vector<std::string> peers_;
   std::shared_ptr<runtime::Inbox> inbox_;
   std::function<void(const std::string&)> on_lost_;
   std::map<std::string, absl::Status> broken_;
@@ -313,9 +313,9 @@ void DataPlane::SetPeer(const std::string& name, const std::string& address, boo
   impl_->SetPeer(name, address, same_site, incarnation);
 }
 absl::StatusOr<LinkMeasurement> DataPlane::Probe(const std::string& peer) { return impl_->Probe(peer); }
-runtime::MessagePort& DataPlane::Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
+runtime::MessagePort& DataPlane::Attach(uint32_t epoch, std::vector<std::string> peers, std::shared_ptr<runtime::Inbox> inbox,
                                         std::function<void(const std::string&)> on_lost) {
-  return impl_->Attach(epoch, std::move(stage_names), std::move(inbox), std::move(on_lost));
+  return impl_->Attach(epoch, std::move(peers), std::move(inbox), std::move(on_lost));
 }
 void DataPlane::Detach(uint32_t epoch) { impl_->Detach(epoch); }
 transport::LinkStats DataPlane::stats(const std::string& peer) const { return impl_->stats(peer); }

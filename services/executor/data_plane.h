@@ -56,9 +56,9 @@ class DataPlane {
   // Measures the link towards a peer with small and large messages that it answers. Blocks, bounded.
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer);
 
-  // Joins the stage of `epoch` to the network: messages of that epoch go to `inbox`; when a peer of `stage_names` breaks the inbox is
-  // cancelled and `on_lost` told. The port is valid until the next Attach.
-  runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> stage_names, std::shared_ptr<runtime::Inbox> inbox,
+  // Joins the stage of `epoch` to the network: messages of that epoch go to `inbox`; when one of `peers` breaks the inbox is cancelled and
+  // `on_lost` told. The port, whose stages are the places in `peers`, is valid until the next Attach.
+  runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> peers, std::shared_ptr<runtime::Inbox> inbox,
                                std::function<void(const std::string& peer)> on_lost);
   // Drops what belongs to `epoch` and before.
   void Detach(uint32_t epoch);

@@ -12,6 +12,7 @@
 #include "services/executor/assigned_plan.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
+#include "services/executor/stage_group.h"
 
 namespace fusionllm::services {
 namespace {
@@ -25,17 +26,27 @@ bool ReadsData(const runtime::StageProgram& program, const workload::Workload& w
                      [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).type == "placeholder"; });
 }
 
-runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::PlanDocument& plan, int stage) {
+runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::PlanDocument& plan, int stage, int replica) {
   runtime::StageConfig config = workload::StageConfigOf(workload);
+  config.replica = replica;
+  config.replicas = plan.replicas;
+  config.batch_micro_batches = config.micro_batches;
+  config.micro_batches = plan.MicroBatchesOf(replica);
+  config.first_micro_batch = plan.FirstMicroBatchOf(replica);
   const bool gpipe = plan.schedule == "gpipe";
-  config.in_flight = gpipe ? config.micro_batches : std::clamp(plan.stages[stage].in_flight, 1, config.micro_batches);
+  config.in_flight = gpipe ? config.micro_batches : std::clamp(plan.ReplicaOf(stage, replica).in_flight, 1, config.micro_batches);
   config.schedule = gpipe ? runtime::PipelineSchedule::kGPipe : runtime::PipelineSchedule::k1F1B;
   config.recompute = plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
   return config;
 }
 
 runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
-  for (const v1::PeerAddress& peer : assign.peers()) {
+  std::vector<v1::PeerAddress> peers(assign.peers().begin(), assign.peers().end());
+  peers.insert(peers.end(), assign.replicas().begin(), assign.replicas().end());
+  for (const v1::PeerAddress& replica : assign.replicas()) {
+    epoch.group_is_near = epoch.group_is_near && (replica.name() == setting.name || replica.same_site());
+  }
+  for (const v1::PeerAddress& peer : peers) {
     const bool self = peer.name() == setting.name;
     epoch.peers.push_back(peer.name());
     if (!self) setting.data_plane.SetPeer(peer.name(), peer.address(), peer.same_site(), peer.incarnation());
@@ -45,11 +56,22 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
                                    [loss = epoch.loss](const std::string& peer) { loss->Record(peer); });
 }
 
+// The group ends with the inbox, whoever cancels that and whatever it is waiting for.
+void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpoch& epoch) {
+  const collective::Membership member{
+      .group = absl::StrCat("stage-", epoch.stage), .epoch = epoch.number, .rank = epoch.replica, .size = epoch.replicas};
+  epoch.mail = std::make_unique<ReplicaMail>(port, *epoch.inbox, epoch.stages, epoch.replica, epoch.replicas);
+  epoch.group = std::make_shared<collective::LateCommunicator>(member, setting.backend.memory());
+  epoch.inbox->WhenCancelled([group = std::weak_ptr(epoch.group)](const absl::Status& why) {
+    if (const auto alive = group.lock(); alive != nullptr) alive->Abort(why);
+  });
+}
+
 // What went over the links to all other stages since the epoch began.
 void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::protobuf::RepeatedPtrField<v1::LinkBytes>& links) {
   const std::map<int, runtime::LinkCompression> compression = epoch.executor->compression();
   for (size_t i = 0; i < epoch.peers.size(); ++i) {
-    if (static_cast<int>(i) == epoch.stage) continue;
+    if (static_cast<int>(i) == epoch.stage || static_cast<int>(i) == epoch.stages + epoch.replica) continue;  // itself
     const transport::LinkStats& before = epoch.stats_before[i];
     const transport::LinkStats stats = data_plane.stats(epoch.peers[i]);
     v1::LinkBytes& link = *links.Add();
@@ -75,6 +97,11 @@ void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::prot
 
 }  // namespace
 
+StageEpoch::~StageEpoch() {
+  executor.reset();
+  if (group != nullptr) group->Leave();  // on this thread, whoever may still be about to end it
+}
+
 absl::Status NoData::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
   return absl::InternalError(absl::StrCat("placeholder '", placeholder.name, "' on a stage without data"));
 }
@@ -91,7 +118,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   FUSIONLLM_ASSIGN_OR_RETURN(AssignedPlan assigned, ReadAssignedPlan(assign, workload));
   epoch.plan = std::move(assigned.plan);
   runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
-  const runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage);
+  const runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
+  if (epoch.replicas > 1) MakeGroup(setting, port, epoch);
   ResetPeak();
   const std::vector<int> placement = autodiff::Place(workload.training, assigned.stage_of_op);
   FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
@@ -109,7 +137,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
                                                             runtime::TensorCodecFor(setting.backend));
   FUSIONLLM_ASSIGN_OR_RETURN(
       epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config, std::move(codecs),
-                                                     setting.backend, port, *epoch.inbox, *source, *epoch.pacer, std::move(callbacks)));
+                                                     setting.backend, port, *epoch.inbox, *source, *epoch.pacer, std::move(callbacks),
+                                                     epoch.group.get()));
   FUSIONLLM_RETURN_IF_ERROR(epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed)));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);
@@ -118,6 +147,14 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
     FUSIONLLM_RETURN_IF_ERROR(epoch.executor->MeasureOps(measure).status());
   }
   return absl::OkStatus();
+}
+
+absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
+  if (epoch.group == nullptr) return absl::OkStatus();
+  const std::vector<int>& chain = epoch.plan.stages[static_cast<size_t>(epoch.stage)].chain;
+  return epoch.group->Meet([&](std::stop_token stop) {
+    return JoinGroup(epoch.group->membership(), setting.backend, *epoch.mail, chain, epoch.group_is_near, std::move(stop));
+  });
 }
 
 absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {

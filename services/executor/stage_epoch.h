@@ -3,6 +3,7 @@
 // Built and run on the stage's thread; what other threads may touch says so.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/collective/late_communicator.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/stage_executor.h"
@@ -20,6 +22,7 @@
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/replica_mail.h"
 
 namespace fusionllm::services {
 
@@ -65,18 +68,29 @@ class FirstLoss {
 // Members are destroyed in reverse order: the executor before what it refers to.
 struct StageEpoch {
   explicit StageEpoch(const v1::Assign& assign)
-      : number(assign.epoch()), stage(assign.stage()), stages(assign.peers_size()), first_step(assign.first_step()) {}
+      : number(assign.epoch()),
+        stage(assign.stage()),
+        stages(assign.peers_size()),
+        replica(assign.replica()),
+        replicas(std::max(1, assign.replicas_size())),
+        first_step(assign.first_step()) {}
+  ~StageEpoch();
 
   const uint32_t number;
   const int stage;
   const int stages;
+  const int replica;
+  const int replicas;
   const int64_t first_step;
   const std::shared_ptr<runtime::Inbox> inbox = std::make_shared<runtime::Inbox>();
-  std::vector<std::string> peers;  // by stage
+  std::vector<std::string> peers;  // by stage; then, where there are several, who runs this stage, by replica
   wire::PlanDocument plan;
   NoData no_data;
   TimedSource data;
   std::unique_ptr<runtime::DevicePacer> pacer;
+  std::unique_ptr<ReplicaMail> mail;  // null where there is one replica, as is the group
+  std::shared_ptr<collective::LateCommunicator> group;
+  bool group_is_near = true;  // in one site
   std::unique_ptr<runtime::StageExecutor> executor;
   std::vector<transport::LinkStats> stats_before;  // by peer
   const std::shared_ptr<FirstLoss> loss = std::make_shared<FirstLoss>();
@@ -105,11 +119,15 @@ struct StageSetting {
   std::string measure_lock;  // file; held while emulated devices measure their ops
 };
 
-// Joins the epoch to the network and makes its executor, with parameters drawn from the seed. Blocks.
+// Joins the epoch to the network and makes its executor, with parameters drawn from the seed. Blocks. Other replicas are not met yet.
 absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch);
 
 // Brings parameters and data to where the Assign says training goes on: a checkpoint, the job's init.from, or neither. Blocks.
 absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch);
+
+// Meets the other replicas of the stage, all of which must have been built. Blocks until they have come, the inbox is cancelled, or with an
+// Unavailable.
+absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch);
 
 // ---- Reports ----------------------------------------------------------------------------------------------------------------------------
 // What stage 0 tells of the step that its epoch last decided on.

@@ -361,7 +361,10 @@ absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& a
 absl::Status StageHost::BesideThePlan(const absl::Status& status, const StageEpoch& epoch) const {
   const auto& stages = epoch.plan.stages;
   const auto stage = static_cast<size_t>(epoch.stage);
-  return stage < stages.size() ? services::BesideThePlan(status, stages[stage], memory_bytes_) : status;
+  if (stage >= stages.size()) return status;
+  wire::PlanStage own = stages[stage];
+  own.memory_bytes = epoch.plan.ReplicaOf(epoch.stage, epoch.replica).memory_bytes;
+  return services::BesideThePlan(status, own, memory_bytes_);
 }
 
 runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
@@ -381,6 +384,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
   };
   callbacks.on_stage_step = [this, &epoch](const runtime::StageStepTimes& times) { ReportStep(epoch, times); };
   callbacks.on_checkpoint = [this, &epoch](int64_t step) {
+    if (epoch.replica > 0) return absl::OkStatus();  // has what replica 0 saves
     shards_->Save(epoch.number, step, epoch.stage, epoch.stages, source_ == nullptr ? 0 : source_->CursorAfter(step).samples_consumed,
                   *epoch.executor);
     return absl::OkStatus();
@@ -408,7 +412,7 @@ void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& tim
     const std::lock_guard lock(mutex_);
     last_step_ = times.step;
   }
-  if (epoch.stage == 0) report_(StepReportOf(epoch));
+  if (epoch.stage == 0 && epoch.replica == 0) report_(StepReportOf(epoch));
   v1::ExecutorMessage report = TimesReportOf(epoch, times, memory_at_join_, data_plane_);
   probe_.Step(epoch.stage, report.times(), epoch.data.wraps() ? epoch.data.TakeSeconds() : -1);
   report_(std::move(report));
@@ -425,7 +429,9 @@ void StageHost::Start(uint32_t number) {
   }
   const int64_t total = workload_->job.spec.training.steps;
   absl::StatusOr<int64_t> last = epoch_->first_step - 1;
-  if (total == 0 && shards_ != nullptr) {
+  if (const absl::Status met = MeetReplicas(Setting(number), *epoch_); !met.ok()) {
+    last = met;
+  } else if (total == 0 && shards_ != nullptr && epoch_->replica == 0) {
     shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, *epoch_->executor);
   } else if (epoch_->first_step <= total) {
     last = epoch_->executor->Run(epoch_->first_step, total);

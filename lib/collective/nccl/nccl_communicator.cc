@@ -199,6 +199,12 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
+absl::Status FindNccl(const NcclOptions& options) { return NcclLibrary::Load(options.libraries).status(); }
+
+std::string CardOf(Device& device, const NcclOptions& options) {
+  return absl::StrCat("card ", options.card.empty() ? device.info().pci_bus_id : options.card, " of machine ", Machine());
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, const Membership& member, Device& device,
                                                        const NcclOptions& options, std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
@@ -206,8 +212,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, c
   FUSIONLLM_RETURN_IF_ERROR(
       kernels::cuda::ToStatus(cudaSetDevice(device.info().index), absl::StrCat("choosing cuda:", device.info().index)));
   ncclUniqueId id = {};
-  const std::string& card = options.card.empty() ? device.info().pci_bus_id : options.card;
-  Introduction own{.kind = "nccl", .device = absl::StrCat("card ", card, " of machine ", Machine())};
+  Introduction own{.kind = "nccl", .device = CardOf(device, options)};
   if (member.rank == 0) {
     if (const ncclResult_t result = library.get_unique_id(&id); result != ncclSuccess) {
       return library.Error(absl::StrCat(member.ToString(), ", making the group's id"), result, nullptr);

@@ -23,6 +23,11 @@ struct NcclOptions {
   std::string card;                                       // for tests, which have but one: another name than its own
 };
 
+// Whether there is a library to load. Errors: NcclLibrary::Load's.
+absl::Status FindNccl(const NcclOptions& options);
+// What tells the device's card from all others, of other machines, too.
+std::string CardOf(kernels::cuda::Device& device, const NcclOptions& options);
+
 // Blocks until all members have called this. On the thread that uses the device, which must outlive the communicator, as must what is in
 // its stream when it is destroyed. Errors: NcclLibrary::Load's; Meet's, which for two replicas on one card names both; Unavailable when a
 // member does not come; Internal and Unavailable in NCCL's words.

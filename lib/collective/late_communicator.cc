@@ -1,0 +1,73 @@
+#include "lib/collective/late_communicator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::collective {
+
+absl::Status LateCommunicator::Meet(const MeetFunction& meet) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (met_ != nullptr) return absl::FailedPreconditionError(absl::StrCat(membership().ToString(), " has met the others before"));
+    if (!aborted_.ok()) return aborted_;
+  }
+  absl::StatusOr<std::unique_ptr<Communicator>> met = meet(stop_.get_token());
+  const std::lock_guard lock(mutex_);
+  if (!aborted_.ok()) return aborted_;  // which is why, if that failed
+  FUSIONLLM_RETURN_IF_ERROR(met.status());
+  if ((*met)->membership().ToString() != membership().ToString() || &(*met)->memory() != &memory_) {
+    return absl::InvalidArgumentError(absl::StrCat(membership().ToString(), " met as ", (*met)->membership().ToString(),
+                                                   &(*met)->memory() == &memory_ ? "" : " with tensors elsewhere"));
+  }
+  met_ = *std::move(met);
+  return absl::OkStatus();
+}
+
+void LateCommunicator::Leave() {
+  std::unique_ptr<Communicator> left;
+  const std::lock_guard lock(mutex_);
+  left = std::move(met_);
+}
+
+absl::StatusOr<Communicator*> LateCommunicator::Met() {
+  const std::lock_guard lock(mutex_);
+  if (!aborted_.ok() && met_ == nullptr) return aborted_;
+  if (met_ == nullptr) return absl::FailedPreconditionError(absl::StrCat(membership().ToString(), " has not met the others"));
+  return met_.get();
+}
+
+absl::Status LateCommunicator::AllReduce(std::span<const tensor::TensorView> tensors) {
+  FUSIONLLM_ASSIGN_OR_RETURN(Communicator* const met, Met());
+  return met->AllReduce(tensors);
+}
+
+absl::Status LateCommunicator::ReduceScatter(std::span<const Exchange> exchanges) {
+  FUSIONLLM_ASSIGN_OR_RETURN(Communicator* const met, Met());
+  return met->ReduceScatter(exchanges);
+}
+
+absl::Status LateCommunicator::AllGather(std::span<const Exchange> exchanges) {
+  FUSIONLLM_ASSIGN_OR_RETURN(Communicator* const met, Met());
+  return met->AllGather(exchanges);
+}
+
+absl::Status LateCommunicator::Broadcast(std::span<const tensor::TensorView> tensors, int root) {
+  FUSIONLLM_ASSIGN_OR_RETURN(Communicator* const met, Met());
+  return met->Broadcast(tensors, root);
+}
+
+absl::Status LateCommunicator::Wait() {
+  FUSIONLLM_ASSIGN_OR_RETURN(Communicator* const met, Met());
+  return met->Wait();
+}
+
+void LateCommunicator::Abort(absl::Status why) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_.ok()) aborted_ = why;
+  stop_.request_stop();
+  if (met_ != nullptr) met_->Abort(std::move(why));
+}
+
+}  // namespace fusionllm::collective

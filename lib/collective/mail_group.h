@@ -1,0 +1,40 @@
+// The communicator of a group whose members are in different processes: the fastest way that all of them have, which they find out by mail;
+// the mail itself (chain_communicator.h) where they have no faster one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/collective/communicator.h"
+#include "lib/collective/mail.h"
+#include "lib/collective/rendezvous.h"
+#include "lib/tensor/memory.h"
+
+namespace fusionllm::collective {
+
+// A way that a member may have to others like it: NCCL between cards.
+struct FastWay {
+  std::string kind;    // "nccl"; one word
+  std::string device;  // no two members of a group share one
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Rendezvous& rendezvous, std::stop_token stop)> join;
+};
+
+struct MailGroupOptions {
+  Patience patience;
+  std::vector<int> chain;                     // as ChainOptions has it
+  std::optional<FastWay> fast;               // nothing: this member has none
+  std::string why_not_fast = "it has none";  // then
+};
+
+// Blocks until all members have called this. `mail` must outlive the communicator. `account`, if not null: by what way and why, for people.
+// Errors: MailRendezvous::Exchange's, and those of the way that was found.
+absl::StatusOr<std::unique_ptr<Communicator>> JoinByMail(const Membership& member, tensor::Memory& memory, Mail& mail,
+                                                         const MailGroupOptions& options, std::stop_token stop = {},
+                                                         std::string* account = nullptr);
+
+}  // namespace fusionllm::collective

@@ -1,0 +1,59 @@
+#include "services/executor/stage_group.h"
+
+#include <string>
+#include <utility>
+
+#include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/collective/mail_group.h"
+#ifdef FUSIONLLM_CUDA
+#include "lib/collective/nccl/nccl_communicator.h"
+#include "lib/kernels/cuda/cuda.h"
+#endif
+
+namespace fusionllm::services {
+namespace {
+
+// The broker watches the progress of steps and ends an epoch that makes none: it knows how long they take, the members do not.
+constexpr collective::Patience kPatience = {.to_meet = absl::Minutes(2), .in_calls = absl::Hours(24)};
+
+void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::Backend& backend, bool near,
+               collective::MailGroupOptions& options) {
+  if (backend.memory().on_host()) {
+    options.why_not_fast = "it computes on a CPU";
+    return;
+  }
+  if (!near) {
+    options.why_not_fast = "not all replicas are in one site";
+    return;
+  }
+#ifdef FUSIONLLM_CUDA
+  kernels::cuda::Device& device = *kernels::cuda::DeviceOf(backend);
+  const collective::NcclOptions nccl{.patience = kPatience};
+  if (const absl::Status loads = collective::FindNccl(nccl); !loads.ok()) {
+    options.why_not_fast = std::string(loads.message());
+    return;
+  }
+  options.fast = collective::FastWay{.kind = "nccl",
+                                     .device = collective::CardOf(device, nccl),
+                                     .join = [member, &device, nccl](collective::Rendezvous& rendezvous, std::stop_token stop) {
+                                       return collective::JoinNccl(rendezvous, member, device, nccl, std::move(stop));
+                                     }};
+#endif
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
+                                                                    collective::Mail& mail, const std::vector<int>& chain, bool near,
+                                                                    std::stop_token stop) {
+  collective::MailGroupOptions options{.patience = kPatience, .chain = chain};
+  OfferNccl(member, backend, near, options);
+  std::string account;
+  FUSIONLLM_ASSIGN_OR_RETURN(auto communicator,
+                             collective::JoinByMail(member, backend.memory(), mail, options, std::move(stop), &account));
+  base::Log(base::LogLevel::kInfo, account);
+  return communicator;
+}
+
+}  // namespace fusionllm::services

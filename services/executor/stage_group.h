@@ -1,0 +1,21 @@
+// How the replicas of this executor's stage communicate: by NCCL where all of them have a card of their own in one site, else by messages.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/collective/communicator.h"
+#include "lib/collective/mail.h"
+#include "lib/kernels/backend.h"
+
+namespace fusionllm::services {
+
+// Blocks until all replicas have called this; on the thread that uses the back end, which must outlive the communicator, as must `mail`.
+// `near`: all of them are in one site. `chain`: their order in sums. Errors: collective::JoinByMail's.
+absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
+                                                                    collective::Mail& mail, const std::vector<int>& chain, bool near,
+                                                                    std::stop_token stop);
+
+}  // namespace fusionllm::services
