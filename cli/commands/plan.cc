@@ -67,7 +67,6 @@ void PrintText(const wire::PlanDocument& plan) {
         "%d pipelines side by side take %s micro-batches each; then adding up their gradients takes %s of the step (%s over links)\n",
         plan.replicas, absl::StrJoin(plan.micro_batches_by_replica, ", "), report::StepSeconds(plan.sync_seconds),
         report::TrafficBytes(static_cast<double>(plan.sync_bytes)));
-    std::fputs("a run has one pipeline today: fusionctl run refuses this job\n", stdout);
   }
   absl::PrintF("%s\n", SpecificationNote(plan));
   TextTable stages({">stage", "device", "ops", ">compute/step", ">busy", ">in flight", ">memory"});

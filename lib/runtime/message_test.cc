@@ -49,5 +49,31 @@ TEST(InboxTest, NewsThatCameBeforeTheWaitAreNotMissed) {
   EXPECT_TRUE(inbox.WaitForNews(seen).ok());
 }
 
+TEST(InboxTest, ATakeWithADeadlineGivesUpAndAMessageThatIsThereIsGiven) {
+  Inbox inbox;
+  EXPECT_EQ(inbox.Take(kKey, absl::InfinitePast()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  inbox.Deliver(kKey, Payload(1));
+  EXPECT_EQ(inbox.Take(kKey, absl::InfinitePast())->size(), 1u);
+  inbox.Cancel(absl::CancelledError("over"));
+  EXPECT_EQ(inbox.Take(kKey, absl::InfinitePast()).status().message(), "over");
+}
+
+TEST(InboxTest, WhoeverWaitsForSomethingElseIsToldOfTheEndOnce) {
+  Inbox inbox;
+  int times = 0;
+  absl::Status why;
+  inbox.WhenCancelled([&](const absl::Status& status) {
+    ++times;
+    why = status;
+  });
+  EXPECT_EQ(times, 0);
+  inbox.Cancel(absl::CancelledError("over"));
+  inbox.Cancel(absl::CancelledError("too late"));
+  EXPECT_EQ(times, 1);
+  EXPECT_EQ(why.message(), "over");
+  inbox.WhenCancelled([&](const absl::Status& status) { why = absl::CancelledError(status.message() == "over" ? "told at once" : ""); });
+  EXPECT_EQ(why.message(), "told at once");
+}
+
 }  // namespace
 }  // namespace fusionllm::runtime

@@ -93,6 +93,20 @@ TEST_P(ReplicaTest, TrainAsOneWithAllMicroBatches) {
   }
 }
 
+// A faster replica may take more of them; the loss is the mean over all targets all the same.
+TEST_P(ReplicaTest, UnequalSharesTrainAsOneWithAllMicroBatches) {
+  const PipelineResult one = MustRun(training_, Options(1, 2));
+  for (const std::vector<int>& shares : std::vector<std::vector<int>>{{1, kSmallMicroBatches - 1}, {kSmallMicroBatches - 1, 1}, {1, 2, 1}}) {
+    SCOPED_TRACE(absl::StrCat(shares.front(), " of ", kSmallMicroBatches));
+    PipelineOptions options = Options(1, 2);
+    options.config.replicas = static_cast<int>(shares.size());
+    options.shares = shares;
+    const PipelineResult several = MustRun(training_, options);
+    ExpectReplicasAgree(several, shares.size());
+    ExpectLosses(several, one);
+  }
+}
+
 TEST_P(ReplicaTest, RepeatWithTheSameBits) {
   const PipelineResult once = MustRun(training_, Options(2, 2)), again = MustRun(training_, Options(2, 2));
   EXPECT_EQ(LossBits(once), LossBits(again));

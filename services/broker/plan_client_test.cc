@@ -93,6 +93,25 @@ TEST(PlanClientTest, AfterALossNoMoreStagesAreAskedForThanDevicesAreLeftThatTheJ
   EXPECT_EQ(asked->spec.strategy.stages, 2);
 }
 
+// Two replicas of two stages need four devices; with fewer the planner says how many pay.
+TEST(PlanClientTest, AfterALossTheNumberOfReplicasIsThePlannersWhereTheJobsCannotBeHad) {
+  Scheduler scheduler({});
+  PlanClientOptions options = scheduler.Options();
+  const auto job = job::ParseFusionJob(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+      "  model: {family: mlp, config: {layers: [3072, 16, 16, 10]}}\n  data: {kind: shapes}\n"
+      "  training: {steps: 2, globalBatchSize: 4}\n  strategy: {stages: 2, replicas: 2}\n",
+      "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  options.job = *job;
+  const auto replicas_over = [&](std::vector<std::string> devices) {
+    EXPECT_TRUE(AskScheduler(options)("profiles", {.devices = std::move(devices), .again = true}, {}).ok());
+    return job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas;
+  };
+  EXPECT_EQ(replicas_over({"a", "b", "c", "d"}), 2);
+  EXPECT_EQ(replicas_over({"a", "b", "c"}), 0);
+}
+
 TEST(PlanClientTest, PatienceHasAnEnd) {
   Scheduler scheduler(std::vector<grpc::StatusCode>(100, grpc::StatusCode::UNAVAILABLE));
   PlanClientOptions options = scheduler.Options();
@@ -146,6 +165,17 @@ TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) 
   EXPECT_EQ(scheduler.replan().bias(), 1.1);
   EXPECT_EQ(scheduler.replan().fixed_seconds(), 9);
   EXPECT_EQ(scheduler.replan().now().profiles_document(), "profiles");
+}
+
+// Near a running plan of several pipelines nothing is searched: the run judges a plan made from scratch.
+TEST(PlanClientTest, OfAJobWithReplicasAnotherPlanIsAskedForAsAtFirst) {
+  Scheduler scheduler({});
+  PlanClientOptions options = scheduler.Options();
+  options.job.spec.strategy.replicas = 2;
+  const auto plan = AskScheduler(options)("profiles", Leave(), {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(*plan, "the plan");
+  EXPECT_EQ(scheduler.replan().running_document(), "") << "Replan was not called";
 }
 
 TEST(PlanClientTest, WhoReadsTheDataIsSaidWithEachQuestion) {

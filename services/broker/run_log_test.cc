@@ -129,6 +129,34 @@ TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
   EXPECT_EQ(LastLine()["links"].size(), 2u);
 }
 
+TEST_F(RunLogTest, ReplicasAreNamedByStageAndReplica) {
+  RunLog log(out_, 1, 1);
+  const broker::PlanSummary plan{
+      .document = R"({"replicas": 2, "stages": [{"devices": ["a", "c"]}, {"devices": ["b", "d"]}],
+                      "links": [{"src": "c", "dst": "d", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})",
+      .devices = {"a", "b", "c", "spare"},  // which has taken a seat from d
+      .memory_bytes = {1, 2, 3, 4},
+      .replicas = 2};
+  log.Plan(plan, 1);
+  EXPECT_EQ(LastLine()["stages"][0]["devices"], json({"a", "c"}));
+  EXPECT_EQ(LastLine()["stages"][1]["devices"], json({"b", "spare"}));
+  EXPECT_EQ(LastLine()["links"][0]["dst"], "spare");
+  log.Event({.reason = "ExecutorLost", .device = "d", .stage = 1, .replica = 1});
+  EXPECT_EQ(LastLine()["replica"], 1);
+  log.Summary({});
+  const json stages = LastLine()["stages"];
+  ASSERT_EQ(stages.size(), 4u);
+  for (int seat = 0; seat < 4; ++seat) {
+    EXPECT_EQ(stages[seat]["index"], seat % 2);
+    EXPECT_EQ(stages[seat]["replica"], seat / 2);
+    EXPECT_EQ(stages[seat]["device"], plan.devices[static_cast<size_t>(seat)]);
+    EXPECT_EQ(stages[seat]["predicted_memory_bytes"], seat + 1);
+  }
+  log.Plan(Plan(), 2);
+  log.Summary({});
+  EXPECT_FALSE(LastLine()["stages"][0].contains("replica")) << "there is one";
+}
+
 TEST_F(RunLogTest, OfTwoCountsOfTheSameBytesTheLargerHoldsWhateverComesFirst) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);

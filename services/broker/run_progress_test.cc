@@ -58,6 +58,14 @@ TEST(RunProgressTest, APlanSaysForHowManyOfTheExecutorsItWasMade) {
   EXPECT_EQ(Page(progress)["wanted_executors"], 3);
 }
 
+TEST(RunProgressTest, AStageOfSeveralReplicasHasSeveralDevices) {
+  RunProgress progress(100, 1);
+  progress.Plan({.devices = {"a", "b", "c", "d"}});
+  EXPECT_EQ(Page(progress)["stages"], json::parse(R"(["a","b","c","d"])"));
+  progress.Plan({.devices = {"a", "b", "c", "d"}, .replicas = 2});
+  EXPECT_EQ(Page(progress)["stages"], json::parse(R"([["a","c"],["b","d"]])"));
+}
+
 TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   RunProgress progress(100, 1);
   broker::PlanSummary plan{.devices = {"a", "b", "c"}};

@@ -61,17 +61,17 @@ class Drill {
   }
 
   void SaveShards(int64_t step) {
-    const std::vector<std::string> devices = state.plan().devices;  // a last shard may lead to another plan
-    for (size_t s = 0; s < devices.size(); ++s) Feed(Shard(step, static_cast<int>(s)));
+    const int stages = state.plan().stages();  // a last shard may lead to another plan
+    for (int s = 0; s < stages; ++s) Feed(Shard(step, s));
   }
 
-  // What the executor of a stage reports.
+  // What the executor of a stage reports, of replica 0.
   ShardWritten Shard(int64_t step, int stage, absl::Status status = absl::OkStatus()) const {
     const std::vector<std::string>& devices = state.plan().devices;
     ShardWritten shard{.epoch = state.epoch(), .name = devices.at(static_cast<size_t>(stage)), .step = step, .stage = stage};
     shard.status = std::move(status);
     if (!shard.status.ok()) return shard;
-    shard.files = {{.name = checkpoint::ShardFileName(checkpoint::ShardKind::kModel, stage, static_cast<int>(devices.size()))}};
+    shard.files = {{.name = checkpoint::ShardFileName(checkpoint::ShardKind::kModel, stage, state.plan().stages())}};
     shard.samples_consumed = 4 * step;
     return shard;
   }

@@ -1,5 +1,7 @@
 #include "lib/runtime/testing/local_pipeline.h"
 
+#include <numeric>
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -161,6 +163,13 @@ class Pipelines {
     };
     StageConfig config = options_.config;
     config.replica = static_cast<int>(replica);
+    if (!options_.shares.empty()) {
+      config.micro_batches = options_.shares[replica];
+      config.in_flight = std::min(config.in_flight, config.micro_batches);
+      config.first_micro_batch =
+          std::accumulate(options_.shares.begin(), options_.shares.begin() + static_cast<std::ptrdiff_t>(replica), 0);
+      config.batch_micro_batches = std::accumulate(options_.shares.begin(), options_.shares.end(), 0);
+    }
     FUSIONLLM_ASSIGN_OR_RETURN(
         const auto executor,
         StageExecutor::Create(training_, placement_, stage, options_.stages, config,

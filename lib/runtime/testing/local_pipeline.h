@@ -20,6 +20,8 @@ struct PipelineOptions {
   std::vector<int> stage_of_forward_op;  // by forward op id; size of the forward graph
   int stages = 1;
   StageConfig config;  // with replicas: that of each, whichever `replica` says
+  // Micro-batches of each replica, instead of config's for all; at most so many are in flight. Empty: as config says.
+  std::vector<int> shares;
   std::string backend = "ref";
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()> make_backend;  // one for each stage, instead of `backend`
   uint64_t parameter_seed = 1;

@@ -1,0 +1,131 @@
+// A run whose plan has several pipelines side by side.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/broker/run_state.h"
+#include "lib/broker/testing/drill.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using testing::Drill;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Of;
+using testing::Options;
+using testing::Reasons;
+
+// Two replicas of two stages: a0, b0 and c0, d0; s0 is a spare.
+class RunStateReplicasTest : public ::testing::Test {
+ protected:
+  RunStateReplicasTest() : run_(Options({"a0", "b0", "c0", "d0", "s0"}), {"a0", "b0", "c0", "d0"}) {
+    run_.refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+      if (plan.devices.size() == 4) plan.replicas = 2;
+      plan.links = {{.src_seat = 0, .dst_seat = 1, .bytes = 100}};
+      if (plan.replicas == 2) plan.links.push_back({.src_seat = 2, .dst_seat = 3, .bytes = 100});
+      if (ask.figures_only) ADD_FAILURE() << "of replicas the planner has no figures for stages as they are";
+    };
+    for (const char* name : {"a0", "b0", "c0", "d0"}) run_.Join(name);
+    run_.Join("s0", /*spare=*/true);
+  }
+  std::vector<SendAssign> LastAssigned() const {
+    std::vector<SendAssign> assigned = Of<SendAssign>(run_.all);
+    std::erase_if(assigned, [this](const SendAssign& assign) { return assign.epoch != run_.state.epoch(); });
+    return assigned;
+  }
+
+  Drill run_;
+};
+
+TEST_F(RunStateReplicasTest, EveryDeviceIsToldItsStageAndReplica) {
+  ASSERT_EQ(run_.state.phase(), Phase::kRunning);
+  std::vector<std::tuple<std::string, int, int>> told;
+  for (const SendAssign& assign : LastAssigned()) told.emplace_back(assign.name, assign.stage, assign.replica);
+  using Told = std::tuple<std::string, int, int>;
+  EXPECT_THAT(told, ElementsAre(Told("a0", 0, 0), Told("b0", 1, 0), Told("c0", 0, 1), Told("d0", 1, 1)));
+  EXPECT_EQ(Of<SendStart>(run_.all).size(), 4u);
+  const std::vector<Announce> joined = run_.Told("ExecutorJoined");
+  ASSERT_EQ(joined.size(), 5u);
+  EXPECT_EQ(joined[3].message, "d0 joined and runs stage 1 of replica 1");
+  EXPECT_EQ(joined[3].stage, 1);
+  EXPECT_EQ(joined[3].replica, 1);
+  EXPECT_FALSE(joined[4].replica.has_value()) << "the spare has no stage";
+}
+
+TEST_F(RunStateReplicasTest, ReplicaZeroCountsTheStepsAndIsToldToStop) {
+  run_.Feed(StepDone{.epoch = 1, .name = "c0", .record = {.step = 1}});
+  EXPECT_EQ(run_.state.last_step(), 0) << "the first stage of another replica";
+  run_.Step(1);
+  EXPECT_EQ(run_.state.last_step(), 1);
+  run_.Feed(StopAsked{});
+  const std::vector<SendStop> stops = Of<SendStop>(run_.all);
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].name, "a0");
+}
+
+TEST_F(RunStateReplicasTest, ACheckpointIsWholeWithTheShardsOfReplicaZero) {
+  run_.Step(10);
+  ShardWritten of_another = run_.Shard(10, 0);
+  of_another.name = "c0";
+  EXPECT_FALSE(run_.state.Believes(of_another));
+  run_.Feed(of_another);
+  run_.Feed(run_.Shard(10, 0));
+  EXPECT_TRUE(Of<CommitCheckpoint>(run_.all).empty());
+  ShardWritten as_a_third_stage = run_.Shard(10, 1);
+  as_a_third_stage.name = "c0";
+  as_a_third_stage.stage = 2;
+  EXPECT_FALSE(run_.state.Believes(as_a_third_stage));
+  run_.Feed(as_a_third_stage);
+  run_.Feed(run_.Shard(10, 1));
+  ASSERT_EQ(Of<CommitCheckpoint>(run_.all).size(), 1u);
+  EXPECT_EQ(Of<CommitCheckpoint>(run_.all)[0].files.size(), 2u);
+}
+
+TEST_F(RunStateReplicasTest, TheRunEndsWhenAllReplicasHave) {
+  run_.Step(100);
+  run_.SaveShards(100);
+  for (const char* name : {"a0", "b0", "c0"}) run_.Feed(Ended{.epoch = 1, .name = name, .last_step = 100});
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+  run_.Feed(Ended{.epoch = 1, .name = "d0", .last_step = 100});
+  EXPECT_EQ(run_.state.phase(), Phase::kDone);
+}
+
+TEST_F(RunStateReplicasTest, ASpareTakesTheSeatThatWasLost) {
+  run_.Step(10);
+  run_.SaveShards(10);
+  run_.Step(12);
+  run_.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run_.Told("ExecutorLost").back().message, "c0 (stage 0 of replica 1) was lost after step 12: killed");
+  const Announce activated = run_.Told("SpareActivated").back();
+  EXPECT_THAT(activated.message, HasSubstr("s0 takes stage 0 of replica 1 from c0"));
+  EXPECT_EQ(activated.stage, 0);
+  EXPECT_EQ(activated.replica, 1);
+  EXPECT_THAT(Reasons(run_.all), Not(Contains("Replanned")));
+  std::vector<std::string> seats;
+  for (const SendAssign& assign : LastAssigned()) {
+    seats.push_back(assign.name);
+    EXPECT_EQ(assign.first_step, 11);
+  }
+  EXPECT_THAT(seats, ElementsAre("a0", "b0", "s0", "d0"));
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+}
+
+TEST_F(RunStateReplicasTest, WithoutASpareTheRestIsPlannedAnew) {
+  run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
+  run_.Step(10);
+  run_.SaveShards(10);
+  run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("3 stages on b0, c0, d0"));
+  EXPECT_EQ(run_.state.plan().replicas, 1);
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+}
+
+TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
+  run_.Feed(Ended{.epoch = 1, .name = "d0", .status = absl::InvalidArgumentError("the loss is nan")});
+  EXPECT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_EQ(Of<Finish>(run_.all).back().status.message(), "stage 1 of replica 1 on d0: the loss is nan");
+}
+
+}  // namespace
+}  // namespace fusionllm::broker
