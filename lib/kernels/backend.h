@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -113,6 +114,10 @@ class Backend {
   virtual OptimizerKernels& optimizer() { return HostOptimizerKernels(); }
   // Waits for all that was asked for; a back end on the host has nothing to wait for. Errors: those that kernels found since the last call.
   virtual absl::Status Finish() { return absl::OkStatus(); }
+
+  // Bytes that tensors could still take of a device's own memory, as it is now: without what driver, libraries, other tensors and other
+  // processes have. Nothing where tensors are in the host's. Errors: the device's.
+  virtual absl::StatusOr<std::optional<int64_t>> FreeMemoryBytes() { return std::nullopt; }
 
   // Null where work is done when the call that asks for it returns.
   virtual absl::StatusOr<std::unique_ptr<TimeMark>> Mark() { return nullptr; }

@@ -250,8 +250,12 @@ void StageHost::Calibrate() {
                                                       return shutting_down_;
                                                     }});
     status = profile.status();
-    if (profile.ok()) {
+    // All kernels and libraries that stages use are loaded now, and no tensor is there.
+    absl::StatusOr<std::optional<int64_t>> free = backend_->FreeMemoryBytes();
+    if (status.ok()) status = free.status();
+    if (status.ok()) {
       const std::lock_guard lock(mutex_);
+      if (free->has_value()) memory_bytes_ = std::min(memory_bytes_, **free);
       profile->name = options_.name;
       profile->site = site_;
       profile->memory_bytes = memory_bytes_;

@@ -98,6 +98,10 @@ class CudaBackend final : public Backend {
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
   absl::Status Finish() override { return device_->Finish(); }
+  absl::StatusOr<std::optional<int64_t>> FreeMemoryBytes() override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const size_t bytes, device_->FreeBytes());
+    return static_cast<int64_t>(bytes);
+  }
   absl::StatusOr<std::unique_ptr<TimeMark>> Mark() override { return MarkStream(*device_); }
   absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) override { return RecordStream(*device_, run); }
   Device& device() { return *device_; }

@@ -57,6 +57,19 @@ class CudaDeviceWorkTest : public DeviceFixture<::testing::Test> {
   tensor::MemoryBlock block_;
 };
 
+TEST_F(CudaDeviceWorkTest, WhatIsTakenIsNotFreeUntilItIsGivenBack) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const auto before = device_->FreeBytes();
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_LE(*before, device_->info().memory_bytes);
+  {
+    const auto block = device_->memory().Allocate(kBytes);
+    ASSERT_TRUE(block.ok()) << block.status();
+    EXPECT_LE(*device_->FreeBytes(), *before - kBytes);
+  }
+  EXPECT_EQ(*device_->FreeBytes(), *before);
+}
+
 TEST_F(CudaDeviceWorkTest, ManyCopiesToTheDeviceKeepTheirBytes) {
   std::vector<tensor::MemoryBlock> blocks;
   for (int i = 0; i < kMany; ++i) {

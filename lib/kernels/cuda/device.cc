@@ -179,6 +179,13 @@ class Device::StreamMemory final : public tensor::Memory {
   size_t next_ = 0;
 };
 
+absl::StatusOr<size_t> Device::FreeBytes() {
+  FUSIONLLM_RETURN_IF_ERROR(Finish());
+  size_t free = 0, total = 0;
+  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&free, &total), "asking the device for its free memory"));
+  return free;
+}
+
 absl::StatusOr<DeviceInfo> FindDevice(int index) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, Devices());
   if (index < 0 || index >= static_cast<int>(devices.size())) {

@@ -1,0 +1,186 @@
+// Members that can write to each other meet, and agree on the fastest way that all of them have.
+#include "lib/collective/mail_group.h"
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/collective/late_communicator.h"
+#include "lib/collective/local_communicator.h"
+#include "lib/collective/mail_rendezvous.h"
+#include "lib/collective/testing/letter_box.h"
+
+namespace fusionllm::collective {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::PostOffice;
+
+Membership MemberOf(int rank, int size) { return {.group = "stage-1", .epoch = 3, .rank = rank, .size = size}; }
+
+// What each of `size` members answers, all at once.
+template <typename Answer>
+std::vector<Answer> All(int size, const std::function<Answer(int rank)>& member) {
+  std::vector<std::future<Answer>> answers;
+  for (int rank = 0; rank < size; ++rank) answers.push_back(std::async(std::launch::async, member, rank));
+  std::vector<Answer> all;
+  for (auto& answer : answers) all.push_back(answer.get());
+  return all;
+}
+
+TEST(MailRendezvousTest, EverybodyGetsWhatAllBroughtInEachMeeting) {
+  PostOffice office(3, {.late = true, .seed = 5});
+  using Answer = std::vector<std::string>;
+  const auto answers = All<Answer>(3, [&](int rank) {
+    MailRendezvous rendezvous(office.mail(rank));
+    Answer all;
+    for (const char* meeting : {"a", "b"}) {
+      const auto brought = rendezvous.Exchange(MemberOf(rank, 3), absl::StrCat(meeting, rank), absl::Seconds(20), {});
+      EXPECT_TRUE(brought.ok()) << brought.status();
+      if (brought.ok()) all.insert(all.end(), brought->begin(), brought->end());
+    }
+    return all;
+  });
+  for (const Answer& all : answers) EXPECT_THAT(all, ElementsAre("a0", "a1", "a2", "b0", "b1", "b2"));
+}
+
+TEST(MailRendezvousTest, WhoDoesNotComeIsNamed) {
+  PostOffice office(3);
+  MailRendezvous rendezvous(office.mail(0)), other(office.mail(1));
+  ASSERT_FALSE(other.Exchange(MemberOf(1, 3), "1", absl::ZeroDuration(), {}).ok());
+  const absl::Status status = rendezvous.Exchange(MemberOf(0, 3), "0", absl::Milliseconds(1), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("replica 0 of 3 of group 'stage-1' in plan epoch 3 waited 1ms for replica 2 to come"));
+}
+
+TEST(MailRendezvousTest, AStopOrTheEndOfTheMailEndsTheWait) {
+  PostOffice office(2);
+  std::stop_source stop;
+  stop.request_stop();
+  MailRendezvous rendezvous(office.mail(0));
+  EXPECT_EQ(rendezvous.Exchange(MemberOf(0, 2), "", absl::Hours(1), stop.get_token()).status().code(), absl::StatusCode::kCancelled);
+  office.mail(0).Cancel(absl::UnavailableError("lost"));
+  EXPECT_EQ(rendezvous.Exchange(MemberOf(0, 2), "", absl::Hours(1), {}).status().message(), "lost");
+}
+
+// A way that counts how many took it.
+class MailGroupTest : public ::testing::Test {
+ protected:
+  MailGroupOptions With(const std::string& kind, const std::string& device, const Membership& member) {
+    MailGroupOptions options{.patience = {.to_meet = absl::Seconds(20), .in_calls = absl::Seconds(20)}};
+    options.fast = FastWay{.kind = kind, .device = device, .join = [this, member](Rendezvous& rendezvous, std::stop_token stop) {
+                             ++fast_;
+                             // They meet once more by the same mail, as NCCL's do.
+                             EXPECT_TRUE(Meet(rendezvous, member, {.kind = "x"}, absl::Seconds(20), stop).ok());
+                             return JoinInProcess(local_, member, tensor::HostMemory(), {}, stop);
+                           }};
+    return options;
+  }
+  // Accounts of all members, which then add up 1, 2, ... by the way that they found.
+  std::vector<std::string> Join(int size, const std::function<MailGroupOptions(int rank)>& options) {
+    PostOffice office(size);
+    return All<std::string>(size, [&](int rank) {
+      std::string account;
+      const Membership member = MemberOf(rank, size);
+      const auto joined = JoinByMail(member, tensor::HostMemory(), office.mail(rank), options(rank), {}, &account);
+      EXPECT_TRUE(joined.ok()) << joined.status();
+      if (!joined.ok()) return std::string(joined.status().message());
+      float value = static_cast<float>(rank + 1);
+      const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
+      EXPECT_TRUE((*joined)->AllReduce({&view, 1}).ok());
+      EXPECT_TRUE((*joined)->Wait().ok());
+      EXPECT_EQ(value, static_cast<float>(size * (size + 1) / 2));
+      return account;
+    });
+  }
+
+  std::atomic<int> fast_ = 0;
+  LocalRendezvous local_;
+};
+
+TEST_F(MailGroupTest, TheFastWayIsTakenWhereAllHaveIt) {
+  const auto accounts = Join(3, [&](int rank) { return With("nccl", absl::StrCat("card ", rank), MemberOf(rank, 3)); });
+  EXPECT_EQ(fast_, 3);
+  EXPECT_EQ(accounts[2], "replica 2 of 3 of group 'stage-1' in plan epoch 3 communicates by nccl");
+}
+
+TEST_F(MailGroupTest, OneThatHasNoneIsEnoughForMessages) {
+  const auto accounts = Join(2, [&](int rank) {
+    if (rank == 0) return With("nccl", "card", MemberOf(rank, 2));
+    return MailGroupOptions{.why_not_fast = "it computes on a CPU"};
+  });
+  EXPECT_EQ(fast_, 0);
+  for (const std::string& account : accounts) EXPECT_THAT(account, HasSubstr("by messages (replica 1: it computes on a CPU)"));
+}
+
+TEST_F(MailGroupTest, TwoOnOneDeviceAndTwoKindsAreNoFastWay) {
+  auto accounts = Join(3, [&](int rank) { return With("nccl", rank == 1 ? "card 1" : "card 0", MemberOf(rank, 3)); });
+  EXPECT_THAT(accounts[1], HasSubstr("by messages (replicas 0 and 2 are both on card 0)"));
+  accounts = Join(2, [&](int rank) { return With(rank == 0 ? "nccl" : "rccl", absl::StrCat(rank), MemberOf(rank, 2)); });
+  EXPECT_THAT(accounts[0], HasSubstr("replica 0 communicates by 'nccl', and replica 1 by 'rccl'"));
+  EXPECT_EQ(fast_, 0);
+}
+
+// ---- LateCommunicator -------------------------------------------------------------------------------------------------------------------
+
+class LateCommunicatorTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Communicator>> Alone(const Membership& member) {
+    return JoinInProcess(local_, member, tensor::HostMemory());
+  }
+  absl::Status AddUp() {
+    float value = 2;
+    const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
+    return late_.AllReduce({&view, 1});
+  }
+
+  LocalRendezvous local_;
+  LateCommunicator late_{MemberOf(0, 1), tensor::HostMemory()};
+};
+
+TEST_F(LateCommunicatorTest, IsItsGroupsFromTheMeetingOn) {
+  EXPECT_EQ(AddUp().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(late_.Meet([&](std::stop_token) { return Alone(MemberOf(0, 1)); }).ok());
+  EXPECT_TRUE(AddUp().ok());
+  EXPECT_TRUE(late_.Wait().ok());
+  EXPECT_FALSE(late_.Meet([&](std::stop_token) { return Alone(MemberOf(0, 1)); }).ok()) << "once";
+  late_.Leave();
+  EXPECT_EQ(AddUp().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(LateCommunicatorTest, AnotherGroupIsNotItsOwn) {
+  Membership other = MemberOf(0, 1);
+  other.epoch = 4;
+  EXPECT_EQ(late_.Meet([&](std::stop_token) { return Alone(other); }).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LateCommunicatorTest, AnAbortBeforeDuringAndAfterTheMeetingEndsIt) {
+  EXPECT_EQ(late_
+                .Meet([&](std::stop_token stop) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+                  std::thread([&] { late_.Abort(absl::CancelledError("over")); }).join();
+                  EXPECT_TRUE(stop.stop_requested());
+                  return absl::UnavailableError("somebody did not come");
+                })
+                .message(),
+            "over");
+  EXPECT_EQ(AddUp().message(), "over");
+  EXPECT_EQ(late_.Meet([&](std::stop_token) { return Alone(MemberOf(0, 1)); }).message(), "over");
+
+  LateCommunicator met(MemberOf(0, 1), tensor::HostMemory());
+  LocalRendezvous local;
+  ASSERT_TRUE(met.Meet([&](std::stop_token) { return JoinInProcess(local, MemberOf(0, 1), tensor::HostMemory()); }).ok());
+  met.Abort(absl::UnavailableError("the plan is over"));
+  float value = 2;
+  const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
+  EXPECT_EQ(met.AllReduce({&view, 1}).message(), "the plan is over");
+  EXPECT_EQ(met.Wait().message(), "the plan is over");
+}
+
+}  // namespace
+}  // namespace fusionllm::collective
