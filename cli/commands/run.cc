@@ -19,6 +19,7 @@
 #include "lib/daemon/program.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
+#include "lib/kernels/devices.h"
 #include "lib/objectstore/fetch.h"
 #include "lib/workload/workload.h"
 
@@ -27,9 +28,9 @@ namespace {
 
 struct Flags {
   std::string job, topology, output, profiles, listen, metrics_address;
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides, devices;
   double gather_seconds = 0;
-  bool fresh = false;
+  bool fresh = false, fastest = false;
 };
 
 // Of what lies in an object store only whether it is there: it is fetched by who reads it.
@@ -81,6 +82,9 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
       std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
     }
   }
+  for (const std::string& device : flags.devices) FUSIONLLM_RETURN_IF_ERROR(kernels::ChooseDevice(device).status());
+  options.devices = flags.devices;
+  options.fastest = flags.fastest;
   options.output = flags.output;
   options.fresh = flags.fresh;
   if (!flags.profiles.empty()) options.profiles = std::filesystem::absolute(flags.profiles).string();
@@ -107,6 +111,15 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       ->allow_extra_args(false);  // what follows its value is the job, not another value
   command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");
   command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
+  command
+      ->add_option("--device", flags->devices,
+                   "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one; several, separated by commas: an executor for "
+                   "each, in one site")
+      ->delimiter(',')
+      ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
+  command->add_flag("--fastest", flags->fastest,
+                    "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "
+                    "of stages");
   command->add_option("--metrics-address", flags->metrics_address,
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
   command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")

@@ -32,6 +32,7 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/kernels/devices.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
 #include "services/checkpoint_directory.h"
@@ -148,11 +149,26 @@ std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
     for (const job::Site& site : options.topology->spec.sites) {
       for (const job::Device& device : site.devices) executors.push_back({device.name, device.role == job::Role::kSpare});
     }
-  } else {
+  } else if (options.devices.empty()) {
     // In a run with machines that join, this is the one that has the data.
-    executors.push_back({"local-0", false});
+    executors.push_back({.name = "local-0"});
+  } else {
+    for (const std::string& device : options.devices) {
+      executors.push_back({.name = absl::StrCat("local-", executors.size()), .device = device, .site = "local"});
+    }
   }
+  for (LocalExecutor& executor : executors) executor.fastest = options.fastest;
   return executors;
+}
+
+// Executors that compute on this machine's cores share them.
+void ShareCores(const std::vector<std::string>& devices, job::Executors& executors) {
+  const auto on_cores = std::count_if(devices.begin(), devices.end(), [](const std::string& device) {
+    const auto chosen = kernels::ChooseDevice(device);
+    return chosen.ok() && chosen->backend == "cpu";
+  });
+  if (on_cores < 2 || executors.threads > 0) return;
+  executors.threads = std::max<int64_t>(1, static_cast<int64_t>(std::thread::hardware_concurrency()) / on_cores);
 }
 
 // Devices with a profile exist on paper only.
@@ -269,7 +285,11 @@ std::vector<std::pair<std::string, std::string>> DescribeMachine() {
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
   RunJobOptions options = given;
   if (options.topology) FUSIONLLM_RETURN_IF_ERROR(CheckEmulated(*options.topology));
+  if (options.topology && !options.devices.empty()) {
+    return absl::InvalidArgumentError("--device and --topology cannot be combined: a topology says which devices there are");
+  }
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
+  ShareCores(options.devices, options.job.spec.executors);
   if (options.metrics_address && *options.metrics_address != "off") {
     FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--metrics-address", *options.metrics_address));
   }
@@ -298,8 +318,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   session.topology = options.topology.has_value();
   session.executors = executors;
   session.listen = options.listen;
-  // This machine and at least one other, unless the job wants more.
-  if (options.listen) session.min_executors = std::max<int64_t>(2, options.job.spec.executors.min);
+  // Those of this machine and at least one other, unless the job wants more.
+  if (options.listen) session.min_executors = std::max(static_cast<int64_t>(executors.size()) + 1, options.job.spec.executors.min);
   session.profiles = options.profiles;
   session.gather_seconds = options.gather_seconds;
   session.fresh = options.fresh;

@@ -23,6 +23,8 @@ struct RunJobOptions {
   job::FusionJob job;  // data, graph and init.from absolute
   std::string base;    // folder of the job file, where other relative paths start; empty: the output
   std::optional<job::Topology> topology;
+  std::vector<std::string> devices;  // without a topology: one executor for each, "cpu", "cuda:N" or "auto"; empty: one, as it likes
+  bool fastest = false;              // on GPUs: whatever is fastest, same bits or not
   std::string output;  // empty: DefaultRunFolder
   std::string title;   // in reports; empty: the job's name
   bool fresh = false;

@@ -86,14 +86,13 @@ class Session {
     const std::string listen = broker_.address.empty() ? options_.listen.value_or("127.0.0.1:0") : broker_.address;
     argv.insert(argv.end(), {"--output", options_.output, "--base", options_.base, "--listen", listen, "--scheduler", scheduler_.address,
                              "--tls", Security()});
-    if (!options_.executors.empty()) {
-      const auto name = [](std::string* out, const LocalExecutor& executor) { out->append(executor.name); };
-      argv.insert(argv.end(), {"--expect", absl::StrJoin(options_.executors, ",", name)});
-    }
+    const auto name = [](std::string* out, const LocalExecutor& executor) { out->append(executor.name); };
+    const std::string names = absl::StrJoin(options_.executors, ",", name);
+    if (!names.empty()) argv.insert(argv.end(), {"--expect", names});
     if (!options_.listen) argv.push_back("--alone");
     if (options_.listen) {
       argv.insert(argv.end(), {"--open", "--min-executors", absl::StrCat(std::max<int64_t>(1, options_.min_executors))});
-      if (!options_.executors.empty()) argv.insert(argv.end(), {"--data-device", options_.executors.front().name});
+      if (!names.empty()) argv.insert(argv.end(), {"--data-device", names});
     }
     if (options_.fresh) argv.push_back("--fresh");
     if (options_.gather_seconds) argv.insert(argv.end(), {"--gather-seconds", absl::StrCat(*options_.gather_seconds)});
@@ -144,6 +143,9 @@ class Session {
     std::vector<std::string> argv = options_.executor;
     argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
     if (executor.spare) argv.push_back("--spare");
+    if (!executor.device.empty()) argv.insert(argv.end(), {"--device", executor.device});
+    if (executor.fastest) argv.push_back("--fastest");
+    if (!executor.site.empty()) argv.insert(argv.end(), {"--site", executor.site});
     if (options_.listen) argv.push_back("--relay");
     if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
     const std::string command = absl::StrJoin(argv, " ");
@@ -280,8 +282,8 @@ class Session {
       if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
       // Before the first plan nothing is lost by an end: one that was killed is started again, and for one that fails of itself the broker
-      // would wait in vain. Machines that join may come in the place of others, but not in that of the first, which alone has the data.
-      const bool awaited = options_.listen ? &executor == &executors_.front() : !options_.gather_seconds;
+      // would wait in vain. Machines that join may come in the place of others, but not in that of those that have the data.
+      const bool awaited = options_.listen || !options_.gather_seconds;
       const bool needed = run_.plans == 0 && awaited && broker_.child && !broker_.child->Poll();
       if (needed && end.signal && executor.restarts < kMaxRestarts) {
         ++executor.restarts;

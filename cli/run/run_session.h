@@ -35,6 +35,9 @@ using base::kExitInterrupted;
 struct LocalExecutor {
   std::string name;
   bool spare = false;
+  std::string device;  // that computes, as executors take it; empty: their default
+  std::string site;    // empty: as the topology says, or one of its own
+  bool fastest = false;
 };
 
 struct SessionOptions {
@@ -44,7 +47,7 @@ struct SessionOptions {
   std::string base;                            // folder that paths of the job are relative to
   bool topology = false;                       // OUTPUT/topology.yaml is there
   std::vector<LocalExecutor> executors;        // started here
-  std::optional<std::string> listen;           // address for executors of other machines; `executors` then holds the one that has the data
+  std::optional<std::string> listen;           // address for executors of other machines; `executors` then holds those that have the data
   int64_t min_executors = 0;                   // with listen: how many in all to wait for
   std::optional<std::string> profiles;         // saved calibration
   std::optional<double> gather_seconds;        // how long the broker waits for executors

@@ -173,6 +173,19 @@ TEST_F(ReplicasTest, ABrokerThatIsKilledIsReplacedAndNoStepIsMissing) {
   EXPECT_THAT(Summary(*run)["stages"], SizeIs(4));
 }
 
+// No topology: executors of this machine, as many as devices are named.
+TEST_F(ReplicasTest, DevicesOfThisMachineAreReplicas) {
+  FusionctlChild run({"run", "job.yaml", "--device", "cpu,cpu", "--set", Grid(2, 1), "--set", "spec.training.steps=4", "--format", "json",
+                      "--output", "out"},
+                     Path("."));
+  ExpectEnd(run, 0);
+  EXPECT_THAT(BitsOf(run), SizeIs(4));
+  const json stages = LinesOf(run, "plan")[0]["stages"];
+  ASSERT_THAT(stages, SizeIs(1));
+  EXPECT_EQ(stages[0]["devices"], json({"local-0", "local-1"}));
+  EXPECT_THAT(base::ReadWholeFile(Path("out/logs/local-0.log")), HasSubstr("communicates by messages (replica 0: it computes on a CPU)"));
+}
+
 TEST_F(ReplicasTest, WhatCannotBeHadIsRefusedBeforeAStep) {
   WriteTopology(4, 0);
   for (const auto& [settings, words] :
