@@ -5,18 +5,18 @@
 namespace fusionllm::services {
 
 // An inbox holds what all replicas send: the sender is part of the name.
-runtime::MessageKey ReplicaMail::KeyOf(int from_rank, const collective::Mail::Letter& letter) const {
+runtime::MessageKey ReplicaMail::KeyOf(int from_rank, const collective::Letter& letter) const {
   return {.step = letter.call,
           .kind = runtime::MessageKind::kReplica,
           .micro_batch = letter.round,
           .id = letter.part * replicas_ + from_rank};
 }
 
-absl::Status ReplicaMail::Send(int to_rank, const collective::Mail::Letter& letter, std::vector<std::byte> bytes) {
+absl::Status ReplicaMail::Send(int to_rank, const collective::Letter& letter, std::vector<std::byte> bytes) {
   return port_.Send(first_place_ + to_rank, KeyOf(replica_, letter), std::move(bytes));
 }
 
-absl::StatusOr<std::vector<std::byte>> ReplicaMail::Take(int from_rank, const collective::Mail::Letter& letter, absl::Time deadline) {
+absl::StatusOr<std::vector<std::byte>> ReplicaMail::Take(int from_rank, const collective::Letter& letter, absl::Time deadline) {
   return inbox_.Take(KeyOf(from_rank, letter), deadline);
 }
 

@@ -19,13 +19,13 @@ class ReplicaMail final : public collective::Mail {
   ReplicaMail(runtime::MessagePort& port, runtime::Inbox& inbox, int first_place, int replica, int replicas)
       : port_(port), inbox_(inbox), first_place_(first_place), replica_(replica), replicas_(replicas) {}
 
-  absl::Status Send(int to_rank, const collective::Mail::Letter& letter, std::vector<std::byte> bytes) override;
-  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Mail::Letter& letter, absl::Time deadline) override;
+  absl::Status Send(int to_rank, const collective::Letter& letter, std::vector<std::byte> bytes) override;
+  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Letter& letter, absl::Time deadline) override;
   // Cancels the inbox: what the stages wait for ends, too.
   void Cancel(absl::Status why) override;
 
  private:
-  runtime::MessageKey KeyOf(int from_rank, const collective::Mail::Letter& letter) const;
+  runtime::MessageKey KeyOf(int from_rank, const collective::Letter& letter) const;
 
   runtime::MessagePort& port_;
   runtime::Inbox& inbox_;
