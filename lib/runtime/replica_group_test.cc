@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/collective/chain_communicator.h"
 #include "lib/collective/local_communicator.h"
+#include "lib/collective/testing/letter_box.h"
 #include "lib/kernels/testing/memory_apart.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/testing/small_networks.h"
@@ -135,6 +137,27 @@ TEST_P(ReplicaTest, TwoMicroBatchesHaveOneSum) {
   for (const auto& [name, bytes] : want.parameters) {
     if (IsRunningStatistic(name)) continue;
     EXPECT_EQ(got.parameters.at(name), bytes) << name;
+  }
+}
+
+// Each replica by letters, as in a process of its own: chains add in the order of ranks, as the communicator in one process does.
+TEST_P(ReplicaTest, TrainByLettersWithTheSameBits) {
+  for (const auto& [replicas, stages] : {std::pair(2, 1), std::pair(2, 2), std::pair(4, 2)}) {
+    SCOPED_TRACE(absl::StrCat(replicas, " replicas of ", stages, " stages"));
+    PipelineOptions options = Options(replicas, stages);
+    const PipelineResult in_process = MustRun(training_, options);
+    std::map<std::string, std::unique_ptr<collective::testing::PostOffice>> offices;  // by group
+    for (int stage = 0; stage < stages; ++stage) {
+      offices[absl::StrCat("stage-", stage)] = std::make_unique<collective::testing::PostOffice>(
+          replicas, collective::testing::PostOffice::Habits{.late = true, .seed = static_cast<uint32_t>(stage)});
+    }
+    options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
+      return collective::MakeChain(member, backend.memory(), offices.at(member.group)->mail(member.rank), {.letter_bytes = 1000});
+    };
+    const PipelineResult by_letters = MustRun(training_, options);
+    EXPECT_EQ(LossBits(by_letters), LossBits(in_process));
+    EXPECT_EQ(by_letters.parameters, in_process.parameters);
+    EXPECT_EQ(by_letters.of_replica, in_process.of_replica);
   }
 }
 

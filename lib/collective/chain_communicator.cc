@@ -1,0 +1,341 @@
+#include "lib/collective/chain_communicator.h"
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "lib/base/status_macros.h"
+#include "lib/collective/chain_letters.h"
+#include "lib/collective/concatenation.h"
+
+namespace fusionllm::collective {
+namespace {
+
+using tensor::ConstTensorView;
+using tensor::TensorType;
+using tensor::TensorView;
+using Bytes = std::vector<std::byte>;
+
+// Rounds of a call. Greetings and the farewell are no part of a tensor.
+constexpr int32_t kGreets = -1;
+constexpr Letter kFarewell = {.call = 0, .round = -2, .part = 0};
+constexpr int32_t kThere = 0, kBack = 1;
+
+// A letter that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
+constexpr absl::Duration kLooksUp = absl::Milliseconds(50);
+
+class ChainCommunicator final : public Communicator {
+ public:
+  ChainCommunicator(Membership member, tensor::Memory& memory, Mail& mail, ChainOptions options)
+      : Communicator(std::move(member)),
+        memory_(memory),
+        mail_(mail),
+        patience_(options.patience.in_calls),
+        chain_(std::move(options.chain)),
+        letter_bytes_(options.letter_bytes),
+        place_(PlaceOf(rank())),
+        left_(chain_.size()) {}
+  ~ChainCommunicator() override {
+    if (Wait().ok()) Tell({.why = absl::OkStatus(), .calls = calls_});
+  }
+
+  tensor::Memory& memory() const override { return memory_; }
+
+  absl::Status AllReduce(std::span<const TensorView> tensors) override {
+    FUSIONLLM_RETURN_IF_ERROR(CheckSums("AllReduce", tensors));
+    std::vector<TensorType> types;
+    Concatenation row(memory_);
+    for (const TensorView& tensor : tensors) {
+      types.push_back(tensor.type);
+      row.Append(tensor);
+    }
+    return Call("AllReduce", types, [&] { return size() == 1 ? absl::OkStatus() : GoAlong(row, row, 1); });
+  }
+
+  absl::Status ReduceScatter(std::span<const Exchange> exchanges) override {
+    FUSIONLLM_RETURN_IF_ERROR(CheckReduceScatter(exchanges, size()));
+    Concatenation from(memory_), to(memory_);
+    for (int share = 0; share < size(); ++share) {
+      for (const Exchange& exchange : exchanges) from.Append(exchange.from, share, size());
+    }
+    for (const Exchange& exchange : exchanges) to.Append(exchange.to);
+    return Call("ReduceScatter", Brought(exchanges), [&] { return size() == 1 ? SendAll(from, &to, {}) : GoAlong(from, to, size()); });
+  }
+
+  absl::Status AllGather(std::span<const Exchange> exchanges) override {
+    FUSIONLLM_RETURN_IF_ERROR(CheckAllGather(exchanges, size()));
+    Concatenation from(memory_);
+    for (const Exchange& exchange : exchanges) from.Append(exchange.from);
+    std::vector<Concatenation> to(chain_.size(), Concatenation(memory_));  // by rank
+    for (int share = 0; share < size(); ++share) {
+      for (const Exchange& exchange : exchanges) to[static_cast<size_t>(share)].Append(exchange.to, share, size());
+    }
+    return Call("AllGather", Brought(exchanges), [&] {
+      FUSIONLLM_RETURN_IF_ERROR(SendAll(from, &to[static_cast<size_t>(rank())], Others()));
+      for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(ReceiveAll(other, to[static_cast<size_t>(other)]));
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status Broadcast(std::span<const TensorView> tensors, int root) override {
+    FUSIONLLM_RETURN_IF_ERROR(CheckRoot(root, size()));
+    std::vector<TensorType> types;
+    Concatenation row(memory_);
+    for (const TensorView& tensor : tensors) {
+      types.push_back(tensor.type);
+      row.Append(tensor);
+    }
+    return Call(absl::StrCat("Broadcast of replica ", root, ":"), types,
+                [&] { return rank() == root ? SendAll(row, nullptr, Others()) : ReceiveAll(root, row); });
+  }
+
+  absl::Status Wait() override {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  void Abort(absl::Status why) override {
+    if (why.ok()) why = absl::CancelledError("aborted");
+    End(absl::Status(why.code(), absl::StrCat(membership().ToString(), ": ", why.message()))).IgnoreError();
+  }
+
+ private:
+  static std::vector<TensorType> Brought(std::span<const Exchange> exchanges) {
+    std::vector<TensorType> types;
+    for (const Exchange& exchange : exchanges) types.push_back(exchange.from.type);
+    return types;
+  }
+
+  // In the order of the chain, from the next one on, so that not all send to the same one first.
+  std::vector<int> Others() const {
+    std::vector<int> others(chain_.begin() + place_ + 1, chain_.end());
+    others.insert(others.end(), chain_.begin(), chain_.begin() + place_);
+    return others;
+  }
+  size_t Before() const { return static_cast<size_t>(place_ - 1); }
+  size_t After() const { return static_cast<size_t>(place_ + 1); }
+  int PlaceOf(int rank) const { return static_cast<int>(std::find(chain_.begin(), chain_.end(), rank) - chain_.begin()); }
+  std::string Name(int other) const {
+    Membership member = membership();
+    member.rank = other;
+    return member.ToString();
+  }
+  Letter Named(int round, int part) const { return {.call = calls_, .round = round, .part = part}; }
+
+  // The first error of a call is the group's.
+  absl::Status Call(absl::string_view name, std::span<const TensorType> types, const std::function<absl::Status()>& body) {
+    FUSIONLLM_RETURN_IF_ERROR(Wait());
+    greeting_ = Describe(name, types, chain_, letter_bytes_);
+    heard_.assign(chain_.size(), false);
+    const auto all = [&]() -> absl::Status {
+      for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(Send(other, Named(kGreets, 0), Encode(greeting_)));
+      FUSIONLLM_RETURN_IF_ERROR(body());
+      for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(HearGreeting(other));
+      return absl::OkStatus();
+    };
+    if (const absl::Status status = all(); !status.ok()) return End(status);
+    ++calls_;
+    return absl::OkStatus();
+  }
+
+  // Sums along the chain, and back: to all of them or, where the row has `runs`, to each that of its rank. `to` is the row itself or the
+  // run of this member.
+  //
+  // One thread sends letters there and passes others back: in step k letter k there, and back the one that is `behind` steps older. A
+  // member is kLettersAhead steps more behind than the next one, and so that much ahead of it: were they equal, each would let the one
+  // before it go on only when its own letter has arrived, and the link between them would lie idle meanwhile. Letters there and those that
+  // come back are thus taken in an order in which none waits for a later one.
+  absl::Status GoAlong(Concatenation& row, Concatenation& to, int runs) {
+    const Cut cut(row, runs, letter_bytes_);
+    const int letters = runs * cut.letters(), behind = (size() - 1 - place_) * kLettersAhead;
+    for (int step = 0; step < letters + behind; ++step) {
+      if (step < letters) FUSIONLLM_RETURN_IF_ERROR(PassThere(cut, row, to, step));
+      if (step >= behind && place_ + 1 < size()) FUSIONLLM_RETURN_IF_ERROR(PassBack(cut, to, step - behind));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PassThere(const Cut& cut, Concatenation& row, Concatenation& to, int letter) {
+    const Cut::Piece piece = cut.piece(letter);
+    Bytes bytes;
+    if (place_ == 0) {
+      bytes.resize(piece.bytes);
+      FUSIONLLM_RETURN_IF_ERROR(row.Read(piece.begin, bytes));
+    } else {
+      FUSIONLLM_ASSIGN_OR_RETURN(bytes, Receive(chain_[Before()], Named(kThere, letter), piece.bytes));
+      FUSIONLLM_RETURN_IF_ERROR(row.AddTo(piece.begin, bytes));
+    }
+    if (place_ + 1 < size()) return Send(chain_[After()], Named(kThere, letter), std::move(bytes));
+    return KeepAndPassBack(cut, to, letter, std::move(bytes));
+  }
+
+  absl::Status PassBack(const Cut& cut, Concatenation& to, int letter) {
+    const bool whole = !cut.has_runs() || place_ >= PlaceOf(cut.run(letter));
+    FUSIONLLM_ASSIGN_OR_RETURN(Bytes bytes, Receive(chain_[After()], Named(kBack, letter), whole ? cut.piece(letter).bytes : 0));
+    return KeepAndPassBack(cut, to, letter, std::move(bytes));
+  }
+
+  // A sum that is whole; of one's run that is further on in the chain only that it has got there.
+  absl::Status KeepAndPassBack(const Cut& cut, Concatenation& to, int letter, Bytes bytes) {
+    const Cut::Piece piece = cut.piece(letter);
+    const bool own = !cut.has_runs() || cut.run(letter) == rank();
+    if (own) FUSIONLLM_RETURN_IF_ERROR(to.Write(piece.begin - (cut.has_runs() ? cut.BeginOf(rank()) : 0), bytes));
+    if (place_ == 0) return absl::OkStatus();
+    if (own && cut.has_runs()) bytes.clear();
+    return Send(chain_[Before()], Named(kBack, letter), std::move(bytes));
+  }
+
+  // A row to `receivers`, and to `copy` where there is one.
+  absl::Status SendAll(const Concatenation& row, const Concatenation* copy, const std::vector<int>& receivers) {
+    const Cut cut(row, 1, letter_bytes_);
+    for (int letter = 0; letter < cut.letters(); ++letter) {
+      const Cut::Piece piece = cut.piece(letter);
+      Bytes bytes(piece.bytes);
+      FUSIONLLM_RETURN_IF_ERROR(row.Read(piece.begin, bytes));
+      if (copy != nullptr) FUSIONLLM_RETURN_IF_ERROR(copy->Write(piece.begin, bytes));
+      for (const int receiver : receivers) FUSIONLLM_RETURN_IF_ERROR(Send(receiver, Named(kThere, letter), bytes));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status ReceiveAll(int sender, const Concatenation& row) {
+    const Cut cut(row, 1, letter_bytes_);
+    for (int letter = 0; letter < cut.letters(); ++letter) {
+      const Cut::Piece piece = cut.piece(letter);
+      FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Receive(sender, Named(kThere, letter), piece.bytes));
+      FUSIONLLM_RETURN_IF_ERROR(row.Write(piece.begin, bytes));
+    }
+    return absl::OkStatus();
+  }
+
+  // What another member calls must be what this one does.
+  absl::Status HearGreeting(int other) {
+    if (heard_[static_cast<size_t>(other)]) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Take(other, Named(kGreets, 0)));
+    heard_[static_cast<size_t>(other)] = true;
+    const absl::StatusOr<Greeting> his = ParseGreeting(bytes);
+    if (!his.ok()) return absl::Status(his.status().code(), absl::StrCat(Name(other), ": ", his.status().message()));
+    if (*his == greeting_) return absl::OkStatus();
+    const bool look_alike = his->call == greeting_.call;
+    const auto text = [&](const Greeting& greeting) {
+      return look_alike ? absl::StrFormat("%s (%016x)", greeting.call, greeting.digest) : greeting.call;
+    };
+    const bool first = rank() < other;
+    return absl::InvalidArgumentError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s",
+                                                      membership().group, std::min(rank(), other), text(first ? greeting_ : *his),
+                                                      std::max(rank(), other), text(first ? *his : greeting_)));
+  }
+
+  // Whom this member has nothing of in this call; where that is nobody, `other`.
+  std::vector<int> Missing(int other) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank == this->rank() || heard_[static_cast<size_t>(rank)]) continue;
+      if (!mail_.Take(rank, Named(kGreets, 0), absl::InfinitePast()).ok()) missing.push_back(rank);
+    }
+    if (missing.empty()) missing.push_back(other);
+    return missing;
+  }
+
+  absl::Status Send(int to, const Letter& letter, Bytes bytes) {
+    const absl::Status status = mail_.Send(to, letter, std::move(bytes));
+    if (status.ok()) return status;
+    FUSIONLLM_RETURN_IF_ERROR(HearFarewells());  // who is lost may have said why
+    return absl::Status(status.code(), absl::StrFormat("%s cannot reach replica %d: %s", membership().ToString(), to, status.message()));
+  }
+
+  // Numbers of who has greeted: so many bytes.
+  absl::StatusOr<Bytes> Receive(int from, const Letter& letter, size_t bytes) {
+    FUSIONLLM_RETURN_IF_ERROR(HearGreeting(from));
+    FUSIONLLM_ASSIGN_OR_RETURN(Bytes taken, Take(from, letter));
+    if (taken.size() == bytes) return taken;
+    return absl::InvalidArgumentError(absl::StrFormat("%s sent %d bytes where %s has %d", Name(from), taken.size(), greeting_.call, bytes));
+  }
+
+  absl::StatusOr<Bytes> Take(int from, const Letter& letter) {
+    for (const absl::Time patience_ends = absl::Now() + patience_;;) {
+      FUSIONLLM_RETURN_IF_ERROR(Wait());
+      absl::StatusOr<Bytes> taken = mail_.Take(from, letter, std::min(absl::Now() + kLooksUp, patience_ends));
+      if (taken.ok()) return taken;
+      if (!absl::IsDeadlineExceeded(taken.status())) {
+        return absl::Status(taken.status().code(), absl::StrCat(membership().ToString(), ": ", taken.status().message()));
+      }
+      FUSIONLLM_RETURN_IF_ERROR(HearFarewells());
+      if (absl::Now() < patience_ends) continue;
+      return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", membership().ToString(),
+                                                    absl::FormatDuration(patience_), absl::StrJoin(Missing(from), ", "), greeting_.call));
+    }
+  }
+
+  // An error where somebody has ended, or left before what this member does now.
+  absl::Status HearFarewells() {
+    for (const int other : Others()) {
+      std::optional<int64_t>& left = left_[static_cast<size_t>(other)];
+      if (!left.has_value()) {
+        const absl::StatusOr<Bytes> bytes = mail_.Take(other, kFarewell, absl::InfinitePast());
+        if (!bytes.ok()) continue;
+        const absl::StatusOr<Farewell> farewell = ParseFarewell(*bytes);
+        if (!farewell.ok()) return absl::Status(farewell.status().code(), absl::StrCat(Name(other), ": ", farewell.status().message()));
+        FUSIONLLM_RETURN_IF_ERROR(farewell->why);
+        left = farewell->calls;
+      }
+      if (*left <= calls_) return absl::UnavailableError(absl::StrCat(Name(other), " has left"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Answers what the group ended with: the first `why`.
+  absl::Status End(const absl::Status& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_.ok()) return ended_;
+      ended_ = why;
+    }
+    mail_.Cancel(why);
+    Tell({.why = why});
+    return why;
+  }
+  void Tell(const Farewell& farewell) {
+    for (const int other : Others()) mail_.Send(other, kFarewell, Encode(farewell)).IgnoreError();  // who is gone need not know
+  }
+
+  tensor::Memory& memory_;
+  Mail& mail_;
+  const absl::Duration patience_;
+  const std::vector<int> chain_;  // ranks
+  const size_t letter_bytes_;
+  const int place_;  // in the chain
+  // Of the thread that calls.
+  int64_t calls_ = 0;  // done
+  // Of the call under way: what it is, and from whom this member has heard, by rank, that he makes it, too.
+  Greeting greeting_;
+  std::vector<bool> heard_;
+  std::vector<std::optional<int64_t>> left_;  // by rank: calls that a member had done when it left
+  std::mutex mutex_;
+  absl::Status ended_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> MakeChain(const Membership& member, tensor::Memory& memory, Mail& mail,
+                                                        ChainOptions options) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
+  std::vector<int> ranks(static_cast<size_t>(member.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (options.chain.empty()) options.chain = ranks;
+  if (!std::is_permutation(options.chain.begin(), options.chain.end(), ranks.begin(), ranks.end())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the chain %s of %s does not name each once", absl::StrJoin(options.chain, " "), member.ToString()));
+  }
+  if (options.letter_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("letters of 0 bytes for ", member.ToString()));
+  return std::make_unique<ChainCommunicator>(member, memory, mail, std::move(options));
+}
+
+}  // namespace fusionllm::collective
