@@ -13,9 +13,9 @@ namespace fusionllm::planning {
 namespace {
 
 using scheduler::Timeline;
+using scheduler::replicas::ChainLink;
+using scheduler::replicas::ChainResource;
 using scheduler::replicas::ReplicaPlan;
-using scheduler::replicas::RingLink;
-using scheduler::replicas::RingResource;
 
 constexpr size_t kMostLimits = 8;
 
@@ -25,18 +25,18 @@ double Slowest(const std::vector<wire::SimulatedStep>& pipelines) {
   return slowest_s;
 }
 
-void AddRings(const ReplicaPlan& plan, wire::SimulatedStep& step) {
-  for (const RingLink& link : plan.sync.links) {
+void AddChains(const ReplicaPlan& plan, wire::SimulatedStep& step) {
+  for (const ChainLink& link : plan.sync.links) {
     wire::SimulatedLink out{.src = link.src,
                             .dst = link.dst,
                             .src_stage = link.stage,
                             .dst_stage = link.stage,
                             .sync = true,
-                            .messages = link.rounds,
+                            .messages = link.letters,
                             .bytes = link.bytes,
                             .busy_ratio = step.step_seconds > 0 ? link.busy_s / step.step_seconds : 0,
                             .busy_seconds = link.busy_s,
-                            .latency_seconds = link.rounds > 0 ? link.latency_s / link.rounds : 0};
+                            .latency_seconds = link.latency_s};
     for (size_t d = 0; d < plan.pipelines.size(); ++d) {
       if (plan.pipelines[d].stages[link.stage].device_names[0] == link.src) out.replica = static_cast<int>(d);
     }
@@ -60,7 +60,7 @@ void AddResources(const std::vector<wire::SimulatedStep>& pipelines, const Repli
       ++use.pipelines;
     }
   }
-  for (const RingResource& resource : plan.sync.resources) {
+  for (const ChainResource& resource : plan.sync.resources) {
     uses[resource.name].bytes += resource.bytes;
     uses[resource.name].synced_s += resource.busy_s;
   }
@@ -130,7 +130,7 @@ wire::SimulatedStep ReplicaStep(const std::vector<wire::SimulatedStep>& pipeline
     }
     step.loss_cost += pipelines[d].loss_cost * pipelines[d].micro_batches / step.micro_batches;
   }
-  AddRings(plan, step);
+  AddChains(plan, step);
   AddResources(pipelines, plan, step);
   AddLimits(pipelines, plan, step);
   size_t runner_up = 0;
@@ -161,14 +161,15 @@ Timeline ReplicaTimeline(std::vector<Timeline> pipelines, const ReplicaPlan& pla
     for (const Timeline::Box& box : pipelines[d].boxes) add({.row = first + box.row, .span = box.span});
     whole.truncated = whole.truncated || pipelines[d].truncated;
   }
-  for (const RingLink& link : plan.sync.links) {
+  // One box for all letters, from the first one to the last: there may be gaps between them.
+  for (const ChainLink& link : plan.sync.links) {
     whole.rows.push_back({.name = absl::StrFormat("%s -> %s: all-reduce of stage %d", link.src, link.dst, link.stage), .is_link = true});
     add({.row = static_cast<int>(whole.rows.size()) - 1,
          .span = {.kind = scheduler::TimelineSpan::Kind::kBackwardMessage,
-                  .begin_s = finished_s,
-                  .end_s = finished_s + link.busy_s,
-                  .sent_s = finished_s,
-                  .arrives_s = finished_s + link.busy_s + link.latency_s}});
+                  .begin_s = finished_s + link.begin_s,
+                  .end_s = finished_s + link.end_s,
+                  .sent_s = finished_s + link.begin_s,
+                  .arrives_s = finished_s + (link.end_s + link.latency_s)}});
   }
   whole.step_s = finished_s + plan.sync_s;
   return whole;

@@ -16,7 +16,7 @@ namespace fusionllm::planning {
 // gradients counts as idle.
 wire::SimulatedStep ReplicaStep(const std::vector<wire::SimulatedStep>& pipelines, const scheduler::replicas::ReplicaPlan& plan);
 
-// The rows of every pipeline one after another, then those of the rings.
+// The rows of every pipeline one after another, then those of the chains.
 scheduler::Timeline ReplicaTimeline(std::vector<scheduler::Timeline> pipelines, const scheduler::replicas::ReplicaPlan& plan);
 
 }  // namespace fusionllm::planning

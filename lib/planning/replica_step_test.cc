@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lib/job/parse.h"
 #include "lib/planning/simulate_workload.h"
 
@@ -49,6 +51,22 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
     EXPECT_NEAR(seconds, step.step_seconds, 1e-9);
     EXPECT_NEAR(stage.busy_ratio, 1 - stage.idle_seconds / step.step_seconds, 1e-9);
   }
+  // Two replicas of each stage that has gradients: a hop there and one back, with all of them in letters.
+  std::vector<wire::SimulatedLink> hops;
+  for (const wire::SimulatedLink& link : step.links) {
+    if (link.sync) hops.push_back(link);
+  }
+  ASSERT_EQ(hops.size(), 2u) << "one stage has all weights";
+  for (size_t h = 0; h < hops.size(); ++h) {
+    const wire::PlanStage& stage = plan.stages[hops[h].src_stage];
+    ASSERT_THAT(stage.chain, ::testing::ElementsAre(0, 1)) << "as fast as backwards";
+    EXPECT_EQ(hops[h].replica, stage.chain[h]) << "who sends";
+    EXPECT_EQ(hops[h].src, stage.devices[stage.chain[h]]);
+    EXPECT_EQ(hops[h].dst, stage.devices[stage.chain[1 - h]]);
+    EXPECT_EQ(hops[h].bytes, stage.sync_bytes);
+    EXPECT_GT(hops[h].messages, 1);
+    EXPECT_LE(hops[h].busy_seconds + hops[h].latency_seconds, step.sync_seconds);
+  }
   int64_t synced_bytes = 0, sent_bytes = 0, planned_bytes = 0;
   for (const wire::SimulatedLink& link : step.links) (link.sync ? synced_bytes : sent_bytes) += link.bytes;
   for (const wire::PlanLink& link : plan.links) planned_bytes += link.bytes;
@@ -60,6 +78,9 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   EXPECT_GT(step.limits[0].gain, 0);
   EXPECT_FALSE(step.bottleneck.empty());
   EXPECT_EQ(outcome->timeline.step_s, step.step_seconds);
+  double last_s = 0;
+  for (const scheduler::Timeline::Box& box : outcome->timeline.boxes) last_s = std::max(last_s, box.span.arrives_s);
+  EXPECT_EQ(last_s, step.step_seconds) << "the last letter ends the step, bit for bit";
   std::vector<std::string> rows;
   for (const scheduler::Timeline::Row& row : outcome->timeline.rows) rows.push_back(row.name);
   EXPECT_THAT(rows, ::testing::Contains(::testing::HasSubstr("pipeline 1, stage 1")));

@@ -102,8 +102,8 @@ wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, si
 }
 
 void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
-  stage.sync_bytes = plan.rings[s].gradient_bytes;
-  for (const int device : plan.rings[s].devices) {
+  stage.sync_bytes = plan.chains[s].gradient_bytes;
+  for (const int device : plan.chains[s].devices) {
     const auto replica = std::find_if(plan.pipelines.begin(), plan.pipelines.end(),
                                       [&](const Plan& pipeline) { return pipeline.stages[s].devices[0] == device; });
     stage.chain.push_back(static_cast<int>(replica - plan.pipelines.begin()));
@@ -143,7 +143,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   }
   for (size_t s = 0; s < pipelines[0].stages.size(); ++s) {
     document.stages.push_back(MergeStages(pipelines, s, plan.predicted_step_s));
-    if (s < plan.rings.size()) AddChain(plan, s, document.stages.back());
+    if (s < plan.chains.size()) AddChain(plan, s, document.stages.back());
   }
   if (context.explain) {
     const std::string certainty = document.explain.empty() ? "" : document.explain.back();

@@ -29,7 +29,7 @@ struct SimulatedLink {
   int src_stage = 0, dst_stage = 0;
   int replica = 0;        // pipeline; of the sender
   bool backward = false;  // gradients
-  bool sync = false;      // replicas of a stage add up their gradients: all rounds of the ring
+  bool sync = false;      // replicas of a stage add up their gradients: one way between neighbours of the chain
   int64_t messages = 0;
   int64_t bytes = 0;
   double busy_ratio = 0;

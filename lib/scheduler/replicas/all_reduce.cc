@@ -1,140 +1,211 @@
 #include "lib/scheduler/replicas/all_reduce.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace fusionllm::scheduler::replicas {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool IsIdle(const Ring& ring) { return ring.devices.size() < 2 || ring.gradient_bytes == 0; }
-
-double Rounds(const Ring& ring) { return 2.0 * static_cast<double>(ring.devices.size() - 1); }
-
-double BytesOfALink(const Ring& ring) {
-  return Rounds(ring) / static_cast<double>(ring.devices.size()) * static_cast<double>(ring.gradient_bytes);
-}
+bool IsIdle(const Chain& chain) { return chain.devices.size() < 2 || chain.gradient_bytes == 0; }
 
 template <class Visit>
-void ForEachLink(const Ring& ring, const Visit& visit) {
-  for (size_t i = 0; i < ring.devices.size(); ++i) visit(ring.devices[i], ring.devices[(i + 1) % ring.devices.size()]);
+void ForEachHop(const Chain& chain, const Visit& visit) {
+  const std::vector<int>& devices = chain.devices;
+  for (size_t i = 0; i + 1 < devices.size(); ++i) visit(devices[i], devices[i + 1]);
+  for (size_t i = devices.size() - 1; i > 0; --i) visit(devices[i], devices[i - 1]);
 }
 
-std::map<int, double> BytesOfResources(const Problem& problem, std::span<const Ring> rings) {
-  std::map<int, double> resource_bytes;
-  for (const Ring& ring : rings) {
-    if (IsIdle(ring)) continue;
-    ForEachLink(ring, [&](int src, int dst) {
-      problem.links().ForEachResource(src, dst, problem.link(src, dst), [&](int r) { resource_bytes[r] += BytesOfALink(ring); });
+// What all hops put on a resource: everything, and one letter of each.
+struct Load {
+  int64_t bytes = 0;
+  int64_t letters_bytes = 0;
+};
+using Loads = std::map<int, Load>;
+
+Loads LoadsOf(const Problem& problem, std::span<const Chain> chains) {
+  Loads loads;
+  for (const Chain& chain : chains) {
+    if (IsIdle(chain)) continue;
+    const int64_t letter_bytes = LetterBytes(chain.gradient_bytes);
+    ForEachHop(chain, [&](int src, int dst) {
+      problem.links().ForEachResource(src, dst, problem.link(src, dst), [&](int r) {
+        Load& load = loads[r];
+        load.bytes += chain.gradient_bytes;
+        load.letters_bytes += letter_bytes;
+      });
     });
   }
-  return resource_bytes;
+  return loads;
 }
 
-double BusySeconds(const Problem& problem, const Ring& ring, int src, int dst, const std::map<int, double>& resource_bytes) {
-  const DirectedLink link = problem.link(src, dst);
-  double busy_s = BytesOfALink(ring) / link.own_bytes_per_s;
-  problem.links().ForEachResource(
-      src, dst, link, [&](int r) { busy_s = std::max(busy_s, resource_bytes.at(r) / problem.request().resources[r].bytes_per_s); });
-  return busy_s;
+struct Hop {
+  int src = 0, dst = 0;
+  double busy_s = 0, latency_s = 0, begin_s = 0, end_s = 0;  // as ChainLink's
+};
+
+// Visits the hops of a chain and returns its seconds. Infinite, with hops missing, where a link is.
+template <class Visit>
+double Walk(const Problem& problem, const Chain& chain, const Loads& loads, const Visit& visit) {
+  const double bytes = static_cast<double>(chain.gradient_bytes), letter_bytes = static_cast<double>(LetterBytes(chain.gradient_bytes));
+  double begin_s = 0, behind_s = 0, arrived_s = 0;  // behind: the last letter after the first one, where they are the furthest apart
+  ForEachHop(chain, [&](int src, int dst) {
+    const DirectedLink link = problem.link(src, dst);
+    if (!(link.bytes_per_s > 0)) {
+      arrived_s = kInfinity;
+      return;
+    }
+    double busy_s = bytes / link.own_bytes_per_s, letter_s = letter_bytes / link.own_bytes_per_s;
+    problem.links().ForEachResource(src, dst, link, [&](int r) {
+      const Load& load = loads.at(r);
+      const double bytes_per_s = problem.request().resources[r].bytes_per_s;
+      busy_s = std::max(busy_s, static_cast<double>(load.bytes) / bytes_per_s);
+      letter_s = std::max(letter_s, static_cast<double>(load.letters_bytes) / bytes_per_s);
+    });
+    behind_s = std::max(behind_s, busy_s - letter_s);
+    const double end_s = begin_s + letter_s + behind_s;
+    visit(Hop{.src = src, .dst = dst, .busy_s = busy_s, .latency_s = link.latency_s, .begin_s = begin_s, .end_s = end_s});
+    begin_s += letter_s + link.latency_s;
+    arrived_s = std::max(arrived_s, end_s + link.latency_s);
+  });
+  return arrived_s;
 }
 
-Ring NearestNext(const Problem& problem, std::span<const int> devices, size_t start, int64_t gradient_bytes) {
-  Ring ring{.devices = {devices[start]}, .gradient_bytes = gradient_bytes};
-  const double bytes = static_cast<double>(gradient_bytes) / static_cast<double>(devices.size());
+constexpr auto kIgnore = [](const Hop&) {};
+
+// Seconds of the bytes from one to the other and back, on their slower way, and the latencies. Infinite where one cannot answer.
+double Distance(const Problem& problem, int a, int b, double bytes) {
+  const DirectedLink there = problem.link(a, b), back = problem.link(b, a);
+  const double bytes_per_s = std::min(there.bytes_per_s, back.bytes_per_s);
+  return bytes_per_s > 0 ? there.latency_s + back.latency_s + bytes / bytes_per_s : kInfinity;
+}
+
+Chain NearestNext(const Problem& problem, std::span<const int> devices, size_t start, int64_t gradient_bytes) {
+  Chain chain{.devices = {devices[start]}, .gradient_bytes = gradient_bytes};
   std::vector<char> taken(devices.size(), 0);
   taken[start] = 1;
-  while (ring.devices.size() < devices.size()) {
+  while (chain.devices.size() < devices.size()) {
     size_t nearest = devices.size();
     double nearest_s = kInfinity;
     for (size_t i = 0; i < devices.size(); ++i) {
       if (taken[i]) continue;
-      const DirectedLink link = problem.link(ring.devices.back(), devices[i]);
-      const double seconds = link.bytes_per_s > 0 ? link.latency_s + bytes / link.bytes_per_s : kInfinity;
+      const double seconds = Distance(problem, chain.devices.back(), devices[i], static_cast<double>(gradient_bytes));
       if (nearest == devices.size() || seconds < nearest_s) {
         nearest = i;
         nearest_s = seconds;
       }
     }
     taken[nearest] = 1;
-    ring.devices.push_back(devices[nearest]);
+    chain.devices.push_back(devices[nearest]);
   }
-  std::rotate(ring.devices.begin(), std::find(ring.devices.begin(), ring.devices.end(), devices[0]), ring.devices.end());
-  return ring;
+  return chain;
+}
+
+// The fastest of the chains that it is told of; of equally fast ones the first.
+class Fastest {
+ public:
+  Fastest(const Problem& problem, Chain first) : problem_(problem), best_(std::move(first)), best_s_(Seconds(best_)) {}
+
+  const Chain& best() const { return best_; }
+  // Whether it is faster than all before.
+  bool Consider(const Chain& chain) {
+    const double seconds = Seconds(chain);
+    if (!(seconds < best_s_ * (1 - kSameSeconds))) return false;
+    best_ = chain;
+    best_s_ = seconds;
+    return true;
+  }
+
+ private:
+  double Seconds(const Chain& chain) const { return AllReduceSeconds(problem_, {&chain, 1}); }
+
+  const Problem& problem_;
+  Chain best_;
+  double best_s_;
+};
+
+void ImproveByReversals(Fastest& fastest) {
+  const size_t size = fastest.best().devices.size();
+  bool improved = true;
+  for (size_t pass = 0; improved && pass < size; ++pass) {
+    improved = false;
+    for (size_t i = 0; i < size; ++i) {
+      for (size_t j = i + 1; j < size; ++j) {
+        Chain chain = fastest.best();
+        std::reverse(chain.devices.begin() + static_cast<ptrdiff_t>(i), chain.devices.begin() + static_cast<ptrdiff_t>(j) + 1);
+        improved = fastest.Consider(chain) || improved;
+      }
+    }
+  }
 }
 
 }  // namespace
 
-double AllReduceSeconds(const Problem& problem, std::span<const Ring> rings) {
-  const std::map<int, double> resource_bytes = BytesOfResources(problem, rings);
+double AllReduceSeconds(const Problem& problem, std::span<const Chain> chains) {
+  const Loads loads = LoadsOf(problem, chains);
   double slowest_s = 0;
-  for (const Ring& ring : rings) {
-    if (IsIdle(ring)) continue;
-    ForEachLink(ring, [&](int src, int dst) {
-      const DirectedLink link = problem.link(src, dst);
-      const bool there = link.bytes_per_s > 0;
-      slowest_s =
-          there ? std::max(slowest_s, Rounds(ring) * link.latency_s + BusySeconds(problem, ring, src, dst, resource_bytes)) : kInfinity;
-    });
+  for (const Chain& chain : chains) {
+    if (!IsIdle(chain)) slowest_s = std::max(slowest_s, Walk(problem, chain, loads, kIgnore));
   }
   return slowest_s;
 }
 
-AllReduceUse UseOf(const Problem& problem, std::span<const Ring> rings) {
-  const std::map<int, double> resource_bytes = BytesOfResources(problem, rings);
+AllReduceUse UseOf(const Problem& problem, std::span<const Chain> chains) {
+  const PlanRequest& request = problem.request();
+  const Loads loads = LoadsOf(problem, chains);
   AllReduceUse use;
-  for (size_t stage = 0; stage < rings.size(); ++stage) {
-    const Ring& ring = rings[stage];
-    if (IsIdle(ring)) continue;
-    ForEachLink(ring, [&](int src, int dst) {
+  for (size_t stage = 0; stage < chains.size(); ++stage) {
+    const int64_t bytes = chains[stage].gradient_bytes;
+    if (IsIdle(chains[stage])) continue;
+    const int64_t letter_bytes = LetterBytes(bytes);
+    Walk(problem, chains[stage], loads, [&](const Hop& hop) {
       use.links.push_back({.stage = static_cast<int>(stage),
-                           .src = problem.request().devices[src].name,
-                           .dst = problem.request().devices[dst].name,
-                           .rounds = static_cast<int>(Rounds(ring)),
-                           .bytes = static_cast<int64_t>(BytesOfALink(ring)),
-                           .busy_s = BusySeconds(problem, ring, src, dst, resource_bytes),
-                           .latency_s = Rounds(ring) * problem.link(src, dst).latency_s});
+                           .src = request.devices[hop.src].name,
+                           .dst = request.devices[hop.dst].name,
+                           .letters = (bytes + letter_bytes - 1) / letter_bytes,
+                           .bytes = bytes,
+                           .busy_s = hop.busy_s,
+                           .latency_s = hop.latency_s,
+                           .begin_s = hop.begin_s,
+                           .end_s = hop.end_s});
     });
   }
-  for (const auto& [resource, bytes] : resource_bytes) {
-    const SharedResource& shared = problem.request().resources[resource];
-    use.resources.push_back({.name = shared.name, .bytes = static_cast<int64_t>(bytes), .busy_s = bytes / shared.bytes_per_s});
+  for (const auto& [resource, load] : loads) {
+    const SharedResource& shared = request.resources[resource];
+    use.resources.push_back({.name = shared.name, .bytes = load.bytes, .busy_s = static_cast<double>(load.bytes) / shared.bytes_per_s});
   }
   return use;
 }
 
-int64_t AllReduceBytes(std::span<const Ring> rings) {
+int64_t AllReduceBytes(std::span<const Chain> chains) {
   int64_t bytes = 0;
-  for (const Ring& ring : rings) {
-    if (!IsIdle(ring)) bytes += 2 * static_cast<int64_t>(ring.devices.size() - 1) * ring.gradient_bytes;
+  for (const Chain& chain : chains) {
+    if (!IsIdle(chain)) bytes += 2 * static_cast<int64_t>(chain.devices.size() - 1) * chain.gradient_bytes;
   }
   return bytes;
 }
 
-Ring FastestRing(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes) {
-  Ring best{.devices = {devices.begin(), devices.end()}, .gradient_bytes = gradient_bytes};
-  if (devices.size() < 3) return best;
-  double best_s = AllReduceSeconds(problem, {&best, 1});
-  const auto consider = [&](const Ring& ring) {
-    const double seconds = AllReduceSeconds(problem, {&ring, 1});
-    if (seconds >= best_s) return;
-    best = ring;
-    best_s = seconds;
-  };
+Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes) {
+  Fastest fastest(problem, {.devices = {devices.begin(), devices.end()}, .gradient_bytes = gradient_bytes});
+  if (devices.size() < 3 || gradient_bytes == 0) return fastest.best();
   if (devices.size() > kMostTriedOrders) {
-    for (size_t start = 0; start < devices.size(); ++start) consider(NearestNext(problem, devices, start, gradient_bytes));
-    return best;
+    for (size_t start = 0; start < devices.size(); ++start) fastest.Consider(NearestNext(problem, devices, start, gradient_bytes));
+    if (devices.size() <= kMostImprovedDevices) ImproveByReversals(fastest);
+    return fastest.best();
   }
   std::vector<int> order(devices.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  while (std::next_permutation(order.begin() + 1, order.end())) {
-    Ring ring{.gradient_bytes = gradient_bytes};
-    for (int i : order) ring.devices.push_back(devices[i]);
-    consider(ring);
+  Chain chain = fastest.best();
+  while (std::next_permutation(order.begin(), order.end())) {
+    if (order.front() > order.back()) continue;  // another one backwards
+    for (size_t i = 0; i < order.size(); ++i) chain.devices[i] = devices[order[i]];
+    fastest.Consider(chain);
   }
-  return best;
+  return fastest.best();
 }
 
 int64_t GradientBytes(const Problem& problem, int begin, int end) {

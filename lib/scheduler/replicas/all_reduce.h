@@ -1,14 +1,27 @@
 // Seconds in which the replicas of every stage add up their gradients at the end of a step.
 //
-// A ring all-reduce among D devices takes 2 (D - 1) rounds, D - 1 to reduce and D - 1 to gather, in each of which every device sends 1/D of
-// the bytes to the next one: 2 (D - 1) / D of the bytes over each link of the ring (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69,
-// 2009; what DT-FM's section 3.2 builds on). All stages do so at the same time, uncompressed. A link of a ring takes
-//   2 (D - 1) latency + max(2 (D - 1) / D bytes / own rate, bytes of all links of all rings over a shared resource / its rate)
-// and the slowest link decides.
+// The replicas of a stage are a chain c_0 .. c_{D-1}. Gradients go in letters: c_0 sends each to c_1, which adds its own and sends it on;
+// c_{D-1} has the sum and sends it back, and each passes it on towards c_0. Letters are under way together: a reduction and a broadcast
+// along a linear array, pipelined, so that much data takes little longer than one hop of it (for broadcasts: Patarasuk, Yuan and Faraj,
+// J. Parallel Distrib. Comput. 68, 2008). Every directed link of the chain carries the bytes once, and every element is added in the order
+// of the chain, wherever letters are cut. The ring all-reduce (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009) has all devices
+// send 1/D of the bytes in each of 2 (D - 1) rounds: 2 (D - 1) / D of the bytes over each of D links, in one direction, and rounds wait for
+// the slowest of them.
+//
+// A letter makes 2 (D - 1) hops, D - 1 there and D - 1 back. All stages do so at the same time, uncompressed. Of a hop
+//   busy   = max(bytes / own rate, bytes of all hops of all chains over a shared resource / its rate)
+//   letter = the same of one letter: LetterBytes instead of bytes, that of every hop that shares the resource
+// and what a pipeline of the hops takes is
+//   sum of latencies + sum of letters + max(busy - letter)
+// that is, the busy time of the slowest hop and one letter's on each of the others. The slowest chain decides.
+//
+// A device inside the chain sends twice, on and back, and so does its port where it has one: all bytes twice, where a ring has
+// 2 (D - 1) / D of them.
 //
 // Pure functions, deterministic.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -18,47 +31,63 @@
 
 namespace fusionllm::scheduler::replicas {
 
-// One stage: its replicas in the order of the ring, and the gradients each of them has.
-struct Ring {
+// One stage: its replicas in the order of the chain, and the gradients each of them has.
+struct Chain {
   std::vector<int> devices;
   int64_t gradient_bytes = 0;
-  bool operator==(const Ring&) const = default;
+  bool operator==(const Chain&) const = default;
 };
 
-// What a link of a ring does in all rounds together, and a resource that links of rings share.
-struct RingLink {
+// Bytes of a letter when so many are added up: a 16th of them, but no fewer than pay for a message and no more than are soon through.
+// lib/collective/chain_communicator cuts by the same rule and is not included, since planning comes without transports: who changes one
+// changes both.
+inline constexpr int64_t kLettersWanted = 16;
+inline constexpr int64_t kLeastLetterBytes = int64_t{64} << 10;
+inline constexpr int64_t kMostLetterBytes = int64_t{2} << 20;
+constexpr int64_t LetterBytes(int64_t bytes) {
+  return std::min(bytes, std::clamp(bytes / kLettersWanted, kLeastLetterBytes, kMostLetterBytes));
+}
+
+// What one hop of a chain does with all letters together, and a resource that hops share. Times count from when gradients are there.
+struct ChainLink {
   int stage = 0;
   std::string src, dst;  // devices
-  int rounds = 0;
+  int64_t letters = 0;
   int64_t bytes = 0;
   double busy_s = 0;     // waiting for others on what it shares included
-  double latency_s = 0;  // of all rounds
-  bool operator==(const RingLink&) const = default;
+  double latency_s = 0;  // of a letter
+  double begin_s = 0;    // the first letter sets out
+  double end_s = 0;      // the last one is sent; it arrives a latency later
+  bool operator==(const ChainLink&) const = default;
 };
-struct RingResource {
+struct ChainResource {
   std::string name;
   int64_t bytes = 0;
   double busy_s = 0;
-  bool operator==(const RingResource&) const = default;
+  bool operator==(const ChainResource&) const = default;
 };
 struct AllReduceUse {
-  std::vector<RingLink> links;  // by stage, in the order of the ring
-  std::vector<RingResource> resources;
+  std::vector<ChainLink> links;  // by stage, in the order of a letter's way: to the end of the chain and back
+  std::vector<ChainResource> resources;
   bool operator==(const AllReduceUse&) const = default;
 };
-// Precondition: every link exists. AllReduceSeconds is the largest busy_s + latency_s.
-AllReduceUse UseOf(const Problem& problem, std::span<const Ring> rings);
+// Precondition: every link exists. AllReduceSeconds is the largest end_s + latency_s.
+AllReduceUse UseOf(const Problem& problem, std::span<const Chain> chains);
 
-// Infinite when a ring has a link that the network lacks. Rings of one device and of no bytes take no time.
-double AllReduceSeconds(const Problem& problem, std::span<const Ring> rings);
+// Infinite when the network lacks a link between neighbours, either way. Chains of one device and of no bytes take no time.
+double AllReduceSeconds(const Problem& problem, std::span<const Chain> chains);
 
-// Bytes that all rings put on links together.
-int64_t AllReduceBytes(std::span<const Ring> rings);
+// Bytes that all chains put on links together.
+int64_t AllReduceBytes(std::span<const Chain> chains);
 
-// The ring with the least seconds, alone on the network: of all orders up to kMostTriedOrders devices, beyond of those that go to the
-// nearest device left, from every start. The first device stays first.
+// The chain with the least seconds, alone on the network, and of equally fast ones the first: the order given, then by permutation. Of all
+// orders up to kMostTriedOrders devices; beyond, of those that go to the nearest device left, from every start, and up to
+// kMostImprovedDevices of what reversing a run of one makes faster. A chain backwards has the same hops and takes the same time, so of the
+// two one is tried, links of different rates each way or not.
 inline constexpr int kMostTriedOrders = 6;
-Ring FastestRing(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes);
+inline constexpr int kMostImprovedDevices = 24;
+inline constexpr double kSameSeconds = 1e-9;  // relative: sums of the same hops in another order
+Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes);
 
 // Gradients of positions [begin, end), those of tied parameters once.
 int64_t GradientBytes(const Problem& problem, int begin, int end);

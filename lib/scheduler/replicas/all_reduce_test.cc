@@ -1,19 +1,26 @@
 #include "lib/scheduler/replicas/all_reduce.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <variant>
+#include <vector>
 
+#include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
 
+using ::testing::ElementsAre;
+
 constexpr double kInside = 1e8, kInsideLatency = 0.001, kAcross = 1e6, kAcrossLatency = 0.05;
 constexpr int64_t kBytes = 4'000'000;
+constexpr double kLetter = kBytes / 16.0;
 
 // Devices 0, 1 in paris, 2, 3 in tokyo; one line of 1 MB/s each way between them.
 class AllReduceTest : public ::testing::Test {
@@ -24,73 +31,133 @@ class AllReduceTest : public ::testing::Test {
     Prepare();
   }
   void Prepare() { problem_ = std::get<std::unique_ptr<Problem>>(Problem::Create(request_).value()); }
-  double Seconds(const std::vector<Ring>& rings) const { return AllReduceSeconds(*problem_, rings); }
+  double Seconds(const std::vector<Chain>& chains) const { return AllReduceSeconds(*problem_, chains); }
+  std::vector<int> Fastest(const std::vector<int>& devices) const { return FastestChain(*problem_, devices, kBytes).devices; }
+  Link& LinkOf(int src, int dst) {
+    return *std::find_if(request_.links.begin(), request_.links.end(), [&](const Link& l) { return l.src == src && l.dst == dst; });
+  }
 
   PlanRequest request_;
   std::unique_ptr<Problem> problem_;
 };
 
-TEST_F(AllReduceTest, TwoInsideASiteSendTheirHalvesTwice) {
-  // 2 (2 - 1) rounds of half the bytes: all of them once each way, two latencies.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + kBytes / kInside);
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), 2 * kAcrossLatency + kBytes / kAcross);
-  EXPECT_EQ(AllReduceBytes(std::vector<Ring>{{{0, 2}, kBytes}}), 2 * kBytes);
+TEST_F(AllReduceTest, LettersAreASixteenthOfTheBytesWithinLimits) {
+  EXPECT_EQ(LetterBytes(1), 1);
+  EXPECT_EQ(LetterBytes(kLeastLetterBytes), kLeastLetterBytes);
+  EXPECT_EQ(LetterBytes(1'000'000), kLeastLetterBytes);
+  EXPECT_EQ(LetterBytes(16'000'000), 1'000'000);
+  EXPECT_EQ(LetterBytes(int64_t{1} << 40), kMostLetterBytes);
 }
 
-TEST_F(AllReduceTest, FourCrossTheLineOnceEachWayIfTheRingIsWellOrdered) {
-  // 2 x 3 rounds of a quarter: 1.5 times the bytes over each link of the ring.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 2, 3}, kBytes}}), 6 * kAcrossLatency + 1.5 * kBytes / kAcross);
-  // In zigzag each direction of the line carries two links of the ring.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2, 1, 3}, kBytes}}), 6 * kAcrossLatency + 2 * 1.5 * kBytes / kAcross);
-  const Ring ring = FastestRing(*problem_, std::vector<int>{0, 2, 1, 3}, kBytes);
-  EXPECT_DOUBLE_EQ(Seconds({ring}), 6 * kAcrossLatency + 1.5 * kBytes / kAcross);
+TEST_F(AllReduceTest, TwoSendAllOnceEachWayAndTheLastLetterComesBack) {
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), 2 * kAcrossLatency + (kBytes + kLetter) / kAcross);
+  EXPECT_EQ(AllReduceBytes(std::vector<Chain>{{{0, 2}, kBytes}}), 2 * kBytes);
+  // A single letter makes its way there, then back.
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, 1'000}}), 2 * (kAcrossLatency + 1'000 / kAcross));
+}
+
+TEST_F(AllReduceTest, FourCrossTheLineOnceEachWayIfTheChainIsWellOrdered) {
+  // Four hops inside sites and two over the line, of which one has all the bytes and the other is a letter behind.
+  const double good_s = 4 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kLetter) / kAcross + 4 * kLetter / kInside;
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 2, 3}, kBytes}}), good_s);
+  // In zigzag all six hops cross, three in each direction at once.
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2, 1, 3}, kBytes}}), 6 * kAcrossLatency + 3 * (kBytes + 5 * kLetter) / kAcross);
+  EXPECT_THAT(Fastest({0, 2, 1, 3}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Fastest({1, 0, 3, 2}), ElementsAre(1, 0, 3, 2)) << "as fast, and the order given";
+  EXPECT_EQ(AllReduceBytes(std::vector<Chain>{{{0, 1, 2, 3}, kBytes}}), 6 * kBytes);
+}
+
+TEST_F(AllReduceTest, AGridsChainsGoInTheOrderOfPipelinesWhereThatIsAsFast) {
+  ReplicaEvaluator evaluator(*problem_);
+  const auto order = [&](const std::vector<int>& row) { return evaluator.Chains({.begins = {0}, .devices = {row}})[0].devices; };
+  EXPECT_THAT(order({3, 2, 0, 1}), ElementsAre(3, 2, 0, 1));
+  EXPECT_THAT(order({1, 0, 3, 2}), ElementsAre(1, 0, 3, 2)) << "the same devices, remembered";
+  EXPECT_THAT(order({0, 2, 1, 3}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(order({2, 0}), ElementsAre(2, 0));
 }
 
 TEST_F(AllReduceTest, StagesShareTheLineBetweenSites) {
-  // Both stages have a replica at each site: the line carries the gradients of both at once.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * kBytes / kAcross);
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}, {{2, 3}, kBytes / 2}}), 2 * kInsideLatency + kBytes / kInside);
+  // Both stages have a replica at each site: the line carries the gradients of both at once, letter by letter.
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * (kBytes + kLetter) / kAcross);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{3, 1}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * (kBytes + kLetter) / kAcross)
+      << "whichever end a chain begins at";
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}, {{2, 3}, kBytes / 2}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
+}
+
+// One letter waits for one of the other stage's at a time, not for all of them.
+TEST_F(AllReduceTest, FewBytesBesideManyAreNotHeldUpAtEveryHop) {
+  constexpr int64_t kFew = 1'000;
+  const double seconds = Seconds({{{0, 2}, kBytes}, {{1, 3}, kFew}});
+  EXPECT_DOUBLE_EQ(seconds, 2 * kAcrossLatency + (kBytes + kFew + kLetter + kFew) / kAcross);
 }
 
 TEST_F(AllReduceTest, TheUseOfLinksAddsUpToTheSecondsAndBytes) {
-  const std::vector<Ring> rings = {{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}};
-  const AllReduceUse use = UseOf(*problem_, rings);
+  const std::vector<Chain> chains = {{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}};
+  const AllReduceUse use = UseOf(*problem_, chains);
   ASSERT_EQ(use.links.size(), 4u);
   double slowest_s = 0;
   int64_t bytes = 0;
-  for (const RingLink& link : use.links) {
-    slowest_s = std::max(slowest_s, link.busy_s + link.latency_s);
+  for (const ChainLink& link : use.links) {
+    slowest_s = std::max(slowest_s, link.end_s + link.latency_s);
     bytes += link.bytes;
-    EXPECT_EQ(link.rounds, 2);
+    EXPECT_EQ(link.letters, 16);
+    EXPECT_GE(link.end_s - link.begin_s, link.busy_s * (1 - 1e-12));
   }
-  EXPECT_DOUBLE_EQ(slowest_s, Seconds(rings));
-  EXPECT_EQ(bytes, AllReduceBytes(rings));
-  EXPECT_EQ(use.links[0].src, problem_->request().devices[0].name);
+  EXPECT_EQ(slowest_s, Seconds(chains)) << "bit for bit";
+  EXPECT_EQ(bytes, AllReduceBytes(chains));
+  const std::vector<Device>& devices = problem_->request().devices;
+  EXPECT_EQ(use.links[0].src, devices[0].name);
+  EXPECT_EQ(use.links[1].src, devices[2].name) << "the way back";
+  EXPECT_EQ(use.links[1].dst, devices[0].name);
   EXPECT_EQ(use.links[2].stage, 1);
+  EXPECT_EQ(use.links[0].begin_s, 0);
+  EXPECT_DOUBLE_EQ(use.links[1].begin_s, kAcrossLatency + 1.5 * kLetter / kAcross) << "when the first letter has come";
+  EXPECT_DOUBLE_EQ(use.links[0].end_s, 1.5 * kBytes / kAcross);
   // Each way, the line between the sites carries the gradients of both stages.
   int full = 0;
-  for (const RingResource& resource : use.resources) full += resource.bytes == kBytes + kBytes / 2;
+  for (const ChainResource& resource : use.resources) full += resource.bytes == kBytes + kBytes / 2;
   EXPECT_EQ(full, 2);
 }
 
-TEST_F(AllReduceTest, APairsOwnRateLimitsItEvenOnAFastLine) {
-  for (Link& link : request_.links) {
-    if (link.src == 2 && link.dst == 0) link.bytes_per_s = kAcross / 10;
+TEST_F(AllReduceTest, APairsOwnRateLimitsItEvenOnAFastLineWhicheverWayItGoes) {
+  const double slow = kAcross / 10;
+  for (const auto& [src, dst] : {std::pair(0, 2), std::pair(2, 0)}) {
+    LinkOf(src, dst).bytes_per_s = slow;
+    Prepare();
+    // The slower way has all the bytes, the other one a letter.
+    const double expected = 2 * kAcrossLatency + kBytes / slow + kLetter / kAcross;
+    EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), expected);
+    EXPECT_DOUBLE_EQ(Seconds({{{2, 0}, kBytes}}), expected) << "a chain backwards has the same hops";
+    LinkOf(src, dst).bytes_per_s = kAcross;
   }
+}
+
+TEST_F(AllReduceTest, TheSlowestLinkCanBeLeftOut) {
+  LinkOf(1, 2).bytes_per_s = LinkOf(2, 1).bytes_per_s = LinkOf(0, 3).bytes_per_s = LinkOf(3, 0).bytes_per_s = kAcross / 10;
   Prepare();
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), 2 * kAcrossLatency + kBytes / (kAcross / 10));
+  EXPECT_THAT(Fastest({0, 1, 2, 3}), ElementsAre(0, 1, 3, 2));
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 3, 2}, kBytes}}),
+                   4 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kLetter) / kAcross + 4 * kLetter / kInside);
 }
 
 TEST_F(AllReduceTest, NothingToAddUpTakesNoTime) {
   EXPECT_EQ(Seconds({{{0}, kBytes}, {{1, 2}, 0}}), 0);
-  EXPECT_EQ(AllReduceBytes(std::vector<Ring>{{{0}, kBytes}, {{1, 2}, 0}}), 0);
+  EXPECT_EQ(AllReduceBytes(std::vector<Chain>{{{0}, kBytes}, {{1, 2}, 0}}), 0);
+  EXPECT_TRUE(UseOf(*problem_, std::vector<Chain>{{{0}, kBytes}, {{1, 2}, 0}}).links.empty());
 }
 
-TEST_F(AllReduceTest, AMissingLinkOfTheRingIsNoRing) {
+TEST_F(AllReduceTest, NeighboursNeedALinkBothWaysAndTheEndsNone) {
   std::erase_if(request_.links, [](const Link& link) { return link.src == 3 && link.dst == 0; });
   Prepare();
   EXPECT_TRUE(std::isinf(Seconds({{{0, 3}, kBytes}})));
-  EXPECT_FALSE(std::isinf(Seconds({FastestRing(*problem_, std::vector<int>{0, 1, 2, 3}, kBytes)}))) << "there is a way round";
+  EXPECT_TRUE(std::isinf(Seconds({{{3, 0}, kBytes}})));
+  EXPECT_TRUE(std::isinf(Seconds({{{0, 1}, kBytes}, {{0, 3}, kBytes}})));
+  EXPECT_FALSE(std::isinf(Seconds({{{0, 1, 2, 3}, kBytes}})));
+  EXPECT_THAT(Fastest({1, 0, 3, 2}), ElementsAre(1, 0, 2, 3)) << "there is a way round";
+  std::erase_if(request_.links, [](const Link& link) { return link.dst == 3; });
+  Prepare();
+  EXPECT_TRUE(std::isinf(Seconds({FastestChain(*problem_, std::vector<int>{0, 1, 2, 3}, kBytes)})));
 }
 
 TEST_F(AllReduceTest, ManyDevicesGoToTheNearestNext) {
@@ -99,8 +166,26 @@ TEST_F(AllReduceTest, ManyDevicesGoToTheNearestNext) {
   request_.resources.clear();
   testing::LinkSites(request_, kInside, kInsideLatency, kAcross, kAcrossLatency);
   Prepare();
-  const Ring ring = FastestRing(*problem_, std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}, kBytes);
-  EXPECT_DOUBLE_EQ(Seconds({ring}), 14 * kAcrossLatency + 14.0 / 8 * kBytes / kAcross) << "the line is crossed once each way";
+  const Chain chain = FastestChain(*problem_, std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}, kBytes);
+  EXPECT_NEAR(Seconds({chain}), 12 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kLetter) / kAcross + 12 * kLetter / kInside, 1e-9)
+      << "the line is crossed once each way";
+}
+
+TEST_F(AllReduceTest, APortInsideTheChainCarriesAllTwice) {
+  PlanRequest request = testing::Chain({.ops = 4, .parameter_bytes = kBytes}, 4);
+  for (int i = 0; i < 3; ++i) testing::AddDevice(request, "paris", 1);
+  testing::JoinSites(request, kInside, kInsideLatency, kAcross, kAcrossLatency);
+  request.site_links[0].through_ports = true;
+  for (Device& device : request.devices) {
+    device.out_port = static_cast<int>(request.resources.size());
+    device.in_port = device.out_port + 1;
+    for (const char* way : {":out", ":in"}) request.resources.push_back({.name = device.name + way, .bytes_per_s = kInside});
+  }
+  request_ = request;
+  Prepare();
+  // The middle one's port sends on and back, so every hop shares one of its directions.
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 2}, kBytes}}), 4 * kInsideLatency + 2 * (kBytes + 3 * kLetter) / kInside);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
 }
 
 TEST_F(AllReduceTest, GradientsOfTiedParametersCountOnceInAStage) {

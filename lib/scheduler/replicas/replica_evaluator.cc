@@ -176,27 +176,33 @@ ReplicaEvaluation ReplicaEvaluator::EvaluateDealt(const ReplicaGrid& grid, const
     result.pipelines_s = std::max(result.pipelines_s, evaluation.step_s);
     result.loss_cost += evaluation.loss_cost * shares[d] / whole;
   }
-  result.sync_s = AllReduceSeconds(problem_, Rings(grid));
+  result.sync_s = AllReduceSeconds(problem_, Chains(grid));
   if (result.sync_s == kInfinity) result.verdict = Evaluation::Verdict::kDisconnected;
   return result;
 }
 
-const Ring& ReplicaEvaluator::RingOf(const std::vector<int>& devices, int64_t bytes) {
+Chain ReplicaEvaluator::ChainOf(const std::vector<int>& devices, int64_t bytes) {
   std::pair key(devices, bytes);
   std::sort(key.first.begin(), key.first.end());
-  if (const auto found = rings_.find(key); found != rings_.end()) return found->second;
-  if (rings_.size() >= kMostRemembered) rings_.clear();
-  const Ring ring = FastestRing(problem_, key.first, bytes);
-  return rings_.emplace(std::move(key), ring).first->second;
+  auto found = chains_.find(key);
+  if (found == chains_.end()) {
+    if (chains_.size() >= kMostRemembered) chains_.clear();
+    Chain chain = FastestChain(problem_, key.first, bytes);
+    const double seconds = AllReduceSeconds(problem_, {&chain, 1});
+    found = chains_.emplace(std::move(key), FoundChain{std::move(chain), seconds}).first;
+  }
+  const Chain by_pipeline{.devices = devices, .gradient_bytes = bytes};
+  const bool as_fast = AllReduceSeconds(problem_, {&by_pipeline, 1}) <= found->second.seconds * (1 + kSameSeconds);
+  return as_fast ? by_pipeline : found->second.chain;
 }
 
-std::vector<Ring> ReplicaEvaluator::Rings(const ReplicaGrid& grid) {
-  std::vector<Ring> rings;
+std::vector<Chain> ReplicaEvaluator::Chains(const ReplicaGrid& grid) {
+  std::vector<Chain> chains;
   for (int s = 0; s < grid.stages(); ++s) {
     const int end = s + 1 < grid.stages() ? grid.begins[s + 1] : problem_.positions();
-    rings.push_back(RingOf(grid.devices[s], GradientBytes(problem_, grid.begins[s], end)));
+    chains.push_back(ChainOf(grid.devices[s], GradientBytes(problem_, grid.begins[s], end)));
   }
-  return rings;
+  return chains;
 }
 
 std::vector<Plan> ReplicaEvaluator::PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy) {

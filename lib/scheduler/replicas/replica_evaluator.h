@@ -52,7 +52,8 @@ class ReplicaEvaluator {
 
   // The plan of each pipeline, with its share. Precondition: feasible.
   std::vector<Plan> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy);
-  std::vector<Ring> Rings(const ReplicaGrid& grid);
+  // By stage. In the order of pipelines, which is that of the replicas' data, where no other is faster.
+  std::vector<Chain> Chains(const ReplicaGrid& grid);
 
   // Cuts for the devices of a pipeline (`order`, one of each stage) that has this many micro-batches and shares resources as pipeline
   // `pipeline` of the grid does. Best estimate first.
@@ -78,6 +79,10 @@ class ReplicaEvaluator {
     Sharing sharing;
     auto operator<=>(const PipelineKey&) const = default;
   };
+  struct FoundChain {
+    Chain chain;
+    double seconds = 0;
+  };
 
   Sub& SubFor(int share, const Sharing& sharing);
   // By pipeline. Which resources a pipeline uses depends on the cuts: values may skip stages.
@@ -85,13 +90,13 @@ class ReplicaEvaluator {
   Evaluation EvaluatePipeline(const ReplicaGrid& grid, int pipeline, int share, const Sharing& sharing, Effort effort);
   std::vector<int> DealByEstimate(const ReplicaGrid& grid) const;
   std::vector<std::pair<int, int>> StagePairs(const std::vector<int>& begins) const;
-  const Ring& RingOf(const std::vector<int>& devices, int64_t bytes);
+  Chain ChainOf(const std::vector<int>& devices, int64_t bytes);
 
   const Problem& problem_;
   const size_t most_subs_;
   std::map<std::pair<int, Sharing>, Sub> subs_;
   std::map<PipelineKey, Evaluation> remembered_;
-  std::map<std::pair<std::vector<int>, int64_t>, Ring> rings_;
+  std::map<std::pair<std::vector<int>, int64_t>, FoundChain> chains_;          // by the devices in ascending order
   std::pair<std::vector<int>, std::vector<std::pair<int, int>>> stage_pairs_;  // of the cuts last asked for
   int64_t work_ = 0;
   int64_t evaluations_ = 0;

@@ -21,11 +21,11 @@ std::vector<std::string> ExplainReplicas(const Problem& problem, const ReplicaPl
       "takes %s (%s over links), without overlap",
       plan.pipelines.size(), plan.pipelines[0].stages.size() - 1, absl::StrJoin(shares, ", "), problem.request().micro_batches, slowest,
       DurationText(plan.pipelines_s), DurationText(plan.sync_s), SizeText(static_cast<double>(plan.sync_bytes)))};
-  for (size_t s = 0; s < plan.rings.size(); ++s) {
-    const Ring& ring = plan.rings[s];
+  for (size_t s = 0; s < plan.chains.size(); ++s) {
+    const Chain& chain = plan.chains[s];
     lines.push_back(absl::StrFormat(
-        "stage %d: %s of gradients go round %s", s, SizeText(static_cast<double>(ring.gradient_bytes)),
-        absl::StrJoin(ring.devices, " -> ", [&](std::string* out, int d) { absl::StrAppend(out, problem.request().devices[d].name); })));
+        "stage %d: %s of gradients are added up along %s, and the sum goes back", s, SizeText(static_cast<double>(chain.gradient_bytes)),
+        absl::StrJoin(chain.devices, " -> ", [&](std::string* out, int d) { absl::StrAppend(out, problem.request().devices[d].name); })));
   }
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {
     for (const std::string& line : Explain(problem, plan.pipelines[d])) lines.push_back(absl::StrCat("pipeline ", d, ", ", line));

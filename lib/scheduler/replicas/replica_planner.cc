@@ -142,11 +142,11 @@ ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
   const Problem& problem = evaluator.problem();
   ReplicaPlan plan;
   plan.pipelines = evaluator.PipelinePlans(found.grid, found.evaluation.shares, kPlanner);
-  plan.rings = evaluator.Rings(found.grid);
+  plan.chains = evaluator.Chains(found.grid);
   plan.pipelines_s = found.evaluation.pipelines_s;
   plan.sync_s = found.evaluation.sync_s;
-  plan.sync_bytes = AllReduceBytes(plan.rings);
-  plan.sync = UseOf(problem, plan.rings);
+  plan.sync_bytes = AllReduceBytes(plan.chains);
+  plan.sync = UseOf(problem, plan.chains);
   plan.predicted_step_s = found.evaluation.step_s();
   plan.evaluations = evaluator.evaluations();
   const PlanRequest& request = problem.request();

@@ -21,11 +21,11 @@ inline constexpr int kDecide = 0;        // how many pipelines: the planner deci
 // Pipelines with equal cuts. Each is a plan of its own for its share of the micro-batches (pipelines[d].micro_batches), without bounds.
 struct ReplicaPlan {
   std::vector<Plan> pipelines;
-  std::vector<Ring> rings;  // by stage: how its replicas add up gradients; empty with one pipeline
-  AllReduceUse sync;        // what that does to links
-  double pipelines_s = 0;   // the slowest of them
-  double sync_s = 0;        // then the gradients
-  int64_t sync_bytes = 0;   // that they put on links, all together, once a step
+  std::vector<Chain> chains;  // by stage: how its replicas add up gradients; empty with one pipeline
+  AllReduceUse sync;          // what that does to links
+  double pipelines_s = 0;     // the slowest of them
+  double sync_s = 0;          // then the gradients
+  int64_t sync_bytes = 0;     // that they put on links, all together, once a step
   double predicted_step_s = 0;
   std::vector<LowerBound> lower_bounds;
   double lower_bound_s = 0;  // no plan with as many pipelines as were allowed is faster

@@ -283,10 +283,19 @@ class GridSearch {
     } while (!Done() && ChangeDevices(current));
   }
 
+  // The best of each of the two best shapes, in the sorted pool: climbs from one shape end in few grids, time and again.
+  const FoundGrid& BestOfAShape(size_t which) const {
+    const GridShape first{pool_[0].grid.stages(), pool_[0].grid.pipelines()};
+    const auto other = std::find_if(pool_.begin(), pool_.end(), [&](const FoundGrid& found) {
+      return GridShape{found.grid.stages(), found.grid.pipelines()} != first;
+    });
+    return which == 0 || other == pool_.end() ? pool_[0] : *other;
+  }
+
   // Out of the valley: devices of the best swapped at random, with each other or with unused ones.
   void Restart() {
     for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
-      DeviceGrid devices = pool_[Below(std::min<size_t>(2, pool_.size()))].grid.devices;
+      DeviceGrid devices = BestOfAShape(Below(2)).grid.devices;
       const std::vector<int> unused = Unused(devices);
       const auto any_cell = [&]() -> int& {
         std::vector<int>& row = devices[Below(devices.size())];
