@@ -57,7 +57,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinByMail(const Membership& membe
                                : absl::StrCat(member.ToString(), " communicates by messages (", why_not, ")");
   }
   if (why_not.empty()) return options.fast->join(rendezvous, std::move(stop));
-  return MakeChain(member, memory, mail, {.patience = options.patience, .chain = options.chain});
+  ChainOptions chain{.patience = options.patience, .chain = options.chain};
+  if (options.letter_bytes > 0) chain.letter_bytes = options.letter_bytes;
+  return MakeChain(member, memory, mail, std::move(chain));
 }
 
 }  // namespace fusionllm::collective

@@ -151,7 +151,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
 
 absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
   if (epoch.group == nullptr) return absl::OkStatus();
-  const std::vector<int>& chain = epoch.plan.stages[static_cast<size_t>(epoch.stage)].chain;
+  const wire::PlanStage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
+  const StageChain chain{.replicas = stage.chain, .gradient_bytes = stage.sync_bytes};
   return epoch.group->Meet([&](std::stop_token stop) {
     return JoinGroup(epoch.group->membership(), setting.backend, *epoch.mail, chain, epoch.group_is_near, std::move(stop));
   });

@@ -10,6 +10,7 @@
 #include "lib/collective/nccl/nccl_communicator.h"
 #include "lib/kernels/cuda/cuda.h"
 #endif
+#include "lib/scheduler/replicas/all_reduce.h"
 
 namespace fusionllm::services {
 namespace {
@@ -45,9 +46,11 @@ void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::B
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
-                                                                    collective::Mail& mail, const std::vector<int>& chain, bool near,
+                                                                    collective::Mail& mail, const StageChain& chain, bool near,
                                                                     std::stop_token stop) {
-  collective::MailGroupOptions options{.patience = kPatience, .chain = chain};
+  // As the planner counts on.
+  const auto letter_bytes = static_cast<size_t>(scheduler::replicas::LetterBytes(chain.gradient_bytes));
+  collective::MailGroupOptions options{.patience = kPatience, .chain = chain.replicas, .letter_bytes = letter_bytes};
   OfferNccl(member, backend, near, options);
   std::string account;
   FUSIONLLM_ASSIGN_OR_RETURN(auto communicator,

@@ -1,6 +1,7 @@
 // How the replicas of this executor's stage communicate: by NCCL where all of them have a card of their own in one site, else by messages.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <vector>
@@ -12,10 +13,16 @@
 
 namespace fusionllm::services {
 
+// What the plan says of their sums.
+struct StageChain {
+  std::vector<int> replicas;   // in the order of the chain
+  int64_t gradient_bytes = 0;  // of each; 0: not known
+};
+
 // Blocks until all replicas have called this; on the thread that uses the back end, which must outlive the communicator, as must `mail`.
-// `near`: all of them are in one site. `chain`: their order in sums. Errors: collective::JoinByMail's.
+// `near`: all of them are in one site. Errors: collective::JoinByMail's.
 absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
-                                                                    collective::Mail& mail, const std::vector<int>& chain, bool near,
+                                                                    collective::Mail& mail, const StageChain& chain, bool near,
                                                                     std::stop_token stop);
 
 }  // namespace fusionllm::services

@@ -46,7 +46,7 @@ class StageGroupTest : public ::testing::Test {
 
   absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int r, std::stop_token stop = {}) {
     return JoinGroup({.group = "stage-0", .epoch = kEpoch, .rank = r, .size = static_cast<int>(replicas_.size())}, *replicas_[r].backend,
-                     *replicas_[r].mail, {2, 0, 1}, /*near=*/true, std::move(stop));
+                     *replicas_[r].mail, {.replicas = {2, 0, 1}}, /*near=*/true, std::move(stop));
   }
 
   const Credentials credentials_ = *LoadCredentials("", "");
