@@ -66,7 +66,7 @@ TEST_F(PlanReplicas, APlanShowsItsPipelinesAndWhatAddingUpGradientsTakes) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("2 pipelines side by side take"));
   EXPECT_THAT(text.out, HasSubstr("fusionctl run refuses this job"));
-  EXPECT_THAT(text.out, HasSubstr("of gradients go round"));
+  EXPECT_THAT(text.out, HasSubstr("of gradients are added up along"));
 }
 
 TEST_F(PlanReplicas, AutoIsNeverSlowerThanOnePipelineAndOneIsTheDefault) {
