@@ -65,7 +65,7 @@ TEST_F(PlanReplicas, APlanShowsItsPipelinesAndWhatAddingUpGradientsTakes) {
   const Outcome text = program_.Run("plan job.yaml --topology t.yaml --explain --set spec.strategy.replicas=2");
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("2 pipelines side by side take"));
-  EXPECT_THAT(text.out, HasSubstr("of gradients go round"));
+  EXPECT_THAT(text.out, HasSubstr("of gradients are added up along"));
 }
 
 TEST_F(PlanReplicas, AutoIsNeverSlowerThanOnePipelineAndOneIsTheDefault) {
