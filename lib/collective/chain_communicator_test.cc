@@ -430,6 +430,15 @@ TEST(ChainCommunicatorTest, DifferentChainsOrLettersDoNotFit) {
   EXPECT_TRUE(run({}, {.chain = {0, 1}}).ok());
 }
 
+TEST(ChainCommunicatorTest, AMemberAloneCanBeAborted) {
+  PostOffice office(1);
+  const auto c = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 1}, tensor::HostMemory(), office.mail(0));
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_TRUE((*c)->AllReduce({}).ok());
+  (*c)->Abort(absl::CancelledError("told to stop"));
+  EXPECT_EQ((*c)->AllReduce({}), absl::CancelledError("replica 0 of 1 of group 'g' in plan epoch 1: told to stop"));
+}
+
 TEST(ChainCommunicatorTest, WhatIsNoChainIsRefused) {
   PostOffice office(3);
   const auto make = [&](int rank, ChainOptions options) {
