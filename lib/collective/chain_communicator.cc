@@ -31,7 +31,7 @@ constexpr Letter kFarewell = {.call = 0, .round = -2, .part = 0};
 constexpr int32_t kThere = 0, kBack = 1;
 
 // A letter that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
-constexpr absl::Duration kLooksUp = absl::Milliseconds(50);
+constexpr absl::Duration kLooksUp = absl::Milliseconds(20);
 
 class ChainCommunicator final : public Communicator {
  public:

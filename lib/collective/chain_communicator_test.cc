@@ -37,13 +37,20 @@ using testing::Implementation;
 using testing::Member;
 using testing::PostOffice;
 
-// The post office of a group, which its members find by what the first one says when they meet.
+// The post office of a group, which its members find by what the first one says when they meet; kept until all have found it, as the first
+// to find it may be gone by then.
 std::shared_ptr<PostOffice> OfficeOf(const std::string& secret, int members, const PostOffice::Habits& habits) {
+  struct Entry {
+    std::shared_ptr<PostOffice> office;
+    int found = 0;
+  };
   static std::mutex mutex;
-  static auto* const offices = new std::map<std::string, std::weak_ptr<PostOffice>>();
+  static auto* const offices = new std::map<std::string, Entry>();
   const std::lock_guard lock(mutex);
-  std::shared_ptr<PostOffice> office = (*offices)[secret].lock();
-  if (office == nullptr) (*offices)[secret] = office = std::make_shared<PostOffice>(members, habits);
+  Entry& entry = (*offices)[secret];
+  if (entry.office == nullptr) entry.office = std::make_shared<PostOffice>(members, habits);
+  std::shared_ptr<PostOffice> office = entry.office;
+  if (++entry.found == members) offices->erase(secret);
   return office;
 }
 
@@ -421,6 +428,15 @@ TEST(ChainCommunicatorTest, DifferentChainsOrLettersDoNotFit) {
     EXPECT_THAT(std::string(status.message()), ::testing::MatchesRegex(kSays));
   }
   EXPECT_TRUE(run({}, {.chain = {0, 1}}).ok());
+}
+
+TEST(ChainCommunicatorTest, AMemberAloneCanBeAborted) {
+  PostOffice office(1);
+  const auto c = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 1}, tensor::HostMemory(), office.mail(0));
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_TRUE((*c)->AllReduce({}).ok());
+  (*c)->Abort(absl::CancelledError("told to stop"));
+  EXPECT_EQ((*c)->AllReduce({}), absl::CancelledError("replica 0 of 1 of group 'g' in plan epoch 1: told to stop"));
 }
 
 TEST(ChainCommunicatorTest, WhatIsNoChainIsRefused) {

@@ -2,22 +2,22 @@
 //
 // A communicator is one member's end of a group. It belongs to one plan epoch; when the epoch ends it is thrown away, and the next epoch's
 // members meet anew. Every member makes the same calls, in the same order, with tensors of the same types: which member calls something
-// else is found out by the group in one process (local_communicator.h), and by NCCL (nccl/nccl_communicator.h) only where counts are no
-// part of it: there the members hang until their patience ends.
+// else is found out by groups in one process (local_communicator.h) and along a chain (chain_communicator.h), and by NCCL
+// (nccl/nccl_communicator.h) only where counts are no part of it: there the members hang until their patience ends.
 //
 // Tensors live in the memory that the communicator was made for. Where that is a device's, a call returns when the work has been put into
 // its stream, after the kernels that were asked for before and ahead of those that are asked for next; Wait says how it ended. Each call
 // takes many tensors, which travel together: one call for all gradients of a stage costs few rounds, one for each costs as many as there
 // are.
 //
-// Order of sums. After AllReduce every member has the same bits. In one process they are added in the order of ranks, so that the same
-// values give the same bits always. NCCL adds along a ring or a tree, which it chooses by topology, sizes and its version: the same bits in
-// each run on the same machines, and others elsewhere, unless NCCL_ALGO and NCCL_PROTO fix them. bf16 is rounded after each addition, in
-// either (but where NVSwitch adds, which does so in fp32 and rounds once).
+// Order of sums. After AllReduce every member has the same bits. In one process they are added in the order of ranks, and along a chain in
+// its order, so that the same values give the same bits always. NCCL adds along a ring or a tree, which it chooses by topology, sizes and
+// its version: the same bits in each run on the same machines, and others elsewhere, unless NCCL_ALGO and NCCL_PROTO fix them. bf16 is
+// rounded after each addition, in any (but where NVSwitch adds, which does so in fp32 and rounds once).
 //
 // After an error a group is of no more use: each later call answers with the first one. One member's error ends the others at once in one
-// process; NCCL's others hear of it by a broken connection, when they are aborted, or when their patience ends. One thread makes the calls
-// of a member; Abort may come from any.
+// process, and as soon as its letter comes along a chain; NCCL's others hear of it by a broken connection, when they are aborted, or when
+// their patience ends. One thread makes the calls of a member; Abort may come from any.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,19 @@
-// Replicas on the CUDA back end, which add their gradients by way of the host and by NCCL's calls; the library behind those is the tests'
-// own (lib/collective/nccl/testing/fake_nccl.h), so that one card, emulated where there is none, is enough.
+// Replicas on the CUDA back end, which add their gradients by way of the host, in one process and by letters, and by NCCL's calls; the
+// library behind those is the tests' own (lib/collective/nccl/testing/fake_nccl.h), so that one card, emulated where there is none, is
+// enough.
 #include <cuda_runtime.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/base/shared_library.h"
+#include "lib/collective/chain_communicator.h"
 #include "lib/collective/nccl/nccl_communicator.h"
 #include "lib/collective/nccl/testing/fake_nccl.h"
+#include "lib/collective/testing/letter_box.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/device.h"
 #include "lib/runtime/testing/small_networks.h"
@@ -73,6 +77,17 @@ class CudaReplicaTest : public ::testing::Test {
     EXPECT_EQ(by_nccl.parameters, by_host.parameters);
     EXPECT_EQ(by_nccl.of_replica[1], by_nccl.parameters);
     EXPECT_EQ(controls_->alive, 0);
+
+    std::map<std::string, collective::testing::PostOffice> offices;  // by group
+    for (const char* group : {"stage-0", "stage-1"}) offices.try_emplace(group, 2);
+    PipelineOptions options = OnCuda(training, 2);
+    options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
+      return collective::MakeChain(member, backend.memory(), offices.at(member.group).mail(member.rank));
+    };
+    const PipelineResult by_letters = MustRun(training, options);
+    EXPECT_EQ(LossBits(by_letters), LossBits(by_host));
+    EXPECT_EQ(by_letters.parameters, by_host.parameters);
+    EXPECT_EQ(by_letters.of_replica[1], by_letters.parameters);
   }
 
   collective::testing::FakeNcclControls* controls_ = nullptr;
