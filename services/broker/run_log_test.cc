@@ -122,11 +122,12 @@ TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
   EXPECT_EQ(LastLine()["links"][0]["dst"], "spare");
   log.StageTimes("a", Times(2, 1, "spare", 100));
   log.Summary({});
-  for (const json& link : LastLine()["links"]) {
+  const json links = LastLine()["links"];
+  EXPECT_EQ(links.size(), 2u);
+  for (const json& link : links) {
     EXPECT_EQ(link["codec"], "int8") << link.dump();
     EXPECT_EQ(link["ratio"], 3.9) << link.dump();
   }
-  EXPECT_EQ(LastLine()["links"].size(), 2u);
 }
 
 TEST_F(RunLogTest, ReplicasAreNamedByStageAndReplica) {

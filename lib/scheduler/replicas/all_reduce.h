@@ -38,12 +38,11 @@ struct Chain {
   bool operator==(const Chain&) const = default;
 };
 
-// Bytes of a letter when so many are added up: a 16th of them, but no fewer than pay for a message and no more than are soon through.
-// lib/collective/chain_communicator cuts by the same rule and is not included, since planning comes without transports: who changes one
-// changes both.
+// Bytes of a letter when so many are added up: a 16th of them, but no fewer than pay for a message, and no more than a core's cache still
+// holds when they are added (collective::kLetterBytes). Executors cut by this rule.
 inline constexpr int64_t kLettersWanted = 16;
 inline constexpr int64_t kLeastLetterBytes = int64_t{64} << 10;
-inline constexpr int64_t kMostLetterBytes = int64_t{2} << 20;
+inline constexpr int64_t kMostLetterBytes = int64_t{256} << 10;
 constexpr int64_t LetterBytes(int64_t bytes) {
   return std::min(bytes, std::clamp(bytes / kLettersWanted, kLeastLetterBytes, kMostLetterBytes));
 }
