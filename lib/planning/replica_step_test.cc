@@ -86,7 +86,15 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   EXPECT_THAT(rows, ::testing::Contains(::testing::HasSubstr("pipeline 1, stage 1")));
   for (const wire::SimulatedLink& link : step.links) {
     if (!link.sync) continue;
-    EXPECT_THAT(rows, ::testing::Contains(link.src + " -> " + link.dst + ": all-reduce of stage " + std::to_string(link.src_stage)));
+    const std::string name = link.src + " -> " + link.dst + ": all-reduce of stage " + std::to_string(link.src_stage);
+    ASSERT_THAT(rows, ::testing::Contains(name));
+    const auto row = std::find(rows.begin(), rows.end(), name) - rows.begin();
+    const auto box =
+        std::find_if(outcome->timeline.boxes.begin(), outcome->timeline.boxes.end(), [&](const auto& b) { return b.row == row; });
+    ASSERT_NE(box, outcome->timeline.boxes.end());
+    EXPECT_GE(box->span.begin_s, step.step_seconds - step.sync_seconds - 1e-12);
+    EXPECT_GE(box->span.end_s - box->span.begin_s, link.busy_seconds - 1e-12);
+    EXPECT_NEAR(box->span.arrives_s - box->span.end_s, link.latency_seconds, 1e-12);
   }
   // Three devices are too few for two pipelines of two stages.
   ASSERT_EQ(what_if.size(), 2u);

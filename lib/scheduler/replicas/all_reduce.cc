@@ -10,6 +10,7 @@ namespace fusionllm::scheduler::replicas {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kPasses = 4;  // of reversals
 
 bool IsIdle(const Chain& chain) { return chain.devices.size() < 2 || chain.gradient_bytes == 0; }
 
@@ -131,7 +132,7 @@ class Fastest {
 void ImproveByReversals(Fastest& fastest) {
   const size_t size = fastest.best().devices.size();
   bool improved = true;
-  for (size_t pass = 0; improved && pass < size; ++pass) {
+  for (int pass = 0; improved && pass < kPasses; ++pass) {
     improved = false;
     for (size_t i = 0; i < size; ++i) {
       for (size_t j = i + 1; j < size; ++j) {

@@ -84,7 +84,7 @@ int64_t AllReduceBytes(std::span<const Chain> chains);
 // kMostImprovedDevices of what reversing a run of one makes faster. A chain backwards has the same hops and takes the same time, so of the
 // two one is tried, links of different rates each way or not.
 inline constexpr int kMostTriedOrders = 6;
-inline constexpr int kMostImprovedDevices = 24;
+inline constexpr int kMostImprovedDevices = 16;
 inline constexpr double kSameSeconds = 1e-9;  // relative: sums of the same hops in another order
 Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes);
 

@@ -78,6 +78,7 @@ TEST(ReplicaPlannerTest, PureDataParallelismTakesHalfTheWorkAndTheAllReduce) {
   EXPECT_NEAR(plan.sync_s, sync_s, 1e-12);
   EXPECT_NEAR(plan.predicted_step_s, pipeline_s + sync_s, 1e-9);
   EXPECT_EQ(plan.sync_bytes, 2 * kOps * 1'000'000);
+  EXPECT_THAT(plan.explain, Contains(HasSubstr("of gradients are added up along paris-0 -> tokyo-0, and the sum goes back")));
 }
 
 TEST(ReplicaPlannerTest, AFasterDeviceGetsMoreMicroBatches) {
