@@ -112,14 +112,16 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");
   command->add_option("--listen", flags->listen, "address for executors of other machines, which join by `fusionctl join`");
   command
-      ->add_option("--device", flags->devices,
-                   "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one; several, separated by commas: an executor for "
-                   "each, in one site")
+      ->add_option(
+          "--device", flags->devices,
+          "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one; several, separated by commas: an executor for "
+          "each, in one site")
       ->delimiter(',')
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
-  command->add_flag("--fastest", flags->fastest,
-                    "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "
-                    "of stages");
+  command->add_flag(
+      "--fastest", flags->fastest,
+      "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "
+      "of stages");
   command->add_option("--metrics-address", flags->metrics_address,
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
   command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")

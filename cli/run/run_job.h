@@ -25,8 +25,8 @@ struct RunJobOptions {
   std::optional<job::Topology> topology;
   std::vector<std::string> devices;  // without a topology: one executor for each, "cpu", "cuda:N" or "auto"; empty: one, as it likes
   bool fastest = false;              // on GPUs: whatever is fastest, same bits or not
-  std::string output;  // empty: DefaultRunFolder
-  std::string title;   // in reports; empty: the job's name
+  std::string output;                // empty: DefaultRunFolder
+  std::string title;                 // in reports; empty: the job's name
   bool fresh = false;
   std::optional<std::string> profiles, listen;
   std::optional<double> gather_seconds, stop_after_s;

@@ -265,7 +265,7 @@ struct Announce {  // an event of contract section 4
   std::string device;
   int32_t pid = 0;
   std::optional<int> stage, replica;  // the latter where there are several
-  std::string peer;  // of a link that begins at `device`
+  std::string peer;                   // of a link that begins at `device`
   // Of what the message is about: seconds of a step for a device, bytes/s for a link.
   std::optional<double> measured, planned;
 };

@@ -17,8 +17,8 @@ constexpr int64_t kMostFileBytes = int64_t{1} << 50;  // of a file that nobody h
 
 bool RunState::IsOfItsStage(const ShardWritten& event) const {
   // Replica 0 writes for all: its seats are those of its stages.
-  return event.epoch == epoch_ && event.stage >= 0 && SeatOf(event.name) == event.stage && event.stage < plan_.stages() && event.step >= 0 &&
-         event.step <= options_.total_steps;
+  return event.epoch == epoch_ && event.stage >= 0 && SeatOf(event.name) == event.stage && event.stage < plan_.stages() &&
+         event.step >= 0 && event.step <= options_.total_steps;
 }
 
 bool RunState::Believes(const ShardWritten& event) const {

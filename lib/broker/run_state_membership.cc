@@ -212,10 +212,11 @@ void RunState::TakeUpAdopted(bool time_is_up) {
   for (int seat = 0; seat < static_cast<int>(plan_.devices.size()); ++seat) {
     const std::string& name = plan_.devices[static_cast<size_t>(seat)];
     if (Present(name)) continue;
-    Announce lost{.reason = "ExecutorLost",
-                  .step = last_step_,
-                  .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(seat), last_step_),
-                  .device = name};
+    Announce lost{
+        .reason = "ExecutorLost",
+        .step = last_step_,
+        .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(seat), last_step_),
+        .device = name};
     SetPlace(seat, lost);
     Do(std::move(lost));
   }

@@ -7,8 +7,8 @@
 namespace fusionllm::broker {
 namespace {
 
-using testing::Drill;
 using ::testing::Contains;
+using testing::Drill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;

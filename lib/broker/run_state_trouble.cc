@@ -69,11 +69,12 @@ void RunState::Recover() {
       CalibrateNext();
       return;
     }
-    Announce activated{.reason = "SpareActivated",
-                       .step = drained_at_step_,
-                       .message = absl::StrFormat("%s takes %s from %s", spare, plan_.Describe(static_cast<int>(seat)), plan_.devices[seat]),
-                       .device = spare,
-                       .pid = members_.at(spare).pid};
+    Announce activated{
+        .reason = "SpareActivated",
+        .step = drained_at_step_,
+        .message = absl::StrFormat("%s takes %s from %s", spare, plan_.Describe(static_cast<int>(seat)), plan_.devices[seat]),
+        .device = spare,
+        .pid = members_.at(spare).pid};
     SetPlace(static_cast<int>(seat), activated);
     activated_.push_back(std::move(activated));
     plan_.devices[seat] = spare;

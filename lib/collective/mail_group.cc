@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/status_macros.h"
-#include "lib/collective/mail_rendezvous.h"
 #include "lib/collective/chain_communicator.h"
+#include "lib/collective/mail_rendezvous.h"
 
 namespace fusionllm::collective {
 namespace {

@@ -26,8 +26,8 @@ struct FastWay {
 
 struct MailGroupOptions {
   Patience patience;
-  std::vector<int> chain;                     // as ChainOptions has it, as is
-  size_t letter_bytes = 0;                    // 0: theirs
+  std::vector<int> chain;                    // as ChainOptions has it, as is
+  size_t letter_bytes = 0;                   // 0: theirs
   std::optional<FastWay> fast;               // nothing: this member has none
   std::string why_not_fast = "it has none";  // then
 };

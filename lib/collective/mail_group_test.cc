@@ -56,7 +56,8 @@ TEST(MailRendezvousTest, WhoDoesNotComeIsNamed) {
   ASSERT_FALSE(other.Exchange(MemberOf(1, 3), "1", absl::ZeroDuration(), {}).ok());
   const absl::Status status = rendezvous.Exchange(MemberOf(0, 3), "0", absl::Milliseconds(1), {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("replica 0 of 3 of group 'stage-1' in plan epoch 3 waited 1ms for replica 2 to come"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("replica 0 of 3 of group 'stage-1' in plan epoch 3 waited 1ms for replica 2 to come"));
 }
 
 TEST(MailRendezvousTest, AStopOrTheEndOfTheMailEndsTheWait) {

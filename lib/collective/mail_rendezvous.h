@@ -12,8 +12,8 @@
 
 namespace fusionllm::collective {
 
-// Of one group in one epoch, whose mail it uses: members of others cannot be met by mistake. Every member makes the same meetings in the same
-// order. Not thread-safe.
+// Of one group in one epoch, whose mail it uses: members of others cannot be met by mistake. Every member makes the same meetings in the
+// same order. Not thread-safe.
 class MailRendezvous final : public Rendezvous {
  public:
   explicit MailRendezvous(Mail& mail) : mail_(mail) {}

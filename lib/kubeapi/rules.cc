@@ -135,7 +135,8 @@ void AddPlaceRules(std::vector<Rule>& rules) {
   rules.push_back({"spec",
                    "!has(self.compression) || !has(self.compression.errorFeedback) || !self.compression.errorFeedback || "
                    "!has(self.strategy) || !has(self.strategy.replicas) || self.strategy.replicas == 1",
-                   "belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its own, which no checkpoint holds", ".compression.errorFeedback"});
+                   "belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its own, which no checkpoint holds",
+                   ".compression.errorFeedback"});
   rules.push_back({"spec.executors", "!has(self.max) || self.min <= self.max", "must be at least min", ".max"});
   rules.push_back({"spec.executors", "!has(self.replicas) || self.min <= self.replicas", "must be at least min", ".replicas"});
   rules.push_back(

@@ -92,7 +92,7 @@ std::string DrawPlan(const Run& run) {
 std::string StagesTable(const Run& run) {
   std::vector<std::vector<std::string>> rows = {
       {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};  // or stage/replica
-  using Seat = std::pair<int, int>;  // stage and replica
+  using Seat = std::pair<int, int>;                                                                                    // stage and replica
   std::map<Seat, StageTotal> measured;
   if (run.summary) {
     for (const StageTotal& stage : run.summary->stages) measured[{stage.index, stage.replica}] = stage;
@@ -116,7 +116,9 @@ std::string StagesTable(const Run& run) {
     const PlanStage* const plan = planned.contains(seat) ? planned[seat] : nullptr;
     const StageTotal* const total = measured.contains(seat) ? &measured[seat] : nullptr;
     const int64_t predicted = plan == nullptr || (replicated && total != nullptr) ? total->predicted_memory_bytes : plan->memory_bytes;
-    const std::string device = total != nullptr ? total->device : replicated ? plan->devices[static_cast<size_t>(replica)] : DeviceOf(*plan);
+    const std::string device = total != nullptr ? total->device
+                               : replicated     ? plan->devices[static_cast<size_t>(replica)]
+                                                : DeviceOf(*plan);
     rows.push_back({replicated ? absl::StrCat(index, "/", replica) : absl::StrCat(index), Escape(device),
                     plan != nullptr ? absl::StrCat(plan->ops.size()) : "–", plan != nullptr ? Seconds(plan->compute_s) : "–",
                     total != nullptr ? Bar(total->busy_ratio, index) : "–", MemoryBytes(static_cast<double>(predicted)),

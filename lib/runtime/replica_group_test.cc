@@ -98,7 +98,8 @@ TEST_P(ReplicaTest, TrainAsOneWithAllMicroBatches) {
 // A faster replica may take more of them; the loss is the mean over all targets all the same.
 TEST_P(ReplicaTest, UnequalSharesTrainAsOneWithAllMicroBatches) {
   const PipelineResult one = MustRun(training_, Options(1, 2));
-  for (const std::vector<int>& shares : std::vector<std::vector<int>>{{1, kSmallMicroBatches - 1}, {kSmallMicroBatches - 1, 1}, {1, 2, 1}}) {
+  for (const std::vector<int>& shares :
+       std::vector<std::vector<int>>{{1, kSmallMicroBatches - 1}, {kSmallMicroBatches - 1, 1}, {1, 2, 1}}) {
     SCOPED_TRACE(absl::StrCat(shares.front(), " of ", kSmallMicroBatches));
     PipelineOptions options = Options(1, 2);
     options.config.replicas = static_cast<int>(shares.size());

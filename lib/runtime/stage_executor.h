@@ -8,12 +8,12 @@
 // parameter names and decides; then each stage updates its parameters. Stage 0 finishes its backward pass last, so that round trip mostly
 // hides behind it.
 //
-// Several replicas of all stages share a step (replica_group.h): of the micro-batches of a global batch replica r takes the r-th run, so that
-// its data can be read in one piece, and a faster replica a longer one; data, dropout and the weight of a loss are those that one replica
-// with all of them would have. Gradients are added on each stage, then replica 0 decides for all; after its update each replica has the same
-// bits in parameters and optimizer state, and, as with PyTorch's DistributedDataParallel, replica 0's running statistics, which saw its
-// micro-batches alone. Replica 0 evaluates; the others wait for it with their next sums. Who cancels the inbox of a stage must abort its
-// communicator too.
+// Several replicas of all stages share a step (replica_group.h): of the micro-batches of a global batch replica r takes the r-th run, so
+// that its data can be read in one piece, and a faster replica a longer one; data, dropout and the weight of a loss are those that one
+// replica with all of them would have. Gradients are added on each stage, then replica 0 decides for all; after its update each replica has
+// the same bits in parameters and optimizer state, and, as with PyTorch's DistributedDataParallel, replica 0's running statistics, which
+// saw its micro-batches alone. Replica 0 evaluates; the others wait for it with their next sums. Who cancels the inbox of a stage must
+// abort its communicator too.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
 // The broker's end of checkpoint.proto: takes in shards of executors that cannot write into the run's folder, and gives them the tensors
 // they have to start from.
 //
-// What comes is bounded: only devices of the plan epoch in force are heard, each for its own stage, those of replica 0 for what is written, and with one file at a time; a file is
-// no longer than the device's memory lets it be and has room on the disk before its first byte is taken. Names are compared with those that
-// the stage's files have, and no path is taken from the wire. Thread-safe; a call blocks its own thread.
+// What comes is bounded: only devices of the plan epoch in force are heard, each for its own stage, those of replica 0 for what is written,
+// and with one file at a time; a file is no longer than the device's memory lets it be and has room on the disk before its first byte is
+// taken. Names are compared with those that the stage's files have, and no path is taken from the wire. Thread-safe; a call blocks its own
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
     std::vector<std::string> devices;   // by seat (broker::PlanSummary)
     std::vector<int64_t> memory_bytes;  // by seat; 0: not known
     int replicas = 1;
-    std::string restore_from;           // a checkpoint; empty: none
+    std::string restore_from;  // a checkpoint; empty: none
   };
 
   explicit CheckpointExchange(CheckpointExchangeOptions options);

@@ -132,12 +132,11 @@ TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
 
 TEST_F(RunLogTest, ReplicasAreNamedByStageAndReplica) {
   RunLog log(out_, 1, 1);
-  const broker::PlanSummary plan{
-      .document = R"({"replicas": 2, "stages": [{"devices": ["a", "c"]}, {"devices": ["b", "d"]}],
+  const broker::PlanSummary plan{.document = R"({"replicas": 2, "stages": [{"devices": ["a", "c"]}, {"devices": ["b", "d"]}],
                       "links": [{"src": "c", "dst": "d", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})",
-      .devices = {"a", "b", "c", "spare"},  // which has taken a seat from d
-      .memory_bytes = {1, 2, 3, 4},
-      .replicas = 2};
+                                 .devices = {"a", "b", "c", "spare"},  // which has taken a seat from d
+                                 .memory_bytes = {1, 2, 3, 4},
+                                 .replicas = 2};
   log.Plan(plan, 1);
   EXPECT_EQ(LastLine()["stages"][0]["devices"], json({"a", "c"}));
   EXPECT_EQ(LastLine()["stages"][1]["devices"], json({"b", "spare"}));

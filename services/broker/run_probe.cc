@@ -57,7 +57,8 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       step_seconds_(
           registry.AddHistogram({"step_seconds", "From the start of a step to the start of the next, without evaluation and checkpoints."},
                                 metrics::ExponentialBuckets(0.005, 2, 18))),
-      busy_(registry.AddGauge({"stage_busy_ratio", "Share of the last step that the stage spent computing; of its replicas the mean.", {"stage"}})),
+      busy_(registry.AddGauge(
+          {"stage_busy_ratio", "Share of the last step that the stage spent computing; of its replicas the mean.", {"stage"}})),
       bubble_(registry.AddGauge({"bubble_ratio", "Share of the last step that the stages together spent not computing."})),
       predicted_(registry.AddGauge({"plan_predicted_step_seconds", "What the plan in force says a step takes."})),
       drift_(registry.AddGauge(

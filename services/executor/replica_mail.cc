@@ -6,10 +6,8 @@ namespace fusionllm::services {
 
 // An inbox holds what all replicas send: the sender is part of the name.
 runtime::MessageKey ReplicaMail::KeyOf(int from_rank, const collective::Letter& letter) const {
-  return {.step = letter.call,
-          .kind = runtime::MessageKind::kReplica,
-          .micro_batch = letter.round,
-          .id = letter.part * replicas_ + from_rank};
+  return {
+      .step = letter.call, .kind = runtime::MessageKind::kReplica, .micro_batch = letter.round, .id = letter.part * replicas_ + from_rank};
 }
 
 absl::Status ReplicaMail::Send(int to_rank, const collective::Letter& letter, std::vector<std::byte> bytes) {

@@ -135,10 +135,9 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   epoch.pacer = std::make_unique<runtime::DevicePacer>(setting.compute_scale, setting.emulate);
   runtime::EdgeCodecs codecs = runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs), runtime::kComparisonPeriod,
                                                             runtime::TensorCodecFor(setting.backend));
-  FUSIONLLM_ASSIGN_OR_RETURN(
-      epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config, std::move(codecs),
-                                                     setting.backend, port, *epoch.inbox, *source, *epoch.pacer, std::move(callbacks),
-                                                     epoch.group.get()));
+  FUSIONLLM_ASSIGN_OR_RETURN(epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
+                                                                            std::move(codecs), setting.backend, port, *epoch.inbox, *source,
+                                                                            *epoch.pacer, std::move(callbacks), epoch.group.get()));
   FUSIONLLM_RETURN_IF_ERROR(epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed)));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);

@@ -53,8 +53,7 @@ absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collec
   collective::MailGroupOptions options{.patience = kPatience, .chain = chain.replicas, .letter_bytes = letter_bytes};
   OfferNccl(member, backend, near, options);
   std::string account;
-  FUSIONLLM_ASSIGN_OR_RETURN(auto communicator,
-                             collective::JoinByMail(member, backend.memory(), mail, options, std::move(stop), &account));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto communicator, collective::JoinByMail(member, backend.memory(), mail, options, std::move(stop), &account));
   base::Log(base::LogLevel::kInfo, account);
   return communicator;
 }

@@ -1,9 +1,9 @@
 #include "lib/runtime/testing/local_pipeline.h"
 
-#include <numeric>
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <stop_token>
 #include <thread>
