@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/opdag/graph_builder.h"
+#include "lib/runtime/testing/small_networks.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -286,6 +287,23 @@ TEST_F(FusedOpsTest, AMessageOfAViewLeavesBetweenTheTwo) {
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}});
   pass_.ops[1].sends.resize(1);
   EXPECT_THAT(Found(), IsEmpty());
+}
+
+// A sum passes the relu's gradient on to the norms before it: nothing stands between them but views.
+TEST_F(FusedOpsTest, AResidualBlocksGradientsAreNeighbours) {
+  const autodiff::TrainingGraph training = testing::SmallResidualNetwork();
+  const std::vector<int> one_stage(training.graph.ops().size(), 0);
+  backend_.pairs = {{{"relu_grad", "batch_norm_grad"}, {}}};
+  std::map<Reshapes, std::vector<std::string>> found;
+  for (const Reshapes reshapes : {Reshapes::kCopies, Reshapes::kViews}) {
+    const auto program = BuildStageProgram(training, one_stage, 0, 1, Recompute::kNone, reshapes);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto pairs = FusePass(training.graph, program->backward, {}, backend_);
+    ASSERT_TRUE(pairs.ok()) << pairs.status();
+    for (const auto& [position, pair] : *pairs) found[reshapes].push_back(training.graph.op(program->backward.ops[position].op).name);
+  }
+  EXPECT_THAT(found[Reshapes::kCopies], ElementsAre("stem.relu.grad"));
+  EXPECT_THAT(found[Reshapes::kViews], ElementsAre("block2.relu.grad", "block1.relu.grad", "stem.relu.grad"));
 }
 
 TEST_F(FusedOpsTest, ErrorsOfTheBackEndAreTold) {
