@@ -271,6 +271,8 @@ TEST_F(FusedOpsTest, WhatIsReadByAnotherNameIsWanted) {
   EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "of another shape, twice removed";
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}, {"neg", {1}}});
   EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "by its first";
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}, {"neg", {2}}});
+  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "by none but a view's";
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}});
   graph_.set_loss(2);
   EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "the loss is read when the pass is over";
