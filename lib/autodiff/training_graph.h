@@ -49,7 +49,8 @@ absl::StatusOr<TrainingGraph> Differentiate(const opdag::Graph& forward);
 
 // By op id: whether all that the op does is to give its input another shape or another name, so that its output may be the bytes of its
 // input: nothing runs then, and it takes no time. Not where it rounds or widens, and not where either is the gradient of a parameter's use,
-// which is added up in a buffer of its own. Holds in every stage: an op is a view of what it reads there, made there or come from elsewhere.
+// which is added up in a buffer of its own. Holds in every stage: an op is a view of what it reads there, made there or come from
+// elsewhere.
 std::vector<bool> ViewsOf(const TrainingGraph& training);
 
 // Stage of each op of the training graph, given the stage of each forward op. A backward op runs where its forward op runs. An `add` of a

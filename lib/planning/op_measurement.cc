@@ -69,7 +69,9 @@ class GraphMeasurer {
   bool HasNews(const std::vector<int>& slice_of_op, int slice) const {
     for (size_t id = 0; id < slice_of_op.size(); ++id) {
       const opdag::Op& op = training_.graph.op(static_cast<OpId>(id));
-      if (slice_of_op[id] == slice && !IsPlaceholder(op) && !views_[id] && !result_.ops.contains(estimator::OpSignature(training_.graph, op))) return true;
+      if (slice_of_op[id] == slice && !IsPlaceholder(op) && !views_[id] &&
+          !result_.ops.contains(estimator::OpSignature(training_.graph, op)))
+        return true;
     }
     return false;
   }

@@ -407,7 +407,8 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
       (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute, config.reshapes));
+  FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program,
+                             BuildStageProgram(training, stage_of_op, stage, stages, config.recompute, config.reshapes));
   auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks));
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port, replicas));
   impl->NameResiduals(stage_of_op);

@@ -160,9 +160,9 @@ class StageExecutor {
   tensor::TensorView residual(const std::string& name);
 
   // Times every op of the stage, placeholders included, while micro-batches go through all slots as in training: caches are as warm or
-  // cold as they will be; views take 0 s. Gives the times to the pacer and returns them, ascending by op. Data comes from the source; what other stages
-  // would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on the machine
-  // meanwhile. Errors: kernels' and the source's; Cancelled.
+  // cold as they will be; views take 0 s. Gives the times to the pacer and returns them, ascending by op. Data comes from the source; what
+  // other stages would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on the
+  // machine meanwhile. Errors: kernels' and the source's; Cancelled.
   absl::StatusOr<std::vector<OpTime>> MeasureOps(const MeasureOptions& options);
 
   // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.

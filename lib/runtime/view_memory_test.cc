@@ -167,7 +167,8 @@ TEST(ViewMemoryTest, AChainOfSumsPassesItsGradientOnInOnePlace) {
   }
 }
 
-// The first block of a ResNet-50, whose shortcut is a convolution too: what comes back to its sum goes two ways, and each is a copy, or none.
+// The first block of a ResNet-50, whose shortcut is a convolution too: what comes back to its sum goes two ways, and each is a copy, or
+// none.
 TEST(ViewMemoryTest, TheBackwardOfABottleneckBlockTakesLess) {
   opdag::GraphBuilder builder("bottleneck", 2);
   const auto conv_norm = [&](const std::string& name, ValueId x, int64_t out, int64_t kernel) {
@@ -217,8 +218,7 @@ TEST(ViewMemoryTest, ALossThatIsAViewLastsToTheEndOfThePass) {
   const ValueId images = builder.Placeholder("images", "images", "f32", {kBatch, 8});
   const ValueId x = builder.Add("linear", "linear", {images}, {{"out", int64_t{8}}, {"layout", std::string("io")}, {"bias", false}});
   const ValueId squares = builder.Add("squares", "square", {x});
-  const ValueId mean =
-      builder.Add("mean", "reduce", {squares}, {{"kind", std::string("mean")}, {"axes", Ints{0, 1}}, {"keep_dims", true}});
+  const ValueId mean = builder.Add("mean", "reduce", {squares}, {{"kind", std::string("mean")}, {"axes", Ints{0, 1}}, {"keep_dims", true}});
   const ValueId loss = builder.Add("loss", "reshape", {mean}, {{"shape", Ints{}}});
   ValueId metric = builder.Add("metric0", "reduce", {images}, {{"kind", std::string("mean")}, {"axes", Ints{0, 1}}, {"keep_dims", true}});
   for (int i = 1; i < 4; ++i) metric = builder.Add(absl::StrCat("metric", i), "neg", {metric});

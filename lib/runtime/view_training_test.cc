@@ -60,8 +60,8 @@ TEST_P(ViewTrainingTest, ViewsDoNotChangeABitOfRandomGraphs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(BackEnds, ViewTrainingTest,
-                         ::testing::Combine(::testing::ValuesIn(kernels::BackendNames()), ::testing::Bool()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(BackEnds, ViewTrainingTest, ::testing::Combine(::testing::ValuesIn(kernels::BackendNames()), ::testing::Bool()),
+                         [](const auto& info) {
                            return absl::StrCat(std::get<0>(info.param), std::get<1>(info.param) ? "_bf16" : "_fp32");
                          });
 
