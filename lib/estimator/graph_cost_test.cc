@@ -190,18 +190,20 @@ TEST(GraphCostTest, SecondsOfAllOpsAddUp) {
 TEST(GraphCostTest, ViewsTakeNeitherTimeNorMemory) {
   opdag::GraphBuilder builder("sums", 2);
   const opdag::ValueId images = builder.Placeholder("images", "images", "f32", {opdag::kBatch, 16});
-  const opdag::ValueId target = builder.Placeholder("target", "images", "f32", {opdag::kBatch, 16});
   const opdag::ValueId x =
       builder.Add("linear", "linear", {images}, {{"out", int64_t{16}}, {"layout", std::string("io")}, {"bias", false}});
   opdag::ValueId sum = builder.Add("tanh", "tanh", {x});
   for (const char* name : {"a", "b", "c", "d"}) {
     sum = builder.Add(absl::StrCat("sum_", name), "add", {sum, builder.Add(name, "neg", {x})});
   }
+  const opdag::ValueId target = builder.Placeholder("target", "images", "f32", {opdag::kBatch, 16});
   const TrainingGraph training = Train(builder.Finish(builder.Add("loss", "mse", {sum, target})), 2);
   const GraphCosts costs = CostsOf(training, 2);
   constexpr int64_t kTensor = sizeof(float) * 2 * 16;
   const opdag::OpId first = training.graph.FindOp("sum_a");
-  EXPECT_EQ(costs.ops[first].workspace_bytes, 5 * kTensor) << "target, x, both addends and the sum; backwards four copies and two, or one";
+  EXPECT_EQ(costs.ops[first].workspace_bytes, 4 * kTensor) << "x, both addends and the sum; backwards six copies, or none";
+  EXPECT_EQ(costs.ops[training.graph.FindOp("b")].workspace_bytes, 4 * kTensor)
+      << "two gradients of x, their sum, and what came to the sums, which tanh reads by the last of its names";
 
   CostModel model = Uniform();
   const OpSeconds before = SecondsByOp(costs, training, model)[first];
