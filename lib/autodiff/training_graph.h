@@ -47,6 +47,12 @@ struct TrainingGraph {
 // not reached by any gradient (named).
 absl::StatusOr<TrainingGraph> Differentiate(const opdag::Graph& forward);
 
+// By op id: whether all that the op does is to give its input another shape or another name, so that its output may be the bytes of its
+// input: nothing runs then, and it takes no time. Not where it rounds or widens, and not where either is the gradient of a parameter's use,
+// which is added up in a buffer of its own. Holds in every stage: an op is a view of what it reads there, made there or come from
+// elsewhere.
+std::vector<bool> ViewsOf(const TrainingGraph& training);
+
 // Stage of each op of the training graph, given the stage of each forward op. A backward op runs where its forward op runs. An `add` of a
 // gradient fold runs where both its operands are if they share a stage, else in the stage of the forward value's producer, so that each
 // stage sends one partial gradient for a value it received and the fold's shape (its bits) never depends on the cut.

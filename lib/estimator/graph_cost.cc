@@ -85,20 +85,30 @@ void AddValues(const TrainingGraph& training, GraphCosts& costs) {
   }
 }
 
-// Live bytes at each op of one pass, given which values live in its scratch arena.
+// By value: the last op before `end` that reads it or a view of it; the one that makes it where none does.
+std::vector<OpId> LastReaders(const Graph& graph, const std::vector<bool>& views, OpId end) {
+  std::vector<OpId> last(graph.values().size());
+  for (auto v = static_cast<ValueId>(last.size()) - 1; v >= 0; --v) {  // what is made of a value comes after it
+    last[v] = graph.value(v).producer;
+    for (const OpId consumer : graph.value(v).consumers) {
+      if (consumer < end) last[v] = std::max(last[v], views[consumer] ? last[graph.op(consumer).outputs[0]] : consumer);
+    }
+  }
+  return last;
+}
+
+// Live bytes at each op of one pass, given which values live in its scratch arena. Views have no bytes of their own.
 template <typename InScratch>
-void AddWorkspace(const TrainingGraph& training, OpId begin, OpId end, InScratch in_scratch, GraphCosts& costs) {
+void AddWorkspace(const TrainingGraph& training, const std::vector<bool>& views, OpId begin, OpId end, InScratch in_scratch,
+                  GraphCosts& costs) {
   const Graph& graph = training.graph;
+  const std::vector<OpId> last = LastReaders(graph, views, end);
   std::vector<int64_t> alive(end - begin + 1, 0);
   for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
-    const opdag::Value& value = graph.value(v);
-    if (value.producer < begin || value.producer >= end || !in_scratch(v)) continue;
-    OpId last = value.producer;
-    for (OpId consumer : value.consumers) {
-      if (consumer < end) last = std::max(last, consumer);
-    }
-    alive[value.producer - begin] += BytesOf(graph, v);
-    alive[last + 1 - begin] -= BytesOf(graph, v);
+    const OpId producer = graph.value(v).producer;
+    if (producer < begin || producer >= end || views[producer] || !in_scratch(v)) continue;
+    alive[producer - begin] += BytesOf(graph, v);
+    alive[last[v] + 1 - begin] -= BytesOf(graph, v);
   }
   int64_t now = 0;
   for (OpId id = begin; id < end; ++id) {
@@ -129,12 +139,13 @@ GraphCosts CostsOf(const TrainingGraph& training, int state_tensors) {
   AddParameters(training, state_tensors, costs);
   AddValues(training, costs);
   // The evaluation pass keeps every forward value in scratch while it is needed, which covers the forward pass of training.
+  const std::vector<bool> views = autodiff::ViewsOf(training);
   AddWorkspace(
-      training, 0, training.forward_ops, [](ValueId) { return true; }, costs);
+      training, views, 0, training.forward_ops, [](ValueId) { return true; }, costs);
   std::vector<char> use_gradient(graph.values().size(), 0);
   for (const autodiff::ParameterUse& use : training.uses) use_gradient[use.gradient] = 1;
   AddWorkspace(
-      training, training.forward_ops, static_cast<OpId>(graph.ops().size()), [&](ValueId v) { return !use_gradient[v]; }, costs);
+      training, views, training.forward_ops, static_cast<OpId>(graph.ops().size()), [&](ValueId v) { return !use_gradient[v]; }, costs);
   return costs;
 }
 
@@ -158,6 +169,7 @@ std::string OpSignature(const Graph& graph, const Op& op) {
 
 std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph& training, const CostModel& model) {
   const Graph& graph = training.graph;
+  const std::vector<bool> views = autodiff::ViewsOf(training);
   std::map<std::string, Estimate> known;  // layers repeat
   const auto price = [&](OpId id) -> Estimate {
     const Op& op = graph.op(id);
@@ -166,7 +178,8 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
       return {.seconds = id < training.forward_ops ? model.data_seconds_per_byte * static_cast<double>(BytesOf(graph, op.outputs[0])) : 0};
     }
     const opdag::OpSchema* schema = opdag::FindSchema(op.type);
-    if (schema == nullptr) return {};
+    // Whatever a profile says: those that were made when reshapes were copies have them in it.
+    if (schema == nullptr || views[id]) return {};
     const auto [entry, added] = known.try_emplace(OpSignature(graph, op));
     if (added) {
       const opdag::OpCost cost = opdag::CostOf(graph, op);

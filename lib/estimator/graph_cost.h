@@ -3,7 +3,8 @@
 //
 // Pure functions over a typed graph (autodiff::Differentiate's result): costs are those of one micro-batch of that size. The memory rules
 // are the runtime's (lib/runtime/stage_program.h): weights once, a gradient buffer for each use, optimizer state, a stash slot for each
-// micro-batch in flight with the forward values that backward ops read, and one scratch arena.
+// micro-batch in flight with the forward values that backward ops read, and one scratch arena, in which views (autodiff::ViewsOf) take
+// nothing. A value that is kept and a view of it that is kept too count as two here, and are one there.
 #pragma once
 
 #include <bitset>

@@ -48,7 +48,7 @@ class GraphMeasurer {
  public:
   GraphMeasurer(const TrainingGraph& training, const runtime::StageConfig& config, kernels::Backend& backend, runtime::BatchSource& data,
                 const runtime::MeasureOptions& options)
-      : training_(training), config_(config), backend_(backend), data_(data), options_(options) {
+      : training_(training), views_(autodiff::ViewsOf(training)), config_(config), backend_(backend), data_(data), options_(options) {
     config_.micro_batches = config_.in_flight = 1;
     config_.schedule = runtime::PipelineSchedule::k1F1B;
   }
@@ -69,7 +69,9 @@ class GraphMeasurer {
   bool HasNews(const std::vector<int>& slice_of_op, int slice) const {
     for (size_t id = 0; id < slice_of_op.size(); ++id) {
       const opdag::Op& op = training_.graph.op(static_cast<OpId>(id));
-      if (slice_of_op[id] == slice && !IsPlaceholder(op) && !result_.ops.contains(estimator::OpSignature(training_.graph, op))) return true;
+      if (slice_of_op[id] == slice && !IsPlaceholder(op) && !views_[id] &&
+          !result_.ops.contains(estimator::OpSignature(training_.graph, op)))
+        return true;
     }
     return false;
   }
@@ -85,6 +87,7 @@ class GraphMeasurer {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<runtime::OpTime> times, executor->MeasureOps(options_));
     for (const runtime::OpTime& time : times) {
       const opdag::Op& op = training_.graph.op(time.op);
+      if (views_[time.op]) continue;
       if (IsPlaceholder(op)) {
         if (time.op >= training_.forward_ops) continue;  // the gradient that the loss starts from
         data_s_ += time.seconds;
@@ -125,6 +128,7 @@ class GraphMeasurer {
   int64_t Now() const { return options_.thread_cpu ? runtime::ThreadCpuNanoseconds() : runtime::MonotonicNanoseconds(); }
 
   const TrainingGraph& training_;
+  const std::vector<bool> views_;
   runtime::StageConfig config_;
   kernels::Backend& backend_;
   runtime::BatchSource& data_;

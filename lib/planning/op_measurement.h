@@ -21,9 +21,10 @@ inline constexpr int64_t kSliceBytes = int64_t{128} << 20;
 std::vector<int> SlicesOf(const autodiff::TrainingGraph& training, int state_tensors, int64_t slice_bytes);
 
 struct OpMeasurements {
-  std::map<std::string, wire::OpProfile> ops;  // by signature: the mean of all ops that were measured
-  double update_seconds_per_element = 0;       // norm and optimizer; 0 without trainable parameters
-  double data_seconds_per_byte = 0;            // of placeholders that `data` filled; 0 without
+  // By signature: the mean of all ops that were measured. Views, which are not run, are not in it.
+  std::map<std::string, wire::OpProfile> ops;
+  double update_seconds_per_element = 0;  // norm and optimizer; 0 without trainable parameters
+  double data_seconds_per_byte = 0;       // of placeholders that `data` filled; 0 without
 };
 
 // Every slice that has a signature not measured before. Errors: those of StageExecutor::Create and MeasureOps, naming the op.

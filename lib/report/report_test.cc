@@ -53,7 +53,7 @@ Run SampleRun(const std::string& title, double speed, const std::string& codec) 
     run.site_of[Device(i)] = i < 3 ? "paris" : "tokyo";
     run.plan->stages.push_back(
         {i, {Device(i)}, {absl::StrCat("block.", i, ".ln"), absl::StrCat("block.", i, ".attn"), "lm_head"}, 0.4, 300 << 20});
-    run.summary->stages.push_back({i, Device(i), 0.3 + 0.1 * i, 0.01, 280 << 20, 300 << 20});
+    run.summary->stages.push_back({i, 0, Device(i), 0.3 + 0.1 * i, 0.01, 280 << 20, 300 << 20});
     if (i == 0) continue;
     const std::string used = i == 3 ? codec : "fp32";
     for (const auto& [src, dst] : {std::pair(i - 1, i), std::pair(i, i - 1)}) {

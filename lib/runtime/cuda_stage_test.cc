@@ -82,6 +82,20 @@ TEST_F(CudaStageTest, AResidualNetworkInBf16HasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallResidualNetwork()));
 }
 
+// Pairs that one kernel runs are found through views, too.
+TEST_F(CudaStageTest, ReshapesThatAreCopiedDoNotChangeABit) {
+  for (const autodiff::TrainingGraph& training :
+       {testing::SmallGpt2(true), testing::SmallResidualNetwork(), InBf16(testing::SmallResidualNetwork())}) {
+    for (const int stages : {1, 2}) {
+      PipelineOptions copies = OnCuda(training, stages);
+      copies.config.reshapes = Reshapes::kCopies;
+      const PipelineResult want = MustRun(training, copies), got = MustRun(training, OnCuda(training, stages));
+      EXPECT_EQ(LossBits(got), LossBits(want)) << stages << " stages";
+      EXPECT_EQ(got.parameters, want.parameters) << stages << " stages";
+    }
+  }
+}
+
 TEST_F(CudaStageTest, Bf16IsNotFp32UnderAnotherName) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   EXPECT_NE(LossBits(MustRun(training, OnCuda(training, 2))), LossBits(MustRun(InBf16(training), OnCuda(training, 2))));

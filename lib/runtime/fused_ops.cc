@@ -1,6 +1,7 @@
 #include "lib/runtime/fused_ops.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "lib/base/status_macros.h"
@@ -44,29 +45,74 @@ BoundOp Together(const BoundOp& first, const BoundOp& second, bool first_output_
   return both;
 }
 
+// What the first op hands on, by all its names.
+struct HandedOn {
+  std::set<opdag::ValueId> names;
+  std::set<opdag::OpId> readers;  // views of it aside, of this and other passes and stages
+};
+
+HandedOn Follow(const opdag::Graph& graph, const std::set<opdag::OpId>& views, opdag::ValueId value) {
+  HandedOn all;
+  std::vector<opdag::ValueId> names = {value};
+  while (!names.empty()) {
+    const opdag::ValueId name = names.back();
+    names.pop_back();
+    all.names.insert(name);
+    for (const opdag::OpId reader : graph.value(name).consumers) {
+      if (views.contains(reader)) {
+        names.push_back(graph.op(reader).outputs[0]);
+      } else {
+        all.readers.insert(reader);
+      }
+    }
+  }
+  return all;
+}
+
+size_t NextThatRuns(const Pass& pass, size_t i) {
+  while (i < pass.ops.size() && pass.ops[i].view) ++i;
+  return i;
+}
+
+bool Sends(const Pass& pass, size_t begin, size_t end) {
+  return std::any_of(pass.ops.begin() + static_cast<std::ptrdiff_t>(begin), pass.ops.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](const ProgramOp& op) { return !op.sends.empty(); });
+}
+
 }  // namespace
 
 absl::StatusOr<std::map<size_t, FusedPair>> FusePass(const opdag::Graph& graph, const Pass& pass,
                                                      const std::vector<std::vector<BoundOp>>& bound, kernels::Backend& backend) {
+  std::set<opdag::OpId> views;
+  for (const ProgramOp& op : pass.ops) {
+    if (op.view) views.insert(op.op);
+  }
   std::map<size_t, FusedPair> pairs;
-  for (size_t i = 0; i + 1 < pass.ops.size(); ++i) {
-    const ProgramOp& one = pass.ops[i];
-    const ProgramOp& other = pass.ops[i + 1];
-    const opdag::Op& first = graph.op(one.op);
-    const opdag::Op& second = graph.op(other.op);
-    if (first.outputs.empty() || !one.sends.empty() || one.recompute != other.recompute) continue;
+  size_t next = 0;
+  for (size_t i = NextThatRuns(pass, 0); i < pass.ops.size(); i = next) {
+    next = NextThatRuns(pass, i + 1);
+    if (next == pass.ops.size()) break;
+    const opdag::Op& first = graph.op(pass.ops[i].op);
+    opdag::Op second = graph.op(pass.ops[next].op);
+    if (first.outputs.empty() || Sends(pass, i, next) || pass.ops[i].recompute != pass.ops[next].recompute) continue;
     const opdag::ValueId between = first.outputs[0];
+    const HandedOn handed_on = Follow(graph, views, between);
+    const auto is_handed_on = [&](opdag::ValueId value) { return handed_on.names.contains(value); };
     // Of what is read twice a kernel would find one as its other input, and not made yet.
-    if (std::count(second.inputs.begin(), second.inputs.end(), between) != 1) continue;
-    const bool wanted = graph.value(between).consumers.size() > 1 || pass.location[between].arena != Arena::kScratch;
+    if (std::count_if(second.inputs.begin(), second.inputs.end(), is_handed_on) != 1) continue;
+    opdag::ValueId& read = *std::find_if(second.inputs.begin(), second.inputs.end(), is_handed_on);
+    if (graph.value(read).type != graph.value(between).type) continue;  // back ends look types up by the value
+    read = between;
+    const bool wanted = handed_on.readers.size() > 1 || is_handed_on(graph.loss()) || pass.location[between].arena != Arena::kScratch;
     FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, backend.PrepareFused(graph, first, second, wanted));
     if (kernel == nullptr) continue;
-    const auto allows = [&](const std::vector<BoundOp>& ops) { return MemoryAllows(*kernel, ops[i], ops[i + 1]); };
+    const auto allows = [&](const std::vector<BoundOp>& ops) { return MemoryAllows(*kernel, ops[i], ops[next]); };
     if (!std::all_of(bound.begin(), bound.end(), allows)) continue;
     FusedPair& pair = pairs[i];
-    for (const std::vector<BoundOp>& ops : bound) pair.bound.push_back(Together(ops[i], ops[i + 1], wanted));
+    pair.ops = next + 1 - i;
+    for (const std::vector<BoundOp>& ops : bound) pair.bound.push_back(Together(ops[i], ops[next], wanted));
     pair.kernel = std::move(kernel);
-    ++i;  // which is taken
+    next = NextThatRuns(pass, next + 1);  // that one is taken
   }
   return pairs;
 }

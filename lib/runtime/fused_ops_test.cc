@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/opdag/graph_builder.h"
+#include "lib/runtime/testing/small_networks.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -50,21 +51,34 @@ class FakeBackend : public kernels::Backend {
 };
 
 constexpr size_t kBytes = 64;  // of each value: f32[4, 4]
+constexpr char kView[] = "view", kReshape[] = "reshape";
 
-// Ops over values of one size, each in a place of its own in an arena of scratch memory that tests move them about in.
+// Ops over values of 64 bytes, each in a place of its own in an arena of scratch memory that tests move them about in.
 class FusedOpsTest : public ::testing::Test {
  protected:
-  // By type and inputs: value 0 is a placeholder's, the i-th op gives value i + 1. All ops but the placeholder are the pass's.
+  // By type and inputs: value 0 is a placeholder's, the i-th op gives value i + 1. All ops but the placeholder are the pass's. "view" is a
+  // reshape to the same shape that is not run, "reshape" one to another shape that is not.
   void Build(const std::vector<std::pair<std::string, std::vector<opdag::ValueId>>>& ops) {
     opdag::GraphBuilder builder("test");
     builder.Placeholder("images", "images", "f32", {4, 4});
-    for (size_t i = 0; i < ops.size(); ++i) builder.Add(absl::StrCat("op", i + 1), ops[i].first, ops[i].second);
+    const auto is_view = [](const std::string& type) { return type == kView || type == kReshape; };
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const auto& [type, inputs] = ops[i];
+      if (is_view(type)) {
+        builder.Add(absl::StrCat("op", i + 1), "reshape", inputs, {{"shape", std::vector<int64_t>{type == kView ? 4 : 2, -1}}});
+      } else {
+        builder.Add(absl::StrCat("op", i + 1), type, inputs);
+      }
+    }
     ASSERT_TRUE(builder.status().ok()) << builder.status();
     graph_ = builder.graph();
     pass_ = {};
     pass_.location.resize(graph_.values().size());
     for (size_t v = 0; v < graph_.values().size(); ++v) At(static_cast<opdag::ValueId>(v), v * kBytes);
-    for (size_t i = 1; i < graph_.ops().size(); ++i) pass_.ops.push_back({.op = static_cast<opdag::OpId>(i)});
+    for (size_t i = 1; i < graph_.ops().size(); ++i) {
+      pass_.ops.push_back({.op = static_cast<opdag::OpId>(i), .view = is_view(ops[i - 1].first)});
+      if (pass_.ops.back().view) pass_.location[i] = pass_.location[ops[i - 1].second[0]];
+    }
   }
 
   void At(opdag::ValueId value, size_t offset, Arena arena = Arena::kScratch) {
@@ -230,6 +244,68 @@ TEST_F(FusedOpsTest, ArgumentsAreTheFirstOnesThenTheSecondOnes) {
   ASSERT_EQ(both.parameters.size(), 3);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(both.parameters[i].data, &parameters[i]);
   EXPECT_THAT(std::vector<bool>(both.accumulate.get(), both.accumulate.get() + 4), ElementsAre(false, true, true, false));
+}
+
+TEST_F(FusedOpsTest, ViewsAreLookedThrough) {
+  backend_.pairs = {{{kTanh, kExp}, {}}, {{"reshape", kExp}, {}}, {{kTanh, "reshape"}, {}}};
+  Build({{kTanh, {0}}, {kView, {1}}, {kView, {0}}, {kView, {2}}, {kExp, {4}}});
+  const auto pairs = Fuse(Bound());
+  ASSERT_TRUE(pairs.ok()) << pairs.status();
+  ASSERT_EQ(pairs->size(), 1);
+  EXPECT_EQ(pairs->at(0).ops, 5) << "the views are behind them with the second";
+  EXPECT_EQ(pairs->at(0).bound[0].outputs[0].data, nullptr) << "views alone want nothing";
+  EXPECT_EQ(pairs->at(0).bound[0].inputs[1].data, arena_.data() + kBytes);
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {0}}});
+  EXPECT_THAT(Found(), IsEmpty()) << "what nobody reads is handed on to nobody";
+  Build({{kTanh, {0}}, {kReshape, {1}}, {kExp, {2}}});
+  EXPECT_THAT(Found(), IsEmpty()) << "the kernel would be made for another shape";
+  Build({{kView, {0}}, {kTanh, {1}}, {kExp, {2}}, {kView, {3}}});
+  EXPECT_THAT(Found(), ElementsAre(1));
+}
+
+TEST_F(FusedOpsTest, WhatIsReadByAnotherNameIsWanted) {
+  backend_.pairs = {{{kTanh, kExp}, {}}};
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {1}}, {"neg", {2}}});
+  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes);
+  Build({{kTanh, {0}}, {kReshape, {1}}, {kExp, {1}}, {kView, {2}}, {"neg", {4}}});
+  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "of another shape, twice removed";
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}, {"neg", {1}}});
+  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "by its first";
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}, {"neg", {2}}});
+  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "by none but a view's";
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}});
+  graph_.set_loss(2);
+  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "the loss is read when the pass is over";
+}
+
+TEST_F(FusedOpsTest, WhatIsReadByTwoNamesIsReadTwice) {
+  backend_.pairs = {{{kTanh, kAdd}, {}}};
+  Build({{kTanh, {0}}, {kView, {1}}, {kAdd, {1, 2}}});
+  EXPECT_THAT(Found(), IsEmpty());
+}
+
+TEST_F(FusedOpsTest, AMessageOfAViewLeavesBetweenTheTwo) {
+  backend_.pairs = {{{kTanh, kExp}, {}}};
+  Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}});
+  pass_.ops[1].sends.resize(1);
+  EXPECT_THAT(Found(), IsEmpty());
+}
+
+// A sum passes the relu's gradient on to the norms before it: nothing stands between them but views.
+TEST_F(FusedOpsTest, AResidualBlocksGradientsAreNeighbours) {
+  const autodiff::TrainingGraph training = testing::SmallResidualNetwork();
+  const std::vector<int> one_stage(training.graph.ops().size(), 0);
+  backend_.pairs = {{{"relu_grad", "batch_norm_grad"}, {}}};
+  std::map<Reshapes, std::vector<std::string>> found;
+  for (const Reshapes reshapes : {Reshapes::kCopies, Reshapes::kViews}) {
+    const auto program = BuildStageProgram(training, one_stage, 0, 1, Recompute::kNone, reshapes);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto pairs = FusePass(training.graph, program->backward, {}, backend_);
+    ASSERT_TRUE(pairs.ok()) << pairs.status();
+    for (const auto& [position, pair] : *pairs) found[reshapes].push_back(training.graph.op(program->backward.ops[position].op).name);
+  }
+  EXPECT_THAT(found[Reshapes::kCopies], ElementsAre("stem.relu.grad"));
+  EXPECT_THAT(found[Reshapes::kViews], ElementsAre("block2.relu.grad", "block1.relu.grad", "stem.relu.grad"));
 }
 
 TEST_F(FusedOpsTest, ErrorsOfTheBackEndAreTold) {

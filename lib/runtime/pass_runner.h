@@ -74,7 +74,7 @@ class PassRunner {
   std::string FirstNotFinite(int slot);
 
   // Runs the ops of forward and backward passes in turn, through all slots as training does, without messages. Every op of the stage
-  // comes once, in ascending order. Errors: kernels' and the placeholders', naming the op; Cancelled.
+  // comes once, in ascending order; views with 0 s. Errors: kernels' and the placeholders', naming the op; Cancelled.
   absl::StatusOr<std::vector<OpTime>> Measure(const MeasureOptions& options);
 
   int64_t replays() const { return recordings_.replays(); }
@@ -92,7 +92,7 @@ class PassRunner {
   int64_t CpuNow() const { return pacer_.emulate() ? ThreadCpuNanoseconds() : 0; }
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
   absl::Status RunKernel(kernels::Kernel& kernel, const BoundOp& bound, const ProgramOp& op, const PassContext& context);
-  // The op at position i, or a pair that begins there and ends before `end`. Returns how many ops that were.
+  // The op at position i, or a pair that begins there and ends before `end`. Returns how many ops that were, views among them.
   absl::StatusOr<size_t> RunFrom(const Pass& pass, size_t i, size_t end, const PassContext& context);
   absl::Status RunSegments(const Pass& pass, const PassContext& context);
   // Runs the ops of a pass once and appends the nanoseconds that each took to its list.
@@ -119,7 +119,7 @@ class PassRunner {
   DevicePacer& pacer_;
   const FillPlaceholder fill_;
 
-  std::vector<std::unique_ptr<kernels::Kernel>> kernels_;  // by op id; empty for other stages' ops
+  std::vector<std::unique_ptr<kernels::Kernel>> kernels_;  // by op id; empty for other stages' ops, placeholders and views
   tensor::MemoryBlock scratch_;
   tensor::MemoryBlock workspace_;
   std::vector<tensor::MemoryBlock> slots_;

@@ -17,12 +17,13 @@ std::vector<Segment> SegmentsOf(const Pass& pass, kernels::Mode mode, const opda
     const ProgramOp& op = pass.ops[i];
     const auto& kernel = kernels[op.op];
     // Placeholders, which the host fills, have none.
-    const bool same = kernel != nullptr && !kernel->IsRandom(op.recompute ? kernels::Mode::kRecompute : mode);
+    const bool same = op.view || (kernel != nullptr && !kernel->IsRandom(op.recompute ? kernels::Mode::kRecompute : mode));
     if (goes_on && same && segments.back().same_each_time) {
       segments.back().end = i + 1;
     } else {
       segments.push_back({.begin = i, .end = i + 1, .same_each_time = same});
     }
+    segments.back().runs += op.view ? 0 : 1;
     goes_on = op.sends.empty();
   }
   return segments;

@@ -18,6 +18,7 @@ namespace fusionllm::runtime {
 // Ops begin..end - 1 of a pass. Nothing comes in or leaves but before the first and after the last.
 struct Segment {
   size_t begin = 0, end = 0;
+  size_t runs = 0;             // how many of them are no views
   bool same_each_time = true;  // what it asks the device for depends on the slot and on whether gradients are added up, and on nothing else
 };
 

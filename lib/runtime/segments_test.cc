@@ -124,5 +124,32 @@ TEST(SegmentsTest, CoverThePassInOrderAndEndWhereSomethingLeavesOrTheHostFillsIn
   }
 }
 
+TEST(SegmentsTest, ViewsEndNoStretchAndAreNoRuns) {
+  const autodiff::TrainingGraph training = testing::SmallResidualNetwork();
+  StageOf s(training, 1, 0);
+  std::vector<ProgramOp> runs, views;
+  for (const ProgramOp& op : s.program.backward.ops) {
+    (op.view ? views : runs).push_back(op);
+    if (op.view) s.kernels[op.op] = nullptr;
+  }
+  ASSERT_FALSE(views.empty());
+  const auto segments = SegmentsOf(s.program.backward, kernels::Mode::kTrain, training.graph, s.kernels);
+  size_t counted = 0, stretches = 1;
+  for (const Segment& segment : segments) counted += segment.runs;
+  EXPECT_EQ(counted, runs.size());
+  const auto is_apart = [&](const ProgramOp& op) {
+    return s.kernels[op.op] == nullptr || s.kernels[op.op]->IsRandom(kernels::Mode::kTrain);
+  };
+  for (size_t i = 1; i < runs.size(); ++i) stretches += is_apart(runs[i]) || is_apart(runs[i - 1]);
+  EXPECT_EQ(segments.size(), stretches) << "as if there were none";
+
+  Pass alone;
+  alone.ops = {views[0], views[0]};
+  const auto of_views = SegmentsOf(alone, kernels::Mode::kTrain, training.graph, s.kernels);
+  ASSERT_EQ(of_views.size(), 1u);
+  EXPECT_EQ(of_views[0].end, 2u);
+  EXPECT_EQ(of_views[0].runs, 0u) << "nothing to record";
+}
+
 }  // namespace
 }  // namespace fusionllm::runtime

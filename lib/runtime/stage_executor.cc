@@ -417,7 +417,8 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
     return absl::InvalidArgumentError(absl::StrFormat("micro-batches %d to %d of a batch that has %d", config.first_micro_batch,
                                                       config.first_micro_batch + config.micro_batches - 1, config.batch_micro_batches));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program, BuildStageProgram(training, stage_of_op, stage, stages, config.recompute));
+  FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program,
+                             BuildStageProgram(training, stage_of_op, stage, stages, config.recompute, config.reshapes));
   auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks));
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port, replicas));
   impl->NameResiduals(stage_of_op);

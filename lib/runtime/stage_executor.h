@@ -49,6 +49,7 @@ struct StageConfig {
   int in_flight = 1;      // slots; at most micro_batches, and equal to it for GPipe
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   Recompute recompute = Recompute::kNone;
+  Reshapes reshapes = Reshapes::kViews;
   kernels::OptimizerConfig optimizer;
   LearningRateSchedule learning_rate;
   double gradient_clip_norm = 0;  // 0: off
@@ -163,9 +164,9 @@ class StageExecutor {
   tensor::TensorView residual(const std::string& name);
 
   // Times every op of the stage, placeholders included, while micro-batches go through all slots as in training: caches are as warm or
-  // cold as they will be. Gives the times to the pacer and returns them, ascending by op. Data comes from the source; what other stages
-  // would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on the machine
-  // meanwhile. Errors: kernels' and the source's; Cancelled.
+  // cold as they will be; views take 0 s. Gives the times to the pacer and returns them, ascending by op. Data comes from the source; what
+  // other stages would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on the
+  // machine meanwhile. Errors: kernels' and the source's; Cancelled.
   absl::StatusOr<std::vector<OpTime>> MeasureOps(const MeasureOptions& options);
 
   // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.

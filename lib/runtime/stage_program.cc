@@ -1,6 +1,7 @@
 #include "lib/runtime/stage_program.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_format.h"
@@ -46,13 +47,14 @@ absl::Status CheckAcyclic(const TrainingGraph& training, const std::vector<int>&
 
 class Builder {
  public:
-  Builder(const TrainingGraph& training, const std::vector<int>& stage_of_op, int stage, int stages, Recompute recompute)
-      : training_(training), graph_(training.graph), stage_of_op_(stage_of_op), recompute_(recompute) {
+  Builder(const TrainingGraph& training, const std::vector<int>& stage_of_op, int stage, int stages, Recompute recompute, Reshapes reshapes)
+      : training_(training), graph_(training.graph), stage_of_op_(stage_of_op), recompute_(recompute), reshapes_(reshapes) {
     program_.stage = stage;
     program_.stages = stages;
   }
 
   StageProgram Build() {
+    FindViews();
     CollectOps();
     CollectParameters();
     program_.forward.receives = Receives(0, training_.forward_ops);
@@ -71,10 +73,26 @@ class Builder {
   bool IsLocal(OpId op) const { return stage_of_op_[op] == program_.stage; }
   bool IsForward(OpId op) const { return op < training_.forward_ops; }
 
+  void FindViews() {
+    place_of_.resize(graph_.values().size());
+    std::iota(place_of_.begin(), place_of_.end(), 0);
+    if (reshapes_ == Reshapes::kCopies) return;
+    const std::vector<bool> views = autodiff::ViewsOf(training_);
+    for (OpId id = 0; id < static_cast<OpId>(views.size()); ++id) {
+      const Op& op = graph_.op(id);
+      if (views[id] && IsLocal(id)) place_of_[op.outputs[0]] = place_of_[op.inputs[0]];
+    }
+  }
+
+  bool IsView(OpId op) const {
+    const ValueId output = graph_.op(op).outputs[0];
+    return place_of_[output] != output;
+  }
+
   void CollectOps() {
     for (OpId id = 0; id < static_cast<OpId>(graph_.ops().size()); ++id) {
       if (!IsLocal(id)) continue;
-      ProgramOp op{.op = id, .sends = Sends(id)};
+      ProgramOp op{.op = id, .view = IsView(id), .sends = Sends(id)};
       if (IsForward(id)) {
         program_.forward.ops.push_back(op);
         program_.evaluate.ops.push_back(std::move(op));
@@ -147,13 +165,13 @@ class Builder {
   }
 
   // What outlives the forward pass of a micro-batch: values local or received in it that a local backward op reads; under recomputation
-  // only those that the stage cannot make again (received ones, and what placeholders were filled with).
+  // only those that the stage cannot make again (received ones, and what placeholders were filled with). Of views: what they show.
   void FindStash() {
     stashed_.assign(graph_.values().size(), false);
     const auto made_by_forward_pass = [&](ValueId value) { return IsForward(graph_.value(value).producer); };
     for (const ProgramOp& op : program_.backward.ops) {
       for (const ValueId input : graph_.op(op.op).inputs) {
-        if (made_by_forward_pass(input)) stashed_[input] = true;
+        if (made_by_forward_pass(input)) stashed_[place_of_[input]] = true;
       }
     }
     if (recompute_ == Recompute::kNone) return;
@@ -182,7 +200,7 @@ class Builder {
   void PrependRecomputation() {
     std::vector<ProgramOp> ops;
     for (const ProgramOp& op : program_.forward.ops) {
-      if (graph_.op(op.op).type != "placeholder") ops.push_back({.op = op.op, .recompute = true});
+      if (graph_.op(op.op).type != "placeholder") ops.push_back({.op = op.op, .view = op.view, .recompute = true});
     }
     ops.insert(ops.end(), program_.backward.ops.begin(), program_.backward.ops.end());
     program_.backward.ops = std::move(ops);
@@ -198,20 +216,20 @@ class Builder {
   void PlanScratch(Pass& pass, bool use_stash) {
     pass.location.assign(graph_.values().size(), {});
     std::vector<Lifetime> lifetimes;
-    std::vector<ValueId> ids;
-    std::vector<int> interval_of(graph_.values().size(), kNone);
+    std::vector<ValueId> in_scratch;
+    std::vector<int> interval_of(graph_.values().size(), kNone);  // by what has the place
     const auto touch = [&](ValueId value, int position) {
-      Location& location = pass.location[value];
-      if (use_stash && stashed_[value]) {
-        location = {.arena = Arena::kStash, .offset = stash_offset_[value]};
+      const ValueId place = place_of_[value];
+      if (use_stash && stashed_[place]) {
+        pass.location[value] = {.arena = Arena::kStash, .offset = stash_offset_[place]};
         return;
       }
-      if (interval_of[value] == kNone) {
-        interval_of[value] = static_cast<int>(ids.size());
-        ids.push_back(value);
-        lifetimes.push_back({graph_.value(value).type.bytes(), position, position});
+      in_scratch.push_back(value);
+      if (interval_of[place] == kNone) {
+        interval_of[place] = static_cast<int>(lifetimes.size());
+        lifetimes.push_back({graph_.value(place).type.bytes(), position, position});
       }
-      lifetimes[interval_of[value]].last = position;
+      lifetimes[interval_of[place]].last = position;
     };
     for (const CutEdge& edge : pass.receives) touch(edge.value, 0);
     for (size_t i = 0; i < pass.ops.size(); ++i) {
@@ -229,11 +247,14 @@ class Builder {
     // The loss, and how many were right, are read after the pass.
     if (program_.owns_loss) {
       for (const ValueId output : graph_.op(graph_.value(graph_.loss()).producer).outputs) {
-        if (interval_of[output] != kNone) lifetimes[interval_of[output]].last = static_cast<int>(pass.ops.size());
+        const int interval = interval_of[place_of_[output]];
+        if (interval != kNone) lifetimes[interval].last = static_cast<int>(pass.ops.size());
       }
     }
     const MemoryPlan plan = PlanMemory(lifetimes);
-    for (size_t i = 0; i < ids.size(); ++i) pass.location[ids[i]] = {.arena = Arena::kScratch, .offset = plan.offsets[i]};
+    for (const ValueId value : in_scratch) {
+      pass.location[value] = {.arena = Arena::kScratch, .offset = plan.offsets[interval_of[place_of_[value]]]};
+    }
     program_.scratch_bytes = std::max(program_.scratch_bytes, plan.arena_bytes);
   }
 
@@ -241,7 +262,9 @@ class Builder {
   const opdag::Graph& graph_;
   const std::vector<int>& stage_of_op_;
   const Recompute recompute_;
-  std::vector<bool> stashed_;
+  const Reshapes reshapes_;
+  std::vector<ValueId> place_of_;  // by value: whose place it has; its own but for views
+  std::vector<bool> stashed_;      // by what has the place
   std::vector<size_t> stash_offset_;
   StageProgram program_;
 };
@@ -249,7 +272,7 @@ class Builder {
 }  // namespace
 
 absl::StatusOr<StageProgram> BuildStageProgram(const TrainingGraph& training, const std::vector<int>& stage_of_op, int stage, int stages,
-                                               Recompute recompute) {
+                                               Recompute recompute, Reshapes reshapes) {
   if (stage < 0 || stage >= stages || stage_of_op.size() != training.graph.ops().size()) {
     return absl::InvalidArgumentError(absl::StrFormat("stage %d of %d, placement of %d ops for a graph of %d", stage, stages,
                                                       stage_of_op.size(), training.graph.ops().size()));
@@ -261,7 +284,7 @@ absl::StatusOr<StageProgram> BuildStageProgram(const TrainingGraph& training, co
     }
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckAcyclic(training, stage_of_op, stages));
-  StageProgram program = Builder(training, stage_of_op, stage, stages, recompute).Build();
+  StageProgram program = Builder(training, stage_of_op, stage, stages, recompute, reshapes).Build();
   if (program.forward.ops.empty()) return absl::InvalidArgumentError(absl::StrFormat("stage %d has no op", stage));
   return program;
 }

@@ -3,6 +3,10 @@
 // Built once for each plan epoch; pure data. A micro-batch runs `forward` in order and later `backward` in order. Values that the backward
 // pass reads live in the micro-batch's slot of the stash arena, everything else in one scratch arena that the passes share, because one
 // thread runs one pass at a time. With recomputation a slot keeps only what came from outside, and `backward` starts with the forward ops.
+//
+// Views (autodiff::ViewsOf) share one place with what they show, from when that is made or received to when the last of them is read; if
+// one of them is kept for the backward pass, all of them lie in the slot. Nobody writes there meanwhile: each value has one op that makes
+// it, and what an op makes never takes the place of what it reads.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +38,7 @@ struct Location {
 
 struct ProgramOp {
   opdag::OpId op = opdag::kNone;
+  bool view = false;           // its output is where its input is: nothing runs
   bool recompute = false;      // run again in the backward pass: updates no state, sends nothing
   std::vector<CutEdge> sends;  // leave as soon as the op has run
 };
@@ -71,11 +76,15 @@ struct StageProgram {
 };
 
 enum class Recompute : uint8_t { kNone, kFull };
+enum class Reshapes : uint8_t {
+  kViews,
+  kCopies,  // each is run and has a place of its own; the same bits, for tests
+};
 
 // `stage_of_op`: by op id of the training graph (autodiff::Place). Errors: InvalidArgument when a stage index is out of range, when the
 // quotient graph over stages has a cycle (naming an edge that closes it) or when `stage` has no op.
 absl::StatusOr<StageProgram> BuildStageProgram(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op, int stage,
-                                               int stages, Recompute recompute);
+                                               int stages, Recompute recompute, Reshapes reshapes = Reshapes::kViews);
 
 // `state_tensors`: optimizer state per trainable parameter (2 for AdamW).
 StageMemory MemoryOf(const StageProgram& program, const autodiff::TrainingGraph& training, int slots, int state_tensors);

@@ -202,22 +202,20 @@ class BatchNorm : public OverChannels<T> {
   const int added_;
 };
 
-// What hands dy on: the gradient of the relu that followed, or the reshape to the same shape by which a sum passes on what came to it.
-enum class Before { kNothing, kReluGrad, kReshape };
-
-// dx, dweight and dbias, alone or after an op that hands dy on. Inputs: (that op's,) x, dy, mean, rstd; outputs: (dy,) dx, dweight, dbias.
-template <typename T, Before kBefore = Before::kNothing>
+// dx, dweight and dbias, alone or after the gradient of the relu that followed, which hands dy on. Inputs: (that one's,) x, dy, mean, rstd;
+// outputs: (dy,) dx, dweight, dbias.
+template <typename T, bool kThroughRelu = false>
 class BatchNormGrad : public OverChannels<T> {
  public:
   using OverChannels<T>::OverChannels;
   // As forwards.
-  bool CanRunInPlace(int output, int input) const override { return kOutput == 1 && output == 1 && input < kInput; }
+  bool CanRunInPlace(int output, int input) const override { return kThroughRelu && output == 1 && input < kInput; }
   absl::Status Run(const KernelArguments& arguments) override {
     auto* const sums = reinterpret_cast<float*>(arguments.workspace.data());
     const Gradient<T> g{.x = arguments.inputs[kInput].template as<T>(),
-                        .dy = arguments.inputs[kBefore == Before::kReshape ? 0 : 1].template as<T>(),
+                        .dy = arguments.inputs[1].template as<T>(),
                         .relu = kThroughRelu ? arguments.inputs[0].template as<T>() : nullptr,
-                        .through = kOutput == 1 ? OutputAs<T>(arguments, 0) : nullptr,
+                        .through = kThroughRelu ? OutputAs<T>(arguments, 0) : nullptr,
                         .means = arguments.inputs[kInput + 2].f32(),
                         .rstds = arguments.inputs[kInput + 3].f32(),
                         .weight = arguments.parameters[0].f32(),
@@ -238,9 +236,8 @@ class BatchNormGrad : public OverChannels<T> {
   }
 
  private:
-  static constexpr bool kThroughRelu = kBefore == Before::kReluGrad;
-  static constexpr int kInput = kBefore == Before::kNothing ? 0 : kBefore == Before::kReluGrad ? 2 : 1;
-  static constexpr int kOutput = kBefore == Before::kNothing ? 0 : 1;
+  static constexpr int kInput = kThroughRelu ? 2 : 0;
+  static constexpr int kOutput = kThroughRelu ? 1 : 0;
   absl::Status Sum(const Gradient<T>& g, int64_t stretches) const {
     if (InQuads(g.columns)) return this->LaunchByStretches(stretches, SumGradientsOfQuads<kThroughRelu, T>, g, stretches);
     return this->LaunchByStrips(stretches, SumGradients<false, T>, g.x, g.dy, g.means, g.rstds, g.rows, g.columns, stretches, g.partials);
@@ -264,11 +261,10 @@ MadeKernel FuseNormAdd(PreparedOp norm, PreparedOp add, int through, Device& dev
   return FuseNext<Next::kAdd>(std::move(norm), add, through, device);
 }
 
-template <Before kBefore>
-MadeKernel FuseNormGrad(PreparedOp before, PreparedOp norm, int through, Device& device) {
-  if (through != 1 || !OfOneType(norm, 2, before) || !InQuads(norm.in(0).dim(-1))) return nullptr;
-  if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNormGrad<float, kBefore>>(std::move(norm), device);
-  return std::make_unique<BatchNormGrad<Bf16, kBefore>>(std::move(norm), device);
+MadeKernel FuseReluNormGrad(PreparedOp relu, PreparedOp norm, int through, Device& device) {
+  if (through != 1 || !OfOneType(norm, 2, relu) || !InQuads(norm.in(0).dim(-1))) return nullptr;
+  if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNormGrad<float, true>>(std::move(norm), device);
+  return std::make_unique<BatchNormGrad<Bf16, true>>(std::move(norm), device);
 }
 
 }  // namespace
@@ -284,8 +280,7 @@ std::span<const Entry> BatchNormKernels() {
 std::span<const FusedEntry> BatchNormFusions() {
   static constexpr FusedEntry kEntries[] = {{"batch_norm", "relu", FuseNormRelu},
                                             {"batch_norm", "add", FuseNormAdd},
-                                            {"relu_grad", "batch_norm_grad", FuseNormGrad<Before::kReluGrad>},
-                                            {"reshape", "batch_norm_grad", FuseNormGrad<Before::kReshape>}};
+                                            {"relu_grad", "batch_norm_grad", FuseReluNormGrad}};
   return kEntries;
 }
 

@@ -149,19 +149,6 @@ TEST_P(CudaBatchNormTest, GradientWithThatOfTheReluAfterIt) {
   }
 }
 
-TEST_P(CudaBatchNormTest, GradientWithTheReshapeThatHandsItOn) {
-  for (const auto [rows, channels] : kExtents) {
-    SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
-    const TensorType type = Elements(rows, channels);
-    const OpCase norm = NormCase(RandomFloats(type, 1));
-    const RunResult forward = target_.Run(norm);
-    ASSERT_TRUE(forward.status.ok()) << forward.status;
-    OpCase reshape = CaseOf("reshape", {RandomFloats(type, 16)}, {}, {type});
-    reshape.op.attributes = {{"shape", type.shape.dims()}};
-    ExpectSameBits(reshape, GradCase(norm, Array(type), forward), 1, {{false, false, true, true}});
-  }
-}
-
 // dx nobody wants: dy may be wanted none the less.
 TEST_P(CudaBatchNormTest, ParameterGradientsAloneHaveTheSameBits) {
   const TensorType type = Elements(70, 64);
@@ -212,9 +199,6 @@ TEST_P(CudaBatchNormTest, OthersAreLeftAlone) {
   EXPECT_TRUE(Fuses(ReluGradCase(type).op, grad, 1));
   EXPECT_FALSE(Fuses(norm_of(odd), ReluCase(odd).op, 0)) << "no whole quads";
   EXPECT_FALSE(Fuses(norm_of(type), add_of(type, Elements(1, 64)), 0)) << "a broadcast";
-  const auto reshape_of = [&](const TensorType& t) { return CaseOf("reshape", {Array(t)}, {}, {type}).op; };
-  EXPECT_TRUE(Fuses(reshape_of(type), grad, 1));
-  EXPECT_FALSE(Fuses(reshape_of({GetParam(), tensor::Shape{4, 2, 1, 64}}), grad, 1)) << "of another shape";
   EXPECT_FALSE(Fuses(ReluGradCase(type).op, grad, 0)) << "what was normalized comes from a gradient";
   EXPECT_TRUE(Fuses(AddCase(type).op, ReluGradCase(type).op, 1));
   EXPECT_FALSE(Fuses(AddCase(type).op, ReluGradCase(type).op, 0)) << "the sum is what the relu gave";
