@@ -199,7 +199,7 @@ members_behind() {
 
 # ---- jobs ----
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
-# They reach each other as $network_mode says, else by the relay; its pipeline has $stages stages, else 2; it trains $model, else a small gpt2,
+# They reach each other as $network_mode says, else by the relay; it has $replicas pipelines, else 1, of $stages stages, else 2; it trains $model, else a small gpt2,
 # where $placed, further fields of spec.placement, lets it,
 # with $data, else the text that each cluster has in a ConfigMap; it is in the namespace $job_namespace, else `team`.
 job() {
@@ -211,7 +211,7 @@ spec:
   model: ${model:-$usual_model}
   data: ${data:-$text_data}
   training: {steps: $2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 64}
-  strategy: {stages: ${stages:-2}}
+  strategy: {stages: ${stages:-2}, replicas: ${replicas:-1}}
   compression: ${compression:-$usual_compression}
   placement: {clusters: [$3]${placed:+, $placed}}
   network: {mode: ${network_mode:-Relay}}
