@@ -193,9 +193,13 @@ INSTANTIATE_TEST_SUITE_P(
                "11: spec.strategy.pins[0].device: d is excluded by spec.strategy.exclude"},
         BadJob{"ExcludeAsText", 8, "  strategy: {exclude: lab-3}", "8: spec.strategy.exclude: must be a list, got \"lab-3\""},
         BadJob{"ResidualsOfReplicas", 8, "  strategy: {replicas: 2}\n  compression: {errorFeedback: true}",
-               "9: spec.compression.errorFeedback: belongs to one pipeline"},
+               "9: spec.compression.errorFeedback: belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its "
+               "own, "
+               "which no checkpoint holds"},
         BadJob{"ResidualsOfAnyNumberOfReplicas", 8, "  strategy: {replicas: auto}\n  compression: {errorFeedback: true}",
-               "9: spec.compression.errorFeedback: belongs to one pipeline"},
+               "9: spec.compression.errorFeedback: belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its "
+               "own, "
+               "which no checkpoint holds"},
         BadJob{"RatioBelowOne", 8, "  compression: {ratio: 0.5}", "8: spec.compression.ratio: must be at least 1, got 0.5"},
         BadJob{"UnknownCodec", 8, "  compression: {codec: zip}",
                "8: spec.compression.codec: must be one of auto, topk, int8, int4, fp16, bf16, fp32, got \"zip\""},

@@ -72,8 +72,8 @@ TEST(ReplicaPlannerTest, PureDataParallelismTakesHalfTheWorkAndTheAllReduce) {
   request.stages = 1;
   const ReplicaPlan plan = PlanFor(request, 2);
   EXPECT_THAT(Shares(plan), ElementsAre(3, 3));
-  // All bytes one way, the last of 16 letters the other way.
-  const double pipeline_s = 3 * kOps * 3 * kOp, sync_s = 2 * 0.02 + (1 + 1.0 / 16) * kOps * 1e6 / 4e6;
+  // All bytes one way, the last letter the other way.
+  const double pipeline_s = 3 * kOps * 3 * kOp, sync_s = 2 * 0.02 + (kOps * 1e6 + kMostLetterBytes) / 4e6;
   EXPECT_NEAR(plan.pipelines_s, pipeline_s, 1e-9);
   EXPECT_NEAR(plan.sync_s, sync_s, 1e-12);
   EXPECT_NEAR(plan.predicted_step_s, pipeline_s + sync_s, 1e-9);
@@ -94,18 +94,18 @@ TEST(ReplicaPlannerTest, AFasterDeviceGetsMoreMicroBatches) {
 
 // Memory wants two devices at least, and activations are far too long for the line between the sites. So a pipeline stays inside one site:
 // two stages of C = 4 ops (1.2 s) take (m + 1) C for m micro-batches. Either one of them does all the work, or two share it and add up the
-// gradients G of the model over the line, those of both stages at once, in letters of a 16th: replicas win exactly when
-//   (m / 2 + 1) C + 2 latency + 17/16 G / rate < (m + 1) C
+// gradients G of the model over the line, those of both stages at once, in letters L: replicas win exactly when
+//   (m / 2 + 1) C + 2 latency + (G + 2 L) / rate < (m + 1) C
 TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbersSaySo) {
   constexpr int kMicroBatches = 8;
   constexpr double kRate = 10e6, kStage = 0.5 * kOps * 3 * kOp;
-  for (const int64_t parameter_bytes : {5'550'000, 5'700'000}) {
+  for (const int64_t parameter_bytes : {5'850'000, 5'950'000}) {
     PlanRequest request = TwoSites(kMicroBatches, parameter_bytes, 30'000'000, kRate);
     for (OpNode& op : request.ops) op.optimizer_bytes = op.placeholder ? 0 : int64_t{1} << 30;
     for (ValueNode& value : request.values) value.kept_by.clear();
     for (Device& device : request.devices) device.memory_bytes = int64_t{6} << 30;
     const double one_pipeline_s = (kMicroBatches + 1) * kStage;
-    const double all_reduce_s = 2 * 0.01 + (1 + 1.0 / 16) * kOps * static_cast<double>(parameter_bytes) / kRate;
+    const double all_reduce_s = 2 * 0.01 + static_cast<double>(kOps * parameter_bytes + 2 * kMostLetterBytes) / kRate;
     const double two_pipelines_s = (0.5 * kMicroBatches + 1) * kStage + all_reduce_s;
     const ReplicaPlan plan = PlanFor(request, kDecide);
     ASSERT_EQ(plan.pipelines.size(), two_pipelines_s < one_pipeline_s ? 2u : 1u) << parameter_bytes;
