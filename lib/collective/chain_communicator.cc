@@ -45,7 +45,7 @@ class ChainCommunicator final : public Communicator {
         place_(PlaceOf(rank())),
         left_(chain_.size()) {}
   ~ChainCommunicator() override {
-    if (Wait().ok()) Tell({.why = absl::OkStatus(), .calls = calls_});
+    if (Ended().ok()) Tell({.why = absl::OkStatus(), .calls = calls_});
   }
 
   tensor::Memory& memory() const override { return memory_; }
@@ -94,13 +94,15 @@ class ChainCommunicator final : public Communicator {
       types.push_back(tensor.type);
       row.Append(tensor);
     }
-    return Call(absl::StrCat("Broadcast of replica ", root, ":"), types,
-                [&] { return rank() == root ? SendAll(row, nullptr, Others()) : ReceiveAll(root, row); });
+    return Call(
+        absl::StrCat("Broadcast of replica ", root, ":"), types,
+        [&] { return rank() == root ? SendAll(row, nullptr, Others()) : ReceiveAll(root, row); }, /*needs_others=*/rank() != root);
   }
 
   absl::Status Wait() override {
-    const std::lock_guard lock(mutex_);
-    return ended_;
+    FUSIONLLM_RETURN_IF_ERROR(Ended());
+    if (const absl::Status status = HearGreetings(); !status.ok()) return End(status);
+    return absl::OkStatus();
   }
   void Abort(absl::Status why) override {
     if (why.ok()) why = absl::CancelledError("aborted");
@@ -128,21 +130,35 @@ class ChainCommunicator final : public Communicator {
     member.rank = other;
     return member.ToString();
   }
-  Letter Named(int round, int part) const { return {.call = calls_, .round = round, .part = part}; }
+  Letter Named(int round, int part) const { return {.call = call_, .round = round, .part = part}; }
 
-  // The first error of a call is the group's.
-  absl::Status Call(absl::string_view name, std::span<const TensorType> types, const std::function<absl::Status()>& body) {
+  absl::Status Ended() {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+
+  // The first error of a call is the group's. Who needs nothing of the others (`needs_others` false) does not wait for their greetings,
+  // which are a link's latency away, but hears them before the next call.
+  absl::Status Call(absl::string_view name, std::span<const TensorType> types, const std::function<absl::Status()>& body,
+                    bool needs_others = true) {
     FUSIONLLM_RETURN_IF_ERROR(Wait());
+    call_ = calls_;
     greeting_ = Describe(name, types, chain_, letter_bytes_);
     heard_.assign(chain_.size(), false);
     const auto all = [&]() -> absl::Status {
       for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(Send(other, Named(kGreets, 0), Encode(greeting_)));
       FUSIONLLM_RETURN_IF_ERROR(body());
-      for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(HearGreeting(other));
-      return absl::OkStatus();
+      return needs_others ? HearGreetings() : absl::OkStatus();
     };
     if (const absl::Status status = all(); !status.ok()) return End(status);
     ++calls_;
+    return absl::OkStatus();
+  }
+
+  // Of the last call, those that were not heard yet.
+  absl::Status HearGreetings() {
+    if (heard_.empty()) return absl::OkStatus();  // none was made
+    for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(HearGreeting(other));
     return absl::OkStatus();
   }
 
@@ -261,7 +277,7 @@ class ChainCommunicator final : public Communicator {
 
   absl::StatusOr<Bytes> Take(int from, const Letter& letter) {
     for (const absl::Time patience_ends = absl::Now() + patience_;;) {
-      FUSIONLLM_RETURN_IF_ERROR(Wait());
+      FUSIONLLM_RETURN_IF_ERROR(Ended());
       absl::StatusOr<Bytes> taken = mail_.Take(from, letter, std::min(absl::Now() + kLooksUp, patience_ends));
       if (taken.ok()) return taken;
       if (!absl::IsDeadlineExceeded(taken.status())) {
@@ -286,7 +302,7 @@ class ChainCommunicator final : public Communicator {
         FUSIONLLM_RETURN_IF_ERROR(farewell->why);
         left = farewell->calls;
       }
-      if (*left <= calls_) return absl::UnavailableError(absl::StrCat(Name(other), " has left"));
+      if (*left <= call_) return absl::UnavailableError(absl::StrCat(Name(other), " has left"));
     }
     return absl::OkStatus();
   }
@@ -314,7 +330,8 @@ class ChainCommunicator final : public Communicator {
   const int place_;  // in the chain
   // Of the thread that calls.
   int64_t calls_ = 0;  // done
-  // Of the call under way: what it is, and from whom this member has heard, by rank, that he makes it, too.
+  int64_t call_ = 0;   // the number of the one under way, or of the last
+  // Of that call: what it is, and from whom this member has heard, by rank, that he makes it, too.
   Greeting greeting_;
   std::vector<bool> heard_;
   std::vector<std::optional<int64_t>> left_;  // by rank: calls that a member had done when it left

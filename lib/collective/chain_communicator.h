@@ -16,14 +16,15 @@
 // there is from each who has it to each who wants it, all at once: they are for a few MiB.
 //
 // Every call begins with a greeting to all others, in few bytes: what is called, a digest of types, counts and options. No call ends before
-// all have greeted, so every member knows who has not come, and those whose calls do not fit find out at once. A member that ends tells all
+// all have greeted, so every member knows who has not come, and those whose calls do not fit find out at once; but for the root of a
+// Broadcast, which needs nothing of the others and hears their greetings in Wait, or when it calls next. A member that ends tells all
 // others why; one that leaves tells them, too, which is no concern of who needs nothing more of it.
 //
 // Of the mail it asks that Send does not wait for the receiver to take something, and works after Cancel; that Take gives a letter that is
 // there whatever the deadline, so that one in the past asks for it; and that Cancel's status is not DeadlineExceeded. Letters have calls
 // from 0 on; greetings and farewells have negative rounds.
 //
-// A call returns when it is done; Wait has nothing to wait for. After an error tensors may be summed in part. Patience holds for each
+// A call returns when it is done; Wait has nothing else to wait for. After an error tensors may be summed in part. Patience holds for each
 // letter: a long call over a slow link may last longer. Abort blocks as Mail::Send does, to tell the others; so does the destructor.
 #pragma once
 

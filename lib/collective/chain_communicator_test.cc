@@ -220,6 +220,29 @@ TEST(ChainCommunicatorTest, SumsHaveTheBitsOfTheOrderThatIsPromised) {
   }
 }
 
+// It is the decision of a step that is sent so: its sender would wait for two latencies more than the sum of gradients takes.
+TEST(ChainCommunicatorTest, WhoHandsSomethingOnWaitsForNobodyUntilTheNextCall) {
+  PostOffice office(2);
+  const Patience patience = {.in_calls = absl::Seconds(20)};
+  const auto at = [&](int rank) {
+    return *MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 2}, tensor::HostMemory(), office.mail(rank), {.patience = patience});
+  };
+  const auto root = at(0), other = at(1);
+  float mine = 7, his = 0;
+  const TensorView from{{DType::kF32, {1}}, reinterpret_cast<std::byte*>(&mine)},
+      to{{DType::kF32, {1}}, reinterpret_cast<std::byte*>(&his)};
+  ASSERT_TRUE(root->Broadcast({&from, 1}, 0).ok()) << "the other one has called nothing yet";
+  std::thread later([&] { EXPECT_TRUE(other->Broadcast({&to, 1}, 0).ok()); });
+  EXPECT_TRUE(root->Wait().ok());
+  later.join();
+  EXPECT_EQ(his, 7);
+  // What does not fit is found in the next call.
+  ASSERT_TRUE(root->Broadcast({&from, 1}, 0).ok());
+  std::thread wrong([&] { EXPECT_EQ(other->AllReduce({&to, 1}).code(), absl::StatusCode::kInvalidArgument); });
+  EXPECT_EQ(root->AllReduce({&from, 1}).code(), absl::StatusCode::kInvalidArgument);
+  wrong.join();
+}
+
 TEST(ChainCommunicatorTest, ScatteredSumsHaveTheBitsOfTheOrderThatIsPromised) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));

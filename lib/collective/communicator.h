@@ -1,4 +1,4 @@
-// The replicas of one stage inside one site, and the sums that they make together: of gradients, after a step's backward passes.
+// The replicas of one stage, and the sums that they make together: of gradients, after a step's backward passes.
 //
 // A communicator is one member's end of a group. It belongs to one plan epoch; when the epoch ends it is thrown away, and the next epoch's
 // members meet anew. Every member makes the same calls, in the same order, with tensors of the same types: which member calls something

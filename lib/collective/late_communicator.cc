@@ -27,7 +27,8 @@ absl::Status LateCommunicator::Meet(const MeetFunction& meet) {
 
 void LateCommunicator::Leave() {
   std::unique_ptr<Communicator> left;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !aborting_; });
   left = std::move(met_);
 }
 
@@ -64,10 +65,20 @@ absl::Status LateCommunicator::Wait() {
 }
 
 void LateCommunicator::Abort(absl::Status why) {
-  const std::lock_guard lock(mutex_);
-  if (aborted_.ok()) aborted_ = why;
+  Communicator* met = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_.ok()) return;
+    aborted_ = why;
+    met = met_.get();
+    aborting_ = met != nullptr;
+  }
   stop_.request_stop();
-  if (met_ != nullptr) met_->Abort(std::move(why));
+  if (met == nullptr) return;
+  met->Abort(std::move(why));
+  const std::lock_guard lock(mutex_);
+  aborting_ = false;
+  changed_.notify_all();
 }
 
 }  // namespace fusionllm::collective

@@ -2,6 +2,7 @@
 // whoever must be able to end it has something to end from the first moment on.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ class LateCommunicator final : public Communicator {
   // or memory.
   using MeetFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(std::stop_token stop)>;
   absl::Status Meet(const MeetFunction& meet);
-  // Lets the group's communicator go; what is called later fails. On the thread that makes the calls. Abort may be under way.
+  // Lets the group's communicator go, on the thread that makes the calls; what is called later fails. Waits for an Abort that is under way
+  // on another thread.
   void Leave();
 
   tensor::Memory& memory() const override { return memory_; }
@@ -40,7 +42,9 @@ class LateCommunicator final : public Communicator {
 
   tensor::Memory& memory_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::unique_ptr<Communicator> met_;  // set and reset by the thread that makes the calls
+  bool aborting_ = false;              // its Abort is being called, outside of the lock: that may lead back here
   absl::Status aborted_;
   std::stop_source stop_;
 };

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/cut_text.h"
+#include "lib/base/printable_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/chain_communicator.h"
 #include "lib/collective/mail_rendezvous.h"
@@ -25,9 +27,15 @@ std::string Print(const MailGroupOptions& options) {
                                   : absl::StrCat(kNone, "\n", options.why_not_fast);
 }
 
+// Of what another process says as much as belongs into a log.
+std::string Told(const std::string& text) {
+  constexpr size_t kMostBytes = 512;
+  return base::PrintableText(base::CutText(text, kMostBytes));
+}
+
 Offer Parse(const std::string& bytes) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(bytes, absl::MaxSplits('\n', 1));
-  return {parts.first, parts.second};
+  return {Told(parts.first), Told(parts.second)};
 }
 
 // Empty: all have the same way, each with a device of its own. All members come to the same answer, for they have the same offers.
@@ -44,19 +52,42 @@ std::string WhyNotFast(const std::vector<std::string>& offers) {
   return "";
 }
 
+// Series of meetings: joins may fail at different points.
+enum : int { kOffers, kJoins, kOutcomes };
+
+// Joins by the fast way; a sentence why not all could. All members come to the same answer.
+absl::StatusOr<std::string> JoinFast(const Membership& member, Mail& mail, const MailGroupOptions& options, const std::stop_token& stop,
+                                     std::unique_ptr<Communicator>& joined) {
+  MailRendezvous joins(mail, kJoins), outcomes(mail, kOutcomes);
+  absl::StatusOr<std::unique_ptr<Communicator>> own = options.fast->join(joins, stop);
+  // Others may notice that somebody is missing when their patience ends.
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                             outcomes.Exchange(member, own.ok() ? "" : own.status().ToString(), 2 * options.patience.to_meet, stop));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) return absl::StrFormat("replica %d, by %s: %s", rank, options.fast->kind, Told(all[rank]));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(own.status());
+  joined = *std::move(own);
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> JoinByMail(const Membership& member, tensor::Memory& memory, Mail& mail,
                                                          const MailGroupOptions& options, std::stop_token stop, std::string* account) {
-  MailRendezvous rendezvous(mail);
+  MailRendezvous rendezvous(mail, kOffers);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
                              rendezvous.Exchange(member, Print(options), options.patience.to_meet, stop));
-  const std::string why_not = WhyNotFast(offers);
+  std::string why_not = WhyNotFast(offers);
+  std::unique_ptr<Communicator> joined;
+  if (why_not.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(why_not, JoinFast(member, mail, options, stop, joined));
+  }
   if (account != nullptr) {
     *account = why_not.empty() ? absl::StrCat(member.ToString(), " communicates by ", options.fast->kind)
                                : absl::StrCat(member.ToString(), " communicates by messages (", why_not, ")");
   }
-  if (why_not.empty()) return options.fast->join(rendezvous, std::move(stop));
+  if (joined != nullptr) return joined;
   ChainOptions chain{.patience = options.patience, .chain = options.chain};
   if (options.letter_bytes > 0) chain.letter_bytes = options.letter_bytes;
   return MakeChain(member, memory, mail, std::move(chain));

@@ -32,8 +32,9 @@ struct MailGroupOptions {
   std::string why_not_fast = "it has none";  // then
 };
 
-// Blocks until all members have called this. `mail` must outlive the communicator. `account`, if not null: by what way and why, for people.
-// Errors: MailRendezvous::Exchange's, and those of the way that was found.
+// Blocks until all members have called this. Where the fast way is not open to one of them after all (its join fails), they take the mail
+// together; that may be known only when the others' joins have given up, too. `mail` must outlive the communicator. `account`, if not null:
+// by what way and why, for people. Errors: MailRendezvous::Exchange's, and MakeChain's.
 absl::StatusOr<std::unique_ptr<Communicator>> JoinByMail(const Membership& member, tensor::Memory& memory, Mail& mail,
                                                          const MailGroupOptions& options, std::stop_token stop = {},
                                                          std::string* account = nullptr);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/collective/chain_communicator.h"
 #include "lib/collective/late_communicator.h"
 #include "lib/collective/local_communicator.h"
 #include "lib/collective/mail_rendezvous.h"
@@ -128,6 +129,26 @@ TEST_F(MailGroupTest, TwoOnOneDeviceAndTwoKindsAreNoFastWay) {
   EXPECT_EQ(fast_, 0);
 }
 
+// NCCL that finds no way to the others, say: all take the mail then, those too whose join was well.
+TEST_F(MailGroupTest, WhereTheFastWayIsNotOpenToOneAllTakeMessages) {
+  for (const int failing : {0, 1}) {
+    const auto accounts = Join(2, [&](int rank) {
+      MailGroupOptions options = With("nccl", absl::StrCat("card ", rank), MemberOf(rank, 2));
+      options.fast->join = [rank, failing](Rendezvous& rendezvous, std::stop_token) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+        if (rank == failing) return absl::InternalError("no\nshared memory");  // before it has met anybody
+        EXPECT_FALSE(rendezvous.Exchange(MemberOf(rank, 2), "", absl::Milliseconds(1), {}).ok());
+        return JoinInProcess(*std::make_unique<LocalRendezvous>(), {.group = "alone", .epoch = 1, .rank = 0, .size = 1},
+                             tensor::HostMemory());
+      };
+      return options;
+    });
+    for (const std::string& account : accounts) {
+      EXPECT_THAT(account, HasSubstr(absl::StrCat("by messages (replica ", failing, ", by nccl: INTERNAL: no")));
+      EXPECT_EQ(account.find('\n'), std::string::npos) << account;
+    }
+  }
+}
+
 // ---- LateCommunicator -------------------------------------------------------------------------------------------------------------------
 
 class LateCommunicatorTest : public ::testing::Test {
@@ -181,6 +202,45 @@ TEST_F(LateCommunicatorTest, AnAbortBeforeDuringAndAfterTheMeetingEndsIt) {
   const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
   EXPECT_THAT(std::string(met.AllReduce({&view, 1}).message()), HasSubstr("the plan is over"));
   EXPECT_THAT(std::string(met.Wait().message()), HasSubstr("the plan is over"));
+}
+
+// Mail that ends what uses it, as an executor's inbox does.
+class MailThatTells final : public Mail {
+ public:
+  MailThatTells(Mail& mail, LateCommunicator& told) : mail_(mail), told_(told) {}
+  absl::Status Send(int to_rank, const Letter& letter, std::vector<std::byte> bytes) override {
+    return mail_.Send(to_rank, letter, std::move(bytes));
+  }
+  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const Letter& letter, absl::Time deadline) override {
+    return mail_.Take(from_rank, letter, deadline);
+  }
+  void Cancel(absl::Status why) override {
+    mail_.Cancel(why);
+    told_.Abort(std::move(why));
+  }
+
+ private:
+  Mail& mail_;
+  LateCommunicator& told_;
+};
+
+TEST(LateCommunicatorOverMailTest, WhoeverEndsItFirstEndsAllOfIt) {
+  for (const bool by_mail : {false, true}) {
+    PostOffice office(2);
+    LateCommunicator late(MemberOf(0, 2), tensor::HostMemory());
+    MailThatTells mail(office.mail(0), late);
+    ASSERT_TRUE(late.Meet([&](std::stop_token) { return MakeChain(MemberOf(0, 2), tensor::HostMemory(), mail); }).ok());
+    float value = 2;
+    const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
+    auto waits = std::async(std::launch::async, [&] { return late.AllReduce({&view, 1}); });
+    if (by_mail) {
+      mail.Cancel(absl::UnavailableError("the plan is over"));
+    } else {
+      late.Abort(absl::UnavailableError("the plan is over"));
+    }
+    EXPECT_THAT(std::string(waits.get().message()), HasSubstr("the plan is over"));
+    late.Leave();
+  }
 }
 
 }  // namespace

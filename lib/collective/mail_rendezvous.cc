@@ -24,7 +24,7 @@ std::vector<std::byte> BytesOf(const std::string& text) {
 absl::StatusOr<std::vector<std::string>> MailRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration patience,
                                                                   std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
-  const Letter letter{.call = -++meetings_};
+  const Letter letter{.call = -++meetings_, .round = series_};
   const absl::Time deadline = absl::Now() + patience;
   for (int rank = 0; rank < member.size; ++rank) {
     if (rank != member.rank) FUSIONLLM_RETURN_IF_ERROR(mail_.Send(rank, letter, BytesOf(bytes)));

@@ -16,7 +16,8 @@ namespace fusionllm::collective {
 // same order. Not thread-safe.
 class MailRendezvous final : public Rendezvous {
  public:
-  explicit MailRendezvous(Mail& mail) : mail_(mail) {}
+  // Members whose meetings may part ways (where one fails before another) go on in another `series`.
+  explicit MailRendezvous(Mail& mail, int series = 0) : mail_(mail), series_(series) {}
   // Errors: the mail's; Unavailable, naming who is missing, after `patience`; Cancelled when `stop` says so. Members that count themselves
   // differently are found out by Meet.
   absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration patience,
@@ -24,6 +25,7 @@ class MailRendezvous final : public Rendezvous {
 
  private:
   Mail& mail_;
+  const int series_;
   int64_t meetings_ = 0;
 };
 

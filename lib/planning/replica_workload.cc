@@ -103,6 +103,8 @@ wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, si
 
 void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
   stage.sync_bytes = plan.chains[s].gradient_bytes;
+  // Of few gradients, too: what else is added up or handed on need not go in smaller ones.
+  stage.letter_bytes = std::max(scheduler::replicas::kLeastLetterBytes, scheduler::replicas::LetterBytes(stage.sync_bytes));
   for (const int device : plan.chains[s].devices) {
     const auto replica = std::find_if(plan.pipelines.begin(), plan.pipelines.end(),
                                       [&](const Plan& pipeline) { return pipeline.stages[s].devices[0] == device; });

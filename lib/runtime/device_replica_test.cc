@@ -104,8 +104,8 @@ TEST_F(CudaReplicaTest, AGroupCallCarriesAllGradientsOfAStage) {
   MustRun(training, options);
   int groups = 0;
   for (const std::string& call : controls_->calls) groups += call == "GroupEnd" ? 1 : 0;
-  // On each replica: both stages add gradients, the last one gathers losses, the first one hears the decision.
-  EXPECT_EQ(groups, 2 * 4);
+  // On each replica: both stages add gradients, the last one losses with them, and the first one hears the decision.
+  EXPECT_EQ(groups, 2 * 3);
 }
 
 TEST_F(CudaReplicaTest, WhatNcclFindsEndsTheTraining) {

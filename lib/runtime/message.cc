@@ -9,7 +9,7 @@ void Inbox::Deliver(const MessageKey& key, Payload payload) {
   const std::lock_guard lock(mutex_);
   if (!cancelled_.ok()) return;
   messages_.try_emplace(key, std::move(payload));
-  ++deliveries_;
+  if (key.kind != MessageKind::kReplica) ++deliveries_;
   news_.notify_all();
 }
 

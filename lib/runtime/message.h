@@ -51,13 +51,14 @@ class MessagePort {
 };
 
 // Mailbox of one stage. Thread-safe: transport threads deliver, the stage's own thread takes.
-// Bounded by the senders: a stage never has more than in-flight micro-batches under way.
+// Bounded by the senders: a stage never has more than in-flight micro-batches under way, a replica no more than the letters that its
+// communicator lets run ahead.
 class Inbox {
  public:
   // A second message of the same key is dropped: a reconnecting transport may repeat itself. After Cancel all messages are dropped.
   void Deliver(const MessageKey& key, Payload payload);
 
-  // Ends every wait, now and later, with `status` (not OK). The first call decides.
+  // Ends every wait, now and later, with `status` (not OK). The first call decides. Calls what WhenCancelled was given, which may send.
   void Cancel(absl::Status status);
   // Called once with what Cancel said, on its thread; at once where that was before. For waits of the stage that are none of the inbox's,
   // which end with it. One at most.
@@ -68,7 +69,7 @@ class Inbox {
   bool HasAll(std::span<const MessageKey> keys) const;
   // Blocks until the message is there or the inbox is cancelled, or, with a DeadlineExceeded, until `deadline`.
   absl::StatusOr<Payload> Take(const MessageKey& key, absl::Time deadline = absl::InfiniteFuture());
-  // Counts deliveries, so that a caller can wait for news without missing any.
+  // Counts deliveries but for letters of replicas, which are waited for by name, so that a caller can wait for news without missing any.
   uint64_t deliveries() const;
   // Blocks until deliveries() != seen, or cancelled.
   absl::Status WaitForNews(uint64_t seen);

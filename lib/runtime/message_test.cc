@@ -58,6 +58,15 @@ TEST(InboxTest, ATakeWithADeadlineGivesUpAndAMessageThatIsThereIsGiven) {
   EXPECT_EQ(inbox.Take(kKey, absl::InfinitePast()).status().message(), "over");
 }
 
+TEST(InboxTest, LettersOfReplicasAreNoNewsForTheStage) {
+  Inbox inbox;
+  const uint64_t seen = inbox.deliveries();
+  const MessageKey letter = {.kind = MessageKind::kReplica, .id = 1};
+  inbox.Deliver(letter, Payload(3));
+  EXPECT_EQ(inbox.deliveries(), seen);
+  EXPECT_EQ(inbox.Take(letter)->size(), 3u);
+}
+
 TEST(InboxTest, WhoeverWaitsForSomethingElseIsToldOfTheEndOnce) {
   Inbox inbox;
   int times = 0;

@@ -3,8 +3,9 @@
 //
 // A replica is a whole pipeline; its stages speak to each other as without replicas, and each stage with the same stage of the others
 // through a Communicator. Every call is made by all replicas in each step, in this order: on each stage AddUp, after the last backward
-// pass and before the uses of shared parameters are combined; then on stage 0 Follow, after its stages have reported. Nobody waits in
-// AddUp for a message of his own pipeline, nor do messages wait for anything but passes and AddUp, so there is no circle of waits.
+// pass and before the uses of shared parameters are combined; then on stage 0 Follow, after its stages have reported. Over slow links a
+// step waits for two latencies of each hop between replicas, those of AddUp: replica 0 goes on when it has sent its decision. Nobody waits
+// in AddUp for a message of his own pipeline, nor do messages wait for anything but passes and AddUp, so there is no circle of waits.
 //
 // Why gradients are added use by use before uses are combined: two stages that share a parameter are two groups, whose sums may go in
 // different orders. So both must combine the same terms, each the sum of one group; sums of combined gradients would be two sums of one
@@ -52,8 +53,8 @@ class ReplicaGroup {
   collective::Communicator* const communicator_;  // null: one replica
   std::vector<tensor::TensorView> gradients_;     // by local use
   std::vector<tensor::TensorView> untrained_;
-  tensor::MemoryBlock loss_, losses_;  // a double, and one of each replica
-  tensor::MemoryBlock decision_;       // a record
+  tensor::MemoryBlock losses_;    // of each replica, as kLossParts numbers
+  tensor::MemoryBlock decision_;  // a record
 };
 
 }  // namespace fusionllm::runtime

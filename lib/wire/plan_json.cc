@@ -19,6 +19,7 @@ constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxBounds = 32;
 constexpr double kMaxSeconds = 1e12;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
+constexpr int64_t kMaxLetterBytes = int64_t{1} << 30;
 constexpr size_t kMaxLinks = 200'000;
 constexpr size_t kMaxSentences = 100'000;
 constexpr size_t kMaxMessageBytes = 64 << 10;
@@ -38,6 +39,7 @@ json ToJson(const PlanStage& stage) {
   if (stage.devices.size() == 1) return out;
   out["sync_bytes"] = stage.sync_bytes;
   out["chain"] = stage.chain;
+  out["letter_bytes"] = stage.letter_bytes;
   out["by_replica"] = json::array();
   for (const PlanReplica& replica : stage.by_replica) {
     out["by_replica"].push_back({{"compute_seconds", replica.compute_seconds},
@@ -125,6 +127,7 @@ PlanReplica ReadReplica(ObjectReader& in) {
 void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
   in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
   in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
+  in.Integer("letter_bytes", stage.letter_bytes, 1, kMaxLetterBytes);
   if (!in.ok()) return;
   if (static_cast<int>(stage.by_replica.size()) != replicas) {
     in.Fail("by_replica", absl::StrFormat("has %d entries for %d replicas", stage.by_replica.size(), replicas));

@@ -44,9 +44,11 @@ struct PlanStage {
   int64_t memory_bytes = 0;  // predicted peak
   double busy_ratio = 0;     // predicted share of the step
   int64_t sync_bytes = 0;    // gradients that its replicas add up
-  // Empty with one replica, else one entry for each. `chain`: the replicas in the order in which they add up.
+  // Empty with one replica, else one entry for each. `chain`: the replicas in the order in which they add up;
+  // `letter_bytes`: in pieces of so many bytes, which all of them must know alike.
   std::vector<PlanReplica> by_replica;
   std::vector<int> chain;
+  int64_t letter_bytes = 0;
   bool operator==(const PlanStage&) const = default;
 };
 

@@ -89,6 +89,7 @@ PlanDocument TwoPipelines() {
   plan.stages[1].sync_bytes = 3072;
   for (PlanStage& stage : plan.stages) {
     stage.chain = {0, 1};
+    stage.letter_bytes = 65536;
     stage.by_replica = {{.compute_seconds = stage.compute_seconds, .in_flight = stage.in_flight, .memory_bytes = stage.memory_bytes},
                         {.compute_seconds = 0.01, .codec_seconds = 0.002, .update_seconds = 0.003, .in_flight = 1, .memory_bytes = 4096}};
   }
@@ -127,6 +128,7 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
       {"\"dst\":\"tokyo-1\"", "'tokyo-1' is of another replica than its source"},
       {"\"chain\":[0,0]", "plan.stages[0].chain: is no order of the 2 replicas"},
       {"\"chain\":[0,2]", "plan.stages[0].chain"},
+      {"\"letter_bytes\":0", "plan.stages[0].letter_bytes"},
       {"\"in_flight\":6", "replica 0 of stage 0 has 6 micro-batches in flight of 5"},
       {"\"by_replica\":[{\"codec_seconds\":0,\"compute_seconds\":0,\"in_flight\":1,\"memory_bytes\":0,\"update_seconds\":0},{",
        "plan.stages[0].by_replica: has 3 entries for 2 replicas"},
@@ -140,6 +142,7 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
                                          "\"dst\":\"tokyo-0\"",
                                          "\"chain\":[0,1]",
                                          "\"chain\":[0,1]",
+                                         "\"letter_bytes\":65536",
                                          "\"in_flight\":3",
                                          "\"by_replica\":[{",
                                          "\"by_replica\":[{"};

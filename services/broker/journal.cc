@@ -34,8 +34,10 @@ void Replay(const json& entry, JournalState& state) {
       state.plan = OnDevices(*std::move(plan), entry.at("devices"));
     } else {
       state.plan = {.document = document, .devices = entry.at("devices")};
-      state.plan.replicas = std::clamp(entry.value("replicas", 1), 1, std::max(1, static_cast<int>(state.plan.devices.size())));
+      state.plan.replicas = entry.value("replicas", 1);
     }
+    const int replicas = state.plan.replicas, devices = static_cast<int>(state.plan.devices.size());
+    if (replicas < 1 || devices % replicas != 0) state.plan.replicas = 1;  // no plan of ours
     state.plan.memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
     state.plan.executors = entry.value("executors", 0);
     state.plan.wanted = entry.value("wanted", 0);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::services {
 namespace {
@@ -15,7 +16,8 @@ using nlohmann::json;
 
 int Replicas(const json& document) {
   const auto found = document.find("replicas");
-  return found != document.end() && found->is_number_integer() ? std::max(1, found->get<int>()) : 1;
+  if (found == document.end() || !found->is_number_integer()) return 1;
+  return static_cast<int>(std::clamp<int64_t>(found->get<int64_t>(), 1, wire::kMaxPlanStages));
 }
 
 double BusySeconds(const json& figures) {
@@ -41,8 +43,8 @@ absl::Status AddSeats(const json& stages, int replica, broker::PlanSummary& plan
 absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const json& document) {
   broker::PlanSummary plan{.document = text, .replicas = Replicas(document)};
   const json stages = document.value("stages", json::array());
+  if (stages.empty()) return absl::InvalidArgumentError("the scheduler answered with a plan without stages");
   for (int replica = 0; replica < plan.replicas; ++replica) FUSIONLLM_RETURN_IF_ERROR(AddSeats(stages, replica, plan));
-  if (plan.devices.empty()) return absl::InvalidArgumentError("the scheduler answered with a plan without stages");
   const auto seat_of = [&](const json& link, const char* end) {
     const auto found = std::find(plan.devices.begin(), plan.devices.end(), link.value(end, ""));
     return found == plan.devices.end() ? -1 : static_cast<int>(found - plan.devices.begin());

@@ -129,6 +129,23 @@ v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& p
   return request;
 }
 
+bool IsRefused(const std::string& document) {
+  const absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(document);
+  return answer.ok() && std::holds_alternative<wire::RefusalDocument>(*answer);
+}
+
+// What is left after a loss may be too little for as many replicas as the job wants, by memory, say: then for as many as pay. Where there
+// is none either, the refusal of the job's own wish is told.
+absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, v1::PlanRequest request) {
+  FUSIONLLM_ASSIGN_OR_RETURN(v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
+  absl::StatusOr<job::FusionJob> job = job::ParseFusionJob(request.job_document(), "job.yaml");
+  if (!job.ok() || job->spec.strategy.replicas <= 1 || !IsRefused(plan.plan_document())) return plan.plan_document();
+  job->spec.strategy.replicas = 0;
+  request.set_job_document(job::ToYaml(*job));
+  FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse fewer, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
+  return IsRefused(fewer.plan_document()) ? plan.plan_document() : fewer.plan_document();
+}
+
 }  // namespace
 
 PlanFunction AskScheduler(PlanClientOptions options) {
@@ -138,6 +155,7 @@ PlanFunction AskScheduler(PlanClientOptions options) {
     const v1::PlanRequest now = RequestOf(options, profiles, ask);
     // With replicas there is no search near a running plan: the caller judges one made from scratch.
     const bool from_scratch = !ask.in_force.has_value() || (options.job.spec.strategy.replicas != 1 && !ask.figures_only);
+    if (from_scratch && ask.again) return PlanAgain(scheduler, now);
     if (from_scratch) {
       FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, now));
       return plan.plan_document();

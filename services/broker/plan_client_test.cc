@@ -31,7 +31,8 @@ class Scheduler final : public v1::Scheduler::Service {
     const size_t number = asked_++;
     if (number == 0) first_.set_value();
     if (number < errors_.size()) return grpc::Status(errors_[number], "not now");
-    response->set_plan_document("the plan");
+    response->set_plan_document(plans_.empty() ? "the plan" : plans_.front());
+    if (!plans_.empty()) plans_.erase(plans_.begin());
     return grpc::Status::OK;
   }
   grpc::Status Replan(grpc::ServerContext*, const v1::ReplanRequest* request, v1::ReplanResponse* response) override {
@@ -40,8 +41,9 @@ class Scheduler final : public v1::Scheduler::Service {
     return grpc::Status::OK;
   }
   void AnswerReplan(const wire::ReplanResult& answer) { replan_answer_ = wire::PrintReplan(answer); }
-  const std::string& job_document() const { return job_document_; }  // of the last question after a plan, once it is answered
-  const v1::ReplanRequest& replan() const { return replan_; }        // the last one, once it is answered
+  void AnswerPlans(std::vector<std::string> plans) { plans_ = std::move(plans); }  // one after the other, then as ever
+  const std::string& job_document() const { return job_document_; }                // of the last question after a plan, once it is answered
+  const v1::ReplanRequest& replan() const { return replan_; }                      // the last one, once it is answered
 
   PlanClientOptions Options() {
     return {.channel = server_->InProcessChannel({}), .patience = std::chrono::minutes(1), .pause = std::chrono::milliseconds(1)};
@@ -54,6 +56,7 @@ class Scheduler final : public v1::Scheduler::Service {
   std::atomic<size_t> asked_ = 0;
   v1::ReplanRequest replan_;
   std::string job_document_, replan_answer_;
+  std::vector<std::string> plans_;
   std::promise<void> first_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -110,6 +113,29 @@ TEST(PlanClientTest, AfterALossTheNumberOfReplicasIsThePlannersWhereTheJobsCanno
   };
   EXPECT_EQ(replicas_over({"a", "b", "c", "d"}), 2);
   EXPECT_EQ(replicas_over({"a", "b", "c"}), 0);
+}
+
+// Enough devices by number, and too little memory for as many replicas.
+TEST(PlanClientTest, AfterALossARefusalOfTheJobsReplicasIsFollowedByTheQuestionHowManyPay) {
+  Scheduler scheduler({});
+  PlanClientOptions options = scheduler.Options();
+  const auto job = job::ParseFusionJob(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+      "  model: {family: mlp, config: {layers: [3072, 16, 16, 10]}}\n  data: {kind: shapes}\n"
+      "  training: {steps: 2, globalBatchSize: 4}\n  strategy: {replicas: 2}\n",
+      "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  options.job = *job;
+  const std::string refusal = wire::PrintPlan(wire::RefusalDocument{.reason = "InsufficientMemory", .message = "of two"});
+  const std::string worse = wire::PrintPlan(wire::RefusalDocument{.reason = "InsufficientMemory", .message = "of one"});
+  const broker::AskPlan again{.devices = {"a", "b", "c"}, .again = true};
+  scheduler.AnswerPlans({refusal, "a plan with one"});
+  EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), "a plan with one");
+  EXPECT_EQ(job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas, 0);
+  scheduler.AnswerPlans({refusal, worse});
+  EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), refusal) << "what the job wants is what is told";
+  scheduler.AnswerPlans({refusal, "never asked for"});
+  EXPECT_EQ(*AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}}, {}), refusal) << "at first N means N";
 }
 
 TEST(PlanClientTest, PatienceHasAnEnd) {

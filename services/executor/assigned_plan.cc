@@ -30,6 +30,11 @@ absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, c
     return absl::FailedPreconditionError(absl::StrFormat(
         "the plan was made for graph %s, this executor built graph %s from the same job: the builds differ", plan->graph_hash, own));
   }
+  if (plan->micro_batches != workload.micro_batches || plan->micro_batch_size != workload.micro_batch_size) {
+    return absl::FailedPreconditionError(absl::StrFormat("the plan is of steps of %d micro-batches of %d, the job's have %d of %d",
+                                                         plan->micro_batches, plan->micro_batch_size, workload.micro_batches,
+                                                         workload.micro_batch_size));
+  }
   return std::move(*plan);
 }
 

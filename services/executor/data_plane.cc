@@ -47,8 +47,12 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-Priority PriorityOf(MessageKind kind) {
-  const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision;
+// Of letters between replicas, those with negative numbers say what is called, or that it is over (lib/collective): they are small, and
+// must not wait behind what they are about.
+Priority PriorityOf(const runtime::MessageKey& key) {
+  const MessageKind kind = key.kind;
+  const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision ||
+                                (kind == MessageKind::kReplica && (key.step < 0 || key.micro_batch < 0));
   if (small_and_urgent) return Priority::kControl;
   return kind == MessageKind::kUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;
 }
@@ -179,7 +183,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   absl::Status Send(int to_stage, const runtime::MessageKey& key, runtime::Payload payload) override {
     MessageHeader header{.job_hash = job_hash_, .step = key.step, .micro_batch = key.micro_batch, .channel = static_cast<uint32_t>(key.id)};
     header.direction = static_cast<uint8_t>(key.kind);
-    header.priority = PriorityOf(key.kind);
+    header.priority = PriorityOf(key);
     std::string peer;
     {
       const std::lock_guard lock(mutex_);

@@ -1,5 +1,6 @@
 // fusion-executor: one device. Joins the broker of a run and runs the stages it is given.
 #include <grpcpp/grpcpp.h>
+#include <malloc.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -128,6 +129,10 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
   if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
+
+  // Messages are taken in by the transport's threads and given back by the stage's: with a heap for each thread, what one has given back
+  // is of no use to another, and a process keeps several times what its plan says.
+  mallopt(M_ARENA_MAX, 2);
 
   metrics::Registry registry(kProgram, kBuildVersion);
   daemon::AddProcessMetrics(registry);

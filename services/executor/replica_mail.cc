@@ -1,6 +1,9 @@
 #include "services/executor/replica_mail.h"
 
+#include <limits>
 #include <utility>
+
+#include "absl/strings/str_format.h"
 
 namespace fusionllm::services {
 
@@ -11,6 +14,9 @@ runtime::MessageKey ReplicaMail::KeyOf(int from_rank, const collective::Letter& 
 }
 
 absl::Status ReplicaMail::Send(int to_rank, const collective::Letter& letter, std::vector<std::byte> bytes) {
+  if (letter.part < 0 || letter.part >= std::numeric_limits<int32_t>::max() / replicas_) {
+    return absl::InvalidArgumentError(absl::StrFormat("letter %d among %d replicas has no number", letter.part, replicas_));
+  }
   return port_.Send(first_place_ + to_rank, KeyOf(replica_, letter), std::move(bytes));
 }
 

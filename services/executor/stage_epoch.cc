@@ -67,7 +67,7 @@ void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpo
   });
 }
 
-// What went over the links to all other stages since the epoch began.
+// What went over the links to all other stages and replicas since the epoch began.
 void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::protobuf::RepeatedPtrField<v1::LinkBytes>& links) {
   const std::map<int, runtime::LinkCompression> compression = epoch.executor->compression();
   for (size_t i = 0; i < epoch.peers.size(); ++i) {
@@ -151,7 +151,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
 absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
   if (epoch.group == nullptr) return absl::OkStatus();
   const wire::PlanStage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
-  const StageChain chain{.replicas = stage.chain, .gradient_bytes = stage.sync_bytes};
+  const StageChain chain{.replicas = stage.chain, .letter_bytes = stage.letter_bytes};
   return epoch.group->Meet([&](std::stop_token stop) {
     return JoinGroup(epoch.group->membership(), setting.backend, *epoch.mail, chain, epoch.group_is_near, std::move(stop));
   });

@@ -10,7 +10,6 @@
 #include "lib/collective/nccl/nccl_communicator.h"
 #include "lib/kernels/cuda/cuda.h"
 #endif
-#include "lib/scheduler/replicas/all_reduce.h"
 
 namespace fusionllm::services {
 namespace {
@@ -48,9 +47,8 @@ void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::B
 absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
                                                                     collective::Mail& mail, const StageChain& chain, bool near,
                                                                     std::stop_token stop) {
-  // As the planner counts on.
-  const auto letter_bytes = static_cast<size_t>(scheduler::replicas::LetterBytes(chain.gradient_bytes));
-  collective::MailGroupOptions options{.patience = kPatience, .chain = chain.replicas, .letter_bytes = letter_bytes};
+  collective::MailGroupOptions options{
+      .patience = kPatience, .chain = chain.replicas, .letter_bytes = static_cast<size_t>(chain.letter_bytes)};
   OfferNccl(member, backend, near, options);
   std::string account;
   FUSIONLLM_ASSIGN_OR_RETURN(auto communicator, collective::JoinByMail(member, backend.memory(), mail, options, std::move(stop), &account));

@@ -15,8 +15,8 @@ namespace fusionllm::services {
 
 // What the plan says of their sums.
 struct StageChain {
-  std::vector<int> replicas;   // in the order of the chain
-  int64_t gradient_bytes = 0;  // of each; 0: not known
+  std::vector<int> replicas;  // in the order of the chain
+  int64_t letter_bytes = 0;   // 0: the chain's own
 };
 
 // Blocks until all replicas have called this; on the thread that uses the back end, which must outlive the communicator, as must `mail`.

@@ -41,14 +41,16 @@ StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClien
 StageHost::~StageHost() { Shutdown(); }
 
 void StageHost::Shutdown() {
+  std::shared_ptr<runtime::Inbox> inbox;
   {
     const std::lock_guard lock(mutex_);
     if (shutting_down_ && !worker_.joinable()) return;
     shutting_down_ = true;
-    if (inbox_ != nullptr) inbox_->Cancel(absl::CancelledError("the executor is shutting down"));
+    inbox = inbox_;
     fetching_.request_stop();
     news_.notify_all();
   }
+  if (inbox != nullptr) inbox->Cancel(absl::CancelledError("the executor is shutting down"));  // which may send: see Inbox
   checkpoints_.Cancel(std::numeric_limits<uint32_t>::max());
   if (worker_.joinable()) worker_.join();
   if (shards_ != nullptr) shards_->Wait();
@@ -452,14 +454,16 @@ void StageHost::Start(uint32_t number) {
 
 void StageHost::Abort(uint32_t number, const std::string& reason) {
   bool running = false;
+  std::shared_ptr<runtime::Inbox> inbox;
   {
     const std::lock_guard lock(mutex_);
     aborted_epoch_ = std::max(aborted_epoch_, number);
     if (started_epoch_ <= number) started_epoch_ = 0;
     running = running_epoch_ == number;
-    if (inbox_ != nullptr && inbox_epoch_ <= number) inbox_->Cancel(absl::CancelledError(reason));
+    if (inbox_epoch_ <= number) inbox = inbox_;
     if (inbox_epoch_ <= number) fetching_.request_stop();
   }
+  if (inbox != nullptr) inbox->Cancel(absl::CancelledError(reason));
   checkpoints_.Cancel(number);
   data_plane_.Detach(number);
   // A stage that has not started (or has ended) cannot report its end by itself.

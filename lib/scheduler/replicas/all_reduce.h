@@ -39,7 +39,7 @@ struct Chain {
 };
 
 // Bytes of a letter when so many are added up: a 16th of them, but no fewer than pay for a message, and no more than a core's cache still
-// holds when they are added (collective::kLetterBytes). Executors cut by this rule.
+// holds when they are added (collective::kLetterBytes). The plan says it to the executors.
 inline constexpr int64_t kLettersWanted = 16;
 inline constexpr int64_t kLeastLetterBytes = int64_t{64} << 10;
 inline constexpr int64_t kMostLetterBytes = int64_t{256} << 10;
