@@ -14,8 +14,9 @@ constexpr int kClassCount = 4;
 }  // namespace
 
 StageMetrics::StageMetrics(metrics::Registry& registry)
-    : compute_(registry.AddGauge(
-          {"stage_compute_seconds", "Compute of the stage in the last step; dir is forward or backward.", {"stage", "dir"}})),
+    : compute_(registry.AddGauge({"stage_compute_seconds",
+                                  "Compute of the stage in the last step, of its replicas the mean; dir is forward or backward.",
+                                  {"stage", "dir"}})),
       bytes_(registry.AddCounter({"link_bytes_total",
                                   "Bytes sent from src to dst by stages, framing included; class is control, tensor, parameter_sync or "
                                   "checkpoint.",
@@ -34,13 +35,22 @@ StageMetrics::StageMetrics(metrics::Registry& registry)
 void StageMetrics::NewPlan() {
   const std::lock_guard lock(mutex_);
   sent_.clear();
+  compute_s_.clear();
   for (const metrics::Gauge& gauge : {compute_, bandwidth_, rtt_, ratio_, error_}) gauge.Clear();
 }
 
 void StageMetrics::Report(const std::string& device, int stage, const v1::StageTimes& times) {
   const std::lock_guard lock(mutex_);
-  compute_.Set(times.forward_seconds(), {absl::StrCat(stage), "forward"});
-  compute_.Set(times.backward_seconds(), {absl::StrCat(stage), "backward"});
+  std::map<std::string, Compute>& replicas = compute_s_[stage];
+  replicas[device] = {.forward_s = times.forward_seconds(), .backward_s = times.backward_seconds()};
+  Compute sum;
+  for (const auto& [name, compute] : replicas) {
+    sum.forward_s += compute.forward_s;
+    sum.backward_s += compute.backward_s;
+  }
+  const auto count = static_cast<double>(replicas.size());
+  compute_.Set(sum.forward_s / count, {absl::StrCat(stage), "forward"});
+  compute_.Set(sum.backward_s / count, {absl::StrCat(stage), "backward"});
   for (const v1::LinkBytes& link : times.links()) Link(device, link);
 }
 

@@ -31,6 +31,10 @@ class StageMetrics {
   const metrics::Gauge bandwidth_, rtt_, ratio_, error_;
   std::mutex mutex_;
   std::map<std::tuple<std::string, std::string, int>, int64_t> sent_;  // by device, peer and class, since the plan began
+  struct Compute {
+    double forward_s = 0, backward_s = 0;
+  };
+  std::map<int, std::map<std::string, Compute>> compute_s_;  // by stage and device: its replicas
 };
 
 }  // namespace fusionllm::services

@@ -109,8 +109,8 @@ void PrintText(const wire::SimulationDocument& simulation) {
                step.micro_batches, simulation.plan.micro_batch_size, report::StepSeconds(step.step_seconds));
   std::fputs(SpecificationNote(simulation.plan).c_str(), stdout);
   if (step.replicas > 1) {
-    absl::PrintF("%d pipelines side by side; the slowest takes %s, then adding up their gradients %s; a run has one pipeline today\n",
-                 step.replicas, report::StepSeconds(step.step_seconds - step.sync_seconds), report::StepSeconds(step.sync_seconds));
+    absl::PrintF("%d pipelines side by side; the slowest takes %s, then adding up their gradients %s\n", step.replicas,
+                 report::StepSeconds(step.step_seconds - step.sync_seconds), report::StepSeconds(step.sync_seconds));
   } else if (!step.runnable) {
     absl::PrintF("a model only: the runtime runs gpipe and 1f1b; the plan itself, with %s, is predicted to take %s\n",
                  simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));

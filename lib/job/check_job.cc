@@ -89,7 +89,8 @@ void CheckStrategy(const Strategy& strategy, const Report& report) {
 }
 
 void CheckCompression(const Spec& spec, const Report& report) {
-  if (!spec.compression.error_feedback || spec.strategy.replicas == 1) return;
+  const bool none = spec.compression.policy == CompressionPolicy::kNone;  // and what else is said of it ignored
+  if (none || !spec.compression.error_feedback || spec.strategy.replicas == 1) return;
   report({"spec.compression.errorFeedback", "spec.strategy.replicas"},
          "belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its own, which no checkpoint holds");
 }

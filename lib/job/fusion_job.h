@@ -4,6 +4,7 @@
 // ParseFusionJob is valid: within bounds, consistent, defaults filled in. std::optional means that absence says something of its own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -159,6 +160,8 @@ struct Strategy {
   Backend backend = Backend::kCpu;
   std::vector<Pin> pins;
   std::vector<std::string> exclude;
+  // That a plan must have to be what was asked for: as many stages as are named, in each of as many replicas.
+  int64_t FewestExecutors() const { return std::max<int64_t>(1, stages) * std::max<int64_t>(1, replicas); }
   bool operator==(const Strategy&) const = default;
 };
 

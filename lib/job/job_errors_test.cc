@@ -192,11 +192,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"PinToExcluded", 8, "  strategy:\n    pins:\n    - ops: 'b.*'\n      device: d\n    exclude: [d]",
                "11: spec.strategy.pins[0].device: d is excluded by spec.strategy.exclude"},
         BadJob{"ExcludeAsText", 8, "  strategy: {exclude: lab-3}", "8: spec.strategy.exclude: must be a list, got \"lab-3\""},
-        BadJob{"ResidualsOfReplicas", 8, "  strategy: {replicas: 2}\n  compression: {errorFeedback: true}",
+        BadJob{"ResidualsOfReplicas", 8, "  strategy: {replicas: 2}\n  compression: {policy: uniform, errorFeedback: true}",
                "9: spec.compression.errorFeedback: belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its "
                "own, "
                "which no checkpoint holds"},
-        BadJob{"ResidualsOfAnyNumberOfReplicas", 8, "  strategy: {replicas: auto}\n  compression: {errorFeedback: true}",
+        BadJob{"ResidualsOfAnyNumberOfReplicas", 8, "  strategy: {replicas: auto}\n  compression: {policy: uniform, errorFeedback: true}",
                "9: spec.compression.errorFeedback: belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its "
                "own, "
                "which no checkpoint holds"},

@@ -133,7 +133,8 @@ void AddTrainingRules(std::vector<Rule>& rules) {
 
 void AddPlaceRules(std::vector<Rule>& rules) {
   rules.push_back({"spec",
-                   "!has(self.compression) || !has(self.compression.errorFeedback) || !self.compression.errorFeedback || "
+                   "!has(self.compression) || !has(self.compression.policy) || self.compression.policy == 'none' || "
+                   "!has(self.compression.errorFeedback) || !self.compression.errorFeedback || "
                    "!has(self.strategy) || !has(self.strategy.replicas) || self.strategy.replicas == 1",
                    "belongs to one pipeline: of several (spec.strategy.replicas) each has residuals of its own, which no checkpoint holds",
                    ".compression.errorFeedback"});

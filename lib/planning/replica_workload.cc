@@ -181,7 +181,7 @@ absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload&
     planned.outcome = plan.pipelines[0];
   } else {
     planned.outcome = Refusal{scheduler::refusals::kNotAvailable,
-                              absl::StrFormat("the plan has %d pipelines side by side, and a run has one", plan.pipelines.size()),
+                              absl::StrFormat("the plan has %d pipelines side by side: none of them is the plan", plan.pipelines.size()),
                               {}};
     planned.replicated = std::move(std::get<ReplicaPlan>(outcome));
   }

@@ -1,7 +1,7 @@
 // A job that wants replicas, spec.strategy.replicas other than 1, turned into a plan document.
 //
 // As plan_workload.h, which calls it. The document's stages list their devices in the order of pipelines; their numbers are those of the
-// busiest replica, memory_bytes and in_flight the largest. The runtime trains with one pipeline: who would run such a document refuses it.
+// busiest replica, memory_bytes and in_flight the largest.
 #pragma once
 
 #include "absl/status/statusor.h"

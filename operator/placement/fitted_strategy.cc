@@ -22,6 +22,10 @@ std::string KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot
   }
   std::erase_if(strategy.pins, [&](const job::Pin& pin) { return !names.contains(pin.device); });
   if (!absent.empty()) changes.push_back(absl::StrCat("what is pinned to ", absl::StrJoin(absent, ", "), " goes where it is fastest"));
+  if (usable > 0 && strategy.replicas > 1 && strategy.FewestExecutors() > usable) {
+    changes.push_back(absl::StrCat("it has as many replicas as are fastest instead of ", strategy.replicas));
+    strategy.replicas = 0;
+  }
   if (usable > 0 && strategy.stages > usable) {
     changes.push_back(absl::StrCat("it has ", usable, " stages instead of ", strategy.stages));
     strategy.stages = usable;

@@ -39,5 +39,22 @@ TEST(FittedStrategyTest, ThereAreNoMoreStagesThanExecutorsThatMayTrain) {
   EXPECT_EQ(strategy.stages, 0);
 }
 
+TEST(FittedStrategyTest, WhereReplicasDoNotFitThereAreAsManyAsAreFastest) {
+  job::Strategy strategy = Pinned();
+  strategy.pins.clear();
+  strategy.stages = 2;
+  strategy.replicas = 2;
+  EXPECT_EQ(KeepWhatFits(strategy, {{"turku", 0}, {"turku", 1}, {"turku", 2}, {"turku", 3}}), "");
+  EXPECT_EQ(strategy.replicas, 2);
+  EXPECT_EQ(KeepWhatFits(strategy, {{"turku", 0}, {"turku", 1}, {"turku", 2}}),
+            "This attempt lacks devices of spec.strategy: it has as many replicas as are fastest instead of 2.");
+  EXPECT_EQ(strategy.replicas, 0);
+  EXPECT_EQ(strategy.stages, 2);
+  strategy.replicas = 3;
+  strategy.stages = 0;
+  EXPECT_EQ(KeepWhatFits(strategy, {{"turku", 0}, {"turku", 1}}),
+            "This attempt lacks devices of spec.strategy: it has as many replicas as are fastest instead of 3.");
+}
+
 }  // namespace
 }  // namespace fusionllm::op

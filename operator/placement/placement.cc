@@ -156,8 +156,9 @@ class Allotment {
     int64_t all = 0;
     for (const Share& share : shares_) all += DevicesIn(share);
     // An executor's name holds four digits.
-    // With fewer than its stages a job would not be what its user wrote, in a later attempt either.
-    return std::min(std::max({spec_.executors.min, least, all, spec_.strategy.stages}), job::kMaxExecutors - spec_.executors.spares);
+    // With fewer than its stages and replicas take a job would not be what its user wrote, in a later attempt either.
+    return std::min(std::max({spec_.executors.min, least, all, spec_.strategy.FewestExecutors()}),
+                    job::kMaxExecutors - spec_.executors.spares);
   }
 
   bool TakeMinima() {
@@ -307,7 +308,7 @@ int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt) {
     for (const job::PlacementCluster& named : clusters) maxima += std::min(named.max.value_or(most), most);
     most = std::min(most, maxima);
   }
-  return std::max(executors.min, std::min(job.spec.strategy.stages, most));
+  return std::max(executors.min, std::min(job.spec.strategy.FewestExecutors(), most));
 }
 
 Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Options(); }

@@ -270,6 +270,10 @@ TEST_F(PlacementTest, WithoutANumberThereAreAsManyAsThereAreDevices) {
   EXPECT_EQ(Full({"paris", "tokyo"}).shortage, "");
   executors().max = 2;
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
+  executors().max.reset();
+  job_.spec.strategy.stages = 2;
+  job_.spec.strategy.replicas = 2;
+  EXPECT_EQ(Place({"paris", "tokyo"}).size(), 4u) << "two stages of two replicas";
 }
 
 TEST_F(PlacementTest, PackedFillsOneClusterBeforeTheNextInTheOrderGiven) {
@@ -333,6 +337,7 @@ TEST(FewestToBeginTest, IsWhatItsStagesNeedAsFarAsTheJobItselfAllows) {
     std::optional<int64_t> replicas, max;
     std::vector<job::PlacementCluster> clusters;
     int64_t attempt, fewest;
+    int64_t pipelines = 1;
   };
   const Case cases[] = {
       {"stages alone", 1, 3, {}, {}, {}, 0, 3},
@@ -343,6 +348,9 @@ TEST(FewestToBeginTest, IsWhatItsStagesNeedAsFarAsTheJobItselfAllows) {
       {"maxima of clusters below stages", 1, 3, {}, {}, {{.name = "paris", .max = 1}, {.name = "oslo", .max = 1}}, 0, 2},
       {"one of them without", 1, 3, {}, {}, {{.name = "paris", .max = 1}, {.name = "oslo"}}, 0, 3},
       {"a later attempt", 1, 3, {}, {}, {}, 1, 1},
+      {"replicas of stages", 1, 3, {}, {}, {}, 0, 6, 2},
+      {"replicas alone", 1, 0, {}, {}, {}, 0, 2, 2},
+      {"as many replicas as are fastest", 1, 3, {}, {}, {}, 0, 3, 0},
   };
   for (const Case& each : cases) {
     job::FusionJob job;
@@ -350,6 +358,7 @@ TEST(FewestToBeginTest, IsWhatItsStagesNeedAsFarAsTheJobItselfAllows) {
     job.spec.executors.replicas = each.replicas;
     job.spec.executors.max = each.max;
     job.spec.strategy.stages = each.stages;
+    job.spec.strategy.replicas = each.pipelines;
     job.spec.placement.clusters = each.clusters;
     EXPECT_EQ(FewestToBegin(job, each.attempt), each.fewest) << each.what;
   }

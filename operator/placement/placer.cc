@@ -49,7 +49,13 @@ Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
     if (!back.slots.empty()) placement = std::move(back);
   }
   if (placement.slots.empty() && job.spec.executors.min > asked_for.job->spec.executors.min) {
-    absl::StrAppend(&placement.problem, ". spec.strategy.stages asks for ", job.spec.strategy.stages);
+    const job::Strategy& strategy = job.spec.strategy;
+    if (strategy.replicas > 1) {
+      absl::StrAppend(&placement.problem, ". spec.strategy asks for ", strategy.replicas, " replicas",
+                      strategy.stages > 1 ? absl::StrCat(" of ", strategy.stages, " stages") : "", ": ", strategy.FewestExecutors());
+    } else {
+      absl::StrAppend(&placement.problem, ". spec.strategy.stages asks for ", strategy.stages);
+    }
   }
   // Without a broker executors would hold their devices in vain.
   if (std::string problem = BrokerShortage(request, hub_, members_, &reservations_); !placement.slots.empty() && !problem.empty()) {

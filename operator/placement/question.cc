@@ -114,6 +114,7 @@ std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wi
   std::erase_if(job.spec.strategy.exclude, [&](const std::string& device) { return !names.contains(device); });
   if (attempt > 0) {
     KeepWhatFits(job.spec.strategy, slots);
+    if (job.spec.strategy.replicas > 1 && job.spec.strategy.FewestExecutors() > wanted) job.spec.strategy.replicas = 0;
     job.spec.strategy.stages = std::min(job.spec.strategy.stages, wanted);
   }
   return JobDocument(job);

@@ -106,6 +106,11 @@ TEST_F(QuestionTest, ALaterAttemptAsksForNoMoreStagesThanItCouldHave) {
   job_.spec.strategy.exclude.clear();
   job_.spec.strategy.stages = 3;
   EXPECT_EQ(stages(), 3);
+  job_.spec.strategy.stages = 2;
+  job_.spec.strategy.replicas = 2;
+  const auto question = Ask();
+  ASSERT_TRUE(question.ok()) << question.status();
+  EXPECT_EQ(job::ParseFusionJob(question->job_document, "asked")->spec.strategy.replicas, 0) << "three executors are no two times two";
 }
 
 TEST_F(QuestionTest, AFirstAttemptAsksAsTheUserWrote) {

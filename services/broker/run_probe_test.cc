@@ -144,6 +144,23 @@ TEST_F(RunProbeTest, ShareOfStagesInWhateverOrderReportsCome) {
   EXPECT_TRUE(std::isnan(Value("stage_busy_ratio{stage=\"1\"}"))) << "there is no such stage any more";
 }
 
+TEST_F(RunProbeTest, ReplicasOfAStageAreToldByTheirMean) {
+  broker::PlanSummary plan = PlanOn({"a", "b", "c", "d"}, 1);  // c and d are a second pipeline
+  plan.replicas = 2;
+  probe_.Plan(plan);
+  probe_.StageTimes("a", Times(1, 1.5, 0.5, 1));
+  probe_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));
+  probe_.StageTimes("c", Times(1, 0.5, 0.1, 0.4));
+  probe_.StageTimes("d", Times(1, 0.5, 0.1, 0.4));
+  probe_.Step(Step(1, 2));
+  EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"0\"}"), 0.5);
+  EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"1\"}"), 0.25);
+  EXPECT_TRUE(std::isnan(Value("stage_busy_ratio{stage=\"2\"}"))) << "there are two stages";
+  EXPECT_DOUBLE_EQ(Value("bubble_ratio"), 1 - 3.0 / 8);
+  EXPECT_DOUBLE_EQ(Value("stage_compute_seconds{dir=\"forward\",stage=\"0\"}"), 0.3);
+  EXPECT_DOUBLE_EQ(Value("stage_compute_seconds{dir=\"backward\",stage=\"0\"}"), 0.7);
+}
+
 TEST_F(RunProbeTest, LinkBytesAddUpOverPlans) {
   probe_.Plan(PlanOn({"a", "b"}, 1));
   const auto report = [&](std::vector<int64_t> bytes) {

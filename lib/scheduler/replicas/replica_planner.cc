@@ -107,10 +107,12 @@ std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanReq
                    {}};
   }
   if (!request.first_device.empty()) {
-    return Refusal{refusals::kNotAvailable,
-                   absl::StrFormat("%s is to read the training data, but with strategy.replicas the first stage runs on several devices",
-                                   request.first_device),
-                   {}};
+    return Refusal{
+        refusals::kNotAvailable,
+        absl::StrFormat(
+            "%s is to read the training data, but with strategy.replicas the first stage runs on several devices: set it to 1 or auto",
+            request.first_device),
+        {}};
   }
   if (request.max_egress_bytes.has_value()) {
     return Refusal{
