@@ -54,6 +54,14 @@ TEST(FittedStrategyTest, WhereReplicasDoNotFitThereAreAsManyAsAreFastest) {
   strategy.stages = 0;
   EXPECT_EQ(KeepWhatFits(strategy, {{"turku", 0}, {"turku", 1}}),
             "This attempt lacks devices of spec.strategy: it has as many replicas as are fastest instead of 3.");
+  strategy.replicas = 2;
+  strategy.stages = 3;
+  EXPECT_EQ(KeepWhatFits(strategy, {{"turku", 0}, {"turku", 1}}),
+            "This attempt lacks devices of spec.strategy: it has as many replicas as are fastest instead of 2, and it has 2 stages instead "
+            "of 3.");
+  strategy.replicas = 2;
+  EXPECT_EQ(KeepWhatFits(strategy, {}), "") << "what fits nobody is not made to fit";
+  EXPECT_EQ(strategy.replicas, 2);
 }
 
 }  // namespace

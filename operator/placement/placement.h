@@ -63,9 +63,9 @@ struct Choice {
 // The number of executors that the job names; nothing: as many as there are.
 std::optional<int64_t> NamedNumber(const job::Executors& executors);
 
-// The fewest executors with which an attempt may begin: executors.min, and for a first one no fewer than spec.strategy.stages, as far as
-// the job itself allows so many: with fewer the planner refuses it, for good, as it does where devices of the job are excluded. A later one
-// has its strategy fitted to what there is (fitted_strategy.h).
+// The fewest executors with which an attempt may begin: executors.min, and for a first one no fewer than spec.strategy.stages times
+// spec.strategy.replicas, as far as the job itself allows so many: with fewer the planner refuses it, for good, as it does where devices of
+// the job are excluded. A later one has its strategy fitted to what there is (fitted_strategy.h).
 int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt);
 
 // `offers`: all clusters that there are, the best first; they must outlive what points to them.

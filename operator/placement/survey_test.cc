@@ -194,6 +194,9 @@ TEST_F(SurveyTest, AFirstAttemptWaitsForAsManyAsItHasStages) {
   job_.spec.strategy.stages = 2;
   job_.spec.strategy.replicas = 2;
   EXPECT_THAT(placer.Propose(Request("pairs"), /*hold=*/false).problem, EndsWith(". spec.strategy asks for 2 replicas of 2 stages: 4"));
+  job_.spec.strategy.stages = 0;
+  job_.spec.strategy.replicas = 4;
+  EXPECT_THAT(placer.Propose(Request("wide"), /*hold=*/false).problem, EndsWith(". spec.strategy asks for 4 replicas: 4"));
   job_.spec.strategy.stages = 4;
   job_.spec.strategy.replicas = 1;
   job_.spec.executors.replicas = 4;
