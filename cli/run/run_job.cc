@@ -23,6 +23,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "cli/run/listen_address.h"
+#include "cli/run/local_executors.h"
 #include "cli/run/plan_drawing.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
@@ -32,9 +33,9 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
-#include "lib/kernels/devices.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "services/checkpoint_directory.h"
 
 namespace fusionllm::cli {
@@ -143,34 +144,6 @@ class Output : public SessionObserver {
   bool steps_made_ = false, error_told_ = false, lines_lost_ = false;
 };
 
-std::vector<LocalExecutor> ExecutorsOf(const RunJobOptions& options) {
-  std::vector<LocalExecutor> executors;
-  if (options.topology) {
-    for (const job::Site& site : options.topology->spec.sites) {
-      for (const job::Device& device : site.devices) executors.push_back({device.name, device.role == job::Role::kSpare});
-    }
-  } else if (options.devices.empty()) {
-    // In a run with machines that join, this is the one that has the data.
-    executors.push_back({.name = "local-0"});
-  } else {
-    for (const std::string& device : options.devices) {
-      executors.push_back({.name = absl::StrCat("local-", executors.size()), .device = device, .site = "local"});
-    }
-  }
-  for (LocalExecutor& executor : executors) executor.fastest = options.fastest;
-  return executors;
-}
-
-// Executors that compute on this machine's cores share them.
-void ShareCores(const std::vector<std::string>& devices, job::Executors& executors) {
-  const auto on_cores = std::count_if(devices.begin(), devices.end(), [](const std::string& device) {
-    const auto chosen = kernels::ChooseDevice(device);
-    return chosen.ok() && chosen->backend == "cpu";
-  });
-  if (on_cores < 2 || executors.threads > 0) return;
-  executors.threads = std::max<int64_t>(1, static_cast<int64_t>(std::thread::hardware_concurrency()) / on_cores);
-}
-
 // Devices with a profile exist on paper only.
 absl::Status CheckEmulated(const job::Topology& topology) {
   for (const job::Site& site : topology.spec.sites) {
@@ -208,6 +181,13 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--listen", *options.listen));
   job::Spec& spec = options.job.spec;
+  // The planner would refuse it, too, but not before the others have joined and were measured.
+  if (spec.strategy.replicas > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec.strategy.replicas: ", spec.strategy.replicas,
+        " cannot be combined with --listen: each of several pipelines reads training data where it begins, and machines that join have "
+        "none. Train in one pipeline over all machines by --set spec.strategy.replicas=1"));
+  }
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
     const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
     absl::StatusOr<std::string> text = base::OfNamedFile(base::ReadSmallFile(file.string(), kInlineGraphBytesMax));
@@ -289,7 +269,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     return absl::InvalidArgumentError("--device and --topology cannot be combined: a topology says which devices there are");
   }
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
-  ShareCores(options.devices, options.job.spec.executors);
+  const auto cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  ShareCores(options.devices, cores, options.job.spec.executors);
   if (options.metrics_address && *options.metrics_address != "off") {
     FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--metrics-address", *options.metrics_address));
   }
@@ -300,7 +281,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   const RunFolder::Earlier earlier = folder.Remember();
   absl::Cleanup put_back = [&] { folder.PutBack(earlier); };
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
-  const std::vector<LocalExecutor> executors = ExecutorsOf(options);
+  std::vector<LocalExecutor> executors = LocalExecutorsOf(options.topology, options.devices);
+  for (LocalExecutor& executor : executors) executor.fastest = options.fastest;
   std::vector<std::string> devices;
   for (const LocalExecutor& executor : executors) devices.push_back(executor.name);
   FUSIONLLM_ASSIGN_OR_RETURN(std::string token, folder.WriteSecurity(name, devices, HostsOf(options.listen)));
@@ -364,6 +346,10 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     const bool well = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
     if (const absl::Status lines = output.LinesStatus(); well && !lines.ok()) ended = {kExitFailed, false, std::string(lines.message())};
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
+  }
+  if (ended.reason == scheduler::refusals::kTooFewExecutors && !options.listen) {
+    const std::string advice = AdviceOnTooFew(options.job.spec, options.topology, options.devices);
+    if (!advice.empty()) absl::StrAppend(&ended.error, ". To have enough executors, ", advice);
   }
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;

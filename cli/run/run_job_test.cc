@@ -119,6 +119,32 @@ TEST_F(RunJobTest, JsonLinesPassThroughTracesApartAndTheSummaryNamesTheReport) {
   ASSERT_EQ(result->run.spans.size(), 1u);
 }
 
+TEST_F(RunJobTest, ARefusalForWantOfExecutorsSaysHowToHaveThem) {
+  constexpr char kRefused[] = R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"TooFewExecutors","message":"too few"})";
+  options_.job.spec.strategy.replicas = 2;
+  Script({kRefused, "exit 3"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, HasSubstr("fusionctl: no plan: TooFewExecutors: too few. To have enough executors, start them on this machine by "
+                                 "--device cpu,cpu, or by --topology FILE"));
+  options_.devices = {"cpu", "cpu"};
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, AllOf(HasSubstr("TooFewExecutors: too few\n"), Not(HasSubstr("--device cpu")))) << "they are enough";
+}
+
+TEST_F(RunJobTest, ReplicasAndMachinesThatJoinAreRefusedBeforeAnythingStarts) {
+  options_.job.spec.strategy.replicas = 2;
+  options_.listen = "127.0.0.1:0";
+  Script({"exit 0"});
+  const auto result = Run();
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << "bad input: nobody need join to know";
+  EXPECT_THAT(std::string(result.status().message()),
+              AllOf(HasSubstr("spec.strategy.replicas: 2 cannot be combined with --listen"), HasSubstr("--set spec.strategy.replicas=1")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "script.pids")) << "a process was started";
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
+  options_.job.spec.strategy.replicas = 0;  // auto: one pipeline
+  EXPECT_TRUE(Run().ok());
+}
+
 TEST_F(RunJobTest, AFailureThatNoBrokerToldIsTheLineBeforeTheSummary) {
   options_.format = OutputFormat::kJson;
   Script({kStep1, kSummary, "exit 7"});

@@ -364,6 +364,7 @@ class Session {
     if (result.exit_code == kExitDone || result.exit_code == kExitInterrupted) return result;
     if (failure_) {
       const bool plain = failure_->reason.empty();
+      result.reason = failure_->reason;
       result.error = plain ? failure_->message : absl::StrCat(failure_->reason, ": ", failure_->message);
     } else {
       result.error = absl::StrCat("fusion-broker ended: ", Describe(end), LogTail(*broker_.child));

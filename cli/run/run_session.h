@@ -80,7 +80,8 @@ struct SessionResult {
   int exit_code = kExitDone;
   // Stopped by stop_after_s, not by a request from outside: exit_code is then kExitDone.
   bool time_was_up = false;
-  std::string error;  // a sentence when exit_code is 1 or 3
+  std::string error;   // a sentence when exit_code is 1 or 3
+  std::string reason;  // CamelCase, where the broker gave one with it
 };
 
 // Runs to the end and blocks meanwhile; fills `run`. Call on the main thread. An error status: something of ours could not be started or

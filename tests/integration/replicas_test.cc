@@ -188,6 +188,13 @@ TEST_F(ReplicasTest, DevicesOfThisMachineAreReplicas) {
   EXPECT_THAT(base::ReadWholeFile(Path("out/logs/local-0.log")), HasSubstr("communicates by messages (replica 0: it computes on a CPU)"));
 }
 
+TEST_F(ReplicasTest, OneExecutorIsTooFewAndTheRefusalSaysWhatToType) {
+  FusionctlChild run({"run", "job.yaml", "--set", Grid(2, 1), "--output", "out"}, Path("."));
+  ExpectEnd(run, 3);
+  EXPECT_THAT(run.Stderr(), HasSubstr("TooFewExecutors: 2 pipelines (strategy.replicas)"));
+  EXPECT_THAT(run.Stderr(), HasSubstr("--device cpu,cpu"));
+}
+
 TEST_F(ReplicasTest, WhatCannotBeHadIsRefusedBeforeAStep) {
   WriteTopology(4, 0);
   for (const auto& [settings, words] :

@@ -1,0 +1,73 @@
+#include "cli/run/local_executors.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/kernels/devices.h"
+
+namespace fusionllm::cli {
+namespace {
+
+constexpr int64_t kMostWrittenOut = 4;  // of devices in an advice
+
+int64_t CountOnCores(const std::vector<std::string>& devices) {
+  return std::count_if(devices.begin(), devices.end(), [](const std::string& device) {
+    const auto chosen = kernels::ChooseDevice(device);
+    return chosen.ok() && chosen->backend == "cpu";
+  });
+}
+
+// How to have `needed` executors in the place of those that were started.
+std::string HowToHaveMore(int64_t needed, int64_t usable, const std::optional<job::Topology>& topology,
+                          const std::vector<std::string>& devices) {
+  if (topology) return absl::StrFormat("give topology %s %d devices that may train, it has %d", topology->metadata.name, needed, usable);
+  const std::string file = absl::StrFormat("--topology FILE with %d or more (emulated devices)", needed);
+  if (devices.empty() && needed <= kMostWrittenOut) {
+    const std::vector<std::string> list(static_cast<size_t>(needed), "cpu");
+    return absl::StrCat("start them on this machine by --device ", absl::StrJoin(list, ","), ", or by ", file);
+  }
+  return absl::StrFormat("start them on this machine by --device with %d entries, or by %s", needed, file);
+}
+
+}  // namespace
+
+std::vector<LocalExecutor> LocalExecutorsOf(const std::optional<job::Topology>& topology, const std::vector<std::string>& devices) {
+  std::vector<LocalExecutor> executors;
+  if (topology) {
+    for (const job::Site& site : topology->spec.sites) {
+      for (const job::Device& device : site.devices) executors.push_back({device.name, device.role == job::Role::kSpare});
+    }
+  } else if (devices.empty()) {
+    executors.push_back({.name = "local-0"});
+  } else {
+    for (const std::string& device : devices) {
+      executors.push_back({.name = absl::StrCat("local-", executors.size()), .device = device, .site = "local"});
+    }
+  }
+  return executors;
+}
+
+void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Executors& executors) {
+  const int64_t on_cores = CountOnCores(devices);
+  if (on_cores < 2 || executors.threads > 0) return;
+  executors.threads = std::max<int64_t>(1, cores / on_cores);
+}
+
+std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices) {
+  const job::Strategy& strategy = spec.strategy;
+  const std::vector<LocalExecutor> executors = LocalExecutorsOf(topology, devices);
+  const int64_t usable = std::count_if(executors.begin(), executors.end(), [&](const LocalExecutor& executor) {
+    return !executor.spare && std::find(strategy.exclude.begin(), strategy.exclude.end(), executor.name) == strategy.exclude.end();
+  });
+  const int64_t needed = std::max(strategy.FewestExecutors(), spec.executors.min);
+  if (usable >= needed) return "";  // a limit of the job
+  std::vector<std::string> wishes;
+  if (strategy.replicas > 1) wishes.push_back("--set spec.strategy.replicas=1");
+  if (strategy.stages > usable) wishes.push_back("--set spec.strategy.stages=0");
+  if (spec.executors.min > usable) wishes.push_back(absl::StrCat("--set spec.executors.min=", usable));
+  return absl::StrCat(HowToHaveMore(needed, usable, topology, devices), "; or ask for less by ", absl::StrJoin(wishes, " "));
+}
+
+}  // namespace fusionllm::cli

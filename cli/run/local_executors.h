@@ -1,0 +1,25 @@
+// The executors that a run starts on this machine: which, how they share its cores, and what to do where they are too few.
+// Pure functions, but that names of devices are looked up on this machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/run/run_session.h"
+#include "lib/job/fusion_job.h"
+#include "lib/job/topology.h"
+
+namespace fusionllm::cli {
+
+// One for each device of the topology, else for each of `devices`, else one; in a run with machines that join these have the data.
+std::vector<LocalExecutor> LocalExecutorsOf(const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);
+
+// Executors that compute on the CPU have equal parts of `cores`, a thread at least, where the job does not say how many threads.
+void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Executors& executors);
+
+// What to do about a plan that was refused for want of executors, as a sentence. Empty where more executors here would not help.
+std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,72 @@
+#include "cli/run/local_executors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+job::Topology TopologyOf(const std::vector<job::Device>& devices) {
+  job::Topology topology;
+  topology.metadata.name = "lab";
+  topology.spec.sites.push_back({.name = "here", .devices = devices});
+  return topology;
+}
+
+TEST(LocalExecutorsTest, AreThoseOfTheTopologyElseOfTheListElseOne) {
+  const auto of_topology = LocalExecutorsOf(TopologyOf({{.name = "a"}, {.name = "s", .role = job::Role::kSpare}}), {});
+  ASSERT_EQ(of_topology.size(), 2u);
+  EXPECT_EQ(of_topology[1].name, "s");
+  EXPECT_TRUE(of_topology[1].spare);
+  const auto of_list = LocalExecutorsOf(std::nullopt, {"cpu", "cuda:0"});
+  ASSERT_EQ(of_list.size(), 2u);
+  EXPECT_EQ(of_list[1].name, "local-1");
+  EXPECT_EQ(of_list[1].device, "cuda:0");
+  EXPECT_EQ(of_list[1].site, of_list[0].site) << "one site: links between them are fast";
+  ASSERT_EQ(LocalExecutorsOf(std::nullopt, {}).size(), 1u);
+}
+
+TEST(ShareCoresTest, ExecutorsOnCpusHaveEqualPartsUnlessTheJobSaysOtherwise) {
+  const auto threads = [](const std::vector<std::string>& devices, int64_t cores, int64_t wanted = 0) {
+    job::Executors executors{.threads = wanted};
+    ShareCores(devices, cores, executors);
+    return executors.threads;
+  };
+  EXPECT_EQ(threads({"cpu"}, 8), 0) << "all there are";
+  EXPECT_EQ(threads({"cpu", "cpu"}, 8), 4);
+  EXPECT_EQ(threads({"cpu", "cpu", "cpu"}, 2), 1);
+  EXPECT_EQ(threads({"cpu", "cpu"}, 8, 3), 3);
+}
+
+TEST(AdviceTest, SaysHowToHaveEnoughExecutorsAndHowToNeedFewer) {
+  job::Spec spec;
+  spec.strategy.replicas = 2;
+  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, {}),
+            "start them on this machine by --device cpu,cpu, or by --topology FILE with 2 or more (emulated devices); or ask for less by "
+            "--set spec.strategy.replicas=1");
+  spec.strategy.stages = 3;
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, {}), HasSubstr("--device with 6 entries"));
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, {}), HasSubstr("by --set spec.strategy.replicas=1 --set spec.strategy.stages=0"));
+  const std::vector<std::string> three = {"cpu", "cpu", "cpu"};
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), Not(HasSubstr("stages=0"))) << "three are enough for three stages";
+  spec.strategy.replicas = 1;
+  spec.executors.min = 4;
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), HasSubstr("with 4 entries"));
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), HasSubstr("by --set spec.executors.min=3"));
+}
+
+TEST(AdviceTest, CountsDevicesOfATopologyThatMayTrain) {
+  job::Spec spec;
+  spec.strategy.replicas = 2;
+  spec.strategy.exclude = {"b"};
+  const job::Topology topology = TopologyOf({{.name = "a"}, {.name = "b"}, {.name = "s", .role = job::Role::kSpare}});
+  EXPECT_THAT(AdviceOnTooFew(spec, topology, {}), HasSubstr("give topology lab 2 devices that may train, it has 1; or"));
+  spec.strategy.exclude.clear();
+  EXPECT_EQ(AdviceOnTooFew(spec, topology, {}), "") << "there are two: a limit of the job refuses them";
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
