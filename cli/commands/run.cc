@@ -12,6 +12,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
+#include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
@@ -28,7 +29,7 @@ namespace {
 
 struct Flags {
   std::string job, topology, output, profiles, listen, metrics_address;
-  std::vector<std::string> overrides, devices;
+  std::vector<std::string> overrides, devices;  // each of `devices` a list
   double gather_seconds = 0;
   bool fresh = false, fastest = false;
 };
@@ -82,8 +83,11 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
       std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
     }
   }
-  for (const std::string& device : flags.devices) FUSIONLLM_RETURN_IF_ERROR(kernels::ChooseDevice(device).status());
-  options.devices = flags.devices;
+  for (const std::string& list : flags.devices) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> devices, ParseDeviceList(list));
+    options.devices.insert(options.devices.end(), devices.begin(), devices.end());
+  }
+  for (const std::string& device : options.devices) FUSIONLLM_RETURN_IF_ERROR(kernels::ChooseDevice(device).status());
   options.fastest = flags.fastest;
   options.output = flags.output;
   options.fresh = flags.fresh;
@@ -116,8 +120,8 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
           "--device", flags->devices,
           "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one; several, separated by commas: an executor for "
           "each, in one site")
-      ->delimiter(',')
-      ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) { return std::string(ParseDeviceList(text).status().message()); });
   command->add_flag(
       "--fastest", flags->fastest,
       "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "

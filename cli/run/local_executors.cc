@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/counted.h"
+#include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
 
 namespace fusionllm::cli {
@@ -33,6 +37,18 @@ std::string HowToHaveMore(int64_t needed, int64_t usable, const std::optional<jo
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text) {
+  std::vector<std::string> devices = absl::StrSplit(text, ',');
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("entry %d of '%s' is empty: a list has one device between commas, as in cpu,cpu", i + 1, text));
+    }
+    FUSIONLLM_RETURN_IF_ERROR(kernels::CheckDeviceName(devices[i]));
+  }
+  return devices;
+}
+
 std::vector<LocalExecutor> LocalExecutorsOf(const std::optional<job::Topology>& topology, const std::vector<std::string>& devices) {
   std::vector<LocalExecutor> executors;
   if (topology) {
@@ -53,6 +69,16 @@ void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Exe
   const int64_t on_cores = CountOnCores(devices);
   if (on_cores < 2 || executors.threads > 0) return;
   executors.threads = std::max<int64_t>(1, cores / on_cores);
+}
+
+std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors) {
+  const int64_t on_cores = CountOnCores(devices), threads = on_cores * std::max<int64_t>(1, executors.threads);
+  if (on_cores < 2 || threads <= cores) return "";
+  return absl::StrFormat(
+      "--device: %d executors compute on the CPU with %s, and this machine has %s: they share them, and a step takes longer than "
+      "predicted",
+      on_cores, executors.threads > 1 ? absl::StrFormat("%d threads each", executors.threads) : "a thread each",
+      base::Counted(cores, "core"));
 }
 
 std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices) {

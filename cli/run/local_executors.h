@@ -7,17 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "cli/run/run_session.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/topology.h"
 
 namespace fusionllm::cli {
 
+// "cpu,cuda:0": its entries. Errors: InvalidArgument for one that is empty, by its place, or no device's name.
+absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text);
+
 // One for each device of the topology, else for each of `devices`, else one; in a run with machines that join these have the data.
 std::vector<LocalExecutor> LocalExecutorsOf(const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);
 
 // Executors that compute on the CPU have equal parts of `cores`, a thread at least, where the job does not say how many threads.
 void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Executors& executors);
+// A sentence where they have more threads than there are cores, after ShareCores. Empty: each has cores of its own.
+std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors);
 
 // What to do about a plan that was refused for want of executors, as a sentence. Empty where more executors here would not help.
 std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);

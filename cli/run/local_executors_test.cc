@@ -6,6 +6,7 @@
 namespace fusionllm::cli {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -14,6 +15,21 @@ job::Topology TopologyOf(const std::vector<job::Device>& devices) {
   topology.metadata.name = "lab";
   topology.spec.sites.push_back({.name = "here", .devices = devices});
   return topology;
+}
+
+TEST(ParseDeviceListTest, ReadsItsEntriesAndNamesThoseThatAreNone) {
+  EXPECT_THAT(*ParseDeviceList("cpu"), ElementsAre("cpu"));
+  EXPECT_THAT(*ParseDeviceList("cuda:0,cpu,auto"), ElementsAre("cuda:0", "cpu", "auto"));
+  struct Case {
+    const char *list, *words;
+  };
+  for (const Case& bad : {Case{"cpu,,cpu", "entry 2 of 'cpu,,cpu' is empty"}, Case{"cpu,", "entry 2 of 'cpu,' is empty"},
+                          Case{",cpu", "entry 1 of ',cpu' is empty"}, Case{"", "entry 1 of '' is empty"},
+                          Case{"cpu,gpu", "'gpu' is no device"}, Case{"cpu, cpu", "' cpu' is no device"}}) {
+    const absl::Status status = ParseDeviceList(bad.list).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.list;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.words));
+  }
 }
 
 TEST(LocalExecutorsTest, AreThoseOfTheTopologyElseOfTheListElseOne) {
@@ -39,6 +55,20 @@ TEST(ShareCoresTest, ExecutorsOnCpusHaveEqualPartsUnlessTheJobSaysOtherwise) {
   EXPECT_EQ(threads({"cpu", "cpu"}, 8), 4);
   EXPECT_EQ(threads({"cpu", "cpu", "cpu"}, 2), 1);
   EXPECT_EQ(threads({"cpu", "cpu"}, 8, 3), 3);
+}
+
+TEST(ShareCoresTest, MoreThreadsThanCoresAreToldAndNoFewer) {
+  const auto warning = [](const std::vector<std::string>& devices, int64_t cores, int64_t threads) {
+    return CrowdWarning(devices, cores, {.threads = threads});
+  };
+  EXPECT_THAT(warning({"cpu", "cpu", "cpu"}, 2, 1),
+              HasSubstr("--device: 3 executors compute on the CPU with a thread each, and this machine has 2 cores: they share them"));
+  EXPECT_THAT(warning({"cpu", "cpu"}, 2, 2), HasSubstr("with 2 threads each"));
+  EXPECT_THAT(warning({"cpu", "cpu"}, 1, 1), HasSubstr("has 1 core: "));
+  EXPECT_EQ(warning({"cpu", "cpu"}, 2, 1), "");
+  EXPECT_EQ(warning({"cpu"}, 2, 4), "") << "one shares with nobody";
+  EXPECT_EQ(warning({"cuda:0", "cuda:1", "cuda:2"}, 2, 1), "");
+  EXPECT_EQ(warning({}, 2, 0), "");
 }
 
 TEST(AdviceTest, SaysHowToHaveEnoughExecutorsAndHowToNeedFewer) {

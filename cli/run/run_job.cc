@@ -271,6 +271,9 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const auto cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   ShareCores(options.devices, cores, options.job.spec.executors);
+  if (const std::string crowd = CrowdWarning(options.devices, cores, options.job.spec.executors); !crowd.empty()) {
+    absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, crowd);
+  }
   if (options.metrics_address && *options.metrics_address != "off") {
     FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--metrics-address", *options.metrics_address));
   }

@@ -145,6 +145,17 @@ TEST_F(RunJobTest, ReplicasAndMachinesThatJoinAreRefusedBeforeAnythingStarts) {
   EXPECT_TRUE(Run().ok());
 }
 
+TEST_F(RunJobTest, ExecutorsThatShareCoresAreWarnedOf) {
+  Script({kStep1, kSummary, "exit 0"});
+  options_.devices.assign(std::max(1u, std::thread::hardware_concurrency()) + 1, "cpu");
+  options_.line_prefix = "row 1: ";
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, HasSubstr(absl::StrCat("fusionctl: row 1: warning: --device: ", options_.devices.size(), " executors compute on")));
+  options_.devices = {"cpu"};
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, Not(HasSubstr("warning: --device")));
+}
+
 TEST_F(RunJobTest, AFailureThatNoBrokerToldIsTheLineBeforeTheSummary) {
   options_.format = OutputFormat::kJson;
   Script({kStep1, kSummary, "exit 7"});
