@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/counted.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
@@ -66,11 +67,18 @@ std::string StepLine(const report::Run& run, int64_t total_steps) {
 }
 
 std::string PlanLine(const report::Plan& plan) {
-  std::vector<std::string> devices;
-  for (const report::PlanStage& stage : plan.stages) devices.push_back(absl::StrJoin(stage.devices, "+"));
-  std::string line = absl::StrFormat("plan: %s, %d stage%s", plan.strategy, plan.stages.size(), plan.stages.size() == 1 ? "" : "s");
-  if (!devices.empty()) absl::StrAppend(&line, " (", absl::StrJoin(devices, " > "), ")");
-  absl::StrAppend(&line, ", ", plan.micro_batches, " micro-batch", plan.micro_batches == 1 ? "" : "es");
+  std::vector<std::string> pipelines;
+  for (int replica = 0; replica < plan.replicas; ++replica) {
+    std::vector<std::string> devices;
+    for (const report::PlanStage& stage : plan.stages) devices.push_back(report::DeviceOf(stage, replica));
+    pipelines.push_back(absl::StrJoin(devices, " > "));
+  }
+  const auto stages = static_cast<int64_t>(plan.stages.size());
+  std::string line = absl::StrCat("plan: ", plan.strategy, ", ", plan.replicas > 1 ? absl::StrCat(plan.replicas, " replicas of ") : "",
+                                  base::Counted(stages, "stage"));
+  if (stages > 0) absl::StrAppend(&line, " (", absl::StrJoin(pipelines, "; "), ")");
+  absl::StrAppend(&line, ", ", base::Counted(plan.micro_batches, "micro-batch", "micro-batches"));
+  if (plan.replicas > 1) absl::StrAppend(&line, " (", absl::StrJoin(plan.micro_batches_by_replica, " + "), ")");
   if (plan.in_flight > 0) absl::StrAppend(&line, ", ", plan.in_flight, " in flight");
   absl::StrAppend(&line, ", predicted step ", report::StepSeconds(plan.predicted_step_s));
   return line;

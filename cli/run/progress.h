@@ -16,7 +16,8 @@ namespace fusionllm::cli {
 // "step 120/5000 (2.4%) loss 3.412 gnorm 1.1 lr 3.0e-4 tok/s 5,210 step 1.92s (plan 1.85s) ETA 2h36m"; images have "images/s"; the ETA goes
 // by the median of the last steps. `run` has at least one step.
 std::string StepLine(const report::Run& run, int64_t total_steps);
-// "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s"
+// "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s", of several replicas
+// "plan: op-fence, 2 replicas of 1 stage (a; b), 8 micro-batches (5 + 3), ..."
 std::string PlanLine(const report::Plan& plan);
 
 struct ProgressStyle {

@@ -15,6 +15,7 @@ namespace {
 using nlohmann::json;
 using report::Run;
 
+constexpr int64_t kMostReplicas = 10'000;
 constexpr size_t kMaxSpans = 200'000;  // of one traced step; more would make an unreadable drawing
 
 const json& Get(const json& object, const char* key) {
@@ -71,6 +72,13 @@ int64_t Largest(const json& value) {
   return largest;
 }
 
+std::vector<int64_t> Integers(const json& object, const char* key) {
+  return List<int64_t>(object, key, [](const json& item) { return AsInteger(item); });
+}
+
+// A number that a plan may count its replicas by: no plan of ours has more, and what another one says takes no memory.
+int Replica(int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, 0, kMostReplicas)); }
+
 report::Plan ReadPlan(const json& line) {
   report::Plan plan;
   plan.epoch = Integer(line, "epoch");
@@ -80,6 +88,10 @@ report::Plan ReadPlan(const json& line) {
   plan.gap = Number(line, "gap");
   plan.micro_batches = Integer(line, "micro_batches");
   plan.in_flight = Largest(Get(line, "in_flight"));
+  plan.replicas = std::max(1, Replica(Integer(line, "replicas")));
+  plan.micro_batches_by_replica = Integers(line, "micro_batches_by_replica");
+  plan.sync_s = Number(line, "sync_seconds");
+  plan.sync_bytes = Integer(line, "sync_bytes");
   plan.stages = List<report::PlanStage>(line, "stages", [](const json& item) {
     report::PlanStage stage;
     stage.index = static_cast<int>(Integer(item, "index"));
@@ -87,6 +99,11 @@ report::Plan ReadPlan(const json& line) {
     stage.ops = Texts(item, "ops");
     stage.compute_s = Number(item, "compute_seconds");
     stage.memory_bytes = Integer(item, "memory_bytes");
+    stage.sync_bytes = Integer(item, "sync_bytes");
+    stage.by_replica = List<report::PlanSeat>(item, "by_replica", [](const json& seat) {
+      return report::PlanSeat{.compute_s = Number(seat, "compute_seconds"), .memory_bytes = Integer(seat, "memory_bytes")};
+    });
+    for (const int64_t replica : Integers(item, "chain")) stage.chain.push_back(Replica(replica));
     return stage;
   });
   if (plan.in_flight == 0) {

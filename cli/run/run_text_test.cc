@@ -60,6 +60,52 @@ TEST(PlanLineTest, NamesDevicesInOrder) {
             "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s");
 }
 
+constexpr char kReplicas[] =
+    R"({"type":"plan","strategy":"op-fence","predicted_step_seconds":0.4,"micro_batches":8,"in_flight":3,"replicas":2,)"
+    R"("micro_batches_by_replica":[5,3],"sync_seconds":0.05,"sync_bytes":4000,"stages":[)"
+    R"({"index":0,"devices":["a","c"],"ops":["x"],"compute_seconds":0.3,"memory_bytes":20,"sync_bytes":1500,"chain":[1,0],)"
+    R"("by_replica":[{"compute_seconds":0.3,"memory_bytes":10},{"compute_seconds":0.2,"memory_bytes":20}]},)"
+    R"({"index":1,"devices":["b","d"],"ops":["y"],"compute_seconds":0.1,"sync_bytes":500,"chain":[0,1],)"
+    R"("by_replica":[{"compute_seconds":0.1},{"compute_seconds":0.1}]}],"links":[]})";
+constexpr char kReplicasSummary[] =
+    R"({"type":"summary","steps":2,"final_loss":5,"wire_bytes":20000,"links":[{"src":"a","dst":"c","bytes":3000,"codec":"fp32"},)"
+    R"({"src":"c","dst":"a","bytes":3000,"codec":"fp32"},{"src":"b","dst":"d","bytes":2000,"codec":"fp32"},)"
+    R"({"src":"a","dst":"b","bytes":12000,"codec":"int8"}],"stages":[)"
+    R"({"index":0,"replica":0,"device":"a","busy_ratio":0.5},{"index":1,"replica":0,"device":"b","busy_ratio":0.25},)"
+    R"({"index":0,"replica":1,"device":"c","busy_ratio":0.75},{"index":1,"replica":1,"device":"d","busy_ratio":0.125}]})";
+
+TEST(PlanLineTest, ReplicasAreNamedPipelineByPipelineWithTheirShares) {
+  EXPECT_EQ(PlanLine(*RunOf({kReplicas}).plan),
+            "plan: op-fence, 2 replicas of 2 stages (a > b; c > d), 8 micro-batches (5 + 3), 3 in flight, predicted step 0.40s");
+}
+
+TEST(SummaryTextTest, ReplicasHaveRowsOfTheirOwnAndWhatTheirSumsCost) {
+  const std::string step1 = R"({"type":"step","step":1,"loss":5})", step2 = R"({"type":"step","step":2,"loss":5})";
+  const std::string text = SummaryText(RunOf({kReplicas, step1, step2, kReplicasSummary}));
+  EXPECT_THAT(text, HasSubstr("replicas           2, each of 2 stages: 5 + 3 of 8 micro-batches\n"));
+  EXPECT_THAT(text, HasSubstr("sums of gradients  50ms and 4.00 kB of a step predicted, 4.00 kB measured\n")) << "a > b is no sum";
+  EXPECT_THAT(text, HasSubstr("  replica  stage  device  micro-batches   busy"));
+  EXPECT_THAT(text, HasSubstr("        0      0  a              5 of 8  50.0%"));
+  EXPECT_THAT(text, HasSubstr("        1      0  c              3 of 8  75.0%"));
+  EXPECT_THAT(text, HasSubstr("        1      1  d              3 of 8  12.5%"));
+  const std::string replanned = SummaryText(RunOf({kReplicas, step1, kReplicas, step2, kReplicasSummary}));
+  EXPECT_THAT(replanned, HasSubstr("4.00 kB of a step predicted\n")) << "the bytes are of both plans";
+}
+
+TEST(SummaryTextTest, OnePipelineHasNoWordOfReplicas) {
+  const std::string text = SummaryText(
+      RunOf({kPlan, R"({"type":"step","step":1,"loss":5})", R"({"type":"summary","steps":1,"stages":[{"index":0,"device":"paris-0"}]})"}));
+  EXPECT_THAT(text, AllOf(HasSubstr("  stage  device   busy"), Not(HasSubstr("replica")), Not(HasSubstr("micro-batches"))));
+}
+
+TEST(RunRecorderTest, AnAbsurdNumberOfReplicasTakesNoMemory) {
+  const report::Run run = RunOf({R"({"type":"plan","replicas":2000000000,"stages":[{"devices":["a"],"chain":[-7,1e300,3]}]})"});
+  EXPECT_LE(run.plan->replicas, 10'000);
+  EXPECT_EQ(report::MicroBatchesOf(*run.plan, 3), 0);
+  EXPECT_EQ(report::DeviceOf(run.plan->stages[0], 3), "");
+  EXPECT_LE(report::ChainBytes(*run.plan).size(), 3u);
+}
+
 TEST(RunRecorderTest, ALossThatJsonCannotWriteIsNaN) {
   const report::Run run = RunOf({R"({"type":"step","step":1,"loss":null})"});
   EXPECT_TRUE(std::isnan(run.steps[0].loss));

@@ -4,10 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/run/text_table.h"
+#include "lib/base/counted.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
@@ -21,6 +25,56 @@ std::string StepTime(const report::Summary& summary) {
   const std::string text = absl::StrCat(report::StepSeconds(measured), " measured (median)");
   if (promise.empty()) return text;
   return absl::StrFormat("%s, %s (measured is %+.1f%%)", text, promise, (measured / predicted - 1) * 100);
+}
+
+// How the batch is shared out and what adding up costs, of plans with several replicas.
+void AddReplicas(const report::Run& run, TextTable& figures) {
+  if (!run.plan || run.plan->replicas <= 1) return;
+  const report::Plan& plan = *run.plan;
+  figures.Row({"replicas", absl::StrCat(plan.replicas, ", each of ", base::Counted(static_cast<int64_t>(plan.stages.size()), "stage"), ": ",
+                                        absl::StrJoin(plan.micro_batches_by_replica, " + "), " of ",
+                                        base::Counted(plan.micro_batches, "micro-batch", "micro-batches"))});
+  std::string sums = absl::StrCat(report::StepSeconds(plan.sync_s), " and ", report::TrafficBytes(static_cast<double>(plan.sync_bytes)),
+                                  " of a step predicted");
+  const std::optional<int64_t> bytes = report::BytesBetweenReplicas(run);
+  if (const size_t own = report::OwnSteps(run); bytes && own > 0) {
+    absl::StrAppend(&sums, ", ", report::TrafficBytes(static_cast<double>(*bytes) / static_cast<double>(own)), " measured");
+  }
+  figures.Row({"sums of gradients", sums});
+}
+
+std::string LinksText(const report::Summary& summary) {
+  TextTable links({"link", ">bytes", "codec", ">ratio", ">bandwidth"});
+  for (const report::LinkTotal& link : summary.links) {
+    if (link.bytes == 0) continue;  // every pair of devices is connected; most say nothing
+    links.Row({absl::StrCat(link.src, " > ", link.dst), report::TrafficBytes(static_cast<double>(link.bytes)), link.codec,
+               absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? report::TrafficBytes(link.bytes_per_s) + "/s" : "-"});
+  }
+  return links.ToString();
+}
+
+// A row for each seat: of several replicas one pipeline after the other, as the summary has them.
+std::string StagesText(const report::Run& run) {
+  const std::vector<report::StageTotal>& stages = run.summary->stages;
+  const bool several = std::any_of(stages.begin(), stages.end(), [](const report::StageTotal& seat) { return seat.replica > 0; });
+  std::vector<std::string> titles = {">stage", "device", ">busy", ">memory predicted", ">measured"};
+  if (several) {
+    titles.insert(titles.begin(), ">replica");
+    titles.insert(titles.begin() + 3, ">micro-batches");
+  }
+  TextTable table(std::move(titles));
+  for (const report::StageTotal& stage : stages) {
+    std::vector<std::string> row = {absl::StrCat(stage.index), stage.device, report::Percent(stage.busy_ratio),
+                                    report::MemoryBytes(static_cast<double>(stage.predicted_memory_bytes)),
+                                    report::MemoryBytes(static_cast<double>(stage.peak_memory_bytes))};
+    if (several) {
+      const int64_t share = run.plan ? report::MicroBatchesOf(*run.plan, stage.replica) : 0;
+      row.insert(row.begin(), absl::StrCat(stage.replica));
+      row.insert(row.begin() + 3, share > 0 ? absl::StrFormat("%d of %d", share, run.plan->micro_batches) : "-");
+    }
+    table.Row(std::move(row));
+  }
+  return table.ToString();
 }
 
 std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "-"; }
@@ -39,26 +93,11 @@ std::string SummaryText(const report::Run& run, const std::string& outcome) {
   figures.Row({"bytes on links", report::TrafficBytes(static_cast<double>(summary.wire_bytes))});
   if (const int64_t slow = report::BytesBetweenSites(run); slow > 0)
     figures.Row({"between sites", report::TrafficBytes(static_cast<double>(slow))});
+  AddReplicas(run, figures);
   absl::StrAppend(&text, figures.ToString().substr(1));  // without the empty titles
 
-  if (!summary.links.empty()) {
-    TextTable links({"link", ">bytes", "codec", ">ratio", ">bandwidth"});
-    for (const report::LinkTotal& link : summary.links) {
-      if (link.bytes == 0) continue;  // every pair of devices is connected; most say nothing
-      links.Row({absl::StrCat(link.src, " > ", link.dst), report::TrafficBytes(static_cast<double>(link.bytes)), link.codec,
-                 absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? report::TrafficBytes(link.bytes_per_s) + "/s" : "-"});
-    }
-    absl::StrAppend(&text, "\n", links.ToString());
-  }
-  if (!summary.stages.empty()) {
-    TextTable stages({">stage", "device", ">busy", ">memory predicted", ">measured"});
-    for (const report::StageTotal& stage : summary.stages) {
-      stages.Row({absl::StrCat(stage.index), stage.device, report::Percent(stage.busy_ratio),
-                  report::MemoryBytes(static_cast<double>(stage.predicted_memory_bytes)),
-                  report::MemoryBytes(static_cast<double>(stage.peak_memory_bytes))});
-    }
-    absl::StrAppend(&text, "\n", stages.ToString());
-  }
+  if (!summary.links.empty()) absl::StrAppend(&text, "\n", LinksText(summary));
+  if (!summary.stages.empty()) absl::StrAppend(&text, "\n", StagesText(run));
   return text;
 }
 

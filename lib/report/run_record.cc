@@ -21,6 +21,45 @@ double MedianFromTheThirdOn(const Run& run, double StepPoint::*figure) {
 
 }  // namespace
 
+int64_t MicroBatchesOf(const Plan& plan, int replica) {
+  if (plan.replicas <= 1) return plan.micro_batches;
+  const auto r = static_cast<size_t>(replica);
+  return r < plan.micro_batches_by_replica.size() ? plan.micro_batches_by_replica[r] : 0;
+}
+
+std::string DeviceOf(const PlanStage& stage, int replica) {
+  const auto r = static_cast<size_t>(replica);
+  return r < stage.devices.size() ? stage.devices[r] : "";
+}
+
+PlanSeat SeatOf(const PlanStage& stage, int replica) {
+  const auto r = static_cast<size_t>(replica);
+  return r < stage.by_replica.size() ? stage.by_replica[r] : PlanSeat{.compute_s = stage.compute_s, .memory_bytes = stage.memory_bytes};
+}
+
+std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan) {
+  std::map<std::pair<std::string, std::string>, int64_t> bytes;
+  for (const PlanStage& stage : plan.stages) {
+    for (size_t i = 1; i < stage.chain.size(); ++i) {
+      const std::string from = DeviceOf(stage, stage.chain[i - 1]), to = DeviceOf(stage, stage.chain[i]);
+      bytes[{from, to}] = bytes[{to, from}] = stage.sync_bytes;
+    }
+  }
+  return bytes;
+}
+
+std::optional<int64_t> BytesBetweenReplicas(const Run& run) {
+  if (!run.plan || run.plan->replicas <= 1 || run.plans != 1 || !run.summary) return std::nullopt;
+  std::map<std::string, int> stage_of;
+  for (const StageTotal& seat : run.summary->stages) stage_of[seat.device] = seat.index;
+  int64_t bytes = 0;
+  for (const LinkTotal& link : run.summary->links) {
+    const auto src = stage_of.find(link.src), dst = stage_of.find(link.dst);
+    if (src != stage_of.end() && dst != stage_of.end() && src->second == dst->second) bytes += link.bytes;
+  }
+  return bytes;
+}
+
 size_t OwnSteps(const Run& run) { return run.steps.size() - std::min(run.earlier_steps, run.steps.size()); }
 
 double MedianTokensPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::tokens_per_second); }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fusionllm::report {
@@ -32,12 +33,21 @@ struct Event {
   std::string device;
 };
 
-struct PlanStage {
-  int index = 0;
-  std::vector<std::string> devices;
-  std::vector<std::string> ops;
+// A stage of one replica, as planned.
+struct PlanSeat {
   double compute_s = 0;  // of one step
   int64_t memory_bytes = 0;
+};
+
+struct PlanStage {
+  int index = 0;
+  std::vector<std::string> devices;  // one for each replica
+  std::vector<std::string> ops;
+  double compute_s = 0;  // of one step; of several replicas the busiest one's
+  int64_t memory_bytes = 0;
+  std::vector<PlanSeat> by_replica;  // where there are several
+  std::vector<int> chain;            // the replicas in the order in which they add up
+  int64_t sync_bytes = 0;            // that this puts on each direction of a link of the chain, in a step
 };
 
 // A link as planned: bytes and seconds of one step.
@@ -59,6 +69,10 @@ struct Plan {
   int64_t in_flight = 0;
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
+  int replicas = 1;                               // pipelines side by side
+  std::vector<int64_t> micro_batches_by_replica;  // empty with one
+  double sync_s = 0;                              // part of the step: adding up the gradients of replicas
+  int64_t sync_bytes = 0;                         // that this puts on all links together
 };
 
 // A link and a stage as measured over the whole run.
@@ -116,6 +130,17 @@ struct Run {
   std::string graph_svg;                       // trusted: an SVG element drawn by lib/opdag; empty: none
   std::string outcome;                         // a sentence
 };
+
+// What a plan says of a replica, which may be one that it has not got: plans come from outside. Its share of the micro-batches, 0: unknown;
+// the device of its stage, empty: unknown; the figures of its stage.
+int64_t MicroBatchesOf(const Plan& plan, int replica);
+std::string DeviceOf(const PlanStage& stage, int replica);
+PlanSeat SeatOf(const PlanStage& stage, int replica);
+// Bytes of a step from one replica to the next along their chain, and back, by the devices at both ends.
+std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan);
+// Bytes that went between replicas of the same stage over the whole run, both directions. Nothing where there is one replica, no summary,
+// or several plans: devices had other places before.
+std::optional<int64_t> BytesBetweenReplicas(const Run& run);
 
 // Steps of this start, those of earlier ones in the same folder aside.
 size_t OwnSteps(const Run& run);
