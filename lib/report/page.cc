@@ -41,7 +41,7 @@ figure { margin: 0; position: relative; } svg { width: 100%; height: auto; displ
 .bg4 { background: var(--c4); } .bg5 { background: var(--c5); } .bg6 { background: var(--c6); } .bg7 { background: var(--c7); }
 .st0 { stroke: var(--c0); } .st1 { stroke: var(--c1); } .st2 { stroke: var(--c2); } .st3 { stroke: var(--c3); }
 .st4 { stroke: var(--c4); } .st5 { stroke: var(--c5); } .st6 { stroke: var(--c6); } .st7 { stroke: var(--c7); }
-.plan { display: flex; flex-wrap: wrap; align-items: stretch; row-gap: 14px; }
+.pipeline { margin: 14px 0 6px; } .plan { display: flex; flex-wrap: wrap; align-items: stretch; row-gap: 14px; }
 .stage { border: 1px solid var(--rule); border-radius: 8px; width: 128px; overflow: hidden; font-size: 12.5px; } .stage > i { display: block; height: 6px; }
 .stage div { padding: 7px 9px 9px; } .stage b { font-size: 14px; } .stage small { display: block; color: var(--soft); font-size: 12px; overflow-wrap: anywhere; }
 .hop { width: 64px; align-self: center; text-align: center; font-size: 12px; color: var(--soft); padding: 0 3px; overflow-wrap: anywhere; }

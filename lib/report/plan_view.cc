@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/counted.h"
 #include "lib/report/html.h"
 #include "lib/report/words.h"
 
@@ -20,8 +21,6 @@ std::string SiteOf(const Run& run, const std::string& device) {
   const auto found = run.site_of.find(device);
   return found == run.site_of.end() ? "" : found->second;
 }
-
-std::string DeviceOf(const PlanStage& stage) { return stage.devices.empty() ? "" : stage.devices.front(); }
 
 const PlanLink* FindLink(const Plan& plan, const std::string& src, const std::string& dst) {
   const auto found =
@@ -47,6 +46,31 @@ std::string Hop(const Run& run, const std::string& from, const std::string& to) 
   absl::StrAppend(&out, CodecInShort(shown->codec.substr(0, shown->codec.find('@')), shown->ratio), "<br>",
                   TrafficBytes(static_cast<double>(bytes)), "</div>");
   return out;
+}
+
+// Those that have a device: a plan comes from outside.
+int Pipelines(const Plan& plan) {
+  size_t most = 1;
+  for (const PlanStage& stage : plan.stages) most = std::max(most, stage.devices.size());
+  return std::min(plan.replicas, static_cast<int>(most));
+}
+
+// Its stages in a row, with what travels between them.
+std::string DrawPipelineOf(const Run& run, int replica) {
+  std::string out = "<div class=\"plan\">\n";
+  const std::vector<PlanStage>& stages = run.plan->stages;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const PlanStage& stage = stages[i];
+    const PlanSeat seat = SeatOf(stage, replica);
+    const std::string device = DeviceOf(stage, replica);
+    if (i > 0) absl::StrAppend(&out, Hop(run, DeviceOf(stages[i - 1], replica), device), "\n");
+    const std::string site = SiteOf(run, device);
+    absl::StrAppend(&out, "<div class=\"stage\"><i class=\"bg", i % 8, "\"></i><div><b>", Escape(device), "</b><small>stage ", stage.index,
+                    site.empty() ? "" : absl::StrCat(" in ", Escape(site)), "</small>",
+                    base::Counted(static_cast<int64_t>(stage.ops.size()), "op"), "<small>", Escape(OpsInShort(stage.ops)), "</small>",
+                    Seconds(seat.compute_s), " compute<br>", MemoryBytes(static_cast<double>(seat.memory_bytes)), "</div></div>\n");
+  }
+  return out + "</div>\n";
 }
 
 std::string Bar(double share, int colour) {
@@ -75,54 +99,53 @@ std::string OpsInShort(const std::vector<std::string>& ops) {
 
 std::string DrawPlan(const Run& run) {
   if (!run.plan || run.plan->stages.empty()) return "";
-  std::string out = "<div class=\"plan\">\n";
-  for (size_t i = 0; i < run.plan->stages.size(); ++i) {
-    const PlanStage& stage = run.plan->stages[i];
-    const std::string device = DeviceOf(stage);
-    if (i > 0) absl::StrAppend(&out, Hop(run, DeviceOf(run.plan->stages[i - 1]), device), "\n");
-    const std::string site = SiteOf(run, device);
-    absl::StrAppend(&out, "<div class=\"stage\"><i class=\"bg", i % 8, "\"></i><div><b>", Escape(absl::StrJoin(stage.devices, ", ")),
-                    "</b><small>stage ", stage.index, site.empty() ? "" : absl::StrCat(" in ", Escape(site)), "</small>", stage.ops.size(),
-                    " ops<small>", Escape(OpsInShort(stage.ops)), "</small>", Seconds(stage.compute_s), " compute<br>",
-                    MemoryBytes(static_cast<double>(stage.memory_bytes)), "</div></div>\n");
+  const Plan& plan = *run.plan;
+  std::string out;
+  for (int replica = 0; replica < Pipelines(plan); ++replica) {
+    if (plan.replicas > 1) {
+      absl::StrAppend(&out, "<p class=\"pipeline\"><b>Replica ", replica, "</b> takes ", MicroBatchesOf(plan, replica), " of the ",
+                      base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), "</p>\n");
+    }
+    absl::StrAppend(&out, DrawPipelineOf(run, replica));
   }
-  return out + "</div>\n";
+  return out;
 }
 
 std::string StagesTable(const Run& run) {
-  std::vector<std::vector<std::string>> rows = {
-      {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};  // or stage/replica
-  using Seat = std::pair<int, int>;                                                                                    // stage and replica
-  std::map<Seat, StageTotal> measured;
-  if (run.summary) {
-    for (const StageTotal& stage : run.summary->stages) measured[{stage.index, stage.replica}] = stage;
-  }
+  using Seat = std::pair<int, int>;  // replica and stage
+  std::map<Seat, const StageTotal*> measured;
   std::map<Seat, const PlanStage*> planned;
-  bool replicated = false;
+  if (run.summary) {
+    for (const StageTotal& stage : run.summary->stages) measured[{stage.replica, stage.index}] = &stage;
+  }
   if (run.plan) {
     for (const PlanStage& stage : run.plan->stages) {
-      for (size_t replica = 0; replica < std::max<size_t>(1, stage.devices.size()); ++replica) {
-        planned[{stage.index, static_cast<int>(replica)}] = &stage;
-        replicated = replicated || replica > 0;
-      }
+      for (int replica = 0; replica < Pipelines(*run.plan); ++replica) planned[{replica, stage.index}] = &stage;
     }
   }
   std::set<Seat> seats;
   for (const auto& [seat, stage] : measured) seats.insert(seat);
   for (const auto& [seat, stage] : planned) seats.insert(seat);
   if (seats.empty()) return "";
+  const bool several = seats.rbegin()->first > 0;
+  std::vector<std::vector<std::string>> rows = {
+      {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};
+  if (several) rows[0].insert(rows[0].begin(), ">replica");
   for (const Seat& seat : seats) {
-    const auto& [index, replica] = seat;
+    const auto& [replica, index] = seat;
     const PlanStage* const plan = planned.contains(seat) ? planned[seat] : nullptr;
-    const StageTotal* const total = measured.contains(seat) ? &measured[seat] : nullptr;
-    const int64_t predicted = plan == nullptr || (replicated && total != nullptr) ? total->predicted_memory_bytes : plan->memory_bytes;
-    const std::string device = total != nullptr ? total->device
-                               : replicated     ? plan->devices[static_cast<size_t>(replica)]
-                                                : DeviceOf(*plan);
-    rows.push_back({replicated ? absl::StrCat(index, "/", replica) : absl::StrCat(index), Escape(device),
-                    plan != nullptr ? absl::StrCat(plan->ops.size()) : "–", plan != nullptr ? Seconds(plan->compute_s) : "–",
-                    total != nullptr ? Bar(total->busy_ratio, index) : "–", MemoryBytes(static_cast<double>(predicted)),
-                    total != nullptr ? MemoryBytes(static_cast<double>(total->peak_memory_bytes)) : "–"});
+    const StageTotal* const total = measured.contains(seat) ? measured[seat] : nullptr;
+    const bool by_total = plan == nullptr || (several && total != nullptr);
+    const int64_t predicted = by_total ? total->predicted_memory_bytes : SeatOf(*plan, replica).memory_bytes;
+    std::vector<std::string> row = {absl::StrCat(index),
+                                    Escape(total != nullptr ? total->device : DeviceOf(*plan, replica)),
+                                    plan != nullptr ? absl::StrCat(plan->ops.size()) : "–",
+                                    plan != nullptr ? Seconds(SeatOf(*plan, replica).compute_s) : "–",
+                                    total != nullptr ? Bar(total->busy_ratio, index) : "–",
+                                    MemoryBytes(static_cast<double>(predicted)),
+                                    total != nullptr ? MemoryBytes(static_cast<double>(total->peak_memory_bytes)) : "–"};
+    if (several) row.insert(row.begin(), absl::StrCat(replica));
+    rows.push_back(std::move(row));
   }
   return Table(rows);
 }
@@ -138,6 +161,10 @@ std::string LinksTable(const Run& run) {
       if (link.bytes > 0 || links.contains({link.src, link.dst})) links[{link.src, link.dst}].second = &link;
     }
   }
+  // Between replicas go gradients alone, at full size, and no link of the plan speaks of them.
+  std::map<std::pair<std::string, std::string>, int64_t> chains;
+  if (run.plan) chains = ChainBytes(*run.plan);
+  for (const auto& [ends, bytes] : chains) links[ends];
   if (links.empty()) return "";
   // Steps of earlier starts in the folder are shown; their bytes were counted then.
   const double steps = static_cast<double>(std::max<size_t>(1, OwnSteps(run)));
@@ -146,11 +173,19 @@ std::string LinksTable(const Run& run) {
   for (const auto& [ends, link] : links) {
     const auto& [plan, total] = link;
     const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);
-    const std::string codec = total != nullptr ? CodecInShort(total->codec, total->ratio) : CodecInShort(plan->codec, plan->ratio);
+    const auto chain = chains.find(ends);
+    const bool sums = plan == nullptr && chain != chains.end();
+    const std::string codec = total != nullptr  ? CodecInShort(total->codec, total->ratio)
+                              : plan != nullptr ? CodecInShort(plan->codec, plan->ratio)
+                                                : "fp32";
     const auto bytes = [](double value) { return TrafficBytes(std::round(value)); };
-    rows.push_back({Escape(ends.first), absl::StrCat(Escape(ends.second), from != to ? " <span class=\"soft\">(between sites)</span>" : ""),
-                    codec, plan != nullptr ? bytes(static_cast<double>(plan->bytes)) : "–",
-                    total != nullptr ? bytes(static_cast<double>(total->bytes) / steps) : "–",
+    const std::string predicted = plan != nullptr ? bytes(static_cast<double>(plan->bytes))
+                                  : sums          ? bytes(static_cast<double>(chain->second))
+                                                  : "–";
+    rows.push_back({Escape(ends.first),
+                    absl::StrCat(Escape(ends.second), from != to ? " <span class=\"soft\">(between sites)</span>" : "",
+                                 sums ? " <span class=\"soft\">(sums of gradients)</span>" : ""),
+                    codec, predicted, total != nullptr ? bytes(static_cast<double>(total->bytes) / steps) : "–",
                     total != nullptr ? bytes(static_cast<double>(total->bytes)) : "–", plan != nullptr ? Seconds(plan->seconds) : "–",
                     total != nullptr && total->bytes_per_s > 0 ? TrafficBytes(total->bytes_per_s) + "/s" : "–"});
   }

@@ -1,4 +1,5 @@
-// The plan of a run as HTML: its stages in a row with what travels between them, and tables of predictions beside measurements.
+// The plan of a run as HTML: its stages in a row with what travels between them, a row for each of several replicas, and tables of
+// predictions beside measurements.
 #pragma once
 
 #include <string>

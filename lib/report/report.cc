@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/counted.h"
 #include "lib/report/chart.h"
 #include "lib/report/html.h"
 #include "lib/report/page.h"
@@ -109,10 +110,16 @@ std::string Events(const Run& run) {
 
 std::string PlanSentence(const Run& run) {
   const Plan& plan = *run.plan;
-  std::string text = absl::StrCat("Planner ", Escape(plan.strategy), ", ", plan.micro_batches, " micro-batches");
+  std::string text =
+      absl::StrCat("Planner ", Escape(plan.strategy), ", ", base::Counted(plan.micro_batches, "micro-batch", "micro-batches"));
+  if (plan.replicas > 1) absl::StrAppend(&text, " shared out over ", plan.replicas, " replicas");
   if (plan.in_flight > 0) absl::StrAppend(&text, ", ", plan.in_flight, " in flight");
   absl::StrAppend(&text, "; predicted step ", Seconds(plan.predicted_step_s));
   if (plan.lower_bound_s > 0) absl::StrAppend(&text, ", no plan on these devices can do better than ", Seconds(plan.lower_bound_s));
+  if (plan.replicas > 1) {
+    absl::StrAppend(&text, ". At the end of a step replicas add up their gradients: ", Seconds(plan.sync_s), " of it, with ",
+                    TrafficBytes(static_cast<double>(plan.sync_bytes)), " on links");
+  }
   if (run.plans > 1) absl::StrAppend(&text, ". The run had ", run.plans, " plans; this is the last");
   return text + ".";
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -190,6 +191,71 @@ TEST(ReportTest, ARowThatLostADeviceIsMarked) {
   EXPECT_THAT(html, HasSubstr("op-fence *"));
   EXPECT_THAT(html, Not(HasSubstr("naive *")));
   EXPECT_THAT(html, HasSubstr("<p>* op-fence: tokyo-2 was lost after step 31</p>"));
+}
+
+// Two pipelines of two stages: a > b and c > d.
+Run ReplicatedRun() {
+  Run run;
+  run.title = "replicas";
+  run.steps = {{1, 5.0}, {2, 4.0}};
+  run.plan = Plan{1, "op-fence", 0.4, 0.3, 0.3, 8, 3, {}, {}};
+  run.plan->replicas = 2;
+  run.plan->micro_batches_by_replica = {5, 3};
+  run.plan->sync_s = 0.05;
+  run.plan->sync_bytes = 4000;
+  run.plan->stages = {{0, {"a", "c"}, {"x"}, 0.3, 20 << 20, {{0.3, 10 << 20}, {0.21, 20 << 20}}, {1, 0}, 1500},
+                      {1, {"b", "d"}, {"y", "z"}, 0.17, 9 << 20, {{0.17, 9 << 20}, {0.13, 8 << 20}}, {0, 1}, 500}};
+  run.plan->links = {{"a", "b", 700, "int8", 4.0, 0.1}, {"c", "d", 420, "fp32", 1.0, 0.1}};
+  run.plans = 1;
+  run.summary = Summary{2, 4.0, 0.4, 0.4, 10'000, {{"a", "c", 3200, "fp32", 1.0}, {"c", "a", 3200, "fp32", 1.0}}, {}};
+  for (const auto& [index, replica, device] : {std::tuple(0, 0, "a"), std::tuple(1, 0, "b"), std::tuple(0, 1, "c"), std::tuple(1, 1, "d")})
+    run.summary->stages.push_back({index, replica, device, 0.5, 0, 7 << 20, 9 << 20});
+  return run;
+}
+
+size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(PlanViewTest, ReplicasAreDrawnAsPipelinesWithTheirSharesAndFigures) {
+  const std::string html = DrawPlan(ReplicatedRun());
+  EXPECT_EQ(CountOf(html, "<div class=\"plan\">"), 2u);
+  EXPECT_EQ(CountOf(html, "<div class=\"hop"), 2u) << "one in each, none between pipelines";
+  EXPECT_THAT(html, AllOf(HasSubstr("<b>Replica 0</b> takes 5 of the 8 micro-batches"), HasSubstr("<b>Replica 1</b> takes 3 of the 8")));
+  EXPECT_THAT(html, AllOf(HasSubstr("300 ms compute<br>10.0 MiB"), HasSubstr("210 ms compute<br>20.0 MiB"))) << html;
+  EXPECT_LT(html.find(">b<"), html.find("Replica 1"));
+  EXPECT_GT(html.find(">c<"), html.find("Replica 1"));
+  EXPECT_THAT(html, AllOf(HasSubstr("int8 4.0×"), HasSubstr("420 B"), HasSubstr("1 op<small>"), HasSubstr("2 ops<small>")));
+  EXPECT_THAT(DrawPlan(SampleRun("one", 1, "fp32")), Not(HasSubstr("Replica")));
+}
+
+TEST(PlanViewTest, EverySeatHasARowWithItsOwnPrediction) {
+  const std::string table = StagesTable(ReplicatedRun());
+  EXPECT_EQ(CountOf(table, "<tr>"), 5u) << table;
+  for (const char* seconds : {"300 ms", "210 ms", "170 ms", "130 ms"}) EXPECT_EQ(CountOf(table, seconds), 1u) << seconds;
+  EXPECT_THAT(table, HasSubstr("replica</th>"));
+  EXPECT_LT(table.find(">b<"), table.find(">c<")) << "pipeline by pipeline";
+  EXPECT_THAT(StagesTable(SampleRun("one", 1, "fp32")), Not(HasSubstr("replica</th>")));
+}
+
+TEST(PlanViewTest, LinksOfAChainHaveTheBytesThatThePlanPutsOnThem) {
+  const report::Run run = ReplicatedRun();
+  const std::string table = LinksTable(run);
+  EXPECT_EQ(CountOf(table, "(sums of gradients)"), 4u) << "both stages, both ways";
+  EXPECT_THAT(table, AllOf(HasSubstr("1.50 kB"), HasSubstr("1.60 kB"))) << "a step, predicted and measured";
+  EXPECT_EQ(BytesBetweenReplicas(run), 6400);
+  EXPECT_EQ(BytesBetweenReplicas(SampleRun("one", 1, "fp32")), std::nullopt);
+}
+
+TEST(ReportTest, OfReplicasTheReportSaysWhatTheirSumsCost) {
+  EXPECT_THAT(ToHtml({"t", "", {}, {ReplicatedRun()}}),
+              AllOf(HasSubstr("8 micro-batches shared out over 2 replicas"),
+                    HasSubstr("At the end of a step replicas add up their gradients: 50 ms of it, with 4.00 kB on links")));
+  report::Run one = SampleRun("one", 1, "fp32");
+  one.plan->micro_batches = 1;
+  EXPECT_THAT(ToHtml({"t", "", {}, {one}}), AllOf(HasSubstr("op-fence, 1 micro-batch,"), Not(HasSubstr("replica"))));
 }
 
 TEST(ReportTest, ImagesAreCountedAsImages) {
