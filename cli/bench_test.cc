@@ -110,7 +110,7 @@ TEST(BenchCalibrate, WhatItSavesReadsBackAndIsEnoughToPlanBy) {
   program.Write("t.yaml", kTopology);
   const Outcome outcome = program.Run("bench job.yaml --topology t.yaml --calibrate -o p.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("on 4 device(s), 5 links"));
+  EXPECT_THAT(outcome.out, HasSubstr("on 4 devices, 5 links"));
   const std::string text = base::ReadWholeFile(program.Path("p.json"));
   const auto profiles = wire::ParseProfiles(text);
   ASSERT_TRUE(profiles.ok()) << profiles.status();

@@ -103,7 +103,7 @@ TEST_F(PlanGpus, CalibrationMeasuresWhatIsNoPaper) {
   program_.Write("t.yaml", absl::StrReplaceAll(kTopology, {{"b-0, profile: nvidia-t4", "b-0"}}));
   const Outcome outcome = program_.Run("bench job.yaml --topology t.yaml --calibrate -o p.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("on 1 device(s)"));
+  EXPECT_THAT(outcome.out, HasSubstr("on 1 device,"));
   const Outcome plan = program_.Run("plan job.yaml --topology t.yaml --profiles p.json --strategy equal-ops");
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("not measured (nvidia-l4)"));

@@ -181,7 +181,7 @@ std::vector<Case> Cases() {
        "{name: a-1, memory: 96Mi}",
        "--topology topology.yaml --set spec.placement.minMemory=96Mi --set spec.executors.min=2",
        3,
-       {"TooFewExecutors", "executors.min asks for 2 executors, 1 are usable; spec.placement.minMemory asks for 96.0 MiB", "a-0 the most"}},
+       {"TooFewExecutors", "executors.min asks for 2 executors, 1 is usable; spec.placement.minMemory asks for 96.0 MiB", "a-0 the most"}},
       {"EverybodyExcluded", "", "", "", "--topology topology.yaml --set 'spec.strategy.exclude=[a-0, a-1, b-0]'", 3, {"NoExecutors"}},
       {"PinToNobody",
        "",

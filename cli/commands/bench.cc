@@ -13,6 +13,7 @@
 #include "cli/commands/emulated_links.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/run/text_table.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/estimator/graph_cost.h"
@@ -158,8 +159,10 @@ absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", text);
   } else if (flags.calibrate) {
-    absl::PrintF("%s: times of %d ops on %d device(s), %d links; use them with --profiles\n", flags.output, document.devices[0].ops.size(),
-                 document.devices.size(), document.links.size());
+    absl::PrintF("%s: times of %s on %s, %s; use them with --profiles\n", flags.output,
+                 base::Counted(static_cast<int64_t>(document.devices[0].ops.size()), "op"),
+                 base::Counted(static_cast<int64_t>(document.devices.size()), "device"),
+                 base::Counted(static_cast<int64_t>(document.links.size()), "link"));
   } else {
     PrintRates(*workload, document.devices[0]);
   }

@@ -13,6 +13,7 @@
 #include "cli/commands/plan_grid.h"
 #include "cli/commands/plan_running.h"
 #include "cli/run/text_table.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/report/words.h"
 
@@ -57,9 +58,9 @@ std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) 
 }
 
 void PrintText(const wire::PlanDocument& plan) {
-  absl::PrintF("%s: a step of %d micro-batches of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
-               plan.micro_batches, plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds),
-               report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
+  absl::PrintF("%s: a step of %s of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
+               base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), plan.micro_batch_size,
+               report::StepSeconds(plan.predicted_step_seconds), report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
   std::fputs(BoundsText(plan).c_str(), stdout);
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute);
   if (plan.replicas > 1) {

@@ -13,6 +13,7 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/simulate_workload.h"
 #include "lib/report/html.h"
@@ -104,9 +105,10 @@ void PrintWhatIfs(const std::vector<wire::WhatIfDocument>& what_ifs) {
 
 void PrintText(const wire::SimulationDocument& simulation) {
   const wire::SimulatedStep& step = simulation.step;
-  absl::PrintF("%s, schedule %s%s: a step of %d micro-batches of %d takes %s\n", simulation.plan.strategy, step.schedule,
+  absl::PrintF("%s, schedule %s%s: a step of %s of %d takes %s\n", simulation.plan.strategy, step.schedule,
                step.virtual_stages > 1 ? absl::StrFormat(" with %d stages a device", step.virtual_stages) : std::string(),
-               step.micro_batches, simulation.plan.micro_batch_size, report::StepSeconds(step.step_seconds));
+               base::Counted(step.micro_batches, "micro-batch", "micro-batches"), simulation.plan.micro_batch_size,
+               report::StepSeconds(step.step_seconds));
   std::fputs(SpecificationNote(simulation.plan).c_str(), stdout);
   if (step.replicas > 1) {
     absl::PrintF("%d pipelines side by side; the slowest takes %s, then adding up their gradients %s\n", step.replicas,
@@ -116,7 +118,7 @@ void PrintText(const wire::SimulationDocument& simulation) {
                  simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));
   }
   if (const auto& spread = step.spread) {
-    absl::PrintF("%d steps: mean %s, median %s, 95%% within %s, from %s to %s; below is the first\n", spread->steps,
+    absl::PrintF("%s: mean %s, median %s, 95%% within %s, from %s to %s; below is the first\n", base::Counted(spread->steps, "step"),
                  report::StepSeconds(spread->mean_seconds), report::StepSeconds(spread->p50_seconds),
                  report::StepSeconds(spread->p95_seconds), report::StepSeconds(spread->least_seconds),
                  report::StepSeconds(spread->most_seconds));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
+#include "lib/base/counted.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
@@ -93,7 +94,7 @@ absl::StatusOr<int> RunDemo(const DemoOptions& options, SignalWatch& signals) {
       run.profiles = measured;
     }
     if (options.format == OutputFormat::kText)
-      absl::FPrintF(stderr, "\nrun %d of %d, %s, %d steps\n", i + 1, rows.size(), run.title, steps);
+      absl::FPrintF(stderr, "\nrun %d of %d, %s, %s\n", i + 1, rows.size(), run.title, base::Counted(steps, "step"));
     FUSIONLLM_ASSIGN_OR_RETURN(RunJobResult result, RunJob(run, signals));
     if (result.exit_code != kExitDone) return result.exit_code;
     if (i == 0 && !result.run.steps.empty()) steps = result.run.steps.back().step;

@@ -1,6 +1,7 @@
 #include "lib/broker/migration.h"
 
 #include "absl/strings/str_format.h"
+#include "lib/base/counted.h"
 #include "lib/scheduler/assignment.h"
 
 namespace fusionllm::broker {
@@ -22,8 +23,8 @@ MigrationJudge::Verdict MigrationJudge::Judge(const MigrationCase& given, std::s
                                   ? ""
                                   : absl::StrFormat(" (%.3g s predicted, times %.3g for what predictions of this run are off by)",
                                                     given.other_step_s / given.bias, given.bias);
-  *figures = absl::StrFormat("%.3g s a step%s instead of %.3g s, %.3g s over %d steps for a move of about %.3g s", given.other_step_s,
-                             promise, given.step_s, in_all_s, given.steps_left, given.cost_s);
+  *figures = absl::StrFormat("%.3g s a step%s instead of %.3g s, %.3g s over %s for a move of about %.3g s", given.other_step_s, promise,
+                             given.step_s, in_all_s, base::Counted(given.steps_left, "step"), given.cost_s);
   const bool pays = gain_s >= least_gain_ * now_s && in_all_s > given.cost_s;
   in_a_row_ = pays ? in_a_row_ + 1 : 0;
   if (!pays) return Verdict::kStay;

@@ -1,4 +1,5 @@
 // RunState: what happens before the first step of a plan: calibration, probes, the plan itself.
+#include "lib/base/counted.h"
 #include "lib/broker/run_state.h"
 
 #include <algorithm>
@@ -284,11 +285,11 @@ void RunState::Take(PlanSummary plan) {
   slowness_ = slowness_asked_;
   considered_.insert(devices_asked_.begin(), devices_asked_.end());
   if (again) {
-    Do(Announce{
-        .reason = "Replanned",
-        .step = last_step_,
-        .message = absl::StrFormat("%s%d stages on %s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
-                                   plan_.stages(), absl::StrJoin(plan_.devices, ", "), renewal_why_.empty() ? "" : ": ", renewal_why_)});
+    Do(Announce{.reason = "Replanned",
+                .step = last_step_,
+                .message = absl::StrFormat("%s%s on %s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
+                                           base::Counted(plan_.stages(), "stage"), absl::StrJoin(plan_.devices, ", "),
+                                           renewal_why_.empty() ? "" : ": ", renewal_why_)});
   }
   renewal_why_.clear();
   Load();

@@ -119,6 +119,8 @@ TEST_F(RunStateReplicasTest, WithoutASpareTheRestIsPlannedAnew) {
   EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("3 stages on b0, c0, d0"));
   EXPECT_EQ(run_.state.plan().replicas, 1);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+  for (const char* lost : {"b0", "c0"}) run_.Feed(Left{.name = lost, .incarnation = 1, .why = "killed"});
+  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("1 stage on d0"));
 }
 
 TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {

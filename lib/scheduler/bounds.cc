@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/counted.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/words.h"
 
@@ -199,8 +200,9 @@ LowerBound CutBytes(const Problem& problem, const std::vector<double>& least_byt
   const double bytes = least_bytes[stages - 2], rate = FastestRate(problem);
   bound.holds = true;
   bound.seconds = rate > 0 ? problem.request().micro_batches * bytes / rate : 0;
-  bound.why = absl::StrFormat("%d stages at least: between two of them each of %d micro-batches sends %s or more, over %s/s at most",
-                              stages, problem.request().micro_batches, SizeText(bytes), SizeText(rate));
+  bound.why =
+      absl::StrFormat("%s at least: between two of them each of %s sends %s or more, over %s/s at most", base::Counted(stages, "stage"),
+                      base::Counted(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
   return bound;
 }
 
@@ -259,13 +261,15 @@ std::vector<LowerBound> LowerBounds(const Problem& problem) {
       {.name = "work",
        .seconds = request.micro_batches * BalancedSeconds(problem, kinds),
        .holds = true,
-       .why = absl::StrFormat("%d micro-batches shared out over the %d fastest devices that may be used, none of them ever idle",
-                              request.micro_batches, problem.max_stages())},
+       .why = absl::StrFormat("%s shared out over the %s that may be used, none of them ever idle",
+                              base::Counted(request.micro_batches, "micro-batch", "micro-batches"),
+                              base::Counted(problem.max_stages(), "fastest device"))},
       {.name = "largest-op",
        .seconds = request.micro_batches * largest.seconds,
        .holds = true,
-       .why = absl::StrFormat("one device runs op '%s' for all %d micro-batches, %s each on %s, which is fastest at it",
-                              request.ops[problem.op_at(largest.position)].name, request.micro_batches, DurationText(largest.seconds),
+       .why = absl::StrFormat("one device runs op '%s' for all %s, %s each on %s, which is fastest at it",
+                              request.ops[problem.op_at(largest.position)].name,
+                              base::Counted(request.micro_batches, "micro-batch", "micro-batches"), DurationText(largest.seconds),
                               request.devices[largest.device].name)},
       {.name = "longest-path",
        .seconds = LongestPathSeconds(problem, kinds),

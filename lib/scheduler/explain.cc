@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/words.h"
 
@@ -89,8 +90,9 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     const double stage_s = stage.forward_s + stage.backward_s + stage.codec_s;
     const Device& device = request.devices[stage.devices[0]];
     lines.push_back(absl::StrFormat(
-        "stage %d: %s%s runs %d ops, %s per micro-batch%s, %d in flight, room for %s", stage.index, device.name,
-        device.site.empty() ? "" : absl::StrCat(" (", device.site, ")"), stage.ops.size(), DurationText(stage_s),
+        "stage %d: %s%s runs %s, %s per micro-batch%s, %d in flight, room for %s", stage.index, device.name,
+        device.site.empty() ? "" : absl::StrCat(" (", device.site, ")"), base::Counted(static_cast<int64_t>(stage.ops.size()), "op"),
+        DurationText(stage_s),
         stage_s >= slowest_s * (1 - 1e-9) ? ", the slowest stage" : absl::StrFormat(" (%.0f%% of the slowest)", 100 * stage_s / slowest_s),
         stage.in_flight, SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
   }
@@ -118,8 +120,8 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     const bool capped = static_cast<int>(plan.stages.size()) >= problem.max_stages();
     lines.push_back(absl::StrFormat("%s has no stage: %s", name,
                                     spares.contains(name) ? "a spare"
-                                    : capped              ? absl::StrFormat("the job may use %d executors", problem.max_stages())
-                                                          : std::string("a stage there would not make the step faster")));
+                                    : capped ? absl::StrCat("the job may use ", base::Counted(problem.max_stages(), "executor"))
+                                             : std::string("a stage there would not make the step faster")));
   }
   return lines;
 }

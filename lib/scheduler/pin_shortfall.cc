@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/words.h"
 
@@ -46,8 +47,8 @@ std::optional<Refusal> StagesShortfall(const Problem& problem, const std::vector
   const std::string wishes = DeviceWishes(request);
   if (count > problem.max_stages()) {
     return Refusal{refusals::kPinConflict,
-                   absl::StrFormat("%s need %d stages, on %s; %s allows %d", wishes, count, NamesOf(problem, runs), StageLimit(request),
-                                   problem.max_stages()),
+                   absl::StrFormat("%s need %s, on %s; %s allows %d", wishes, base::Counted(count, "stage"), NamesOf(problem, runs),
+                                   StageLimit(request), problem.max_stages()),
                    {}};
   }
   int free_ops = problem.positions() - problem.first_cut() + 1;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/refusal_reasons.h"
@@ -174,15 +175,16 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
     refusal = {refusals::kTooFewExecutors,
-               absl::StrFormat("%s asks for %d executors, %d are usable%s", wanted == request.stages ? "strategy.stages" : "executors.min",
-                               wanted, available, why),
+               absl::StrFormat("%s asks for %s, %d %s usable%s", wanted == request.stages ? "strategy.stages" : "executors.min",
+                               base::Counted(wanted, "executor"), available, available == 1 ? "is" : "are", why),
                {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
     return false;
   }
   if (wanted > ops) {
     refusal = {refusals::kTooManyStages,
-               absl::StrFormat("%s asks for %d stages, the model has only %d ops to share out",
-                               wanted == request.stages ? "strategy.stages" : "executors.min", wanted, ops),
+               absl::StrFormat("%s asks for %s, the model has only %s to share out",
+                               wanted == request.stages ? "strategy.stages" : "executors.min", base::Counted(wanted, "stage"),
+                               base::Counted(ops, "op")),
                {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
     return false;
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
@@ -121,8 +122,9 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   const int64_t whole = problem.NeedAlone(0, problem.positions());
   if (whole > together) {
     return {refusals::kInsufficientMemory,
-            absl::StrFormat("the job needs %s with one micro-batch in flight, the %d executors it may use have %s together",
-                            SizeText(static_cast<double>(whole)), problem.max_stages(), SizeText(static_cast<double>(together))),
+            absl::StrFormat("the job needs %s with one micro-batch in flight, the %s it may use %s %s together",
+                            SizeText(static_cast<double>(whole)), base::Counted(problem.max_stages(), "executor"),
+                            problem.max_stages() == 1 ? "has" : "have", SizeText(static_cast<double>(together))),
             {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
   }
   if (problem.HasPins()) {
@@ -143,7 +145,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   if (problem.HasPins()) {
     return {refusals::kPinConflict,
             absl::StrFormat("no placement was found that fits the memory of the executors and honours %s%s", DeviceWishes(request),
-                            request.stages > 0 ? absl::StrFormat(" with %d stages (strategy.stages)", request.stages) : ""),
+                            request.stages > 0 ? absl::StrCat(" with ", base::Counted(request.stages, "stage"), " (strategy.stages)") : ""),
             {}};
   }
   return GreedyShortfall(problem);

@@ -1,6 +1,7 @@
 #include "operator/lifecycle/decider.h"
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/counted.h"
 
 namespace fusionllm::op {
 namespace {
@@ -145,7 +146,7 @@ void Decider::SayWherePlaced() {
     return;
   }
   std::string what = fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
-                           : absl::StrCat(seen_.slots.size(), " executors placed.");
+                           : absl::StrCat(base::Counted(static_cast<int64_t>(seen_.slots.size()), "executor"), " placed.");
   if (!seen_.strategy_change.empty()) absl::StrAppend(&what, " ", seen_.strategy_change);
   const char* const whole = seen_.strategy_change.empty() ? "Dispatched" : kStrategyAdapted;
   Condition(JobCondition::kDispatched, true, fewer ? kFewerDispatched : whole, std::move(what));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/job/fusion_job_fields.h"
 #include "operator/inventory/pod_shape.h"
 #include "operator/manifests/run_objects.h"
@@ -88,8 +89,8 @@ class Allotment {
     for (const job::PlacementCluster& named : spec_.placement.clusters) {
       const bool known = std::any_of(offers_.begin(), offers_.end(), [&](const auto& offer) { return offer.name == named.name; });
       if (named.min > 0 && !known) {
-        return Refuse(absl::StrCat("spec.placement.clusters: ", named.name, " must have ", named.min,
-                                   " executors, and there is no such cluster; there are: ", NamesOf(offers_)));
+        return Refuse(absl::StrCat("spec.placement.clusters: ", named.name, " must have ", base::Counted(named.min, "executor"),
+                                   ", and there is no such cluster; there are: ", NamesOf(offers_)));
       }
     }
     for (const ClusterOffer& offer : offers_) Consider(offer, selector);
@@ -164,12 +165,13 @@ class Allotment {
   bool TakeMinima() {
     for (Share& share : shares_) {
       if (share.least > share.limit()) {
-        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", share.least,
-                                   " executors and has room for ", *share.offer->room, ". ", Shortages()));
+        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", base::Counted(share.least, "executor"),
+                                   " and has room for ", *share.offer->room, ". ", Shortages()));
       }
       if (share.least == 0) continue;
       if (IsOneTooMany(share)) {
-        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", share.least, " executors. ", TooMany()));
+        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", base::Counted(share.least, "executor"),
+                                   ". ", TooMany()));
       }
       Take(share, share.least);
       total_ += share.least;

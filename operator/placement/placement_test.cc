@@ -77,7 +77,7 @@ TEST_F(PlacementTest, ItHasPartsInNoMoreClustersThanItsStatusCanName) {
   wish().clusters = {{.name = "c0", .min = 1}, {.name = "c1", .min = 1}, {.name = "c2", .min = 1}};
   executors().min = 1;
   EXPECT_THAT(place(3, 2, 0).problem,
-              HasSubstr("spec.placement.clusters: c2 must have 1 executors. A job has parts in 64 clusters at most"));
+              HasSubstr("spec.placement.clusters: c2 must have 1 executor. A job has parts in 64 clusters at most"));
   EXPECT_THAT(used(place(3, 2, 1)), ElementsAre("c0", "c1", "c2"));
 }
 
@@ -230,7 +230,7 @@ TEST_F(PlacementTest, WhatCannotBeIsSaid) {
   executors().replicas = 4;
   EXPECT_THAT(Problem({}), HasSubstr("no cluster"));
   wish().clusters = {{"mars", 1, std::nullopt}};
-  EXPECT_THAT(Problem({"paris"}), HasSubstr("mars must have 1 executors, and there is no such cluster; there are: paris"));
+  EXPECT_THAT(Problem({"paris"}), HasSubstr("mars must have 1 executor, and there is no such cluster; there are: paris"));
   wish().clusters = {{"paris", 0, 3}};
   EXPECT_THAT(Problem({"paris"}), HasSubstr("maxima add up to 3, fewer than the 4"));
   wish().clusters = {{"paris", 5, std::nullopt}};

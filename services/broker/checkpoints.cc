@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/archive/newest.h"
+#include "lib/base/counted.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
@@ -50,10 +51,10 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
                                                    " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
   }
   if (const int64_t step = reader.manifest()->step; step > job.spec.training.steps) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "spec.training.steps: %d, and %s has seen %d steps already; give more steps, another folder, or begin anew (--fresh, "
-        "spec.checkpoint.resume: never)",
-        job.spec.training.steps, reader.path(), step));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or begin anew (--fresh, "
+                        "spec.checkpoint.resume: never)",
+                        job.spec.training.steps, reader.path(), base::Counted(step, "step")));
   }
   return CheckpointFound{.step = reader.manifest()->step, .path = reader.path(), .changed = Differences(job, *reader.manifest())};
 }

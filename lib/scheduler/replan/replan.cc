@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/refusal_reasons.h"
@@ -177,9 +178,10 @@ class Replanner {
       answer.verdict = ReplanAnswer::Verdict::kMove;
       answer.gain_s = gain_s;
       Take(best, answer);
-      answer.reason = absl::StrFormat("%.3g s a step instead of %.3g s%s: %s, which costs %.3g s and gains %.3g s over the %d steps left",
-                                      step_s, present_step_s, OfLoss(best, step_s > present_step_s ? "but" : "and", present_cost_s),
-                                      Moves(answer.migration), options_.fixed_s + answer.migration.transfer_s, gain_s, options_.steps_left);
+      answer.reason =
+          absl::StrFormat("%.3g s a step instead of %.3g s%s: %s, which costs %.3g s and gains %.3g s over the %s left", step_s,
+                          present_step_s, OfLoss(best, step_s > present_step_s ? "but" : "and", present_cost_s), Moves(answer.migration),
+                          options_.fixed_s + answer.migration.transfer_s, gain_s, base::Counted(options_.steps_left, "step"));
       return answer;
     }
     answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy);
@@ -202,7 +204,8 @@ class Replanner {
       return absl::StrFormat("the best that was found gains %.1f%% of a step to an equal loss, less than the %.0f%% that a move must gain",
                              100 * share, 100 * options_.least_gain);
     }
-    return absl::StrFormat("%.3g s a step is to be had, but %d steps do not earn what the move costs", step_s, options_.steps_left);
+    return absl::StrFormat("%.3g s a step is to be had, but %s %s not earn what the move costs", step_s,
+                           base::Counted(options_.steps_left, "step"), options_.steps_left == 1 ? "does" : "do");
   }
 
   void Take(const Scored& best, ReplanAnswer& answer) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
@@ -79,15 +80,15 @@ std::vector<GridShape> Shapes(const Problem& problem, const Wishes& wishes) {
 Refusal NoShape(const Problem& problem, const Wishes& wishes) {
   const int micro_batches = problem.request().micro_batches;
   if (wishes.replicas > micro_batches) {
-    return {
-        refusals::kTooManyReplicas,
-        absl::StrFormat("strategy.replicas is %d, a step has %d micro-batches: every pipeline needs one", wishes.replicas, micro_batches),
-        {"micro_batches", static_cast<double>(wishes.replicas), static_cast<double>(micro_batches)}};
+    return {refusals::kTooManyReplicas,
+            absl::StrFormat("strategy.replicas is %d, a step has %s: every pipeline needs one", wishes.replicas,
+                            base::Counted(micro_batches, "micro-batch", "micro-batches")),
+            {"micro_batches", static_cast<double>(wishes.replicas), static_cast<double>(micro_batches)}};
   }
   const int64_t needed = std::max<int64_t>(int64_t{wishes.replicas} * std::max(1, wishes.stages), wishes.least_devices);
   return {refusals::kTooFewExecutors,
           absl::StrFormat("%d pipelines (strategy.replicas)%s%s need %d executors, the job may use %d", wishes.replicas,
-                          wishes.stages > 0 ? absl::StrFormat(" of %d stages", wishes.stages) : "",
+                          wishes.stages > 0 ? absl::StrCat(" of ", base::Counted(wishes.stages, "stage")) : "",
                           wishes.least_devices > 1 ? absl::StrFormat(" on %d executors at least", wishes.least_devices) : "", needed,
                           wishes.most_devices),
           {"executors", static_cast<double>(needed), static_cast<double>(wishes.most_devices)}};
@@ -186,8 +187,8 @@ Refusal RefusalOf(const Problem& problem, const SearchAnswer& answer, const Wish
     return {refusals::kDisconnectedDevices, "replicas of a stage must exchange gradients, and no placement joins them all both ways", {}};
   }
   Refusal refusal = RefusalFor(problem, failed.grid.Pipeline(failed.evaluation.failed_pipeline), failed.evaluation.failure);
-  refusal.message = absl::StrFormat("no grid of pipelines fits; with %d pipelines of %d stages %s", failed.grid.pipelines(),
-                                    failed.grid.stages(), refusal.message);
+  refusal.message = absl::StrFormat("no grid of pipelines fits; with %d pipelines of %s %s", failed.grid.pipelines(),
+                                    base::Counted(failed.grid.stages(), "stage"), refusal.message);
   return refusal;
 }
 
