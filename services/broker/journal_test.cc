@@ -69,6 +69,78 @@ TEST(Journal, AShortPlanStaysOneInTheNextLifeOfTheBroker) {
   EXPECT_EQ(again.plan.wanted, 2);
 }
 
+// Two replicas of two stages, a > b and c > d; s has taken d's seat.
+constexpr char kReplicas[] = R"({"replicas": 2, "micro_batches": 8, "micro_batches_by_replica": [5, 3], "stages": [
+    {"devices": ["a", "c"], "by_replica": [{"compute_seconds": 0.5, "memory_bytes": 1}, {"compute_seconds": 0.3, "memory_bytes": 3}]},
+    {"devices": ["b", "d"], "by_replica": [{"compute_seconds": 0.4, "memory_bytes": 2}, {"compute_seconds": 0.2, "memory_bytes": 4}]}],
+    "links": [{"src": "c", "dst": "d", "codec": "int8", "bytes": 70}]})";
+
+broker::PlanSummary Replicas(const std::string& document = kReplicas) {
+  return {.document = document, .devices = {"a", "b", "c", "s"}, .memory_bytes = {1, 2, 3, 40}, .replicas = 2};
+}
+
+TEST(Journal, AfterACrashEverySeatIsWhoseItWas) {
+  const base::TempFolder folder;
+  const std::string path = folder / "broker.journal";
+  {
+    JournalState state;
+    absl::StatusOr<Journal> journal = Journal::Open(path, &state);
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    ASSERT_TRUE(journal->RecordEpoch(3, Replicas(), {{"s", "profile"}}, {}, "int8", {{"d", {{"c", 900}}}}).ok());
+    ASSERT_TRUE(journal->RecordStep(3, {.step = 7, .loss = 5, .step_seconds = 0.5}).ok());
+    ASSERT_TRUE(journal->RecordTraffic(3, "s", {{"b", 50}, {"c", 60}}).ok());
+    ASSERT_TRUE(journal->RecordShard({.epoch = 3, .step = 10, .stage = 1, .files = {{.name = "x", .bytes = 8}}}).ok());
+    ASSERT_TRUE(journal->RecordStageEnd({.epoch = 3, .name = "s", .last_step = 7}).ok());
+  }
+  JournalState again;
+  ASSERT_TRUE(Journal::Open(path, &again).ok());
+  const broker::PlanSummary& plan = again.plan;
+  EXPECT_EQ(again.epoch, 3u);
+  EXPECT_EQ(plan.replicas, 2);
+  EXPECT_EQ(plan.stages(), 2);
+  EXPECT_THAT(plan.devices, ElementsAre("a", "b", "c", "s"));
+  EXPECT_EQ(plan.Describe(3), "stage 1 of replica 1");
+  EXPECT_THAT(plan.memory_bytes, ElementsAre(1, 2, 3, 40));
+  EXPECT_THAT(plan.stage_busy_s, ElementsAre(0.5, 0.4, 0.3, 0)) << "of s in d's seat nothing is expected";
+  ASSERT_EQ(plan.links.size(), 1u);
+  EXPECT_EQ(plan.links[0].src_seat, 2);
+  EXPECT_EQ(plan.links[0].dst_seat, 3);
+  EXPECT_EQ(again.last_step, 7);
+  EXPECT_EQ(again.codec_limit, "int8");
+  EXPECT_EQ(again.earlier_bytes["d"]["c"], 900);
+  EXPECT_EQ(again.epoch_bytes["s"]["c"], 60);
+  EXPECT_EQ(again.ended_at["s"], 7);
+  ASSERT_EQ(again.shards.size(), 1u);
+
+  // What the broker does with it: the run stands where it stood.
+  broker::RunState run({.expected = {"a", "b", "c", "s"}, .total_steps = 20});
+  run.Adopt(again.epoch, again.plan, again.profiles, again.links, again.last_step, again.shards, again.ended_at, again.codec_limit);
+  EXPECT_EQ(run.epoch(), 3u);
+  EXPECT_EQ(run.plan().Describe(2), "stage 0 of replica 1");
+  const auto believes = [&](const char* name, int stage) {
+    return run.Believes(broker::ShardWritten{.epoch = 3, .name = name, .step = 20, .stage = stage});
+  };
+  EXPECT_TRUE(believes("b", 1));
+  EXPECT_FALSE(believes("b", 0)) << "a's stage";
+  EXPECT_FALSE(believes("s", 1)) << "of replica 1, which writes none";
+}
+
+TEST(Journal, SeatsAreCountedWhereThePlanCannotBeReadAnyMore) {
+  const base::TempFolder folder;
+  const auto reread = [&](const broker::PlanSummary& plan) {
+    const std::string path = folder / "broker.journal";
+    EXPECT_TRUE(Journal::Discard(path).ok());
+    JournalState state, again;
+    EXPECT_TRUE(Journal::Open(path, &state)->RecordEpoch(1, plan, {}, {}, "", {}).ok());
+    EXPECT_TRUE(Journal::Open(path, &again).ok());
+    return again.plan;
+  };
+  EXPECT_EQ(reread(Replicas("of a newer build")).stages(), 2);
+  broker::PlanSummary odd = Replicas("of a newer build");
+  odd.devices.pop_back();
+  EXPECT_EQ(reread(odd).replicas, 1) << "three devices are no two pipelines";
+}
+
 TEST(Journal, WhereAShardStaysIsKept) {
   const base::TempFolder folder;
   const std::string path = folder / "broker.journal";

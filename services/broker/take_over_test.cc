@@ -101,6 +101,15 @@ TEST_F(TakeOverTest, AShardToldTwiceIsNotTwoStages) {
   EXPECT_THAT(TakeUp(), IsEmpty());
 }
 
+TEST_F(TakeOverTest, OfReplicasTheShardsOfOneAreAllThatThereAre) {
+  past_.plan.devices = {"a", "b", "c", "d"};
+  past_.plan.replicas = 2;
+  past_.shards = {Shard(10, 0), Shard(10, 1), Shard(20, 0)};
+  WriteCheckpoint(10, {Shard(10, 0), Shard(10, 1)});
+  WriteCheckpoint(20, {Shard(20, 0)});
+  EXPECT_THAT(TakeUp(), ElementsAre(Pair(10, HasSubstr("step-000010"))));
+}
+
 TEST_F(TakeOverTest, ACheckpointOfAnEarlierRunIsNotTheOneThatWasWritten) {
   past_.shards = {Shard(10, 0), Shard(10, 1)};
   WriteCheckpoint(10, {Shard(10, 0, 'b'), Shard(10, 1, 'b')});
