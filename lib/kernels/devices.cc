@@ -1,5 +1,6 @@
 #include "lib/kernels/devices.h"
 
+#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -49,6 +50,8 @@ absl::StatusOr<DeviceChoice> ChooseAny() {
 #endif
 
 }  // namespace
+
+void SetLibraryEnvironment() { setenv("CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT", "0", /*overwrite=*/0); }
 
 int CudaIndex(absl::string_view name) {
   int index = 0;
