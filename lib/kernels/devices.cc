@@ -1,6 +1,5 @@
 #include "lib/kernels/devices.h"
 
-#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -50,8 +49,6 @@ absl::StatusOr<DeviceChoice> ChooseAny() {
 #endif
 
 }  // namespace
-
-void SetLibraryEnvironment() { setenv("CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT", "0", /*overwrite=*/0); }
 
 int CudaIndex(absl::string_view name) {
   int index = 0;

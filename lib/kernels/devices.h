@@ -26,11 +26,6 @@ absl::Status CheckDeviceName(absl::string_view name);
 // old: each says what to do.
 absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view name);
 
-// What the libraries of a card read from the environment, where the user has not said otherwise: cuDNN's frontend is never to keep
-// gradients of scores in memory, [length, length] for each head, as it does where they are small. To be called first in main, while there
-// is one thread.
-void SetLibraryEnvironment();
-
 // N of "cuda:N"; -1 where the name is another's.
 int CudaIndex(absl::string_view name);
 

@@ -193,7 +193,6 @@ absl::StatusOr<nlohmann::ordered_json> Report(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
-  kernels::SetLibraryEnvironment();
   Flags flags;
   CLI::App app("Times training steps of one stage on one device; prints a line of JSON");
   app.option_defaults()->always_capture_default();

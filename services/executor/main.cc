@@ -181,7 +181,6 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
 }
 
 int Main(int argc, char** argv) {
-  kernels::SetLibraryEnvironment();
   Flags flags;
   CLI::App app("Runs stages of a training run on this machine's device");
   AddFlags(app, flags);

@@ -14,8 +14,8 @@
 
 namespace fusionllm::kernels::cuda {
 
-// Backward keeps dq in fp32, and with it what some engines keep of dk and dv: so many bytes at most, which grow as the length does. The
-// library also has ways that keep the gradient of scores, [length, length] for each head: those are not taken.
+// Backward keeps dq in fp32, and some engines as much again: so many bytes at most, which grow as the length does. A plan that takes more
+// (the library has ways that keep the gradient of scores, [length, length] for each head) is refused.
 int64_t MostAttentionWorkspaceBytes(const AttentionSpec& spec);
 
 // The card of a handle, or one that is described as the library itself writes a device down (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION),
