@@ -38,6 +38,12 @@ find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIR
 if(NOT CUDNN_INCLUDE_DIR)
   message(FATAL_ERROR "There are no headers of cuDNN 9: install its package (libcudnn9-dev-cuda-13), or take the toolkit of `make deps-cuda`, which has them (CUDACXX=$(tools/install-cuda.sh)/toolkit/bin/nvcc), or set -DCUDNN_INCLUDE_DIR to their folder")
 endif()
+# And cuDNN's frontend, headers alone, which builds the graphs of attention.
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${cuda_compiler_folder}/../../cudnn-frontend ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
+  ${cuda_compiler_folder}/../include DOC "The folder of cudnn_frontend.h, of cuDNN's frontend, tried with 1.32")
+if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+  message(FATAL_ERROR "There are no headers of cuDNN's frontend (cudnn_frontend.h): take the toolkit of `make deps-cuda`, which has them, or `pip install nvidia-cudnn-frontend` and set -DCUDNN_FRONTEND_INCLUDE_DIR to its folder include")
+endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for compute capabilities ${CMAKE_CUDA_ARCHITECTURES}")
 
 # NCCL's header, for lib/collective/nccl; the library is loaded when replicas meet. Without it our own declarations serve.

@@ -9,12 +9,14 @@ home=${FUSIONLLM_CUDA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/fusionllm/cuda-$vers
 packages=(
   "nvidia-cuda-nvcc==$version.*" "nvidia-cuda-crt==$version.*" "nvidia-nvvm==$version.*" "nvidia-cuda-runtime==$version.*"
   "nvidia-cuda-cccl==$version.*" "nvidia-cublas==$version.*" "nvidia-nvjitlink==$version.*" "nvidia-cuda-nvrtc==$version.*" "nvidia-nvml-dev==$version.*"
-  "nvidia-cudnn-cu13==9.*" "nvidia-nccl-cu13==2.*" "nvidia-cudnn-frontend==1.*"
+  "nvidia-cudnn-cu13==9.*" "nvidia-nccl-cu13==2.*"
 )
+# Headers alone are of use here, and not the compilers that its Python side asks for.
+headers=("nvidia-cudnn-frontend==1.32.*")
 
 # Written last, so that a toolkit that is half there is made anew. Other packages than before: likewise.
 stamp=$home/complete
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "${packages[*]}" ]; then
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "${packages[*]} ${headers[*]}" ]; then
   echo "$home"
   exit 0
 fi
@@ -27,11 +29,13 @@ rm -rf "$home"
 mkdir -p "$home"
 python3 -m venv "$home/venv"
 "$home/venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
+"$home/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "${headers[@]}" >&2
 site=$(echo "$home"/venv/lib/python3*/site-packages)
 ln -s "$site/nvidia/cu13" "$home/toolkit"  # bin/nvcc, include, lib
 ln -s lib "$site/nvidia/cu13/lib64"  # where nvcc looks
 ln -s "$site/nvidia/cudnn" "$home/cudnn"
+ln -s "$site/include" "$home/cudnn-frontend"
 ln -s "$site/nvidia/nccl" "$home/nccl"
 "$home/toolkit/bin/nvcc" --version >/dev/null
-echo "${packages[*]}" >"$stamp"
+echo "${packages[*]} ${headers[*]}" >"$stamp"
 echo "$home"

@@ -1,18 +1,19 @@
 // Scaled dot-product attention on fused qkv rows: q, k and v each D wide, heads contiguous inside each (GPT-2's c_attn). No T x T tensor is
 // ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B.
 //
-// bf16 heads of usual sizes are multiplied on matrix units (matrix_attention.cu). The kernels here take fp32, and bf16 heads of other
-// sizes, with fp32 arithmetic on both.
+// bf16 heads of usual sizes are multiplied on matrix units (attention_plan.h). The kernels here take fp32, and bf16 heads of other sizes,
+// with fp32 arithmetic on both.
 //
 // A block takes one head of one sample and a tile of rows; a warp takes rows one by one and meets the other side in tiles of 32 that the
 // block has brought to shared memory. In a tile a lane has one of its 32 rows where scores are computed, and every 32nd component where
 // vectors are added up. Backward has a kernel for dq and one for dk and dv, so that every sum belongs to one warp and its order is fixed.
-#include <type_traits>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/attention.h"
+#include "lib/kernels/cuda/attention_plan.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
@@ -244,12 +245,6 @@ class Attention : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
   absl::Status Run(const KernelArguments& arguments) override {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      if (AttentionFitsMatrixUnits(e_)) {
-        return Launched(
-            AttentionOnMatrixUnits(stream(), e_, arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1)));
-      }
-    }
     const size_t shared = 2 * e_.TileBytes() + e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(AttentionForward<T>, shared));
     return Launched(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
@@ -268,11 +263,6 @@ class AttentionGrad : public AttentionBase {
     const T* dy = arguments.inputs[3].as<T>();
     auto* delta = reinterpret_cast<float*>(arguments.workspace.data());
     T* dqkv = arguments.outputs[0].as<T>();
-    if constexpr (std::is_same_v<T, Bf16>) {
-      if (AttentionFitsMatrixUnits(e_)) {
-        return Launched(AttentionGradOnMatrixUnits(stream(), e_, qkv, arguments.inputs[1].as<T>(), lse, dy, delta, dqkv));
-      }
-    }
     const size_t shared = 2 * e_.TileBytes() + 2 * e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfQueries<T>, shared));
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfKeysAndValues<T>, shared));
@@ -285,6 +275,32 @@ class AttentionGrad : public AttentionBase {
   }
 };
 
+// bf16 heads of usual sizes, either pass.
+class PlannedAttention : public DeviceKernel {
+ public:
+  PlannedAttention(PreparedOp op, Device& device, AttentionPass pass, std::unique_ptr<AttentionPlan> plan)
+      : DeviceKernel(std::move(op), device), pass_(pass), plan_(std::move(plan)) {}
+  size_t workspace_bytes() const override { return plan_->workspace_bytes(); }
+  absl::Status Run(const KernelArguments& arguments) override {
+    AttentionTensors tensors = {.qkv = arguments.inputs[0].data};
+    if (pass_ == AttentionPass::kForward) {
+      tensors.y = arguments.outputs[0].data;
+      tensors.lse = OutputOrNull(arguments, 1);
+    } else {
+      // Read alone (AttentionTensors).
+      tensors.y = const_cast<Bf16*>(arguments.inputs[1].as<Bf16>());
+      tensors.lse = const_cast<float*>(arguments.inputs[2].f32());
+      tensors.dy = arguments.inputs[3].data;
+      tensors.dqkv = arguments.outputs[0].data;
+    }
+    return plan_->Run(tensors, arguments.workspace.data());
+  }
+
+ private:
+  const AttentionPass pass_;
+  const std::unique_ptr<AttentionPlan> plan_;
+};
+
 template <typename K>
 MadeKernel MakeAttention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
@@ -295,15 +311,31 @@ MadeKernel MakeAttention(PreparedOp op, Device& device) {
   return Make<K>(std::move(op), device);
 }
 
-template <template <typename> class K>
+template <typename K, AttentionPass kPass>
+MadeKernel MakeBf16Attention(PreparedOp op, Device& device) {
+  const Extents e = Extents::Of(op);
+  if (!AttentionFitsMatrixUnits(e.size)) return MakeAttention<K>(std::move(op), device);
+  FUSIONLLM_ASSIGN_OR_RETURN(
+      std::unique_ptr<AttentionPlan> plan,
+      PrepareAttention(device,
+                       {.pass = kPass, .batch = e.batch, .length = e.length, .heads = e.heads, .size = e.size, .causal = e.causal}));
+  return MakePlannedAttention(std::move(op), device, kPass, std::move(plan));
+}
+
+template <template <typename> class K, AttentionPass kPass>
 constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
-  return {type, MakeAttention<K<float>>, {MakeAttention<K<Bf16>>, inputs, outputs}};
+  return {type, MakeAttention<K<float>>, {MakeBf16Attention<K<Bf16>, kPass>, inputs, outputs}};
 }
 
 }  // namespace
 
+std::unique_ptr<Kernel> MakePlannedAttention(PreparedOp op, Device& device, AttentionPass pass, std::unique_ptr<AttentionPlan> plan) {
+  return std::make_unique<PlannedAttention>(std::move(op), device, pass, std::move(plan));
+}
+
 std::span<const Entry> AttentionKernels() {
-  static constexpr Entry kEntries[] = {EntryOf<Attention>("attention", "b", "bf"), EntryOf<AttentionGrad>("attention_grad", "bbfb", "b")};
+  static constexpr Entry kEntries[] = {EntryOf<Attention, AttentionPass::kForward>("attention", "b", "bf"),
+                                       EntryOf<AttentionGrad, AttentionPass::kBackward>("attention_grad", "bbfb", "b")};
   return kEntries;
 }
 

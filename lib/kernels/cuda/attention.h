@@ -1,4 +1,4 @@
-// What the kernels of attention have in common, and those on matrix units. For .cu files.
+// What the kernels of attention have in common. For .cu files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,15 +16,12 @@ struct AttentionExtents {
   bool causal;
   float scale;
 
+  static AttentionExtents Of(int64_t batch, int64_t length, int64_t heads, int64_t size, bool causal) {
+    return {batch, length, heads * size, heads, size, causal, static_cast<float>(1 / std::sqrt(static_cast<double>(size)))};
+  }
   static AttentionExtents Of(const PreparedOp& op) {
     const int64_t width = op.in(0).dim(2) / 3, heads = op.attributes.Int("heads", 1);
-    return {op.in(0).dim(0),
-            op.in(0).dim(1),
-            width,
-            heads,
-            width / heads,
-            op.attributes.Bool("causal", true),
-            static_cast<float>(1 / std::sqrt(static_cast<double>(width / heads)))};
+    return Of(op.in(0).dim(0), op.in(0).dim(1), heads, width / heads, op.attributes.Bool("causal", true));
   }
   // Where row t of part 0 (q), 1 (k) or 2 (v) begins in qkv.
   __host__ __device__ int64_t Row(int64_t b, int64_t t, int part, int64_t head) const {
@@ -37,12 +34,8 @@ struct AttentionExtents {
   __host__ __device__ bool Sees(int64_t query, int64_t key) const { return key < length && query < length && (!causal || key <= query); }
 };
 
-// Whether the two below take heads of this size: multiples of 16 up to 128.
-bool AttentionFitsMatrixUnits(const AttentionExtents& e);
-
-// y and, unless null, lse (natural logarithms) of bf16 qkv. Asynchronous; addresses are the device's, aligned to 16 bytes.
-cudaError_t AttentionOnMatrixUnits(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, Bf16* y, float* lse);
-// dqkv, of what forward took and gave. `delta`: room for a float of each row of each head.
+// dqkv, of what forward took and gave, in bf16 on matrix units; heads of multiples of 16 up to 128. `delta`: room for a float of each row
+// of each head. Asynchronous; addresses are the device's, aligned to 16 bytes.
 cudaError_t AttentionGradOnMatrixUnits(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, const Bf16* y, const float* lse,
                                        const Bf16* dy, float* delta, Bf16* dqkv);
 

@@ -11,6 +11,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/convolution_plan.h"
 #include "lib/kernels/cuda/cudnn_algorithms.h"
+#include "lib/kernels/cuda/cudnn_handle.h"
 #include "lib/kernels/cuda/measure.h"
 #include "lib/tensor/memory.h"
 
@@ -18,80 +19,25 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr size_t kMostMeasured = 8;
-// What the library takes for granted of workspaces is not said; this is what its own examples have.
-constexpr size_t kWorkspaceAlignment = 256;
-
-// The library with a handle whose stream is the device's: one for each Device, so that one stage's work never leads into another's stream.
-struct Cudnn {
-  const CudnnLibrary& library;
-  cudnnHandle_t handle = nullptr;
-};
-
-// Handles that no Device has now. They are never closed: plans that are kept for the process were made with them.
-class FreeHandles {
- public:
-  absl::StatusOr<cudnnHandle_t> Take(const CudnnLibrary& library) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!handles_.empty()) {
-        const cudnnHandle_t handle = handles_.back();
-        handles_.pop_back();
-        return handle;
-      }
-    }
-    cudnnHandle_t handle = nullptr;
-    FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.create(&handle), "opening cuDNN"));
-    return handle;
-  }
-  void Give(cudnnHandle_t handle) {
-    const std::lock_guard lock(mutex_);
-    handles_.push_back(handle);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<cudnnHandle_t> handles_;
-};
-
-// Errors: FailedPrecondition, naming the library, where it cannot be loaded.
-absl::StatusOr<const Cudnn*> CudnnOf(Device& device) {
-  static auto* const free = new FreeHandles;
-  std::shared_ptr<void>& kept = device.Kept("cudnn");
-  if (kept == nullptr) {
-    if (!LoadedCudnn().ok()) return LoadedCudnn().status();
-    const CudnnLibrary& library = *LoadedCudnn();
-    FUSIONLLM_ASSIGN_OR_RETURN(const cudnnHandle_t handle, free->Take(library));
-    std::shared_ptr<Cudnn> cudnn(new Cudnn{library, handle}, [](Cudnn* gone) {
-      free->Give(gone->handle);
-      delete gone;
-    });
-    FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.set_stream(handle, device.stream()), "giving cuDNN a stream"));
-    kept = std::move(cudnn);
-  }
-  return static_cast<const Cudnn*>(kept.get());
-}
 
 class CudnnConvolution final : public ConvolutionPlan {
  public:
-  CudnnConvolution(const Cudnn& cudnn, CudnnAlgorithm algorithm) : cudnn_(cudnn), algorithm_(std::move(algorithm)) {}
+  CudnnConvolution(const CudnnHandle& cudnn, CudnnAlgorithm algorithm) : cudnn_(cudnn), algorithm_(std::move(algorithm)) {}
 
-  size_t workspace_bytes() const override {
-    return algorithm_.workspace_bytes == 0 ? 0 : static_cast<size_t>(algorithm_.workspace_bytes) + kWorkspaceAlignment;
-  }
+  size_t workspace_bytes() const override { return CudnnWorkspaceBytes(algorithm_.workspace_bytes); }
 
   absl::Status Run(const void* first, const void* second, void* result, void* workspace) const override {
     const CudnnLibrary& library = cudnn_.library;
-    const auto begin = (reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-    FUSIONLLM_ASSIGN_OR_RETURN(const CudnnDescriptor data, DataOf(library, first, second, result, reinterpret_cast<void*>(begin)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const CudnnDescriptor data, DataOf(library, first, second, result, CudnnWorkspace(workspace)));
     return ToStatus(library, library.execute(cudnn_.handle, algorithm_.plan->get(), data.get()), "starting a convolution");
   }
 
  private:
-  const Cudnn& cudnn_;
+  const CudnnHandle& cudnn_;
   const CudnnAlgorithm algorithm_;
 };
 
-absl::StatusOr<CudnnAlgorithm> Fastest(const Cudnn& cudnn, Device& device, const ConvolutionSpec& spec,
+absl::StatusOr<CudnnAlgorithm> Fastest(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec,
                                        const std::vector<CudnnAlgorithm>& algorithms) {
   const ConvolutionShape& s = spec.shape;
   std::vector<CudnnConvolution> plans;
@@ -118,7 +64,7 @@ absl::StatusOr<CudnnAlgorithm> Fastest(const Cudnn& cudnn, Device& device, const
   return algorithms[fastest];
 }
 
-absl::StatusOr<CudnnAlgorithm> Choose(const Cudnn& cudnn, Device& device, const ConvolutionSpec& spec) {
+absl::StatusOr<CudnnAlgorithm> Choose(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec) {
   const bool measure = device.algorithm_choice() == AlgorithmChoice::kMeasured;
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<CudnnAlgorithm> algorithms,
                              AlgorithmsFor(cudnn.library, {.handle = cudnn.handle}, spec, measure ? kMostMeasured : 1));
@@ -133,7 +79,7 @@ absl::StatusOr<CudnnAlgorithm> Choose(const Cudnn& cudnn, Device& device, const 
 
 // Chosen once in the process for a spec and a way of choosing, whoever asks: ops of one shape share it. Answers that there is no way are
 // kept as well.
-absl::StatusOr<CudnnAlgorithm> ChosenFor(const Cudnn& cudnn, Device& device, const ConvolutionSpec& spec) {
+absl::StatusOr<CudnnAlgorithm> ChosenFor(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec) {
   static std::mutex mutex;
   static auto* const chosen = new std::map<std::pair<AlgorithmChoice, ConvolutionSpec>, absl::StatusOr<CudnnAlgorithm>>;
   const std::lock_guard lock(mutex);
@@ -145,7 +91,7 @@ absl::StatusOr<CudnnAlgorithm> ChosenFor(const Cudnn& cudnn, Device& device, con
 }  // namespace
 
 MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const Cudnn* const cudnn, CudnnOf(device));
+  FUSIONLLM_ASSIGN_OR_RETURN(const CudnnHandle* const cudnn, CudnnOf(device));
   FUSIONLLM_ASSIGN_OR_RETURN(CudnnAlgorithm algorithm, ChosenFor(*cudnn, device, spec));
   return std::make_unique<CudnnConvolution>(*cudnn, std::move(algorithm));
 }

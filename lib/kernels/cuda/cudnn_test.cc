@@ -1,6 +1,7 @@
-// What cuDNN offers for convolutions, for cards that are described to it: that there is a way for every shape, and that none is taken that
-// rounds factors, sums otherwise each time, or is compiled when it runs. No card is needed, nor a driver (testing/absent_driver.cc); that
-// the plans compute what they should only a card can show (cuda_convolution_test).
+// What cuDNN offers for convolutions and attention, for cards that are described to it: that there is a way for every shape, and that none
+// is taken that rounds factors of convolutions, sums them otherwise each time or is compiled when it runs, or that keeps a tensor of length
+// x length. No card is needed, nor a driver (testing/absent_driver.cc); that the plans compute what they should only a card can show
+// (cuda_convolution_test, cuda_attention_test).
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -8,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "lib/base/shared_library.h"
 #include "lib/kernels/cuda/cudnn_algorithms.h"
+#include "lib/kernels/cuda/cudnn_attention.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -142,6 +144,56 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
       });
     });
   }
+}
+
+// GPT-2's, in large and small batches, and heads of other sizes.
+std::vector<AttentionSpec> AttentionSpecs(AttentionPass pass) {
+  return {{pass, 64, 1024, 12, 64, true}, {pass, 2, 1024, 12, 64, true}, {pass, 8, 1000, 12, 64, true}, {pass, 8, 512, 16, 64, false},
+          {pass, 4, 2048, 8, 128, true},  {pass, 4, 300, 6, 80, true},   {pass, 2, 77, 3, 16, false}};
+}
+
+TEST_F(CudnnTest, PlansAttentionOfEveryShapeForwardAndNoneKeepsScores) {
+  for (const Card& card : kCards) {
+    const std::string text = Description(card);
+    for (const AttentionSpec& spec : AttentionSpecs(AttentionPass::kForward)) {
+      SCOPED_TRACE(::testing::Message() << spec.ToString() << " on " << card.name);
+      const auto graph = CudnnAttentionGraph::Create(spec, {.capability = card.version / 10, .described = text});
+      ASSERT_TRUE(graph.ok()) << graph.status();
+      EXPECT_LE((*graph)->workspace_bytes(), 1 << 20);
+      EXPECT_NE((*graph)->engine(), "");
+    }
+  }
+}
+
+TEST_F(CudnnTest, PlansTheGradientOfAttentionAndNeverKeepsThatOfScores) {
+  for (const Card& card : kCards) {
+    const std::string text = Description(card);
+    for (const AttentionSpec& spec : AttentionSpecs(AttentionPass::kBackward)) {
+      SCOPED_TRACE(::testing::Message() << spec.ToString() << " on " << card.name);
+      const auto graph = CudnnAttentionGraph::Create(spec, {.capability = card.version / 10, .described = text});
+      ASSERT_TRUE(graph.ok()) << graph.status();
+      const int64_t gradient_of_scores = 2 * spec.rows() * spec.length;
+      EXPECT_TRUE(spec.length < 1000 || MostAttentionWorkspaceBytes(spec) < gradient_of_scores) << MostAttentionWorkspaceBytes(spec);
+      EXPECT_LE((*graph)->workspace_bytes(), MostAttentionWorkspaceBytes(spec));
+    }
+  }
+}
+
+TEST_F(CudnnTest, TheSameAttentionIsPlannedEachTime) {
+  const std::string text = Description(kCards[1]);
+  const AttentionSpec spec = AttentionSpecs(AttentionPass::kForward)[0];
+  std::string engines[2];
+  for (std::string& engine : engines) {
+    const auto graph = CudnnAttentionGraph::Create(spec, {.capability = 90, .described = text});
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    engine = (*graph)->engine();
+  }
+  EXPECT_EQ(engines[0], engines[1]);
+}
+
+TEST_F(CudnnTest, ACardThatIsNotDescribedIsAnErrorAndNoException) {
+  const auto graph = CudnnAttentionGraph::Create(AttentionSpecs(AttentionPass::kForward)[0], {.capability = 90, .described = "{"});
+  EXPECT_EQ(graph.status().code(), absl::StatusCode::kUnimplemented) << graph.status();
 }
 
 TEST_F(CudnnTest, TheSameIsChosenEachTime) {

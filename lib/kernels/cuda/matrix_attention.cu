@@ -4,7 +4,9 @@
 // Factors of products are bf16, probabilities and their gradients among them (rounded once, to nearest even); sums, scores, statistics
 // and everything between are fp32; a result is rounded once. A sum belongs to one warp and goes in the order of the tiles, so its bits
 // depend on its own row, its head and the shape of the op alone, whatever else is in the batch.
+#include "absl/strings/str_cat.h"
 #include "lib/kernels/cuda/attention.h"
+#include "lib/kernels/cuda/attention_plan.h"
 #include "lib/kernels/cuda/attention_tiles.h"
 #include "lib/kernels/cuda/launch.h"
 
@@ -173,12 +175,35 @@ cudaError_t Forward(cudaStream_t stream, const AttentionExtents& e, const Bf16* 
   return Launch(stream, grid, kTileThreads, kBytes, MatrixAttention<kHead>, qkv, y, lse, e);
 }
 
+class MatrixAttentionPlan final : public AttentionPlan {
+ public:
+  MatrixAttentionPlan(Device& device, const AttentionSpec& spec)
+      : stream_(device.stream()), spec_(spec), e_(AttentionExtents::Of(spec.batch, spec.length, spec.heads, spec.size, spec.causal)) {}
+
+  size_t workspace_bytes() const override {
+    return spec_.pass == AttentionPass::kForward ? 0 : sizeof(float) * static_cast<size_t>(spec_.rows());
+  }
+
+  absl::Status Run(const AttentionTensors& t, void* workspace) const override {
+    const auto* const qkv = static_cast<const Bf16*>(t.qkv);
+    auto* const y = static_cast<Bf16*>(t.y);
+    return ToStatus(spec_.pass == AttentionPass::kForward
+                        ? (e_.size <= 64 ? Forward<64>(stream_, e_, qkv, y, t.lse) : Forward<128>(stream_, e_, qkv, y, t.lse))
+                        : AttentionGradOnMatrixUnits(stream_, e_, qkv, y, t.lse, static_cast<const Bf16*>(t.dy),
+                                                     static_cast<float*>(workspace), static_cast<Bf16*>(t.dqkv)),
+                    absl::StrCat("starting ", spec_.ToString()));
+  }
+
+ private:
+  const cudaStream_t stream_;
+  const AttentionSpec spec_;
+  const AttentionExtents e_;
+};
+
 }  // namespace
 
-bool AttentionFitsMatrixUnits(const AttentionExtents& e) { return e.size % 16 == 0 && e.size <= 128; }
-
-cudaError_t AttentionOnMatrixUnits(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, Bf16* y, float* lse) {
-  return e.size <= 64 ? Forward<64>(stream, e, qkv, y, lse) : Forward<128>(stream, e, qkv, y, lse);
+std::unique_ptr<AttentionPlan> PrepareMatrixAttention(Device& device, const AttentionSpec& spec) {
+  return std::make_unique<MatrixAttentionPlan>(device, spec);
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -1,0 +1,89 @@
+#include "lib/kernels/cuda/attention_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/kernels/cuda/measure.h"
+#include "lib/tensor/memory.h"
+
+namespace fusionllm::kernels::cuda {
+namespace {
+
+constexpr int kHopper = 9;
+
+// Our kernels serve: that is worth a line, and no warning.
+void SayOnce(absl::string_view why) {
+  static std::once_flag said;
+  std::call_once(said, [&] { base::Log(base::LogLevel::kInfo, absl::StrCat("attention by kernels of FusionLLM: ", why)); });
+}
+
+// Whether the first is faster, on tensors of zeros.
+absl::StatusOr<bool> IsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& first, const AttentionPlan& second) {
+  constexpr int64_t kBytesOfBf16 = 2;
+  const auto take = [&](int64_t bytes) -> absl::StatusOr<tensor::MemoryBlock> {
+    FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(static_cast<size_t>(bytes)));
+    FUSIONLLM_RETURN_IF_ERROR(device.memory().Zero(block.data(), block.size()));
+    return block;
+  };
+  const bool backward = spec.pass == AttentionPass::kBackward;
+  const int64_t y_bytes = kBytesOfBf16 * spec.rows() * spec.size;
+  FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock qkv, take(3 * y_bytes));
+  FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock y, take(y_bytes));
+  FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock lse, take(static_cast<int64_t>(sizeof(float)) * spec.rows()));
+  FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock dy, take(backward ? y_bytes : 0));
+  FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock dqkv, take(backward ? 3 * y_bytes : 0));
+  FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock workspace,
+                             take(static_cast<int64_t>(std::max(first.workspace_bytes(), second.workspace_bytes()))));
+  const AttentionTensors tensors = {qkv.data(), y.data(), reinterpret_cast<float*>(lse.data()), dy.data(), dqkv.data()};
+  const std::array<const AttentionPlan*, 2> plans = {&first, &second};
+  FUSIONLLM_ASSIGN_OR_RETURN(const size_t fastest,
+                             FastestOf(device, plans.size(), [&](size_t i) { return plans[i]->Run(tensors, workspace.data()); }));
+  return fastest == 0;
+}
+
+// Measured once in the process for a spec: ops of one shape share the answer.
+bool LibraryIsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& library, const AttentionPlan& own) {
+  static std::mutex mutex;
+  static auto* const measured = new std::map<AttentionSpec, bool>;
+  const std::lock_guard lock(mutex);
+  if (const auto found = measured->find(spec); found != measured->end()) return found->second;
+  const absl::StatusOr<bool> faster = IsFaster(device, spec, library, own);
+  if (!faster.ok()) {
+    // For lack of memory, mostly: no reason not to train.
+    base::Log(base::LogLevel::kWarning,
+              absl::StrCat("measuring ", spec.ToString(), " failed; taking the kernels of FusionLLM: ", faster.status().message()));
+  }
+  return measured->emplace(spec, faster.ok() && *faster).first->second;
+}
+
+}  // namespace
+
+std::string AttentionSpec::ToString() const {
+  return absl::StrFormat("%s of [%d, %d] tokens with %d heads of %d",
+                         pass == AttentionPass::kForward ? "attention" : "the gradient of attention", batch, length, heads, size);
+}
+
+bool AttentionFitsMatrixUnits(int64_t size) { return size % 16 == 0 && size <= 128; }
+
+MadeAttentionPlan PrepareAttention(Device& device, const AttentionSpec& spec) {
+  std::unique_ptr<AttentionPlan> own = PrepareMatrixAttention(device, spec);
+  const bool measure = device.algorithm_choice() == AlgorithmChoice::kMeasured;
+  if (!measure && (spec.pass == AttentionPass::kBackward || device.info().major < kHopper)) return own;
+  MadeAttentionPlan library = PrepareCudnnAttention(device, spec);
+  const absl::StatusCode code = library.status().code();
+  if (code == absl::StatusCode::kFailedPrecondition || code == absl::StatusCode::kUnimplemented) {
+    SayOnce(library.status().message());
+    return own;
+  }
+  if (library.ok() && measure && !LibraryIsFaster(device, spec, **library, *own)) return own;
+  return library;
+}
+
+}  // namespace fusionllm::kernels::cuda

@@ -1,0 +1,58 @@
+#include "lib/kernels/cuda/cudnn_handle.h"
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::kernels::cuda {
+namespace {
+
+// Handles that no Device has now. They are never closed: plans that are kept for the process were made with them.
+class FreeHandles {
+ public:
+  absl::StatusOr<cudnnHandle_t> Take(const CudnnLibrary& library) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!handles_.empty()) {
+        const cudnnHandle_t handle = handles_.back();
+        handles_.pop_back();
+        return handle;
+      }
+    }
+    cudnnHandle_t handle = nullptr;
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.create(&handle), "opening cuDNN"));
+    return handle;
+  }
+  void Give(cudnnHandle_t handle) {
+    const std::lock_guard lock(mutex_);
+    handles_.push_back(handle);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudnnHandle_t> handles_;
+};
+
+}  // namespace
+
+absl::StatusOr<const CudnnHandle*> CudnnOf(Device& device) {
+  static auto* const free = new FreeHandles;
+  std::shared_ptr<void>& kept = device.Kept("cudnn");
+  if (kept == nullptr) {
+    if (!LoadedCudnn().ok()) return LoadedCudnn().status();
+    const CudnnLibrary& library = *LoadedCudnn();
+    FUSIONLLM_ASSIGN_OR_RETURN(const cudnnHandle_t handle, free->Take(library));
+    std::shared_ptr<CudnnHandle> cudnn(new CudnnHandle{library, handle}, [](CudnnHandle* gone) {
+      free->Give(gone->handle);
+      delete gone;
+    });
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.set_stream(handle, device.stream()), "giving cuDNN a stream"));
+    kept = std::move(cudnn);
+  }
+  return static_cast<const CudnnHandle*>(kept.get());
+}
+
+}  // namespace fusionllm::kernels::cuda
